@@ -42,10 +42,10 @@ def analyse(
     terms: Sequence[Term] = (),
 ) -> Report:
     """The report of a run. `trials`: what was planned, in the order of the plan; those without a
-    record, or whose record says that they were interrupted, are unfinished, which a note says. Series appear in the order of their first trial, their
-    cells by concurrency and trial, those of the open model last and by rate. `over_time`: with
-    the timeline of each cell; `place`: what a command takes for the run, its name if nothing;
-    `terms`: of a target that its cells may keep."""
+    record, or whose record says that they were interrupted, are unfinished, which a note says.
+    Series appear in the order of their first trial, their cells by concurrency and trial, those of
+    the open model last and by rate. `over_time`: with the timeline of each cell; `place`: what a
+    command takes for the run, its name if nothing; `terms`: of a target that its cells may keep."""
     done = [trial for trial in trials if trial.record is not None]
     lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:

@@ -32,7 +32,8 @@ TELL_NOTHING = frozenset(
 )
 # Nothing waits at the highest level, whatever disturbed it; or that is what is in doubt
 HOLDS_ANYWAY = frozenset(
-    f"knee.{code}" for code in ("above", "no_limit", "no_wait_with_all_slots", "above_slots", "chance")
+    f"knee.{code}"
+    for code in ("above", "no_limit", "no_wait_with_all_slots", "above_slots", "chance")
 )
 VAGUE = 0.25  # half of the 95 % interval of a throughput, as a part of it
 Rates = Mapping[int, float]

@@ -51,7 +51,7 @@ def progress(_directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predi
     if plan.jobs == 1:
         return Progress(todo, predict, partial(longer_s, plan))
     jobs = Jobs(plan, preflight.cores() or 1, asked_rps, drops_known=True)
-    return Several(todo, predict, partial(longer_s, plan), partial(jobs.left_s, predict))
+    return Several(todo, predict, partial(longer_s, plan), jobs.left_s)
 
 
 def asked_rps(one: Trial) -> float | None:

@@ -176,6 +176,7 @@ def trial_data(run: Run, known: Known | None = None) -> tuple[TrialData, ...]:
 
 def notes_of(run: Run) -> tuple[Finding, ...]:
     """Of its plan, and whether that was carried out, but for what cannot run here."""
+
     def unfinished(one: Trial) -> bool:
         record = run.records.get(one.key)
         return record is None or record.interrupted

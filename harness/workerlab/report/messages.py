@@ -856,8 +856,8 @@ advise.reach.last.few = The target was kept at {rps:number} requests/s in
     too few to promise it
 advise.reach.first = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke
     it[[: {why:; }]]
-advise.reach.first.few = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke it,
-    which does not show that it breaks there[[: {why:; }]]
+advise.reach.first.few = at {rps:number} requests/s {broke} of {launches:# launch/launches} broke
+    it, which does not show that it breaks there[[: {why:; }]]
 advise.reach.first.close = at {rps:number} requests/s {launches:# launch/launches} kept it, but not
     by enough to promise the next one[[: {why:; }]]
 advise.why.failed = {failed:count} of {requests:count} requests failed[[ ({causes:counts})]]
@@ -880,9 +880,9 @@ advise.caution.memory_grows = Memory grew in each launch, by {per_request_bytes:
     or
     more: at this rate about {hour_bytes:bytes} an hour. max_requests restarts workers before that
     matters.
-advise.limit.alone = Requests that have the server to themselves take too long for {term}: {metric} is
-    {value_s:duration}[[; too slow are {share:percent} of all, those of {routes:list}]]. No setting of
-    Gunicorn changes that.
+advise.limit.alone = Requests that have the server to themselves take too long for {term}: {metric}
+    is {value_s:duration}[[; too slow are {share:percent} of all, those of {routes:list}]]. No
+    setting of Gunicorn changes that.
 advise.limit.memory = The memory is the limit: the smallest candidate takes about
     {least_bytes:bytes}, of {limit_bytes:bytes}.
 advise.limit.load_tool = The load tool {tool} is the limit, so that this says nothing of the

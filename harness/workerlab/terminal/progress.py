@@ -15,6 +15,8 @@ from workerlab.model import Fault, Record, Trial
 from workerlab.numbers.units import format_wait
 from workerlab.terminal.console import tell
 
+APART = 1.1  # times: two times that are closer are told as one
+
 
 def describe(trial: Trial) -> str:
     cell, server = trial.cell, trial.cell.server
@@ -53,6 +55,8 @@ class Progress:
         self._done_s = 0.0
         self._now = ""
         self._began: dict[str, float] = {}
+        self._predicted: dict[str, float | None] = {}
+        self._longer_s: list[float] = []  # than predicted, of each that has ended
         self._console = Console(stderr=True)
         self._live: Live | None = None
         self._reasons: set[str] = set()
@@ -82,6 +86,7 @@ class Progress:
 
     def begin(self, one: Trial) -> None:
         self._now, self._began[one.key] = self._name(one), time.monotonic()
+        self._predicted[one.key] = self._predict(one)
 
     def watch(self, server: object, observer: object) -> None:
         """Called again and again while a load runs: `__rich__` is all there is to see of it."""
@@ -91,6 +96,9 @@ class Progress:
         self._done += 1
         took_s = time.monotonic() - self._began.pop(one.key)
         self._done_s += took_s
+        predicted_s = self._predicted.pop(one.key, None)
+        if predicted_s is not None and not record.fault:
+            self._longer_s.append(took_s - predicted_s)
         how = self._fault(record.fault) if record.fault else "done"
         line = f"{self._place()}{self._name(one)}: {how} in {took_s:.1f} s{self._rest()}"
         if self._live is None:
@@ -110,13 +118,25 @@ class Progress:
         return f"invalid: {fault.reason}" + (f"; {fault.detail}" if fault.detail else "")
 
     def _left(self) -> float | None:
-        known = [self._predict(one) for one in self._todo]
-        return None if None in known else sum(one for one in known if one is not None)
+        return self._together(self._predict)
+
+    def _soonest(self, one: Trial) -> float | None:
+        predicted_s, longer_s = self._predict(one), min(self._longer_s, default=0.0)
+        return None if predicted_s is None else max(predicted_s / 2, predicted_s + longer_s)
+
+    def _latest(self, one: Trial) -> float | None:
+        predicted_s, longer_s = self._predict(one), max(self._longer_s, default=0.0)
+        return None if predicted_s is None else predicted_s + max(self._more_s(one), longer_s)
 
     def _wait(self, seconds: float) -> str:
-        """And what that may become."""
-        more_s = sum(map(self._more_s, self._todo))
-        return f"{format_wait(seconds)}{f' to {format_wait(seconds + more_s)}' if more_s else ''}"
+        """And what that may become. `seconds`: as predicted, without what has passed by now."""
+        passed_s = (self._left() or 0.0) - seconds
+        ends = [self._together(one) for one in (self._soonest, self._latest)]
+        return between(*(max(0.0, (end or 0.0) - passed_s) for end in ends))
+
+    def _together(self, predict: Callable[[Trial], float | None]) -> float | None:
+        known = [predict(one) for one in self._todo]
+        return None if None in known else sum(one for one in known if one is not None)
 
     def __rich__(self) -> RenderableType:
         running = time.monotonic() - max(self._began.values(), default=time.monotonic())
@@ -135,16 +155,24 @@ class Progress:
         return line
 
 
+def between(least_s: float, most_s: float) -> str:
+    """Two times, or one where they are hardly apart."""
+    least, most = format_wait(least_s), format_wait(most_s)
+    return most if least == most or most_s < APART * least_s else f"{least} to {most}"
+
+
 class Several(Progress):
-    """Of trials that run side by side. `left_s(todo, so_far_s)`: until all of them are done, of
-    which some run already, by key."""
+    """Of trials that run side by side. `left_s(predict, todo, so_far_s)`: until all of them are
+    done, of which some run already, by key."""
 
     def __init__(
         self,
         todo: Sequence[Trial],
         predict: Callable[[Trial], float | None],
         more_s: Callable[[Trial], float],
-        left_s: Callable[[Sequence[Trial], Mapping[str, float]], float | None],
+        left_s: Callable[
+            [Callable[[Trial], float | None], Sequence[Trial], Mapping[str, float]], float | None
+        ],
     ) -> None:
         super().__init__(todo, predict, more_s)
         self._left_s, self._start_s = left_s, time.monotonic()
@@ -154,13 +182,8 @@ class Several(Progress):
         now_s = time.monotonic()
         return {key: now_s - began_s for key, began_s in tuple(self._began.items())}
 
-    def _left(self) -> float | None:
-        return self._left_s(self._todo, self._running())
-
-    def _wait(self, seconds: float) -> str:
-        """And what the longest of them may become."""
-        more_s = max(map(self._more_s, self._todo), default=0.0)
-        return f"{format_wait(seconds)}{f' to {format_wait(seconds + more_s)}' if more_s else ''}"
+    def _together(self, predict: Callable[[Trial], float | None]) -> float | None:
+        return self._left_s(predict, self._todo, self._running())
 
     def __rich__(self) -> RenderableType:
         running, left = self._running(), self._left()

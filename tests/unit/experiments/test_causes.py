@@ -20,6 +20,7 @@ from workerlab.experiments.calibration import disturbance
 from workerlab.experiments.execution import Unavailable
 from workerlab.experiments.reading import find
 from workerlab.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
+from workerlab.terminal import progress
 from workerlab.terminal.progress import Progress, Several, describe
 
 NO_FLASK = "the server did not boot: ModuleNotFoundError: No module named 'flask'"
@@ -69,7 +70,7 @@ def test_several_cells_at_once_are_each_shown(capsys: pytest.CaptureFixture[str]
     todo = [trial("sync", connections=n) for n in (4, 8, 16)]
     so_far: list[Mapping[str, float]] = []
 
-    def left_s(left: Sequence[Trial], running: Mapping[str, float]) -> float:
+    def left_s(_: object, left: Sequence[Trial], running: Mapping[str, float]) -> float:
         so_far.append(dict(running))
         return 10.0 * len(left)
 
@@ -95,6 +96,23 @@ def test_several_cells_at_once_are_each_shown(capsys: pytest.CaptureFixture[str]
     assert announced == "3 cells, about 30 s"
     assert done.startswith("[1/3] ")
     assert done.endswith("20 s left")
+
+
+def test_what_is_left_is_learned_from_those_that_took_longer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now_s)
+    todo = [trial("sync", connections=n) for n in (4, 8, 16, 32)]
+    with Progress(todo, lambda _: 10.0, lambda _: 5.0) as shown:
+        for one, took_s in zip(todo[:2], (12.0, 28.0), strict=True):
+            shown.begin(one)
+            now_s += took_s
+            shown.end(one, Record(one.key, None))
+    announced, first, second = capsys.readouterr().err.splitlines()
+    assert announced == "4 cells, about 40 s to 1m 00s"
+    assert first.endswith("36 s to 45 s left")
+    assert second.endswith("24 s to 56 s left")
 
 
 def test_the_newest_run_is_one_with_something_to_report(

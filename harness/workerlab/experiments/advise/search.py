@@ -273,8 +273,8 @@ class Search(Struct, frozen=True):
         return Next(server, rps, 1 + len(made), short)
 
     def _raise(self, server: Server, left: float, within: float) -> Next | None:
-        """Up to where a launch keeps the target: until the first rate that fails is `within` so many
-        times the last that passed. `left`: launches that there are for it."""
+        """Up to where a launch keeps the target: until the first rate that fails is `within` so
+        many times the last that passed. `left`: launches that there are for it."""
         last, first = self.reach(server).last or self.target_rps, self._ceiling(server)
         if left < LEAST - 1 and last > self.target_rps:
             return None  # it can still be shown that it holds there

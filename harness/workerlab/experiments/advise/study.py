@@ -169,7 +169,8 @@ def study_of(run: Run) -> Study:
     launches = tuple(
         _launch(cells[one.trial.key], facts[one.trial.key], terms)
         for one in trials
-        if one.trial.key in cells and one.cell.rate is not None
+        if one.trial.key in cells
+        and one.cell.rate is not None
         and not (one.record and one.record.interrupted)
     )
     unavailable = {

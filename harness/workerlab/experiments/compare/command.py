@@ -81,7 +81,8 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
     if all(one.a.server.variant in unavailable for one in groups):
         raise EnvironmentProblem("; ".join(dict.fromkeys(unavailable.values())))
     asked = asked_of(options, groups)
-    check_budget(asked, base.duration_s)
+    if options.budget is not None:
+        check_budget(asked, base.duration_s)
     notes = tuple(map(_without_advice, base.notes))
     plan = replace(base, unavailable=unavailable, details=codec.plain(asked), notes=notes)
     return replace(plan, cells=pair(plan, groups, 1)), found
@@ -105,7 +106,7 @@ def _without_advice(note: Finding) -> Finding:
 
 
 def check_budget(asked: Asked, load_s: float | None) -> None:
-    """Raises UsageError where it would be over before anything can be known."""
+    """Raises UsageError where what was asked for would be over before anything can be known."""
     needed_s = LOOKS[0] * len(asked.groups) * len(SIDES) * ((load_s or LOAD_S) + AROUND_S)
     if asked.budget_s < needed_s:
         raise UsageError(

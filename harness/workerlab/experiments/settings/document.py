@@ -241,6 +241,7 @@ def _tells(asked: Asked, name: str, effect: Effect) -> bool:
 
 def _lines(asked: Asked, one: Examined) -> Table:
     """The settings of the file, and what each does where that was examined."""
+
     def effect_of(line: Line) -> Value:
         if line.name in asked.unset:
             return Finding("settings.word.unset")

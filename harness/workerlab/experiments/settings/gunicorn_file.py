@@ -67,19 +67,25 @@ def _set_by(body: list[ast.stmt], source: str) -> Iterator[Line]:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield Line(statement.lineno, statement.name, "")
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            several = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            sets = statement.value is not None
-            written = statement.value or getattr(statement, "annotation", None)
-            text = shorten(ast.get_source_segment(source, written) or "", TEXT_COLUMNS)
-            for target in several:
-                for one in ast.walk(target):
-                    if isinstance(one, ast.Name):
-                        yield Line(statement.lineno, one.id, text, sets=sets)
+            yield from _assigned(statement, source)
         for inner in ("body", "orelse", "finalbody"):
             if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For)):
                 yield from _set_by(getattr(statement, inner, []), source)
         for handler in getattr(statement, "handlers", []):
             yield from _set_by(handler.body, source)
+
+
+def _assigned(statement: ast.Assign | ast.AnnAssign, source: str) -> Iterator[Line]:
+    several = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    written, sets = statement.value, statement.value is not None
+    if written is None and isinstance(statement, ast.AnnAssign):
+        written = statement.annotation
+    segment = ast.get_source_segment(source, written) if written else None
+    text = shorten(segment or "", TEXT_COLUMNS)
+    for target in several:
+        for one in ast.walk(target):
+            if isinstance(one, ast.Name):
+                yield Line(statement.lineno, one.id, text, sets=sets)
 
 
 def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
@@ -94,7 +100,7 @@ def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
 def shorten(text: str, columns: int) -> str:
     """On one line of so many columns at most."""
     whole = " ".join(text.split())
-    return whole if len(whole) <= columns else f"{whole[:columns - 1]}…"
+    return whole if len(whole) <= columns else f"{whole[: columns - 1]}…"
 
 
 def _meant(name: str, settings: Collection[str]) -> str:
