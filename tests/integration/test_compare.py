@@ -156,10 +156,13 @@ def test_saved_runs_that_cannot_be_compared(lab: Lab) -> None:
 
 def test_apps_that_cannot_be_imported_fail_for_their_own_reasons(lab: Lab) -> None:
     sides = ("--a", "app=nosuch:app", "--b", "app=other:app")
-    done = lab("compare", "sync", "4", "--tool", "fast", "--budget", "30s", *sides)
+    words = ("compare", "sync", "4", "--tool", "fast", *sides)
+    refused = lab(*words, "--budget", "30s")
+    assert refused.code == 2
+    assert "nothing is known before 4 pairs of launches" in refused.err
+    done = lab(*words)
     assert done.code == 3, done.err
     for name in ("nosuch", "other"):
         assert f"No module named '{name}'" in done.err + done.out
     assert "for the same reason" not in done.err
     assert "without --duration" not in done.err
-    assert "nothing is known before 4 pairs of launches" in done.err

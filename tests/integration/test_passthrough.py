@@ -647,7 +647,7 @@ def test_a_module_that_the_apps_environment_lacks(
     done = outsider("sweep", worker_class, "2", *words)
     assert done.code == 3
     step = f"; install it for {bare}, or name the app's interpreter with --python"
-    assert f"No module named 'flask'{step}" in done.err
+    assert f"No module named 'flask' (own.py line 1){step}" in done.err
 
 
 @once

@@ -85,7 +85,7 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
     assert (one["values"]["line"], one["values"]["setting"]) == (3, "worker_connections")
     rows = done.report["tables"][0]["rows"]
     assert [(row["line"], row["setting"]) for row in rows] == [
-        (2, "workers"), (3, "worker_connections"), (4, "chdir"),
+        (1, "bind"), (2, "workers"), (3, "worker_connections"), (4, "chdir"), (5, "worker_class"),
     ]  # fmt: skip
     (lab.place / "gunicorn.conf.py").write_text(
         'worker_class = "sync"\nthreads = 1\nbacklog = 64\n'

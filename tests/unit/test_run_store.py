@@ -107,7 +107,7 @@ def test_the_code_of_the_servers_is_kept(run: Path) -> None:
     names = {path.name for path in code.iterdir()}
     in_servers = {
         *("probe.py", "costs.py", "heartbeat.py", "stacks.py", "boot.py", "gunicorn_conf.py"),
-        "inspected.py",
+        *("app_kind.py", "inspected.py"),
     }
     assert names == {"apps", "configs"} | in_servers
     assert (code / "apps" / "sleep_wsgi.py").is_file()

@@ -195,5 +195,7 @@ def last_exception(lines: Iterable[str]) -> str | None:
             if not NOT_THE_APPS.search(frame["file"]):
                 place = f" ({Path(frame['file']).name} line {frame['line']})"
         elif inside and not line.startswith(" "):
-            found, inside = f"{line.strip()[:300]}{place}", False
+            inside = False
+            if not line.startswith("gunicorn.errors."):  # it halts for another one
+                found = f"{line.strip()[:300]}{place}"
     return found

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, gthread
+from tests.builders.noise import noisy
 from tests.builders.open_model import opened
 from workerlab.analysis import analyse
 from workerlab.analysis.cells import result
@@ -74,6 +75,38 @@ def test_growth_within_chance_is_no_growth() -> None:
         slow.__dict__.update({"halves": cells_of.halves})
         found = knee(slow, c2="below capacity", c4="below capacity")
         assert found.note.code == code
+
+
+def test_what_others_disturbed_shows_no_knee() -> None:
+    trials = [evidence(connections=n, tool="fast") for n in (2, 4, 8)]
+    words: dict[str, Verdict] = {"c2": "below capacity", "c4": "at capacity", "c8": "saturated"}
+
+    def found(*disturbed: int) -> Knee:
+        seen = [
+            noisy(one, server_wait=0.8, others=1.8)
+            if one.trial.cell.concurrency in disturbed else one
+            for one in trials
+        ]  # fmt: skip
+        facts = [one for trial in seen if isinstance(one := facts_of(trial), Facts)]
+        return knee(Series(seen[0].cell.series, seen, R0(1.0, 0.0), facts, (), ()), **words)
+
+    assert found().connections is not None
+    assert found(2).connections == found().connections  # the others show it
+    for disturbed in ((8,), (2, 4, 8)):
+        doubtful = found(*disturbed)
+        assert doubtful.connections is None
+        assert doubtful.note.code == "knee.doubtful"
+        assert "other programs took the cores" in text(doubtful.note)
+        assert short(doubtful.note).code == "knee.doubtful.short"
+
+
+def test_a_throughput_that_is_hardly_known_shows_no_knee() -> None:
+    of = series(2, 4, 8)
+    of.__dict__["halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
+    found = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
+    assert text(found.note) == (
+        "inconclusive: at 8 connections the throughput is known to ± 30 % only"
+    )
 
 
 def test_an_inconclusive_level_is_not_counted() -> None:

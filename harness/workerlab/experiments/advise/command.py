@@ -155,7 +155,8 @@ def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
     """Variants whose worker class does not serve an app of this kind, and why."""
     rows = {one.variant: class_named(one.worker_class) for one in servers}
     return {
-        name: f"it serves {'ASGI' if row.asgi else 'WSGI'} apps, and this one is {app_kind.upper()}"
+        name: f"{'ASGI' if row.asgi else 'WSGI'} worker classes cannot serve an app that is"
+        f" {app_kind.upper()}"
         for name, row in rows.items()
         if app_kind != "unknown" and row.serves and app_kind not in row.serves
     }

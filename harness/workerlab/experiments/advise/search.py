@@ -240,8 +240,9 @@ class Search(Struct, frozen=True):
         if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
         following = following or self._sure(self.winner() or leader)
-        if following is None and left > LEAST + SPARE:
-            following = self._long_shots(leader, order)
+        if following is None and left > LEAST:
+            following = self._long_shots(leader, order) or self._rivals(leader, order)
+            following = following or self._raise(leader, spare, CLOSE)
         return following
 
     def _second_class(self, leader: Server, order: Sequence[Server]) -> Next | None:

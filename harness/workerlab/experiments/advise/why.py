@@ -1,5 +1,6 @@
 """Why a launch broke the target: which terms it broke, and what was busy there."""
 
+import math
 from collections.abc import Iterable, Iterator
 
 from workerlab.analysis.target import value_of
@@ -21,7 +22,7 @@ def reasons(result: Result, launch: Launch) -> Iterator[Finding]:
             causes = dict(outcome.errors) if outcome and outcome.errors else None
             values = {"failed": launch.failed, "requests": launch.due, "causes": causes}
             yield Finding("advise.why.failed", values)
-        elif (value := value_of(term.metric, launch.requests)) is not None:
+        elif math.isfinite(value := value_of(term.metric, launch.requests) or math.inf):
             unit = Finding(f"advise.value.{term.kind}", {"value": value})
             yield Finding("advise.why.value", {"metric": term.metric, "value": unit})
     if not broken or any(term.kind != "errors" for term in broken):

@@ -255,7 +255,7 @@ class Sampler:
         line = {
             "number": number,
             "file": file,
-            "line": named.f_lineno,
+            "line": named.f_lineno or named.f_code.co_firstlineno,  # between two lines it has none
             "function": name_of(named.f_code),
             "called": called_by(named),
             "inside": inner and inner + name_of(innermost.f_code),

@@ -326,6 +326,22 @@ def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
     assert 25 < result.reach.last < 36  # 0.8 of 40 holds
 
 
+def test_where_it_holds_at_no_rate_the_nearest_is_tried_and_named() -> None:
+    world = World(3)
+    world.p95_s = lambda server, rps: 0.4 if server.workers == 5 else 0.9  # type: ignore[method-assign]
+    world.expected = {
+        one.key: replace(
+            world.expected[one.key], highest_rps=0.0, central=Summary(p95=world.p95_s(one, 1.0))
+        )
+        for one in world.servers
+    }
+    world.run()
+    result = result_of(world.search())
+    assert result.word == "nothing"
+    assert result.server is not None
+    assert result.server.workers == 5
+
+
 def test_candidates_that_take_more_memory_than_there_is_are_not_tried() -> None:
     world = World(5)
     search = world.search()

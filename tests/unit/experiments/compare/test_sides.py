@@ -55,6 +55,11 @@ def test_pairs_of_all_classes_and_levels() -> None:
     assert {cell.schedule for cell in plan.cells} == {1}
 
 
+def test_a_budget_that_shows_nothing_starts_nothing() -> None:
+    with pytest.raises(UsageError, match="nothing is known before 4 pairs of launches, which take"):
+        first_plan(parse([*BASE, "--b", "workers=5", "--budget", "60s"]))
+
+
 def test_what_has_nothing_to_be_compared_with_is_not_launched() -> None:
     sides = [
         [Server(name, 1, 1, 2048, 1000, gunicorn=version) for version in ("25.3.0", "27.0.1")]
