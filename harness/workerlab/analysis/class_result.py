@@ -131,8 +131,8 @@ def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Finding]:
 
 
 def worst(doubts: Iterable[Finding]) -> Finding:
-    """Others' programs before chance, which may be their doing."""
-    return min(doubts, key=lambda one: one.code)
+    """What took most of the cores; before chance, which may be its doing."""
+    return max(doubts, key=lambda one: one.values.get("share", 0.0))
 
 
 def _shown_by(

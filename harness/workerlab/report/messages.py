@@ -1989,9 +1989,9 @@ knee.no_wait_with_all_slots = at least {highest}: throughput is in step with con
     many as there are slots[[; add {add} or
     more]]
 knee.doubtful = inconclusive: at {levels:list} connections {why}
-knee.doubt.core_wait = other programs took the cores for {share:percent} of the response time
-knee.doubt.steal = other machines of this host took the cores for {share:percent} of the response
-    time
+knee.doubt.core_wait = other programs took the cores for up to {share:percent} of the response time
+knee.doubt.steal = other machines of this host took the cores for up to {share:percent} of the
+    response time
 knee.doubt.vague = the throughput is known to ± {half:percent} only
 knee.room_beyond = unknown: [[throughput levels off at {rps:number} requests/s, although ]]slots
     were still free with {connections:# connection}
