@@ -96,9 +96,9 @@ def in_server(facts: Facts) -> float | None:
 def waited(facts: Facts) -> Finding:
     """What part of a response its request waited in the accept queue and in the worker, as the
     cell's breakdown shows it: nothing, or how much."""
-    found, _ = breakdown(facts)
-    wait_s = (found.accept_queue_s or 0.0) + (found.in_worker_s or 0.0)
-    response_s = found.response_s or 0.0
+    parts, _ = breakdown(facts)
+    wait_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
+    response_s = parts.response_s or 0.0
     if wait_s < NOTHING * response_s or not response_s:
         return Finding("waited.nothing")
     return Finding("waited.part", {"wait_s": wait_s, "response_s": response_s})

@@ -104,35 +104,35 @@ def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
     telling = [facts for facts in series.closed if words.get(facts.key) != "inconclusive"]
     if series.closed and not telling:
         return Knee(None, Finding("knee.inconclusive"))
-    found, doubts = _shown_by(series, valid, telling, words), doubts_of(series, telling)
-    if not doubts or found.note.code in HOLDS_ANYWAY:
-        return found
+    of_all, doubts = _shown_by(series, valid, telling, words), doubts_of(series, telling)
+    if not doubts or of_all.note.code in HOLDS_ANYWAY:
+        return of_all
     clear = [facts for facts in telling if facts.key not in doubts]
     highest = max(facts.connections for facts in telling)
     if clear:
-        found = _shown_by(series, [cell for cell in valid if cell.trial.key not in doubts],
-                          clear, words)  # fmt: skip
-        if found.connections is not None or highest in {facts.connections for facts in clear}:
-            return found
-    levels = tuple(sorted({one.connections for one in telling if one.key in doubts}))
+        clear_cells = [cell for cell in valid if cell.trial.key not in doubts]
+        of_clear = _shown_by(series, clear_cells, clear, words)
+        if of_clear.connections is not None or highest in {facts.connections for facts in clear}:
+            return of_clear
+    levels = tuple(sorted({facts.connections for facts in telling if facts.key in doubts}))
     return Knee(None, Finding("knee.doubtful", {"levels": levels, "why": worst(doubts.values())}))
 
 
 def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Finding]:
     """By key: why a trial says little of its server's throughput. None that is not in doubt."""
-    found: dict[str, Finding] = {}
+    doubts: dict[str, Finding] = {}
     for facts in trials:
         half = series.halves[facts.connections]
         if (why := disturbance(facts)) is not None:
-            found[facts.key] = Finding(why.code.replace("diagnosis", "knee.doubt"), why.values)
+            doubts[facts.key] = Finding(why.code.replace("diagnosis", "knee.doubt"), why.values)
         elif half > VAGUE:
-            found[facts.key] = Finding("knee.doubt.vague", {"half": half})
-    return found
+            doubts[facts.key] = Finding("knee.doubt.vague", {"half": half})
+    return doubts
 
 
 def worst(doubts: Iterable[Finding]) -> Finding:
     """What took most of the cores; before chance, which may be its doing."""
-    return max(doubts, key=lambda one: one.values.get("share", 0.0))
+    return max(doubts, key=lambda doubt: doubt.values.get("share", 0.0))
 
 
 def _shown_by(

@@ -187,7 +187,7 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
 
 def last_exception(lines: Iterable[str]) -> str | None:
     """The last one that a traceback ends with, and the last line of the app that it names."""
-    found, place, inside = None, "", False
+    exception, place, inside = None, "", False
     for line in lines:
         if line.endswith(TRACEBACK):
             inside, place = True, ""
@@ -197,5 +197,5 @@ def last_exception(lines: Iterable[str]) -> str | None:
         elif inside and not line.startswith(" "):
             inside = False
             if not line.startswith("gunicorn.errors."):  # it halts for another one
-                found = f"{line.strip()[:300]}{place}"
-    return found
+                exception = f"{line.strip()[:300]}{place}"
+    return exception

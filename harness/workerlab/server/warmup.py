@@ -215,10 +215,10 @@ def _unexpected(server: Running, route: Route, answer: Answer) -> str:
     expected = " or ".join(map(str, route.expect)) or "2xx or 3xx"
     why = f"{who} answered {answer.status}, expected {expected}"
     failed = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    told = explained(why, server.log) if failed else why
-    if told == why and (lines := first_lines(answer.body)):
-        told = f"{why}: {lines}"
-    why = told
+    explanation = explained(why, server.log) if failed else why
+    if explanation == why and (lines := first_lines(answer.body)):
+        explanation = f"{why}: {lines}"
+    why = explanation
     if answer.location:
         why += f", and leads to {answer.location}"
     option = f"expect={answer.status} in a --mix file" if mixed else "--expect-status"

@@ -120,23 +120,23 @@ class Progress:
     def _left(self) -> float | None:
         return self._together(self._predict)
 
-    def _soonest(self, one: Trial) -> float | None:
-        predicted_s, longer_s = self._predict(one), min(self._longer_s, default=0.0)
+    def _soonest(self, trial: Trial) -> float | None:
+        predicted_s, longer_s = self._predict(trial), min(self._longer_s, default=0.0)
         return None if predicted_s is None else max(predicted_s / 2, predicted_s + longer_s)
 
-    def _latest(self, one: Trial) -> float | None:
-        predicted_s, longer_s = self._predict(one), max(self._longer_s, default=0.0)
-        return None if predicted_s is None else predicted_s + max(self._more_s(one), longer_s)
+    def _latest(self, trial: Trial) -> float | None:
+        predicted_s, longer_s = self._predict(trial), max(self._longer_s, default=0.0)
+        return None if predicted_s is None else predicted_s + max(self._more_s(trial), longer_s)
 
     def _wait(self, seconds: float) -> str:
         """And what that may become. `seconds`: as predicted, without what has passed by now."""
         passed_s = (self._left() or 0.0) - seconds
-        ends = [self._together(one) for one in (self._soonest, self._latest)]
+        ends = [self._together(predict) for predict in (self._soonest, self._latest)]
         return between(*(max(0.0, (end or 0.0) - passed_s) for end in ends))
 
     def _together(self, predict: Callable[[Trial], float | None]) -> float | None:
-        known = [predict(one) for one in self._todo]
-        return None if None in known else sum(one for one in known if one is not None)
+        times_s = [predict(trial) for trial in self._todo]
+        return None if None in times_s else sum(s for s in times_s if s is not None)
 
     def __rich__(self) -> RenderableType:
         running = time.monotonic() - max(self._began.values(), default=time.monotonic())

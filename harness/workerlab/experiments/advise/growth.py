@@ -213,14 +213,14 @@ class Growth:
 
 def beside_s(run: Run) -> dict[str, float]:
     """Of each variant: the longest that one of its trials took beside its load."""
-    found: dict[str, float] = {}
+    longest_s: dict[str, float] = {}
     for trial in trials(run.plan):
         record = run.records.get(trial.key)
         if record is not None and record.fault is None:
             name = trial.cell.server.variant
             took_s = used_s(record) - load_s(record)
-            found[name] = max(found.get(name, 0.0), took_s)
-    return found
+            longest_s[name] = max(longest_s.get(name, 0.0), took_s)
+    return longest_s
 
 
 def with_forecast(plan: Plan, study: Study) -> Plan:

@@ -233,7 +233,7 @@ class Search(Struct, frozen=True):
         if not unknown or spare > 0:
             following = self._second_class(leader, order) if spare > 0 else None
             following = following or self._raise(leader, spare, WIDE)
-        if following is None and left > LEAST + 2 * SPARE:  # one that leads then can be shown
+        if following is None and left > LEAST + SPARE:  # one that leads then can be shown
             following = self._confirmed(leader) if left > ENOUGH else None
             following = following or self._rivals(leader, order)
             following = following or self._raise(leader, spare, CLOSE)
@@ -405,7 +405,7 @@ class Search(Struct, frozen=True):
 
         return min(
             tried,
-            key=lambda one: (-(self.reach(one).last or 0.0), self.missed_by(one)),
+            key=lambda server: (-(self.reach(server).last or 0.0), self.missed_by(server)),
             default=None,
         )
 

@@ -135,7 +135,7 @@ def _asked(
     if options.config and not names:
         others = strange(lines, its.names) if its else {}
         none = f"; {', '.join(others)}: no setting of Gunicorn" if others else ""
-        annotated = [f"{one.name}: {one.text}" for one in lines if not one.sets]
+        annotated = [f"{line.name}: {line.text}" for line in lines if not line.sets]
         none += f"; {', '.join(annotated)}: an annotation sets nothing" if annotated else ""
         raise UsageError(
             f"{options.config} sets nothing that can be examined{none}:"
@@ -154,7 +154,7 @@ def _asked(
         values={name: value for name, value in its.settings.items() if name in own},
         unknown=tuple(name for name in own if name not in (*SETTINGS, *SERVER)),
         strange=strange(lines, its.names),
-        unset=tuple(one.name for one in lines if not one.sets and one.name in its.names),
+        unset=tuple(line.name for line in lines if not line.sets and line.name in its.names),
     )
 
 

@@ -50,15 +50,15 @@ def lines_of(path: Path) -> tuple[Line, ...]:
         raise UsageError(
             f"{path} cannot be read as a Gunicorn file: line {error.lineno}: {error.msg}"
         ) from error
-    found: dict[str, Line] = {}
+    last: dict[str, Line] = {}
     for line in _set_by(tree.body, source):
-        if line.sets or line.name not in found:
-            found[line.name] = line
+        if line.sets or line.name not in last:
+            last[line.name] = line
     used = {
         one.id for one in ast.walk(tree)
         if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)
     }  # fmt: skip
-    lines = (replace(line, used=line.name in used) for line in found.values())
+    lines = (replace(line, used=line.name in used) for line in last.values())
     return tuple(sorted(lines, key=lambda line: line.number))
 
 
@@ -83,16 +83,16 @@ def _assigned(statement: ast.Assign | ast.AnnAssign, source: str) -> Iterator[Li
     segment = ast.get_source_segment(source, written) if written else None
     text = shorten(segment or "", TEXT_COLUMNS)
     for target in several:
-        for one in ast.walk(target):
-            if isinstance(one, ast.Name):
-                yield Line(statement.lineno, one.id, text, sets=sets)
+        for node in ast.walk(target):
+            if isinstance(node, ast.Name):
+                yield Line(statement.lineno, node.id, text, sets=sets)
 
 
 def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
     """Names that are no settings of Gunicorn's and that nothing in the file uses, with the setting
     that each may be meant for, "" for none."""
     names = [
-        one.name for one in lines if one.sets and not one.used and not one.name.startswith("_")
+        line.name for line in lines if line.sets and not line.used and not line.name.startswith("_")
     ]
     return {name: _meant(name, settings) for name in names if name not in settings}
 

@@ -47,8 +47,8 @@ def takes(app: Any, count: int) -> bool:
 def imported(request: dict[str, Any]) -> Any:
     """The app, as Gunicorn would find it."""
     names = runpy.run_path(request["config"]) if request["config"] else {}
-    own = names.get("raw_env") or []
-    for pair in [own] if isinstance(own, str) else own:
+    raw_env = names.get("raw_env") or []
+    for pair in [raw_env] if isinstance(raw_env, str) else raw_env:
         name, _, value = pair.partition("=")
         os.environ.setdefault(name, value)
     sys.path[:0] = [os.getcwd(), *filter(None, (names.get("pythonpath") or "").split(","))]
@@ -59,13 +59,13 @@ def imported(request: dict[str, Any]) -> Any:
 
 def main(request: dict[str, Any]) -> None:
     del sys.path[0]  # the modules beside this one are none of the app's
-    told = os.dup(1)
+    answer_fd = os.dup(1)
     os.dup2(2, 1)  # an app may print as it is imported
     try:
         kind = app_kind(imported(request))
     except BaseException:  # it may do anything, sys.exit included
         kind = "unknown"
-    os.write(told, kind.encode())
+    os.write(answer_fd, kind.encode())
     os._exit(0)  # whatever threads it has started
 
 
