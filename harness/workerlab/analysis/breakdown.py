@@ -95,13 +95,14 @@ def in_server(facts: Facts) -> float | None:
 
 def waited(facts: Facts) -> Finding:
     """What part of a response its request waited in the accept queue and in the worker, as the
-    cell's breakdown shows it: nothing, or how much."""
+    cell's breakdown shows it: nothing, how much, or that a place was not looked at."""
     parts, _ = breakdown(facts)
     wait_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
     response_s = parts.response_s or 0.0
-    if wait_s < NOTHING * response_s or not response_s:
-        return Finding("waited.nothing")
-    return Finding("waited.part", {"wait_s": wait_s, "response_s": response_s})
+    if response_s and wait_s >= NOTHING * response_s:
+        return Finding("waited.part", {"wait_s": wait_s, "response_s": response_s})
+    measured = None not in (parts.response_s, parts.accept_queue_s, parts.in_worker_s)
+    return Finding("waited.nothing" if measured else "waited.unseen")
 
 
 # --- exact --------------------------------------------------------------------------------

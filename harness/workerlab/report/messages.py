@@ -1718,6 +1718,7 @@ verdict.stood_still = whether requests wait for each other is not known: for up 
     {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) this machine stood
     still, or the lab was stopped; measure again
 waited.nothing = nothing waited
+waited.unseen = no wait was seen
 waited.part = requests waited for {wait_s:duration} of {response_s:duration}
 verdict.at_knee = {connections:# connection} reached the knee, at {rps:number} requests/s
     [[; {failures}]]

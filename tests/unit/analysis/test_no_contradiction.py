@@ -46,5 +46,7 @@ def test_nothing_is_said_to_wait_only_where_hardly_anything_did(name: str) -> No
             words = text(found)
             if "nothing wait" in words or "no request wait" in words:
                 assert waited_s <= NOTHING * (parts.response_s or 1.0), (cell.trial.key, words)
+            if found.code == "waited.nothing":
+                assert None not in (parts.accept_queue_s, parts.in_worker_s), cell.trial.key
             if found.code == "verdict.all_slots_busy":
                 assert (cell.occupancy or 1.0) >= ALL, (cell.trial.key, words)
