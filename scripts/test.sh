@@ -15,7 +15,7 @@ rm -f "$root"/.tox/junit-*.xml
 status=0
 how=run
 # Everything, most of which waits: several environments at once, each shown when it has ended.
-if [ $# = 0 ]; then how=run-parallel; set -- --parallel 12 --parallel-no-spinner; fi
+if [ $# = 0 ]; then how=run-parallel; set -- --parallel 7 --parallel-no-spinner; fi
 "$root/.venv-tox/bin/tox" $how -c "$root/tox.ini" "$@" || status=$?
 "$root/.venv-tox/bin/python" "$root/scripts/tally.py" "$root"/.tox/junit-*.xml
 exit "$status"
