@@ -35,9 +35,16 @@ def late() -> Document:
     return replace(whole, cells=(*whole.cells, again), timelines=(whole.timelines[0], found))
 
 
+def limitless(document: Document) -> Document:
+    """Of which nothing is known that would bound it."""
+    cells = (replace(one, bound_rps=None) for one in document.cells)
+    classes = (replace(one, knee=None) for one in document.classes)
+    return replace(document, cells=tuple(cells), classes=tuple(classes))
+
+
 CONSTRUCTED = {
     "known": sweep(levels=(4, 16)),
-    "unknown": sweep(("sync", "eventlet"), (4, 16), known=False),
+    "unknown": limitless(sweep(("sync", "eventlet"), (4, 16), known=False)),
     "late": late(),
     "requests-only": sweep(("sync", "gthread"), (4, 16), known=False, observed=False),
     "empty": no_cells(),

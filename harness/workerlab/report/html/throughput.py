@@ -107,7 +107,7 @@ def _pane(
     top: float,
 ) -> Any:
     rates, bounds = (
-        data("class connections rate", [(s.name, *of) for s in every for of in _rates(s, name)])
+        [(series.name, *of) for series in every for of in _rates(series, name)]
         for name in ("throughput_rps", "bound_rps")
     )
     trials = [
@@ -119,7 +119,6 @@ def _pane(
     ]  # fmt: skip
     points = alt.Chart(data("class connections rate bound trial verdict", trials), name="trials")
     highest = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
-    rules = alt.Chart(data("class connections rate", highest), name="knees")
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate"), tip("bound"),
             tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
     knee_tips = [tip("class", form=""), tip("connections", Finding("chart.knee_connections"))]
@@ -129,16 +128,24 @@ def _pane(
     colours = {name: var(colour) for name, (colour, _) in marks.items()}
     levels = sorted({level for series in every for level in series.levels})
     spread = levels[-1] / levels[0] >= WIDE
+
+    def layers(rows: Sequence[tuple[object, ...]], *names: str) -> list[Any]:
+        """None where there is nothing to draw, whose extent would be infinite."""
+        return [alt.Chart(data("class connections rate", rows), name=one) for one in names if rows]
+
+    line, tick = {"strokeWidth": 1.5, "strokeDash": [6, 4]}, {"size": 26, "thickness": 1.5}
+    dashed = layers(bounds, "bound", "bounds")
     return (
         alt.layer(
-            alt.Chart(bounds, name="bound").mark_line(strokeWidth=1.5, strokeDash=[6, 4], **faint),
-            alt.Chart(bounds, name="bounds").mark_tick(
-                orient="horizontal", size=26, thickness=1.5, **faint
-            ),
-            alt.Chart(rates, name="measured").mark_line(strokeWidth=2.5),
+            *(one.mark_line(**line, **faint) for one in dashed[:1]),
+            *(one.mark_tick(orient="horizontal", **tick, **faint) for one in dashed[1:]),
+            *(one.mark_line(strokeWidth=2.5) for one in layers(rates, "measured")),
             points.mark_point(**POINT).encode(by_name(alt.Shape, "class", shapes), tooltip=tips),
-            rules.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
-                y2=alt.datum(0), tooltip=knee_tips
+            *(
+                one.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
+                    y2=alt.datum(0), tooltip=knee_tips
+                )
+                for one in layers(highest, "knees")
             ),
         )
         .encode(
