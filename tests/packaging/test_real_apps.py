@@ -1,0 +1,180 @@
+"""`advise` as it is installed, on apps of the usual frameworks in environments of their own: what
+it answers, the file it writes, and what it says of an app that does not start."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.packaging.conftest import run, uv
+
+# They mostly wait, as the search computes for as long as an app can do more
+FLASK = """
+import sqlite3
+import time
+from flask import Flask, jsonify
+
+app = Flask(__name__)
+
+@app.get("/")
+def products():
+    with sqlite3.connect("file::memory:", uri=True) as connection:
+        rows = connection.execute("with recursive n(i) as (select 1 union all select i + 1 from n"
+                                  " where i < 500) select i, i * i from n").fetchall()
+    time.sleep(0.03)
+    return jsonify(rows[:20])
+"""
+
+FASTAPI = """
+import time
+from fastapi import FastAPI
+
+app = FastAPI()
+
+@app.get("/")
+async def stock():
+    time.sleep(0.02)
+    return {"left": 3}
+"""
+
+DJANGO = {
+    "apps/__init__.py": "",
+    "apps/settings.py": "SECRET_KEY = 'x'\nROOT_URLCONF = 'apps.urls'\nALLOWED_HOSTS = ['*']\n",
+    "apps/urls.py": (
+        "import time\nfrom django.http import HttpResponse\nfrom django.urls import path\n"
+        "urlpatterns = [path('', lambda request: time.sleep(0.03) or HttpResponse('ok'))]\n"
+    ),
+    "apps/wsgi.py": (
+        "from django.core.wsgi import get_wsgi_application\napplication = get_wsgi_application()\n"
+    ),
+    "gunicorn.conf.py": (
+        "import multiprocessing\nwsgi_app = 'apps.wsgi:application'\n"
+        "workers = multiprocessing.cpu_count() * 2 + 1\nmax_requests = 1000\n"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Project:
+    """An app in a directory of its own, with its environment beside it."""
+
+    place: Path
+    program: Path
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        names = ("PATH", "TMPDIR", "XDG_CACHE_HOME")  # what a load tool can do is measured once
+        kept = {name: os.environ[name] for name in names if name in os.environ}
+        env = {**kept, "HOME": str(self.place), "NO_COLOR": "1"}
+        return run(self.program, *words, cwd=self.place, env=env)
+
+    def advise(self, *words: str) -> dict[str, Any]:
+        """What it answers. A busy machine takes longer until there are three launches."""
+        load, out = ("--rate", "10", "--slo", "p50<1s", "--max-workers", "2"), ("--format", "json")
+        done = self("advise", *load, *words, "--budget", "45", *out)
+        for budget in range(75, 301, 30):
+            if done.returncode == 1:
+                (resumed,) = self.place.glob("results/*")
+                done = self("advise", "--resume", str(resumed), "--budget", str(budget), *out)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return dict(json.loads(done.stdout))
+
+    def written(self) -> str:
+        (path,) = self.place.glob("results/*/gunicorn.conf.py")
+        return path.read_text()
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest, installed: Path, tmp_path: Path) -> Project:
+    """With these packages installed, and these files."""
+    packages, files = request.param
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    venv = tmp_path / ".venv"
+    uv("venv", "--quiet", "--python", sys.executable, venv)
+    uv("pip", "install", "--quiet", "--python", venv / "bin" / "python", *packages)
+    return Project(tmp_path, installed / "bin" / "workerlab")
+
+
+def set_in(text: str) -> Counter[str]:
+    """How often a file gives each name a value."""
+    names = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
+    return Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
+
+
+def codes(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["answer"]["code"]: one["answer"]["values"] for one in report["findings"]}
+
+
+@pytest.mark.parametrize(
+    "project", [(("flask", "gunicorn==25.3.0"), {"shop.py": FLASK})], indirect=True
+)
+def test_flask(project: Project) -> None:
+    report = project.advise("--app", "shop:app", "--classes", "sync,asgi")
+    assert report["title"]["values"]["served"]["values"]["python"] == ".venv/bin/python"
+    out = [one["answer"]["values"] for one in report["findings"]
+           if one["answer"]["code"] == "advise.left_out"]  # fmt: skip
+    assert [one["classes"] for one in out] == [["asgi"]]  # which would answer nothing
+    assert set(set_in(project.written()).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "project", [(("fastapi", "gunicorn==25.3.0"), {"stock.py": FASTAPI})], indirect=True
+)
+def test_fastapi_with_a_call_that_blocks(project: Project) -> None:
+    report = project.advise("--app", "stock:app", "--classes", "asgi")
+    blocking = json.dumps(codes(report)["advise.blocking"])
+    assert "stock.py" in blocking
+    assert "time.sleep" in blocking
+    # This class of 25.3.0 takes all of graceful_timeout for each stop
+    assert codes(report)["advise.costs"]["stop"]["code"] == "advise.stop.mended"
+    assert "\ngraceful_timeout = 2  # " in project.written()
+
+
+@pytest.mark.parametrize("project", [(("django", "gunicorn"), DJANGO)], indirect=True)
+def test_django_with_a_gunicorn_file(project: Project) -> None:
+    words = ("--config", "gunicorn.conf.py", "--classes", "sync")
+    said = project("advise", "--rate", "10", "--slo", "p50<1s", *words)
+    assert said.returncode == 3
+    assert said.stdout.count("ImproperlyConfigured") == 1  # told once
+    assert "DJANGO_SETTINGS_MODULE" in said.stdout
+    assert "ImproperlyConfigured" not in said.stderr
+    assert "Candidates" not in said.stdout
+
+    for run_directory in project.place.glob("results/*"):
+        run_directory.rename(project.place / "before")
+    project.advise(*words, "--env", "DJANGO_SETTINGS_MODULE=apps.settings")
+    text = project.written()
+    assert "# Was: workers = multiprocessing.cpu_count() * 2 + 1\nworkers = " in text
+    assert re.search(r"# Kept, [^=]*max_requests = 1000[^=]*\nmax_requests = 1000\n", text)
+    assert set(set_in(text).values()) == {1}
+
+
+BOOT = {
+    "import flask_login\n": ("No module named 'flask_login'", "shop.py", "line 1"),
+    "import sys\nsys.exit('DATABASE_URL is not set')\n": ("DATABASE_URL is not set",),
+    "app = None\n": ("shop:app",),
+}
+
+
+@pytest.mark.parametrize("project", [(("gunicorn",), {"shop.py": ""})], indirect=True)
+def test_what_keeps_an_app_from_starting_is_told_once(project: Project) -> None:
+    for text, told in BOOT.items():
+        (project.place / "shop.py").write_text(text)
+        words = ("--app", "shop:app", "--rate", "10", "--slo", "p50<1s", "--classes", "sync")
+        said = project("advise", *words)
+        assert said.returncode == 3, said.stderr
+        assert said.stdout.count(told[0]) == 1
+        assert all(part in said.stdout for part in told)
+        assert told[0] not in said.stderr
