@@ -107,7 +107,7 @@ class Guarded:
                 self._listen(0.05)
                 if self._ended and not self._unread:
                     self._guard.wait(max(0.01, until - time.monotonic()))
-        if self.exit_code is None:
+        if self.exit_code is None and not self._stdout.closed:
             self._listen(0.0)  # its last words, where it ended right after them
         self._ended = True
         self._stdout.close()

@@ -109,6 +109,7 @@ def sleeper() -> Iterator[Pauses]:
 def test_computing_is_no_pause(sleeper: Pauses, tmp_path: Path) -> None:
     with stand_still(tmp_path / "watched") as machine:
         for _ in range(20):
+            sleeper.sleep(threading.Event(), 0.0)  # before it a process was started, which blocks
             began_ns = time.monotonic_ns()
             pause = sleeper.sleep(Late(lambda: compute(0.2)), 0.0)
             if not machine.between(began_ns, time.monotonic_ns()):
