@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
+from textwrap import wrap
 from typing import Any, NamedTuple, NoReturn
 
 from workerlab import __version__
@@ -83,6 +84,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help has examples)")
 
 
+class Layout(argparse.RawDescriptionHelpFormatter):
+    """Lines end between words: an option or `faster-than-before` is not cut in two."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
+
+
 def function(place: str) -> Any:
     """What stands at "module:function"."""
     module, _, name = place.partition(":")
@@ -91,18 +99,17 @@ def function(place: str) -> Any:
 
 def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
     """The parser of the command line, of which only the commands in `complete` have options."""
-    layout: Any = argparse.RawDescriptionHelpFormatter
     top = Parser(
         prog="workerlab",
         description="Which Gunicorn worker class, how many workers, and what happens when more "
         "requests arrive than they can serve?",
         epilog=EXAMPLES,
-        formatter_class=layout,
+        formatter_class=Layout,
     )
     top.add_argument("--version", action="version", version=f"workerlab {__version__}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        parser = parsers.add_parser(name, help=command.summary, formatter_class=layout)
+        parser = parsers.add_parser(name, help=command.summary, formatter_class=Layout)
         if name in complete:
             function(command.options)(parser)
     return top

@@ -89,7 +89,7 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
 def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
     asked = ("--classes", "sync", "--slo", "p50<400ms", "--budget", "30", "--format", "json")
     done = own(*WORDS, *asked, "--gunicorn", f"{VERSIONS[2]},{VERSIONS[-1]}")
-    if "cannot be had" in done.err:
+    if "cannot be installed" in done.err:
         pytest.skip("no package index, and not in the cache")
     assert done.code in (0, 1), done.err  # too short for a busy machine
     kinds = [f"sync, Gunicorn {version}" for version in (VERSIONS[2], VERSIONS[-1])]
@@ -105,7 +105,7 @@ def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
 
 @pytest.mark.once
 def test_what_no_setting_can_reach_exits_4(own: Lab) -> None:
-    asked = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "60", "--format", "json")
+    asked = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "30", "--format", "json")
     done = own(*WORDS, *asked)
     assert done.code == 4, done.err
     assert codes(done.report)[0] == "advise.nothing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import shutil
 import signal
@@ -271,6 +272,7 @@ def test_help_has_examples(
     said = capsys.readouterr()
     assert (ending.value.code, said.err) == (0, "")
     assert "examples:\n" in said.out
+    assert not re.findall(r"\S*\w-\n", said.out)  # no word is broken
     assert " ".join(["  workerlab", *words]) in said.out.partition("examples:\n")[2]
     assert list(here.iterdir()) == []
 

@@ -217,7 +217,7 @@ def _measure(one: CeilingKey, place: Path) -> Ceiling | str:
     if not rates and not others:
         return "the machine stood still meanwhile; the next run measures it"
     if not rates:
-        return f"other programs used {others:.1f} cores meanwhile; close them for the next run"
+        return f"other programs used {others:.1f} cores during it; close them before the next run"
     return Ceiling(*one, rps=median(rates), at_least=median(busy) >= SERVER_BUSY)
 
 

@@ -92,12 +92,25 @@ def interpreters(
         final_paths = pythons(settings, bundled=is_bundled)
         if (is_bundled, final_paths) != (guess, paths):
             serving = every(final_paths, bundled=is_bundled)
+        guess = is_bundled
+    if not guess and not getattr(options, "python", None):
+        serving = {key: _with_note(interpreter) for key, interpreter in serving.items()}
     names = zip(*serving, strict=True)
     several_pythons, several_versions = (len(set(of_all)) > 1 for of_all in names)
     return {
         (python if several_pythons else "", version if several_versions else ""): interpreter
         for (python, version), interpreter in serving.items()
     }
+
+
+def _with_note(interpreter: preflight.Interpreter) -> preflight.Interpreter:
+    """That nobody named the interpreter, where it is the lab's own and the app may need another:
+    who activated it knows."""
+    activated = os.environ.get("VIRTUAL_ENV")
+    known = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
+    if interpreter.note or known or interpreter.python != sys.executable:
+        return interpreter
+    return replace(interpreter, note=Finding("plan.labs_python", {"python": interpreter.python}))
 
 
 def _serving(

@@ -127,7 +127,8 @@ def _carry_out(directory: Path, prepared: Setup) -> None:
     plan, todo = prepared.plan, unfinished(directory, prepared.plan)
     while True:
         execute(directory, plan, todo, prepared.prepare_launch, prepared.display)
-        calibrate(directory, plan, tell, anyway=prepared.ceilings_anyway)
+        if any(record.fault is None for record in run_store.load(directory).records.values()):
+            calibrate(directory, plan, tell, anyway=prepared.ceilings_anyway)
         grown = prepared.grow(directory, plan)
         if grown is None:
             return

@@ -242,8 +242,8 @@ cells.all = every cell
 cells.some = {series:, }
 cells.series = {series} at {levels:list}
 cells.invalid = Invalid: {cells}: {text}.
-cells.inconclusive = Inconclusive: {cells}[[; numbers of {one}]]: {text:sentence}
-cells.disturbed = Disturbed: {cells}[[; numbers of {one}]]: {text}
+cells.inconclusive = Inconclusive: {cells}. {text:sentence}[[ (These figures are of {one}.)]]
+cells.disturbed = Disturbed: {cells}. {text}[[ (These figures are of {one}.)]]
 cells.note = {cells}: {text}
 cells.routes = {cells}: {failed} of {requests:# request} to {route} failed
     [[, with status {statuses:list}]][[ ({causes:counts})]][[: {answer}]]
@@ -809,10 +809,11 @@ advise.question.file = Where is the configuration?
 advise.question.blocking = What holds up the event loop?
 advise.meets = {terms: }
 advise.blocking = With {connections:# connection} to {workers:# worker} of {worker_class}:
-    {lines: }[[ The same alarm, with the same app: {others:list}.]]
+    {lines: }[[ The event loop of {others:list} shows the same
+    sign, with the same app.]]
 advise.blocking.unnamed = With {connections:# connection} to {workers:# worker} of {worker_class}
-    something does, but no line was seen for 1 % of the time.[[ The same
-    alarm, with the same app: {others:list}.]]
+    something does, but no line was seen for 1 % of the time.[[ The event loop of
+    {others:list} shows the same sign, with the same app.]]
 advise.limits = {limit}
 advise.term.unshown = {outcome}.
 advise.candidate = {worker_class}, {workers:# worker}[[ of {threads:# thread}]][[ of
@@ -821,8 +822,8 @@ advise.recommended = {candidate}.[[ {further}]][[ {untried}]][[ {more}]]
 advise.further = {candidate} went further, up to {rps:number} requests/s, but it was not launched
     often enough at the target's rate.
 advise.more = Go on with --resume {run} and a longer --budget.
-advise.untried = The budget ended before {classes:list} could be launched, so that only the
-    forecast is known.
+advise.untried = No launch of {classes:list} fitted into the budget, so that only the forecast is
+    known.
 advise.unsendable = No answer: nothing was launched, since the load tool cannot send so many
     requests on this machine.
 advise.nothing = No setting is known that meets the target.[[ Of those launched {candidate} comes
@@ -833,7 +834,7 @@ advise.noisy = Inconclusive: other programs took the cores in {voids:# launch/la
 advise.unfinished = Inconclusive so far: no candidate has been shown to meet the target.[[
     {candidate} comes nearest.]] Go on with --resume {run}, and with a longer --budget if it was
     used up.
-advise.no_class = No worker class could serve the app.
+advise.no_class = No worker class could serve the app. {left_out: }
 advise.value.time = {value:duration}
 advise.value.errors = {value:percent}
 advise.value.rps = {value:number} req/s
@@ -847,7 +848,10 @@ advise.errors = {term}: met. {failed:count} of {requests:count} requests failed,
     {rate_rps:number}[[ to {last_rps:number}]] requests/s.
 advise.reach.between = {last}; {first}.[[ {gap}]]
 advise.reach.gap = No rate between the two was tried.
-advise.reach.open = {last}, and it may hold beyond.
+advise.reach.open = {last}, and it may hold beyond[[: {discarded}]].
+advise.reach.discarded = {launches:# launch/launches} at higher rates had to be discarded, since
+    other programs took the cores or the machine stood still
+advise.written = Measured by `workerlab advise`, run {run}:
 advise.reach.none = {first:sentence}
 advise.reach.last = The target[[ (but {but:list}, which is not shown)]] holds up to {rps:number}
     requests/s ({launches:# launch/launches}[[; {voids} more discarded]])
@@ -868,7 +872,16 @@ advise.busy = the server used {server_cores:cores}[[, the load tool
     {tool_cores:cores}]][[, other programs {others_cores:cores}]], and this machine was
     {host_busy:percent} busy[[; {occupancy:percent} of the slots were taken]]
 advise.costs = At {rate_rps:number} requests/s it takes[[ about {memory_bytes:bytes} of memory and]]
-    {cores:.2f} cores[[; it starts in {start_s:duration}]].[[ {preload}]]
+    {cores:.2f} cores[[; it starts in {start_s:duration}]][[ and stops in {stop_s:duration}]].[[
+    {stop}]][[ {preload}]]
+advise.stop.own = A stop takes all of graceful_timeout, even with nothing under way (in
+    each of {launches:# launch/launches}): as long as your file allows.
+advise.stop.mended = A stop takes all of graceful_timeout, even with nothing under way (in
+    each of {launches:# launch/launches}): the file sets it to {grace_s:count} s instead of
+    Gunicorn's {default_s:count} s, and a request that takes longer is cut then.
+advise.stop.default = A stop takes all of graceful_timeout, even with nothing under way (in
+    each of {launches:# launch/launches}), which is {default_s:count} s unless it is set.
+advise.overridden = Kept, but measured without: {setting} = {value} was overridden, since {why}.
 advise.preload = With preload_app it would be {memory_bytes:bytes}, as far as a load of {workers}
     workers that share what they loaded shows: what requests write to is shared no longer.
 advise.file = {place}. Start it: {start} -c {place}[[ with Gunicorn {gunicorn}, as it was measured]]
@@ -906,20 +919,23 @@ advise.needs = {worker_class}: a request waits {wait_s:duration} and computes
     {gap_s:duration} beyond that]], on average over {requests:# request}[[; memory
     {shared_bytes:bytes} and {private_bytes:bytes} per worker]][[; starts in {start_s:duration}]]
 advise.tried = {rps:number} requests/s: p95 {p95:list}
-advise.left_out = Left out: {classes:list}. {why:sentence}
+advise.left_out = Left out: {classes:list}: {why:sentence}
 advise.left_out.unavailable = {why}
 advise.left_out.removed = Gunicorn {version} removed it; to consider it all the same, name it in
     --classes
 advise.left_out.limits = no settings keep to {limits:list}
-advise.left_out.fault = {why}
+advise.left_out.fault = {why}[[; {detail}]]
 advise.left_out.unknown = what its requests need is not known: {why}
 advise.void.late = the load tool sent {late_s:duration} late (p95), by which alone it
     breaks {terms:list}
 advise.void.disturbed = other programs kept it from a core for {share:percent} of the response time
 advise.void.stood_still = for up to {paused_s:duration} of {load_s:duration} the lab itself was not
     run, though it waited for no core: this machine stood still, or the lab was stopped
-advise.voids = {launches:# launch/launches} repeated, since other programs had taken the cores, the
-    machine or the lab stood still, the load tool was late or the cell was invalid
+advise.voids = Discarded and repeated: {reasons:, }
+advise.voids.disturbed = {launches:# launch/launches} that other programs kept from a core
+advise.voids.stood_still = {launches:# launch/launches} in which the machine or the lab stood still
+advise.voids.late = {launches:# launch/launches} in which the load tool was late
+advise.voids.invalid = {launches:# invalid launch/invalid launches}
 advise.status.recommended = recommended
 advise.status.memory = {memory_bytes:bytes} of memory are too much
 advise.status.reaches_less = meets it, breaks at a lower rate
@@ -1029,6 +1045,8 @@ plan.gunicorn.added.labs = {python} has no Gunicorn; {why}; the lab's own, {guni
 plan.gunicorn.bundled = Gunicorn {gunicorn} serves the bundled apps[[; {python} has {own}]]
 plan.gunicorn.bundled.other = {why}; {gunicorn} serves the bundled apps
     [[, without the worker class {lacking:list}]]
+plan.labs_python = the app runs in the lab's own environment ({python}), since none is activated and
+    there is no .venv beside the app: --python names another
 plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
     clients repeat a dropped SYN ever more slowly, so such a cell may take minutes
 plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent}
@@ -1381,8 +1399,8 @@ compare.launches.pairs = {n:# pair} of launches
 compare.launches.saved = {n:# launch/launches} of each
 compare.more.pairs = Go on with --resume {run} --budget {minutes}m.
 compare.more.saved = Sweeps with more --trials would tell more.
-compare.nothing = Not known: not one launch of each was valid.
-compare.nothing.why = Not known, for not one launch of each was valid: {reason:sentence}
+compare.nothing = Not known: A, B or both have no valid launch.
+compare.nothing.why = Not known, as A, B or both have no valid launch: {reason:sentence}
 compare.disturbed = Other programs kept {disturbed} of the {launches} launches from a core.
 compare.where.held = It is in the worker: after the app is done with a request, a slot stays taken
     for {b:duration} instead of {a:duration}, and the next requests wait for it.
@@ -1934,7 +1952,7 @@ cores.load_tool = the load tool {cores:cores}
 cores.service = {name} {cores:cores}
 
 # advice that follows from a diagnosis, beside a class's own way to more slots
-advice.blocks = it sleeps or waits in a call that blocks[[ and uses {cores:cores} meanwhile]] (a
+advice.blocks = it sleeps or waits in a call that blocks[[, using {cores:cores}]] (a
     sleep, a database driver, an HTTP client): use
 advice.faster_load_tool = a faster load tool (fast, wrk), more processes of it (--tool-processes) or
     a second machine for it would show what the server can do

@@ -62,7 +62,11 @@ OF_TARGETS = {
 def render(
     document: Document, *, colour: bool = False, width: int | None = None, explain: bool = False
 ) -> str:
-    """The document for a person. `width`: columns of the terminal; None: as wide as it needs."""
+    """The document for a person. `width`: columns of the terminal; None: as wide as it needs.
+    Where no cell says anything, why is all there is to see."""
+    if document.cells and all(cell.verdict == "invalid" for cell in document.cells) and not explain:
+        reasons = [one for one in document.findings if one.code != "class.no_valid_cell"]
+        document = replace(document, findings=tuple(reasons), tables=())
     answers, others = (
         [_finding(one, colour, width, explain) for one in document.findings
          if bool(question_of(one)) is answer]

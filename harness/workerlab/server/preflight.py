@@ -57,7 +57,7 @@ class Interpreter(Struct, frozen=True):
     asked: str = ""  # the version of Gunicorn that was asked for; "": its own serves
     unfit: str = ""  # why no class can run there
     pip: bool = True
-    note: Finding | None = None  # why this Gunicorn serves, where nobody named it
+    note: Finding | None = None  # why it, or this Gunicorn, serves, where nobody named it
 
     def lacks(self, name: str) -> str | None:
         """Why this class cannot run there, with the next step; None when it can."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from workerlab.server.process import Guarded
 
 EXCEPTION = re.compile(
     r"(?P<what>((\w+\.)*\w*(Error|Exception|Exit|Interrupt)\b"
-    r"|Failed to (find attribute|parse) ).*)"
+    r"|Failed to (find (attribute|application object)|parse) ).*)"
 )
 TRACEBACK = "Traceback (most recent call last):"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -175,6 +175,7 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
         return why
     if raised := last_exception(lines):
         return f"{why}: {raised}"
+    lines = list(outside_tracebacks(lines))
     plain = [line for line in lines if line.strip() and not LOGGED.match(line)]
     for pattern in (EXCEPTION, ERROR, WARNING):
         if pattern is ERROR and printed and plain:
@@ -183,6 +184,18 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
             if found := pattern.match(line):
                 return f"{why}: {found['what'].strip()[:300]}"
     return why
+
+
+def outside_tracebacks(lines: Iterable[str]) -> Iterator[str]:
+    """And without the exceptions that they end with, those by which Gunicorn itself halts."""
+    inside = False
+    for line in lines:
+        if line.endswith(TRACEBACK):
+            inside = True
+        elif inside:
+            inside = line.startswith(" ")
+        elif not line.startswith("During handling of the above exception"):
+            yield line
 
 
 def last_exception(lines: Iterable[str]) -> str | None:

@@ -138,7 +138,7 @@ def _install(version: str, directory: Path) -> None:
         if done.returncode == 0 and (directory / "gunicorn").is_dir():
             return
         said = said or done.stdout + done.stderr  # of what was tried with a network
-    raise EnvironmentProblem(f"Gunicorn {version} cannot be had: {_why(said, directory)}")
+    raise EnvironmentProblem(f"Gunicorn {version} cannot be installed: {_why(said, directory)}")
 
 
 def _installers() -> Iterator[Sequence[str]]:

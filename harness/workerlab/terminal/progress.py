@@ -99,8 +99,8 @@ class Progress:
         predicted_s = self._predicted.pop(one.key, None)
         if predicted_s is not None and not record.fault:
             self._longer_s.append(took_s - predicted_s)
-        how = self._fault(record.fault) if record.fault else "done"
-        line = f"{self._place()}{self._name(one)}: {how} in {took_s:.1f} s{self._rest()}"
+        how = f"{self._fault(record.fault)}, after" if record.fault else "done in"
+        line = f"{self._place()}{self._name(one)}: {how} {took_s:.1f} s{self._rest()}"
         if self._live is None:
             tell(line)
         elif record.fault:
@@ -111,11 +111,11 @@ class Progress:
         return "" if left is None or not self._todo else f", {self._wait(left)} left"
 
     def _fault(self, fault: Fault) -> str:
-        """Each reason once."""
+        """What happened, once: why, and where to look, is for the report to say."""
         if fault.reason in self._reasons:
             return "invalid for the same reason"
         self._reasons.add(fault.reason)
-        return f"invalid: {fault.reason}" + (f"; {fault.detail}" if fault.detail else "")
+        return f"invalid: {fault.reason.partition(': ')[0]}"
 
     def _left(self) -> float | None:
         return self._together(self._predict)

@@ -58,11 +58,10 @@ def test_a_cause_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(todo, lambda one: None) as shown:
         for one, file in zip(todo, "abc", strict=True):
             shown.begin(one)
-            shown.end(
-                one, Record(one.key, Fault("answer", "GET / answered 400", f"its log: {file}"))
-            )
+            fault = Fault("answer", "GET / answered 400: Bad Host", f"its log: {file}")
+            shown.end(one, Record(one.key, fault))
     lines = capsys.readouterr().err.splitlines()
-    assert sum("GET / answered 400; its log: a" in line for line in lines) == 1
+    assert sum("invalid: GET / answered 400, after" in line for line in lines) == 1
     assert sum("invalid for the same reason" in line for line in lines) == 2
 
 

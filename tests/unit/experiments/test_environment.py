@@ -57,6 +57,21 @@ def serving(*words: str, config: str | None = None) -> Interpreter:
 # --- the interpreter ------------------------------------------------------------------------------
 
 
+@LAB
+def test_that_an_app_runs_in_the_labs_own_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless somebody named it, or activated it."""
+    app = ("--app", "shop:app")
+    note = serving(*app).note
+    assert note is not None
+    assert text(note).startswith(f"the app runs in the lab's own environment ({sys.executable})")
+    assert serving(*app, "--python", sys.executable).note is None
+    assert serving().note is None  # a bundled app
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    assert serving(*app).note is None
+
+
 def test_the_activated_one_then_the_one_beside_the_app_then_the_labs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +139,7 @@ def test_where_that_cannot_be_had_the_labs_own_serves(
     own = versions.of_the_lab()
     assert (found.gunicorn, found.asked) == (own, own)
     said = text(found.note)
-    assert said.startswith(f"{beside} has no Gunicorn; Gunicorn 99.9 cannot be had: ")
+    assert said.startswith(f"{beside} has no Gunicorn; Gunicorn 99.9 cannot be installed: ")
     assert said.endswith(f"; the lab's own, {own}, serves")
     (path,) = versions.with_version(own, {}).values()
     assert all(one.name.startswith("gunicorn") for one in Path(path).iterdir())
@@ -161,7 +176,7 @@ def test_a_version_that_is_named_wins_and_is_not_replaced(tmp_path: Path) -> Non
     for app in ("shop:app", "@sleep_wsgi"):
         found = serving("--app", app, "--gunicorn", own)
         assert (found.gunicorn, found.asked, found.note) == (own, own, None)
-    with pytest.raises(EnvironmentProblem, match=r"Gunicorn 99\.9 cannot be had"):
+    with pytest.raises(EnvironmentProblem, match=r"Gunicorn 99\.9 cannot be installed"):
         serving("--app", "shop:app", "--gunicorn", "99.9")
 
 

@@ -201,6 +201,15 @@ def test_why_a_cell_is_invalid_is_always_told() -> None:
         assert "SIGKILL" in shown
 
 
+def test_where_no_cell_says_anything_why_is_all_there_is_to_see() -> None:
+    whole = document("everything")
+    cells = tuple(replace(cell, verdict="invalid") for cell in whole.cells)
+    short, long = (text.render(replace(whole, cells=cells), explain=one) for one in (False, True))
+    assert "Invalid: " in short
+    assert "Where the time goes" not in short
+    assert "Where the time goes" in long
+
+
 def test_evidence_and_notes_only_where_asked() -> None:
     short, long = (text.render(document("study"), explain=one) for one in (False, True))
     assert "fast u sent only 70,000" not in short

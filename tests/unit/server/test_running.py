@@ -104,6 +104,15 @@ Traceback (most recent call last):
     raise ImproperlyConfigured(
 django.core.exceptions.ImproperlyConfigured: DJANGO_SETTINGS_MODULE is not set
 """
+HALTED = """\
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/gunicorn/arbiter.py", line 686, in reap_workers
+    raise HaltServer(reason, self.APP_LOAD_ERROR)
+gunicorn.errors.HaltServer: <HaltServer 'App failed to load.' 4>
+"""
+NO_APP = "Failed to find application object: 'app'"
 
 
 @pytest.mark.parametrize(
@@ -115,9 +124,14 @@ django.core.exceptions.ImproperlyConfigured: DJANGO_SETTINGS_MODULE is not set
             " (wsgi.py line 7)",
         ),
         (f"{BOOTS}SECRET_KEY is missing\n{HALTS}", "SECRET_KEY is missing"),
+        (f"{BOOTS}SECRET_KEY is missing\n{HALTED}", "SECRET_KEY is missing"),
+        (f"{BOOTS}{NO_APP}\n{HALTED}", NO_APP),
         (BOOTS + HALTS, "Reason: Worker failed to boot."),
     ],
-    ids=["an exception with the app's line", "what sys.exit printed", "nothing but Gunicorn's"],
+    ids=[
+        *("an exception with the app's line", "what sys.exit printed", "before Gunicorn halted"),
+        *("no such app", "nothing but Gunicorn's"),
+    ],
 )
 def test_what_kept_a_server_from_booting(tmp_path: Path, log: str, cause: str) -> None:
     path = tmp_path / "server.log"

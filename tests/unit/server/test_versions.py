@@ -99,7 +99,7 @@ def test_a_version_that_does_not_exist(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     with pytest.raises(EnvironmentProblem) as problem:
         versions.provide("99.2")
-    assert str(problem.value) == "Gunicorn 99.2 cannot be had: there is no such version"
+    assert str(problem.value) == "Gunicorn 99.2 cannot be installed: there is no such version"
     assert kept(tmp_path) == set()
 
 
@@ -110,7 +110,8 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EnvironmentProblem) as problem:
         versions.provide("27.0.1")
     assert str(problem.value) == (
-        "Gunicorn 27.0.1 cannot be had: the package index does not answer (is there a network?)"
+        "Gunicorn 27.0.1 cannot be installed: "
+        "the package index does not answer (is there a network?)"
     )
     assert kept(tmp_path) == set()
 
@@ -137,7 +138,7 @@ def test_the_labs_own_is_copied_unless_somebody_works_on_it(
             shutil.copyfile(file.locate(), packages / file)
     with (packages / "gunicorn/arbiter.py").open("a") as changed:
         changed.write("# mine\n")
-    assert f"Gunicorn {version} cannot be had" in run_with(packages, version)
+    assert f"Gunicorn {version} cannot be installed" in run_with(packages, version)
     assert kept(tmp_path) == set()
     shutil.copyfile(PURELIB / "gunicorn/arbiter.py", packages / "gunicorn/arbiter.py")
     place = tmp_path / "cache/workerlab/gunicorn" / version

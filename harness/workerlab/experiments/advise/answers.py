@@ -6,10 +6,16 @@ from collections.abc import Iterable
 
 from workerlab.experiments.advise.blocked import blocked
 from workerlab.experiments.advise.cautions import cautions
-from workerlab.experiments.advise.result import Result, limit_of, name_of
+from workerlab.experiments.advise.result import (
+    DEFAULT_GRACE_S,
+    Result,
+    limit_of,
+    name_of,
+    without_candidates,
+)
 from workerlab.experiments.advise.search import BEYOND, HOPE, WIDE, launches_at
 from workerlab.experiments.advise.standing import LEAST
-from workerlab.experiments.advise.study import holds
+from workerlab.experiments.advise.study import NOISE, holds
 from workerlab.experiments.advise.why import reasons
 from workerlab.experiments.document import answer
 from workerlab.model import Finding, Server
@@ -30,6 +36,7 @@ def answers(result: Result) -> Iterable[Finding]:
         "further": further,
         "untried": untried,
         "more": Finding("advise.more", {"run": result.study.run}) if unknown else None,
+        "left_out": tuple(left_out(result)) if result.word == "no_class" else None,
     }
     keys = tuple(one.key for one in result.launches)
     yield answer("advise", "which", result.word, values, evidence, keys)
@@ -44,6 +51,22 @@ def answers(result: Result) -> Iterable[Finding]:
     if len(kept) > 1:  # in one, anything may happen; of an overload, everything grows
         yield from cautions(kept, result.search.target_rps)
     yield from blocked(result)
+
+
+def left_out(result: Result) -> Iterable[Finding]:
+    """Each reason once, with the classes; what was tried and failed first."""
+    classes: dict[str, list[str]] = {}
+    reasons: dict[str, Finding] = {}
+    limits = Finding("advise.left_out.limits", {"limits": result.limits.flags})
+    limited = dict.fromkeys((*result.study.asked.unfit, *without_candidates(result.search)), limits)
+    for name, why in {**result.study.left_out, **limited}.items():
+        shared = {value: why.values[value] for value in why.values if value != "detail"}
+        key = f"{why.code} {sorted(shared.items())}"
+        reasons.setdefault(key, why)
+        classes.setdefault(key, []).append(name)
+    for key in sorted(reasons, key=lambda key: not reasons[key].trials):
+        values = {"classes": tuple(classes[key]), "why": reasons[key]}
+        yield Finding("advise.left_out", values, reasons[key].trials)
 
 
 def _limited(result: Result) -> bool:
@@ -112,9 +135,17 @@ def _reach(result: Result) -> Iterable[Finding]:
         "last": None if reach.last is None else _last(result, server, reach.last),
         "first": None if first_rps is None else _first(result, server, first_rps),
         "gap": Finding("advise.reach.gap") if _gap(result, server) else None,
+        "discarded": _discarded(result, reach.last or 0.0),
     }
     code = "none" if reach.last is None else "open" if first_rps is None else "between"
     yield answer("advise", "reach", f"reach.{code}", values)
+
+
+def _discarded(result: Result, last_rps: float) -> Finding | None:
+    """That higher rates were tried, as long as there was hope."""
+    above = [one for one in result.study.launches if one.rps > last_rps]
+    noise = sum(one.void is not None and one.void.code in NOISE for one in above)
+    return Finding("advise.reach.discarded", {"launches": noise}) if noise else None
 
 
 def _goes_on(result: Result, server: Server) -> bool:
@@ -163,9 +194,21 @@ def _costs(result: Result) -> Finding:
         "cores": result.cores,
         "rate_rps": result.search.target_rps,
         "start_s": needs.start_s if needs else None,
+        "stop_s": None if result.waits_at_stop else result.stop_s,
+        "stop": _stop(result),
         "preload": _preload(result),
     }
     return answer("advise", "costs", "costs", values)
+
+
+def _stop(result: Result) -> Finding | None:
+    """What a stop takes, where it is all the time that there is for it."""
+    if not result.waits_at_stop:
+        return None
+    own = "graceful_timeout" in result.study.asked.config_sets
+    values = {"launches": len(result.launches), "grace_s": result.grace_s}
+    kind = "own" if own else "mended" if result.grace_s else "default"
+    return Finding(f"advise.stop.{kind}", {**values, "default_s": DEFAULT_GRACE_S})
 
 
 def _preload(result: Result) -> Finding | None:

@@ -1,14 +1,15 @@
 """The gunicorn.conf.py that `advise` writes: settings, and the evidence as comments.
 
 It starts as it is: `gunicorn -c FILE`, from any directory. Where the app has a Gunicorn file of its
-own, that file's text comes first, unchanged but for a line that lets it find its neighbours, and
-what was found follows, so that it wins.
+own, the new one is that file with as few changes as can be: what it sets otherwise is replaced
+where it stands, and the old line kept as a comment; the rest follows at its end.
 """
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from textwrap import wrap
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -19,75 +20,152 @@ COLUMNS = 92
 
 
 class OwnFile(Struct, frozen=True):
-    """The app's Gunicorn file, and which settings it makes; none where the text is empty."""
+    """The app's Gunicorn file, which settings it makes, and those that it keeps though something
+    else was measured, each with a sentence about it; none where the text is empty."""
 
     text: str = ""
     path: str = ""
     sets: Sequence[str] = ()
+    kept: Mapping[str, str] = {}
 
 
 NONE = OwnFile()
 
 
+class Setting(Struct, frozen=True):
+    """A line of the file, and why it is there."""
+
+    name: str
+    value: object
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value!r}  # {self.why}"
+
+
 def comment(text: str) -> str:
     """As many lines as it takes."""
-    return "\n".join(f"# {line}" for line in wrap(text, COLUMNS))
+    return "\n".join(f"# {line}" for line in textwrap.wrap(text, COLUMNS))
 
 
-def settings(server: Server, own: Sequence[str] = ()) -> list[tuple[str, object]]:
+def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None) -> list[Setting]:
     """What a server is started with, by the names that its worker class heeds, or that the app's
     own Gunicorn file sets (`own`): what was measured wins."""
     row = class_named(server.worker_class)
-    found: list[tuple[str, object]] = []
-    if "bind" not in own:
-        found.append(("bind", "127.0.0.1:8000"))
-    found += [("worker_class", row.path or row.name), ("workers", server.workers)]
-    for name in ("threads", "worker_connections"):
-        if name not in row.ignores or name in own:
-            found.append((name, getattr(server, name)))
+    made = [
+        Setting("worker_class", row.path or row.name, "as recommended"),
+        Setting("workers", server.workers, "processes"),
+    ]
+    if "threads" not in row.ignores or "threads" in own:
+        many = f"of each worker: {server.workers * server.threads} requests at once"
+        made.append(Setting("threads", server.threads, many))
+    if "worker_connections" not in row.ignores or "worker_connections" in own:
+        made.append(Setting("worker_connections", server.worker_connections, "most of a worker"))
     if "backlog" in own:
-        found.append(("backlog", server.backlog))
+        made.append(Setting("backlog", server.backlog, "as it was measured"))
+    if grace_s is not None:
+        why = "seconds: each stop takes that long here, and cuts what takes longer"
+        made.append(Setting("graceful_timeout", grace_s, why))
     if server.app.chdir:
-        found.append(("chdir", server.app.chdir))
+        made.append(Setting("chdir", server.app.chdir, "where the app is imported from"))
     if server.app.target:
-        found.append(("wsgi_app", server.app.target))
-    return found
+        made.append(Setting("wsgi_app", server.app.target, "the app that was measured"))
+    return made
 
 
-def conf_file(server: Server, evidence: Sequence[str], own: OwnFile = NONE) -> str:
-    """`evidence`: sentences."""
-    lines = [_own_text(server, own).rstrip() + "\n\n"] if own.text else []
+def conf_file(
+    server: Server, evidence: Sequence[str], own: OwnFile = NONE, *, grace_s: int | None = None
+) -> str:
+    """`evidence`: sentences; `grace_s`: the graceful_timeout, where it is to be set."""
+    env = [f"{name}={value}" for name, value in server.app.env]
+    made = settings(server, own.sets, grace_s)
+    before = _literal(_plain(own.text).get("raw_env")) if "raw_env" in own.sets else ()
+    before = (before,) if isinstance(before, str) else before
+    if env and isinstance(before, list | tuple):
+        made.append(Setting("raw_env", [*before, *env], "with what --env said"))
+    lines: list[str] = []
+    if own.text:
+        text, placed = merged(own, made)
+        lines = [*_to_be_read(server, own, text), ""]
+        made = [setting for setting in made if setting.name not in placed]
     lines += [comment(sentence) for sentence in evidence]
-    lines.append("")
-    lines += [f"{name} = {value!r}" for name, value in settings(server, own.sets)]
-    lines += _env(server, own)
+    lines += ["", *map(str, made)]
+    if env and not isinstance(before, list | tuple):  # it is computed, and may be a single string
+        lines.append("_env = [raw_env] if isinstance(raw_env, str) else raw_env")
+        lines.append(f"raw_env = [*_env, *{env!r}]  # what --env said, too")
     return "\n".join(lines) + "\n"
 
 
-def _env(server: Server, own: OwnFile) -> Iterator[str]:
-    """On top of the own file's, which may be a single string."""
-    env = [f"{name}={value}" for name, value in server.app.env]
-    if env and own.text:
-        yield "_env = globals().get('raw_env') or []"
-        yield f"raw_env = [*([_env] if isinstance(_env, str) else _env), *{env!r}]"
-    elif env:
-        yield f"raw_env = {env!r}"
+# --- a file of the app's own ----------------------------------------------------------------------
 
 
-def _own_text(server: Server, own: OwnFile) -> str:
+def merged(own: OwnFile, made: Iterable[Setting]) -> tuple[list[str], set[str]]:
+    """Its lines with the settings that were made, and the names of those that have their place."""
+    lines, plain = own.text.splitlines(), _plain(own.text)
+    changes: dict[int, list[str]] = {}
+    placed: set[str] = set()
+    for setting in made:
+        if (node := plain.get(setting.name)) is None:
+            continue
+        placed.add(setting.name)
+        first, last = node.lineno - 1, node.end_lineno or node.lineno
+        if _literal(node) != setting.value:
+            old = textwrap.indent("\n".join(lines[first:last]), "#      ")
+            changes[first] = [old.replace("#      ", "# Was: ", 1), str(setting)]
+            changes.update((place, []) for place in range(first + 1, last))
+    for name, why in own.kept.items():
+        if name in plain and name not in placed:
+            first = plain[name].lineno - 1
+            changes[first] = [comment(why), lines[first]]
+        elif name not in placed:
+            changes.setdefault(len(lines), []).append(comment(why))
+    text = [line for place, old in enumerate(lines) for line in changes.get(place, [old])]
+    return [*text, *changes.get(len(lines), ())], placed
+
+
+def _plain(text: str) -> dict[str, ast.Assign]:
+    """The assignments that can be replaced where they stand: of a name that the file gives a value
+    once, on lines of their own."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return {}
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    stores = Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
+    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in tree.body]
+    taken = Counter(line for span in spans for line in span)
+    plain = {}
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)]) if stores[name] == 1:
+                if taken[node.lineno] == taken[node.end_lineno or node.lineno] == 1:
+                    plain[name] = node
+    return plain
+
+
+def _literal(node: ast.Assign | None) -> object:
+    """The value that is assigned, where it is written there; else None."""
+    try:
+        return ast.literal_eval(node.value) if node else None
+    except ValueError:
+        return None
+
+
+def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[str]:
     """With what it may ask for while it is read, as it was when the app was measured: modules
     beside the app, its own place, the environment."""
-    before = []
+    needed = []
     if re.search(r"^\s*(import|from)\s", own.text, re.MULTILINE) and server.app.chdir:
-        before.append(f"__import__('sys').path.insert(0, {server.app.chdir!r})")
+        needed.append(f"__import__('sys').path.insert(0, {server.app.chdir!r})")
     if "__file__" in own.text and own.path:
-        before.append(f"__file__ = {own.path!r}")
+        needed.append(f"__file__ = {own.path!r}")
     if "environ" in own.text or "getenv" in own.text:
-        before += [f"__import__('os').environ.setdefault({name!r}, {value!r})"
+        needed += [f"__import__('os').environ.setdefault({name!r}, {value!r})"
                    for name, value in server.app.env]  # fmt: skip
-    lines = own.text.splitlines()
+    if needed:
+        needed.insert(0, "# So that this file can be read from any directory:")
     place = _after_future(own.text)
-    return "\n".join([*lines[:place], *before, *lines[place:]])
+    yield from [*lines[:place], *needed, *lines[place:]]
 
 
 def _after_future(text: str) -> int:

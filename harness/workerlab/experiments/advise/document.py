@@ -1,19 +1,20 @@
 """What `workerlab advise` shows: the recommendation, what it rests on, and why not the others."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from workerlab.bundled import label_of
-from workerlab.experiments.advise.answers import answers
+from workerlab.experiments.advise.answers import answers, left_out
 from workerlab.experiments.advise.blocked import of_others
 from workerlab.experiments.advise.charts import charts
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
-from workerlab.experiments.advise.result import Result, result_of, without_candidates
+from workerlab.experiments.advise.result import Result, result_of
 from workerlab.experiments.advise.search import search_of
-from workerlab.experiments.advise.study import study_of
+from workerlab.experiments.advise.study import LATE, NOISE, study_of
 from workerlab.experiments.advise.tables import tables
 from workerlab.experiments.document import answer
 from workerlab.experiments.reading import notes_of
@@ -23,7 +24,8 @@ from workerlab.report.naming import served
 from workerlab.run_store import Run
 
 FILE = "gunicorn.conf.py"
-MORE_CORES = "advise.more_cores"
+VOIDS = {*NOISE, LATE}  # of launches that were measured
+MORE_CORES, OVERRIDDEN = "advise.more_cores", "plan.overridden"
 EXIT_CODES = {"recommended": 0, "noisy": 1, "unfinished": 1, "no_class": 3}
 
 
@@ -33,12 +35,13 @@ def document(run: Run) -> Document:
 
 
 def show(result: Result, run: Run) -> Document:
+    none = result.word == "no_class"  # why is its answer
     return Document(
         run=run.name,
         kind="advise",
         title=_title(result, run),
         environment=run.environment,
-        findings=(*answers(result), *_file(result, run), *_left_out(result)),
+        findings=(*answers(result), *_file(result, run), *(() if none else left_out(result))),
         tables=tuple(tables(result)),
         charts=tuple(charts(result)),
         notes=(*notes_of(run), *_notes(result)),
@@ -82,25 +85,14 @@ def _title(result: Result, run: Run) -> Finding:
     return Finding("advise.title", values)
 
 
-def _left_out(result: Result) -> Iterable[Finding]:
-    """Each reason once."""
-    classes: dict[str, list[str]] = {}
-    reasons: dict[str, Finding] = {}
-    why = Finding("advise.left_out.limits", {"limits": result.limits.flags})
-    limited = dict.fromkeys((*result.study.asked.unfit, *without_candidates(result.search)), why)
-    for name, why in {**result.study.left_out, **limited}.items():
-        key = f"{why.code} {sorted(why.values.items())}"
-        reasons.setdefault(key, why)
-        classes.setdefault(key, []).append(name)
-    for key, why in reasons.items():
-        values = {"classes": tuple(classes[key]), "why": why}
-        yield Finding("advise.left_out", values, why.trials)
-
-
 def _notes(result: Result) -> Iterable[Finding]:
     yield from _once(note for needs in result.study.needs.values() for note in needs.notes)
-    if result.study.voids:
-        yield Finding("advise.voids", {"launches": result.study.voids})
+    voids = (one.void.code for one in result.study.launches if one.void is not None)
+    kinds = Counter(code.rpartition(".")[2] if code in VOIDS else "invalid" for code in voids)
+    reasons = tuple(Finding(f"advise.voids.{kind}", {"launches": many})
+                    for kind, many in kinds.items())  # fmt: skip
+    if reasons:
+        yield Finding("advise.voids", {"reasons": reasons})
 
 
 def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
@@ -147,12 +139,16 @@ def write_file(run: Run) -> None:
                 place.unlink()
         return
     evidence = (one for one in answers(result) if not of_others(result, one))
-    sentences = [text(one) for one in (_title(result, run), *evidence)]
+    written = Finding("advise.written", {"run": run.name})
+    sentences = [text(one) for one in (written, _title(result, run), *evidence)]
     asked = study.asked
-    own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets)
+    kept = {one.values["setting"]: text(replace(one, code="advise.overridden"))
+            for one in run.plan.notes if one.code == OVERRIDDEN}  # fmt: skip
+    own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets, kept)
     app = result.server.app  # one of the lab's is in the run
     app = replace(app, chdir=app.chdir or str(run.directory / "code"))
-    content = conf_file(replace(result.server, app=app), sentences, own_file)
+    server = replace(result.server, app=app)
+    content = conf_file(server, sentences, own_file, grace_s=result.grace_s)
     own.unlink(missing_ok=True)  # or what another answer left would pass for this one
     _write(own, content)
     for place in others:

@@ -13,7 +13,7 @@ from workerlab.analysis.target import QUANTILES
 from workerlab.experiments.advise.candidates import candidates
 from workerlab.experiments.advise.forecast import Question, forecast
 from workerlab.experiments.advise.search import Next, search_of
-from workerlab.experiments.advise.study import TOOL, Study, alone, many, study_of
+from workerlab.experiments.advise.study import TOOL, Asked, Study, alone, many, study_of
 from workerlab.experiments.budget import Budget, load_s, used_s
 from workerlab.experiments.execution import Predict
 from workerlab.load.programs import FOLLOWED
@@ -28,6 +28,7 @@ from workerlab.terminal.progress import Progress
 CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 # Seconds of a launch: until enough requests lie beyond the quantile that is promised
 SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
+FEW_S, LAUNCHES = 5.0, 30  # of a budget that has not so many of the shortest launches
 SHORT = 0.5  # times as long: a launch that shows which rates are worth a long one
 AGAIN, ROUTE = 2, 10  # which load of its needs: once more, and of the first route alone
 MUCH_BYTES = 50 << 20  # of a worker alone: from here on it is worth a look what could be shared
@@ -120,12 +121,14 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
         yield replace(cell, inside="stacks")
 
 
-def launch_s(rps: float, target: str, *, short: bool = False) -> float:
-    """How long requests arrive in a launch: no more than the load tool times each of."""
+def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -> float:
+    """How long requests arrive in a launch: no more than the load tool times each of, and where
+    enough arrive for what is promised, less of a small budget."""
     parts = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
     requests = BEYOND / min(parts, default=0.05)
     share = SHORT if short else 1.0
-    lasts_s = share * min(max(SHORTEST_S, round(requests / rps)), LONGEST_S)
+    least_s = min(SHORTEST_S, max(FEW_S, budget_s / LAUNCHES))
+    lasts_s = share * min(max(least_s, round(requests / rps)), LONGEST_S)
     return float(min(lasts_s, max(1, math.floor(FOLLOWED / rps))))
 
 
@@ -173,7 +176,7 @@ class Growth:
         search = search_of(study, foreseen)
         following = search.next(self._launches_left(study), self._disturbed)
         if following is not None:
-            cell = launch_cell(following, study.asked.slo)
+            cell = launch_cell(following, study.asked)
             if self._allows(study, cell):
                 self._idle = False
                 return replace(foreseen, cells=(*foreseen.cells, cell))
@@ -194,7 +197,9 @@ class Growth:
         """At the target's rate, where they last longest."""
         asked = study.asked
         around_s = max((self._around_s(study, name) for name in study.needs), default=AROUND_S)
-        return (self._budget.left_s() - END_S) // (launch_s(asked.rate_rps, asked.slo) + around_s)
+        return (self._budget.left_s() - END_S) // (
+            launch_s(asked.rate_rps, asked.slo, asked.budget_s) + around_s
+        )
 
     def _allows(self, study: Study, *cells: Cell) -> bool:
         """Whether the budget does: of each its load, and what is beside it."""
@@ -249,7 +254,7 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
     return replace(plan, details={**plan.details, **details})
 
 
-def launch_cell(following: Next, target: str) -> Cell:
+def launch_cell(following: Next, asked: Asked) -> Cell:
     server, rps = following.server, following.rps
     slots = class_named(server.worker_class).slots_of(server) or CONNECTIONS_LEAST
     connections = max(CONNECTIONS_LEAST, min(slots, 2 * CONNECTIONS_LEAST))
@@ -257,5 +262,5 @@ def launch_cell(following: Next, target: str) -> Cell:
         *(server, TOOL, connections),
         rate=Rate(rps=rps),
         schedule=following.schedule,
-        duration_s=launch_s(rps, target, short=following.short),
+        duration_s=launch_s(rps, asked.slo, asked.budget_s, short=following.short),
     )

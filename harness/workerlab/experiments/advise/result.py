@@ -1,6 +1,7 @@
 """What the search has come to: the candidate that is recommended, or why there is none, and why not
 the others."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -13,6 +14,7 @@ from workerlab.experiments.advise.search import Reach, Search, slow_alone
 from workerlab.experiments.advise.standing import Bound, Standing
 from workerlab.experiments.advise.study import TOOL, Launch, Study, holds
 from workerlab.model import Finding, Needs, Server
+from workerlab.server.gunicorn import GRACE_S
 from workerlab.server.worker_classes import class_named, configured_slots
 
 Word = Literal[
@@ -20,6 +22,7 @@ Word = Literal[
 ]
 
 LESS = 0.9  # of the recommended one's forecast
+TIMES, LEAST_GRACE_S, DEFAULT_GRACE_S = 3.0, 2, 30  # of a response; seconds; Gunicorn's
 BUSY = 0.7  # of a core, or of a pool: beyond that requests wait for each other for long
 
 
@@ -71,6 +74,28 @@ class Result(Struct, frozen=True):
         used = [one.cell.usage.server_cores for one in self.launches]
         known = [one for one in used if one is not None]
         return sum(known) / len(known) if known else None
+
+    @property
+    def stop_s(self) -> float | None:
+        """The shortest stop after a load, when nothing was under way."""
+        stops = [one.facts.record.stop_s for one in self.launches if one.facts]
+        return min((stop_s for stop_s in stops if stop_s is not None), default=None)
+
+    @property
+    def waits_at_stop(self) -> bool:
+        """Whether each stop took all the time that workers are given to finish requests."""
+        return self.stop_s is not None and self.stop_s >= GRACE_S
+
+    @property
+    def grace_s(self) -> int | None:
+        """The graceful_timeout that the file sets, so that a stop takes no longer than requests
+        may: TIMES the longest of them. None: Gunicorn's, or the app's own file's, is as good."""
+        ends_s = [one.times_s[-1] for one in self.launches if one.times_s]
+        own = "graceful_timeout" in self.study.asked.config_sets
+        if own or not ends_s or not self.waits_at_stop:
+            return None
+        grace_s = max(LEAST_GRACE_S, math.ceil(TIMES * max(ends_s)))
+        return grace_s if grace_s < DEFAULT_GRACE_S else None
 
 
 def result_of(search: Search) -> Result:

@@ -53,6 +53,7 @@ SURER = 0.5  # of the forecast: what is tried where few launches are left
 CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
 ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
+BRACKET = 2  # launches that bring the rates of who leads within WIDE of each other
 SPARE = 1  # launch, of those that are kept for who leads: one may be void
 TRIES = 4  # candidates that are forecast to break the target
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
@@ -233,7 +234,7 @@ class Search(Struct, frozen=True):
         if not unknown or spare > 0:
             following = self._second_class(leader, order) if spare > 0 else None
             following = following or self._raise(leader, spare, WIDE)
-        if following is None and left > LEAST + SPARE:  # one that leads then can be shown
+        if following is None and left > LEAST + BRACKET + SPARE:  # for one that leads then
             following = self._confirmed(leader) if left > ENOUGH else None
             following = following or self._rivals(leader, order)
             following = following or self._raise(leader, spare, CLOSE)

@@ -26,6 +26,7 @@ from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term, parse
 
 DISTURBED, STOOD_STILL = "advise.void.disturbed", "advise.void.stood_still"
+LATE = "advise.void.late"
 NOISE = frozenset({DISTURBED, STOOD_STILL})  # of the machine: the next may be as bad
 TOOL = "fast"  # the one that times every request, at arrivals of a schedule
 
@@ -140,10 +141,6 @@ class Study(Struct, dict=True, frozen=True, eq=False):
         return tuple(one for one in self.launches if one.void is None)
 
     @property
-    def voids(self) -> int:
-        return len(self.launches) - len(self.valid)
-
-    @property
     def disturbed(self) -> int:
         """Launches that say nothing because other programs took the cores, or the machine stood
         still."""
@@ -226,7 +223,7 @@ def _needs(
             continue
         if record.fault is not None:
             if not record.interrupted and route is None:
-                why = {"why": record.fault.reason}
+                why = {"why": record.fault.reason, "detail": record.fault.detail or None}
                 left_out[name] = Finding("advise.left_out.fault", why, (record.key,))
             continue
         seen = facts[record.key]
@@ -311,4 +308,4 @@ def _late(launch: Launch, terms: Sequence[Term]) -> Finding | None:
         value = value_of(term.metric, launch.requests) if term.kind == "time" else None
         if value is None or not term.holds(value - late_s):
             return None
-    return Finding("advise.void.late", {"late_s": late_s, "terms": tuple(map(str, broken))})
+    return Finding(LATE, {"late_s": late_s, "terms": tuple(map(str, broken))})

@@ -166,7 +166,7 @@ def _python_of(options: argparse.Namespace, which: str) -> tuple[str, ...] | Non
     if any(one.config and not one.chdir for one in (first, second)):
         return None  # a Gunicorn file may say where the app is
     pythons = [python_of(chdir_of(one, {})) for one in (first, second)]
-    return (next((one for one in pythons if one != sys.executable), sys.executable),)
+    return next(((one,) for one in pythons if one != sys.executable), None)
 
 
 def _named(base: Plan, plan: Plan, cell: Cell, which: str) -> Cell:

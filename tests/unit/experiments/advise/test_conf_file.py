@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import runpy
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,9 +51,10 @@ def test_what_a_class_ignores_is_not_set() -> None:
     assert "worker_connections" not in conf_file(server("sync"), [])
 
 
-def test_the_apps_own_file_stays_and_what_was_found_wins(tmp_path: Path) -> None:
-    text = conf_file(server("gthread"), [], OwnFile(OWN, sets=("workers",)))
-    assert text.startswith(OWN)
+def test_the_apps_own_file_stays_and_what_was_measured_wins(tmp_path: Path) -> None:
+    text = conf_file(server("gthread"), [], OwnFile(OWN, sets=("workers", "raw_env")))
+    assert text.startswith("# ours\n# Was: workers = 9\nworkers = 3  # processes\n")
+    assert "\n\ndef post_fork(server, worker):\n    pass\n" in text
     found = settings_of(text, tmp_path)
     assert found.workers == 3
     assert found.env == {"A": "1", "B": "2"}
@@ -84,3 +87,38 @@ def test_what_an_own_file_asks_for_while_it_is_read_is_there(tmp_path: Path) -> 
     assert found.env == {"A": "1", "B": "2"}
     assert found.settings["backlog"].get() == 2048
     assert found.wsgi_app == "shop.wsgi:app"
+
+
+KEPT = {"max_requests": "Kept, but measured without.", "reload": "Kept, too."}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "workers = 9\nmax_requests = 100\n",
+        "import os\nworkers = (\n    os.cpu_count()\n    or 2\n)\nthreads = 2 * workers\n",
+        "worker_class = 'gthread'; workers = 2\n",
+        "workers = 2\nif workers > 1:\n    workers = 1\n",
+        "workers = 3\n",
+    ],
+)
+def test_nothing_is_set_twice_and_each_line_is_explained(own: str, tmp_path: Path) -> None:
+    """But for what the own file itself sets at several places, or among other things."""
+    text = conf_file(server("gthread"), [], OwnFile(own, sets=("workers",), kept=KEPT), grace_s=2)
+    assert settings_of(text, tmp_path).workers == 3
+    stores = Counter(
+        node.id
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    before = own.count("workers =") if ";" in own or "if" in own else 0
+    assert stores["workers"] == 1 + before
+    assert all(stores[name] == 1 for name in ("threads", "graceful_timeout", "wsgi_app"))
+    assert text.count("Kept, but measured without.\nmax_requests = ") == ("max_requests" in own)
+    added = text.partition("# Kept, too.")[2]
+    assert all("  # " in line for line in added.splitlines() if " = " in line)
+
+
+def test_a_line_that_says_the_same_stays_as_it_is() -> None:
+    own = "workers = 3  # ours\n"
+    assert conf_file(server("sync"), [], OwnFile(own, sets=("workers",))).startswith(own)
