@@ -84,7 +84,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help has examples)")
 
 
-class Layout(argparse.RawDescriptionHelpFormatter):
+class HelpLayout(argparse.RawDescriptionHelpFormatter):
     """Lines end between words: an option or `faster-than-before` is not cut in two."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
@@ -104,12 +104,12 @@ def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
         description="Which Gunicorn worker class, how many workers, and what happens when more "
         "requests arrive than they can serve?",
         epilog=EXAMPLES,
-        formatter_class=Layout,
+        formatter_class=HelpLayout,
     )
     top.add_argument("--version", action="version", version=f"workerlab {__version__}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        parser = parsers.add_parser(name, help=command.summary, formatter_class=Layout)
+        parser = parsers.add_parser(name, help=command.summary, formatter_class=HelpLayout)
         if name in complete:
             function(command.options)(parser)
     return top

@@ -32,7 +32,7 @@ class OwnFile(Struct, frozen=True):
 NONE = OwnFile()
 
 
-class Setting(Struct, frozen=True):
+class ConfLine(Struct, frozen=True):
     """A line of the file, and why it is there."""
 
     name: str
@@ -48,28 +48,28 @@ def comment(text: str) -> str:
     return "\n".join(f"# {line}" for line in textwrap.wrap(text, COLUMNS))
 
 
-def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None) -> list[Setting]:
+def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None) -> list[ConfLine]:
     """What a server is started with, by the names that its worker class heeds, or that the app's
     own Gunicorn file sets (`own`): what was measured wins."""
     row = class_named(server.worker_class)
     made = [
-        Setting("worker_class", row.path or row.name, "as recommended"),
-        Setting("workers", server.workers, "processes"),
+        ConfLine("worker_class", row.path or row.name, "as recommended"),
+        ConfLine("workers", server.workers, "processes"),
     ]
     if "threads" not in row.ignores or "threads" in own:
         many = f"of each worker: {server.workers * server.threads} requests at once"
-        made.append(Setting("threads", server.threads, many))
+        made.append(ConfLine("threads", server.threads, many))
     if "worker_connections" not in row.ignores or "worker_connections" in own:
-        made.append(Setting("worker_connections", server.worker_connections, "most of a worker"))
+        made.append(ConfLine("worker_connections", server.worker_connections, "most of a worker"))
     if "backlog" in own:
-        made.append(Setting("backlog", server.backlog, "as it was measured"))
+        made.append(ConfLine("backlog", server.backlog, "as it was measured"))
     if grace_s is not None:
         why = "seconds: each stop takes that long here, and cuts what takes longer"
-        made.append(Setting("graceful_timeout", grace_s, why))
+        made.append(ConfLine("graceful_timeout", grace_s, why))
     if server.app.chdir:
-        made.append(Setting("chdir", server.app.chdir, "where the app is imported from"))
+        made.append(ConfLine("chdir", server.app.chdir, "where the app is imported from"))
     if server.app.target:
-        made.append(Setting("wsgi_app", server.app.target, "the app that was measured"))
+        made.append(ConfLine("wsgi_app", server.app.target, "the app that was measured"))
     return made
 
 
@@ -82,7 +82,7 @@ def conf_file(
     before = _literal(_plain(own.text).get("raw_env")) if "raw_env" in own.sets else ()
     before = (before,) if isinstance(before, str) else before
     if env and isinstance(before, list | tuple):
-        made.append(Setting("raw_env", [*before, *env], "with what --env said"))
+        made.append(ConfLine("raw_env", [*before, *env], "with what --env said"))
     lines: list[str] = []
     if own.text:
         text, placed = merged(own, made)
@@ -99,7 +99,7 @@ def conf_file(
 # --- a file of the app's own ----------------------------------------------------------------------
 
 
-def merged(own: OwnFile, made: Iterable[Setting]) -> tuple[list[str], set[str]]:
+def merged(own: OwnFile, made: Iterable[ConfLine]) -> tuple[list[str], set[str]]:
     """Its lines with the settings that were made, and the names of those that have their place."""
     lines, plain = own.text.splitlines(), _plain(own.text)
     changes: dict[int, list[str]] = {}
