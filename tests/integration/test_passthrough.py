@@ -354,7 +354,7 @@ def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, n
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
     done = lab("sweep", worker_class, "2", *QUICK, "--app", target)
     assert done.code == 3, done.err
-    assert names in done.err
+    assert names in done.out
     assert "Traceback" not in done.err
     assert [cell["verdict"] for cell in done.report["cells"]] == ["invalid"]
 
@@ -515,7 +515,7 @@ def test_a_bundled_app_beside_packages_of_its_name(lab: Lab, worker_class: str) 
 def test_the_old_name_of_a_bundled_app_is_the_users(lab: Lab, worker_class: str) -> None:
     done = lab("sweep", worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app")
     assert done.code == 3
-    assert "No module named 'apps'; the bundled app is @sleep_wsgi" in done.err
+    assert "No module named 'apps'; the bundled app is @sleep_wsgi" in done.out
     packages(lab.place)
     (lab.place / "apps/sleep_wsgi.py").write_text(OWN_PACKAGES + WSGI_OK)
     done = lab("sweep", worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app")
@@ -647,7 +647,7 @@ def test_a_module_that_the_apps_environment_lacks(
     done = outsider("sweep", worker_class, "2", *words)
     assert done.code == 3
     step = f"; install it for {bare}, or name the app's interpreter with --python"
-    assert f"No module named 'flask' (own.py line 1){step}" in done.err
+    assert f"No module named 'flask' (own.py line 1){step}" in done.out
 
 
 @once

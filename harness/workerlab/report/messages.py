@@ -1400,7 +1400,8 @@ compare.launches.saved = {n:# launch/launches} of each
 compare.more.pairs = Go on with --resume {run} --budget {minutes}m.
 compare.more.saved = Sweeps with more --trials would tell more.
 compare.nothing = Not known: A, B or both have no valid launch.
-compare.nothing.why = Not known, as A, B or both have no valid launch: {reason:sentence}
+compare.nothing.why = Not known, as A, B or both have no valid launch. {reasons: }
+compare.nothing.side = {side}: {reason:sentence}
 compare.disturbed = Other programs kept {disturbed} of the {launches} launches from a core.
 compare.where.held = It is in the worker: after the app is done with a request, a slot stays taken
     for {b:duration} instead of {a:duration}, and the next requests wait for it.

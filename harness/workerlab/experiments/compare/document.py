@@ -4,6 +4,8 @@ time went that it takes more or less."""
 import math
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from workerlab.analysis.comparison import HELD, PARTS, QUEUES, Change, Metric
 from workerlab.bundled import label_of
 from workerlab.experiments.budget import used_s
@@ -122,8 +124,8 @@ def _answer(one: Compared, at_least: float, kind: str, more: Finding | None) -> 
         "unknown": tuple(metric_name(each.metric) for each in by["inconclusive"]),
     }
     if not pairs:
-        reason = one.left_out[0].reason if one.left_out else None
-        return _to(name, "nothing.why" if reason else "nothing", {"reason": reason})
+        reasons = tuple(_reasons(one))
+        return _to(name, "nothing.why" if reasons else "nothing", {"reasons": reasons})
     disturbed = _disturbed(one)
     if by["different"]:
         changed = tuple(map(_said, by["different"]))
@@ -132,6 +134,15 @@ def _answer(one: Compared, at_least: float, kind: str, more: Finding | None) -> 
     unknown = any(each.metric.name in MEASURED for each in by["inconclusive"])
     code = "inconclusive" if unknown else "same"
     return _to(name, code, {**values, "disturbed": disturbed}, _evidence(one))
+
+
+def _reasons(group: Compared) -> Iterable[Finding]:
+    """Why the first launch of a side that was left out is invalid, for each side that has one."""
+    cells = [(replace(one.trial.cell, schedule=None), one.reason) for one in group.left_out]
+    for side, cell in zip("AB", (group.group.a, group.group.b), strict=True):
+        reasons = [reason for own, reason in cells if own == replace(cell, schedule=None)]
+        if reasons and reasons[0]:
+            yield Finding("compare.nothing.side", {"side": side, "reason": reasons[0]})
 
 
 def _to(
