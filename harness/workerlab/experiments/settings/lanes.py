@@ -4,8 +4,8 @@ does not do. Each is kept as it ends; what was seen stands in its directory, `se
 import contextlib
 import errno
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,8 @@ def perform(directory: Path, plan: Plan) -> None:
         Progress(left, _predicted_s, name=described) as screen,
         ThreadPoolExecutor(LANES) as pool,
     ):
+        futures = {pool.submit(lanes.make, one, screen.begin): one for one in left}
         try:
-            futures = {pool.submit(lanes.make, one, screen.begin): one for one in left}
             for future in as_completed(futures):
                 record = future.result()
                 writer.ended(record)
@@ -69,7 +69,20 @@ def perform(directory: Path, plan: Plan) -> None:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             lanes.end()
+            pool.shutdown()
+            for record in _ended_well(futures, run_store.load(directory).records):
+                writer.ended(record)
             raise
+
+
+def _ended_well(futures: Iterable[Future[Record]], kept: Collection[str]) -> Iterator[Record]:
+    """Of the launches that have ended, those beside what is `kept`: their ends nobody has heard."""
+    for future in futures:
+        if future.cancelled() or future.exception() is not None:
+            continue
+        record = future.result()
+        if record.fault is None and record.key not in kept:
+            yield record
 
 
 def _predicted_s(one: Trial) -> float:
