@@ -182,8 +182,8 @@ def _first(result: Result, server: Server, rps: float) -> Finding:
         "broke": broke,
         "why": tuple(reasons(result, result.breaks)) if result.breaks else (),
     }
-    shown = result.search.breaks_at(server) == rps
-    code = "advise.reach.first" if shown else f"advise.reach.first.{'few' if broke else 'close'}"
+    few = "" if result.search.breaks_at(server) == rps else ".few"
+    code = f"advise.reach.first{few if broke else '.close'}"
     return Finding(code, values, tuple(one.key for one in launches))
 
 

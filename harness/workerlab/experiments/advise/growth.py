@@ -12,7 +12,7 @@ from workerlab import codec, run_store, slo
 from workerlab.analysis.target import QUANTILES
 from workerlab.experiments.advise.candidates import candidates
 from workerlab.experiments.advise.forecast import Question, forecast
-from workerlab.experiments.advise.search import Next, search_of
+from workerlab.experiments.advise.search import Next, Search, search_of
 from workerlab.experiments.advise.study import TOOL, Asked, Study, alone, many, study_of
 from workerlab.experiments.budget import Budget, load_s, used_s
 from workerlab.experiments.execution import Predict
@@ -174,7 +174,7 @@ class Growth:
             if looks and self._allows(study, *looks):
                 return replace(foreseen, cells=(*foreseen.cells, *looks))
         search = search_of(study, foreseen)
-        following = search.next(self._launches_left(study), self._disturbed)
+        following = search.next(self._launches_left(study, search), self._disturbed)
         if following is not None:
             cell = launch_cell(following, study.asked)
             if self._allows(study, cell):
@@ -193,12 +193,15 @@ class Growth:
                 more += cells
         return more if more and self._allows(study, *more) else ()
 
-    def _launches_left(self, study: Study) -> float:
-        """At the target's rate, where they last longest."""
-        asked = study.asked
+    def _launches_left(self, study: Study, search: Search) -> float:
+        """At the target's rate, where they last longest; of a leader that is known to meet it
+        there, at the highest rate that it held."""
+        asked, leader = study.asked, search.leader()
+        met = leader is not None and search.meets(leader)
+        rps = (search.reach(leader).last if leader and met else None) or asked.rate_rps
         around_s = max((self._around_s(study, name) for name in study.needs), default=AROUND_S)
         return (self._budget.left_s() - END_S) // (
-            launch_s(asked.rate_rps, asked.slo, asked.budget_s) + around_s
+            launch_s(rps, asked.slo, asked.budget_s) + around_s
         )
 
     def _allows(self, study: Study, *cells: Cell) -> bool:

@@ -31,6 +31,7 @@ would have. The k-th launch at a rate has schedule k, whichever candidate it is 
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -38,7 +39,13 @@ from msgspec import Struct
 from workerlab import codec
 from workerlab.analysis.target import judge, requests_of, value_of, word
 from workerlab.experiments.advise.forecast import Expected, distance
-from workerlab.experiments.advise.standing import LEAST, Standing, passes, standing
+from workerlab.experiments.advise.standing import (
+    LEAST,
+    Standing,
+    bound_after,
+    passes,
+    standing,
+)
 from workerlab.experiments.advise.study import NOISE, Launch, Study, holds
 from workerlab.model import Finding, Needs, Plan, Server
 from workerlab.slo import Term, parse
@@ -54,6 +61,7 @@ CONFIRMED = 2  # launches at the last rate of who leads, before others are held 
 ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
 BRACKET = 2  # launches that bring the rates of who leads within WIDE of each other
+MORE = 2  # launches beyond LEAST, where they would show that it holds
 SPARE = 1  # launch, of those that are kept for who leads: one may be void
 TRIES = 4  # candidates that are forecast to break the target
 MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
@@ -219,8 +227,12 @@ class Search(Struct, frozen=True):
 
     def _hopeful(self, order: Sequence[Server]) -> list[Server]:
         """Those that are worth a launch at the target's rate. Of those that are forecast to break
-        it only the first of each class: their forecast may be wrong, but they are all alike."""
+        it only the first of each class: their forecast may be wrong, but they are all alike. So
+        they are where one of a class broke it that was forecast to keep it: the other classes'
+        turn comes first."""
+        broke = Counter(one.variant for one in order if self.standing(one).word == "broken")
         able = [one for one in order if self.highest(one) >= self.target_rps]
+        able.sort(key=lambda one: broke[one.variant])
         nearly = {one.variant: one for one in reversed(order)
                   if HOPE * self.target_rps <= self.highest(one) < self.target_rps}  # fmt: skip
         first = sorted(nearly.values(), key=self.highest, reverse=True)
@@ -287,6 +299,8 @@ class Search(Struct, frozen=True):
                 further = max(further, (SURER if left < FEW else AHEAD) * self.highest(server))
             return self._launch(server, rounded(further), short=True)
         if first > within * last:
+            if self._nearly(server, first):
+                return self._launch(server, first)
             middle = self._below(server, last, first)
             if left < FEW and not self._held(server, first):
                 middle = rounded(math.sqrt(last * first))
@@ -300,6 +314,17 @@ class Search(Struct, frozen=True):
         close = rounded(first / CLOSE) if self._held(server, first) else 0.0
         failed = {one.rps for one in self.study.of(server) if one.rps >= first}
         return max(between(last, first, len(failed)), close)
+
+    def _nearly(self, server: Server, rps: float) -> bool:
+        """Whether all launches held there, and one or two more like them would show it."""
+        launches = self.study.at(server, rps)
+        if not LEAST <= len(launches) < LEAST + MORE:
+            return False
+        limits = {str(term): term.limit for term in self.terms if term.kind == "time"}
+        bounds = standing(launches, self.terms).bounds
+        return all(holds(one, self.terms) for one in launches) and all(
+            bound_after(one) <= limits.get(one.term, math.inf) for one in bounds
+        )
 
     def _sure(self, winner: Server) -> Next | None:
         """The last rate that passes holds in further launches, or is a lower one; one that is at

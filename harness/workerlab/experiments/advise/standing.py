@@ -63,6 +63,16 @@ def prediction_half(logs: Sequence[float]) -> float:
     return student(n - 1) * stdev(logs) * math.sqrt(1 + 1 / n)
 
 
+def bound_after(seen: Bound) -> float:
+    """The bound after one more launch that changes neither mean nor deviation; infinite where there
+    is none yet. With three launches, Student's factor is most of it."""
+    if seen.mean is None or seen.bound is None:
+        return math.inf
+    n = seen.n
+    less = student(n) * math.sqrt(1 + 1 / (n + 1)) / (student(n - 1) * math.sqrt(1 + 1 / n))
+    return seen.mean * math.pow(seen.bound / seen.mean, less)
+
+
 def standing(
     launches: Sequence[Launch], terms: Sequence[Term], also: Sequence[Launch] = ()
 ) -> Standing:

@@ -280,6 +280,21 @@ def test_all_classes_are_looked_at_before_one_is_looked_at_closely(seed: int) ->
     assert tried == {"gthread", "gevent"}
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_class_that_breaks_what_it_was_forecast_to_keep_lets_the_other_try(seed: int) -> None:
+    """Threads that wait for each other's lock, of which no forecast knows."""
+    world = World(seed)
+    tried_first = world.search().order()[0].variant
+    for server in world.servers:
+        if server.variant == tried_first:
+            world.capacity[server.key] = 1.0
+    result = result_of(world.within(12))
+    assert world.launches[1].server.variant != tried_first
+    assert result.word == "recommended"
+    assert result.server is not None
+    assert result.server.variant != tried_first
+
+
 def test_what_was_measured_is_near_what_holds() -> None:
     """The highest rate that passed and the lowest that failed enclose the truth, but for chance."""
     off = []
