@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -204,13 +205,83 @@ def test_what_the_page_counts_adds_up(live: Lab) -> None:
     shows(page, "Lab.live.sides[0].scene.numbers().queued > 30")
     page.get_by_label("closed: each asks again when answered").check()
     shows(page, "document.querySelector('#words').textContent.includes('left of the load before')")
-    # All in one moment of the page
-    said, dots = page.evaluate("""(() => {
-        const { scene } = Lab.live.sides[0], said = scene.numbers();
-        return [said, [...scene.crowd.waiting.map((list) => list.length), scene.crowd.served]];
-    })()""")
-    assert [said[name] for name in ("connecting", "queued", "accepted", "served")] == dots
-    assert said["underWay"] == sum(dots) > 0
+    (said,) = page.evaluate(f"({SAID})(Lab.live.sides)")
+    agree([said])
+    assert sum(said["dots"]) > 0
+
+
+# What picture, header, words and chart say at one moment, of each server: requests that connect,
+# are in the accept queue, accepted and in the app; by the chart, what is in the queue
+SAID = """(sides) => {
+    const words = document.querySelector('.lab-words').firstChild.textContent.split('. '),
+        chart = [...document.querySelectorAll('.lab-chart-now')].at(-1).textContent;
+    return sides.map(({ scene }, i) => {
+        const { crowd, said } = scene, part = words[i] || '',
+            of = (place) => Number((part.match(`(\\\\d+) ${place}`) || [0, 0])[1]),
+            places = ['connecting', 'in the accept queue', 'accepted', 'in the app'];
+        return {
+            dots: [...crowd.waiting.map((list) => list.length), crowd.served],
+            header: [said.connecting, said.queued, said.accepted, said.served],
+            words: places.map(of),
+            chart: chart.split(', ')[i].replace(/^[AB] /, ''),
+        };
+    });
+}"""
+
+
+def agree(said: list[dict[str, Any]]) -> None:
+    for side in said:
+        assert side["dots"] == side["header"] == side["words"], side
+        assert side["chart"] in ("\u2013", str(side["dots"][1])), side
+
+
+def test_picture_header_words_and_chart_are_of_one_moment(live: Lab) -> None:
+    """Through overload, brief requests, a restart and a second server."""
+    page, moments = live.tab(), random.Random(25)
+    press(page, "Start")
+    running(page)
+    loads: list[dict[str, Any]] = [
+        {"clients": 40}, {"delay_s": 0.05}, {"model": "open", "rate": 100.0},
+        {"model": "closed", "clients": 200, "delay_s": 0.01},
+    ]  # fmt: skip
+    settings = [{"worker_class": "eventlet"}, {"worker_class": "gthread", "threads": 4}]
+    orders = [{"do": "load", **one} for one in loads]
+    orders += [{"do": "server", "side": 0, **one} for one in settings]
+    orders += [{"do": "compare", "on": True}, {"do": "restart"}]
+    waiting = 0
+    for order in orders:
+        refused = page.evaluate("(order) => Lab.live.order(order)", order)
+        assert not refused
+        for _ in range(25):
+            said = page.evaluate(f"({SAID})(Lab.live.sides)")
+            agree(said)
+            waiting += sum(side["dots"][1] for side in said)
+            time.sleep(moments.uniform(0.005, 0.1))
+    assert waiting > 0
+
+
+def test_a_player_says_one_thing_at_a_time(live: Lab) -> None:
+    page, moments = live.tab(), random.Random(26)
+    press(page, "Lesson")
+    page.get_by_role("button", name="step 3: full").click()
+    page.wait_for_selector(".lab-choice")
+    page.keyboard.press("a")  # wherever the focus is
+    shows(page, "document.querySelector('#lesson').innerText.includes('Measured')")
+    page.goto(f"{live.address}lesson.html")
+    page.wait_for_selector(".lab-choice")
+    page.evaluate("""() => {
+        const data = document.querySelector('#lab-recorded-data').textContent;
+        const place = document.querySelector('#lab-recorded');
+        Lab.recorded = Lab.recordedLesson(place, JSON.parse(data));
+    }""")
+    page.keyboard.press("b")
+    most = 0
+    for _ in range(100):
+        said = page.evaluate(f"({SAID})(Lab.recorded.player.sides)")
+        agree(said)
+        most = max(most, *(side["dots"][1] for side in said))
+        time.sleep(moments.uniform(0.005, 0.08))
+    assert most == 2  # a backlog of 1 lets one more in
 
 
 def test_a_worker_of_one_slot_has_its_request_in_it(live: Lab) -> None:

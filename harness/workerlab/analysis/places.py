@@ -11,6 +11,7 @@ queue is first in, first out, so that the kernel's number says it: those that ca
 That is inferred: IN_WORKER of no worker.
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence, Set
 from itertools import takewhile
@@ -86,7 +87,9 @@ class Answer(NamedTuple):
 class Sample(Struct, frozen=True):
     """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
     by Little's law, of all that were under way meanwhile, as in `window`. None: there were none.
-    `failed`, `answered`: since the beginning; `causes`: how many failed of what."""
+    `failed`, `answered`: since the beginning; `causes`: how many failed of what. `left`: so many
+    requests of the load before are still under way. `settled`: the answers are of this load alone,
+    and of half of the time that they are to be of, or more."""
 
     rps: float | None
     mean: float | None
@@ -96,6 +99,8 @@ class Sample(Struct, frozen=True):
     answered: int
     under_way: int
     causes: dict[str, int] = {}
+    left: int = 0
+    settled: bool = True
 
 
 class Places:
@@ -119,7 +124,10 @@ class Places:
         self._at = [0] * (FAILED + 1)  # requests at each place
         self.every = 1  # of so many requests one is drawn
         self.recent_s = RECENT_S
-        self._first_ns: int | None = None  # when the first request began
+        self._limit: int | None = None  # of the accept queue, as the kernel last said
+        self._opens_ns: int | None = None  # since when all that is answered is of the present load
+        self._mark = 0  # the newest request of the load before
+        self.left = 0  # of that load's requests
 
     @property
     def under_way(self) -> int:
@@ -129,6 +137,12 @@ class Places:
     def counts(self) -> list[int]:
         """Requests that connect, are in the accept queue, in a worker, in the app: all of them."""
         return self._at[:ANSWERED]
+
+    def change(self, now_ns: int) -> None:
+        """Another load from now on: what was under way before is told apart."""
+        self._mark, self.left = self._newest, len(self._requests)
+        if self._opens_ns is not None:
+            self._opens_ns = now_ns
 
     def worker(self, pid: int) -> int:
         return self._workers.setdefault(pid, len(self._workers))
@@ -145,7 +159,7 @@ class Places:
 
     def _begin(self, event: Event) -> None:
         self.every, self._newest = 1 + len(self._requests) // DRAWN, event.number
-        self._first_ns = self._first_ns or event.at_ns
+        self._opens_ns = self._opens_ns or event.at_ns
         request = Request(event.at_ns, drawn=event.number % self.every == 0)
         self._requests[event.number] = request
         self._at[CONNECTING] += 1
@@ -156,7 +170,7 @@ class Places:
     def _go_on(self, event: Event, request: Request) -> None:
         if event.kind in "ck":
             request.up_ns, request.kept = event.at_ns, event.kind == "k"
-            if request.place == CONNECTING:
+            if request.place == CONNECTING and (request.kept or not self._full):
                 self._move(event, request, IN_WORKER if request.kept else QUEUED)
         elif event.kind == "a":
             request.worker, request.accepted_ns = self.worker(event.pid), event.at_ns
@@ -172,10 +186,19 @@ class Places:
         else:
             self._end(event, request)
 
+    @property
+    def _full(self) -> bool:
+        """The kernel lets one more in than the limit says."""
+        return self._limit is not None and self._at[QUEUED] > self._limit
+
     def _end(self, event: Event, request: Request) -> None:
         fine = event.kind == "e"
         self._move(event, request, ANSWERED if fine else FAILED)
         del self._requests[event.number]
+        if self.left and event.number <= self._mark:
+            self.left -= 1
+            if not self.left:
+                self._opens_ns = event.at_ns + 1
         if fine:
             self.answered += 1
             at_ns, left_ns = event.at_ns, request.left_ns or event.at_ns
@@ -207,6 +230,7 @@ class Places:
             for number, one in self._requests.items()
             if one.waits_for_a_worker
         ]
+        self._limit = limit
         beyond = max(0, len(waiting) - queue)
         # A class that accepts when it has a slot is between the two for a moment only
         steady = beyond if self._accepts_first else min(beyond, self._before)
@@ -217,10 +241,14 @@ class Places:
         if full and self._slots is not None:  # no more can be in between than there are free slots
             steady = max(steady, beyond - max(0, self._slots - self._at[IN_APP]))
         unknown = 0  # of those that wait, whether somebody has accepted them
+        room = math.inf if limit is None else limit + 1 + (0 if full else steady)
+        room = min(room, len(waiting) - steady) if full else room
         for place_of, (_, number, one) in enumerate(sorted(waiting)):
             place = QUEUED
-            if full:
-                place = CONNECTING if place_of >= len(waiting) - steady else QUEUED
+            if place_of >= room:
+                place = CONNECTING
+            elif full:
+                pass
             elif number not in self._timed:
                 unknown += 1
                 place = IN_WORKER if unknown <= steady else QUEUED
@@ -243,17 +271,18 @@ class Places:
 
     def sample(self, now_ns: int, over_s: float | None = None) -> Sample:
         """`over_s`: of the answers of so many seconds, at most KEPT_S."""
-        since_ns = now_ns - int((over_s or self.recent_s) * NS)
+        over_ns = int((over_s or self.recent_s) * NS)
+        opens_ns = max(now_ns - over_ns, self._opens_ns or 0)
         while self._recent and self._recent[0].end_ns < now_ns - KEPT_S * NS:
             self._recent.popleft()
-        answers = self.latest(since_ns)
+        answers = self.latest(opens_ns)
         times_s = sorted(one.response_s for one in answers)
         p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
-        opens_ns = max(since_ns, self._first_ns or 0)
         rps = self._rps(answers, opens_ns, now_ns)
         mean = self._under_way_s(answers, opens_ns, now_ns) / rps if rps else None
         totals = (self.failed, self.answered, self.under_way, dict(self._causes))
-        return Sample(rps, mean, p50, p95, *totals)
+        settled = not self.left and now_ns - opens_ns >= over_ns
+        return Sample(rps, mean, p50, p95, *totals, self.left, settled)
 
     def latest(self, since_ns: int) -> list[Answer]:
         """Those since then."""

@@ -74,7 +74,7 @@ def _played(
         moves += places.moves()
         if step % SAMPLED == 0:
             seen = places.sample(at_ns)
-            figures = (seen.rps, seen.p50, seen.p95, length, seen.under_way)
+            figures = (seen.rps, seen.mean, seen.p95, length, seen.under_way)
             samples.append((_ms(facts, at_ns), *figures))
     return moves, samples
 

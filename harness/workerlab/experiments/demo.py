@@ -124,7 +124,7 @@ class Presenter:
         if self._guess is not None:
             say(step.reactions[self._guess])
         print()
-        self._picture = Picture(self._plan, one, step.delay_s)
+        self._picture = Picture(self._plan, one, step.delay_s, step.at_once)
 
     def watch(self, server: Running, observer: Observer) -> None:
         if self._picture is not None:

@@ -13,7 +13,7 @@ from workerlab.observe.observer import Observer
 from workerlab.observe.spans import Live
 from workerlab.plan import load_for
 from workerlab.server.running import Running
-from workerlab.server.worker_classes import class_named, configured_slots
+from workerlab.server.worker_classes import class_named
 from workerlab.terminal.picture import WIDTH, draw
 
 REDRAW_S = 0.1
@@ -24,9 +24,11 @@ class Picture:
     """Redrawn in place on a terminal, else drawn once at the end of the step, as it was in the
     middle of its load."""
 
-    def __init__(self, plan: Plan, one: Trial, delay_s: float) -> None:
-        self._cell, self._load = one.cell, load_for(plan, one.cell, delay_s)
+    def __init__(self, plan: Plan, one: Trial, delay_s: float, at_once: int | None) -> None:
+        """`at_once`: requests that can be in the app; None: without limit."""
+        self._cell, self._load, self._at_once = one.cell, load_for(plan, one.cell, delay_s), at_once
         self._live: Live | None = None
+        self._observer: Observer | None = None
         self._began = self._drawn = 0.0
         self._before: int | None = None  # SYNs that had been sent again before this load
         self._middle: list[str] = []
@@ -39,6 +41,8 @@ class Picture:
 
     def close(self) -> None:
         if self._screen is not None:
+            if self._live is not None and self._observer is not None:
+                self._draw(self._live, self._observer)  # as it was when the last one was answered
             self._screen.stop()
         elif self._middle:
             print("\n".join(self._middle), flush=True)
@@ -48,15 +52,18 @@ class Picture:
         at = time.monotonic()
         if self._live is None:
             self._live, self._began = Live(server.launch.trial), at
-        if at - self._drawn < REDRAW_S:
-            return
-        self._drawn = at
-        busy, answered = self._live.look()
+            self._observer = observer
+        if at - self._drawn >= REDRAW_S:
+            self._draw(self._live, observer)
+
+    def _draw(self, live: Live, observer: Observer) -> None:
+        self._drawn = at = time.monotonic()
+        busy, answered = live.look()
         no_room, repeated = self._dropped(observer) if self._load.drops else (None, None)
         lines = draw(
             at - self._began,
             busy=tuple(busy.values()),
-            slots=configured_slots(self._cell.server),
+            slots=self._at_once,
             queue=observer.latest_queue,
             connections=self._cell.concurrency,
             answered=answered,

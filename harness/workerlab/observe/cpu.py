@@ -72,7 +72,7 @@ class Host(Struct, frozen=True):
     steal_s: float | None  # given to another machine; None: the kernel does not say
 
 
-def _host() -> Host:
+def host_cpu() -> Host:
     times = psutil.cpu_times()._asdict()
     busy = sum(value for name, value in times.items() if name not in NOT_BUSY)
     irq = float(times.get("irq", 0.0) + times.get("softirq", 0.0))
@@ -160,7 +160,7 @@ class Processes:
         tool = self._tool.used() if self._tool else None
         self._server_queue.look(self._servers.pids)
         self._tool_queue.look(self._tool.pids if self._tool else ())
-        host, lab_s = _host(), time.process_time()
+        host, lab_s = host_cpu(), time.process_time()
         zero, lab_zero_s = self._zero = self._zero or (host, lab_s)
         steal = None if host.steal_s is None else host.steal_s - (zero.steal_s or 0.0)
         return ProcessSample(

@@ -1000,22 +1000,32 @@ advise.chart.breaks_rps = measured to break at
 # --- the live lesson ------------------------------------------------------------------------------
 live.no_answer = there was no answer
 live.blocks = The app lets nobody else run in its worker.
-live.room = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves[[ up to
-    {at_once:# request} at once]]: with {clients:# client} nobody waits for a slot.[[
-    {shares}]][[ {blocks}]]
+live.at_most = up to {at_once:# request}
+live.as_many = as many requests as come
+live.room = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at once:
+    with {clients:# client} nobody waits for a slot.[[ {shares}]]
+live.room.dealt = {worker_class} with {workers:# worker} serves {most} at once, one in each worker.
+    The kernel deals {clients:# client} out by chance: who shares a worker waits, though others may
+    be free.[[ {blocks}]]
 live.shares = What computes at the same time shares {cores:# core}.
-live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves
-    {at_once:# request} at once: of {clients:# client}, {waiting} wait in the kernel's accept
-    queue.[[ {refused} find no room there: the kernel drops what they send, and they try again.]]
-live.waits.inside = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves
-    {at_once:# request} at once: of {clients:# client}, {waiting} wait, most of them inside a
-    worker that has accepted them.[[ {bound}]][[ {blocks}]]
+live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at once:
+    of {clients:# client}, {waiting} wait in the kernel's accept queue.[[ {refused} find no room
+    there: the kernel drops what they send, and they try again.]]
+live.waits.inside = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most}
+    at once: of {clients:# client}, {waiting} wait, most of them inside a worker that has accepted
+    them.[[ {bound}]][[ {blocks}]]
+live.waits.somewhere = {worker_class} with {workers:# worker} serves {most} at once: of
+    {clients:# client}, {waiting} wait, in the accept queue or inside a worker.[[ {blocks}]]
 live.bound = A connection that is kept stays with its worker: others may be free meanwhile.
-live.cores = Each request computes, and {cores:number} cores do no more: of {clients:# client},
-    some wait for a core, whatever the worker class.
+live.cores = Each request computes, and {cores:# core} do no more than {rps:number} requests/s: of
+    {clients:# client}, some wait for a core, whatever the worker class.
+live.cores.workers = Each request computes, and {workers:# worker} can use no more than
+    {workers:# core} of {cores:number}: that is {rps:number} requests/s. Of {clients:# client}, some
+    wait; another worker would help.
 live.nothing_to_do = A request has nothing to do: what Gunicorn itself takes is all there is.
 live.open = {rate:number} requests/s come at random, of at most {bound:number}: on average
-    {busy:percent} of the slots are taken, and requests that come close together wait.[[ {blocks}]]
+    {busy:percent} of the slots are taken, and requests that come close together wait[[,
+    {wait_s:duration} in the mean]].[[ {blocks}]]
 live.open.cores = {rate:number} requests/s come at random, of at most {bound:number}: the cores
     that it can use are busy {busy:percent} of the time, and requests that come close together wait
     for them.
@@ -1026,6 +1036,12 @@ live.open.room = {rate:number} requests/s come at random, and nothing limits how
     once.
 live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
     and more wait.[[ {blocks}]]
+live.law.grows = none: it grows as long as this load lasts
+live.law.shares = at least {response_s:duration}, as requests share the cores
+live.law.at_least = at least {response_s:duration}, as each worker has a queue of its own
+live.law.accepts_first = none, as workers accept more than they serve
+live.law.fills = none: it fills up to {room:count}
+live.law.loop = none, as a worker that is blocked accepts nothing meanwhile
 # --- what is known before a run starts ------------------------------------------------------------
 plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
     lingers), the oldest sooner where 1000 are open

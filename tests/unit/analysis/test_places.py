@@ -92,12 +92,35 @@ def test_what_finds_no_room_in_a_full_queue_is_not_connected_whatever_it_thinks(
     ups(places, 4)
     for at_ns in (10, 11):
         places.settle(at_ns, 2, 2)
-    assert told(places) == [(3, CONNECTING, None), (4, CONNECTING, None)]
+    assert sorted(told(places)) == [(3, CONNECTING, None), (4, CONNECTING, None)]
     places.settle(12, 1, 2)  # one was accepted, its slot is still to be seen
     places.hear([Event(13, "s", 1, 9)])
     places.settle(14, 2, 2)
     now = {move.number: move.place for move in places.now(15)}
     assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: CONNECTING}
+
+
+def test_the_queue_never_holds_more_than_the_kernel_lets_in() -> None:
+    places = Places(accepts_first=False, slots=1)
+    places.settle(1, 0, 4)
+    for number in range(8):
+        places.hear([Event(2 + number, "b", number), Event(2 + number, "c", number)])
+    assert places.counts[QUEUED] == 5
+    places.settle(20, 5, 4)
+    assert places.counts[:IN_WORKER] == [3, 5]
+
+
+def test_figures_are_of_the_present_load_alone() -> None:
+    second = 1000 * MS
+    places = Places(accepts_first=False)
+    places.hear([Event(1, "b", 1), Event(1, "b", 2), Event(second, "e", 1)])
+    places.change(second)
+    places.hear([Event(second, "b", 3)])
+    assert (places.sample(2 * second).left, places.sample(2 * second).settled) == (1, False)
+    places.hear([Event(2 * second, "e", 2), Event(5 * second // 2, "e", 3)])
+    found = places.sample(4 * second + 1)
+    assert (found.left, found.settled, found.p50) == (0, True, 1.5)  # the one before took 2 s
+    assert not places.sample(3 * second).settled
 
 
 def test_no_more_are_in_between_than_there_are_free_slots() -> None:

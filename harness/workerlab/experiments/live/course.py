@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from typing import Literal
 
 from workerlab.experiments.lesson import Lesson, Step
-from workerlab.experiments.lesson_words import Measured, Told, answer, law, score, where
+from workerlab.experiments.lesson_words import (
+    Measured,
+    Told,
+    answer,
+    law,
+    law_in_short,
+    score,
+    where,
+)
 from workerlab.experiments.live.asked import LoadAsked, Refused, ServerAsked
 from workerlab.experiments.live.side import Seen
 from workerlab.model import Breakdown
@@ -119,6 +127,7 @@ class Course:
             "choices": step.choices,
             "right": step.right,
             "law": law(step),
+            "law_in_short": law_in_short(step),
             "reactions": step.reactions,
             "answer": answer(step, None),
             "outcome": self._outcome,

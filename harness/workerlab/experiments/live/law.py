@@ -1,8 +1,10 @@
 """What the settings make of a load: the law, and a sentence about it. Pure.
 
-Of a closed loop (Denning & Buzen 1978): with N clients, C requests served at once and S seconds
-each, X = min(N, C) / S requests per second, and each takes R = N / X. More clients than the knee
-N* = Xmax S wait. Requests that compute are bounded by the cores, too, and in one worker by one.
+Closed loop (Denning & Buzen 1978): with N clients, C requests served at once and S seconds each,
+X = min(N, C) / S requests per second, and each takes R = N / X in the mean. More clients than the
+knee N* = Xmax S wait. Requests that compute are bounded by the cores, too, and in one worker by
+one. Random arrivals: R = S + W, with W as Allen and Cunneen approximate it for services of one
+length (`analysis/prediction/theory.py`). What waits beyond the slots is L = X W (Little).
 """
 
 from math import sqrt
@@ -10,25 +12,31 @@ from typing import Any
 
 from msgspec import Struct
 
+from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.experiments.own_apps import at_once
 from workerlab.model import Finding
-from workerlab.server.worker_classes import class_named
+from workerlab.report.messages import text
+from workerlab.server.worker_classes import class_named, configured_slots
 
 # Where nothing limits them, requests under way are Poisson: more than so many standard deviations
 # above the mean in one moment of 30 000 (of a normal distribution)
 SELDOM = 4
+NEGLIGIBLE = 0.001  # waiting, as a share of the service time
 
 
 class Law(Struct, frozen=True):
     """`rps`: the throughput, None where the app does nothing that bounds it; `response_s`: of each
-    request, None where chance decides it; `knee`: clients from which on requests wait, None: never.
-    `at_once`: None: without limit."""
+    request in the mean; `queue`: how many wait in the accept queue. Where one is None, `why` says
+    of "response_s" and "queue" what there is to know instead. `knee`: clients from which on
+    requests wait, None: never. `at_once`: None: without limit."""
 
     rps: float | None
     knee: float | None
     response_s: float | None
     at_once: int | None
+    queue: float | None
+    why: dict[str, Finding]
 
 
 def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
@@ -41,13 +49,74 @@ def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
         bounds.append(min(cores, server.workers) / cpu_s)
     bound = min(bounds, default=None)
     knee = None if bound is None else bound * service_s
+    if service_s <= 0:  # what Gunicorn itself takes is all there is
+        rps = load.rate if load.model == "open" else None
+        return Law(rps, None, None, slots, None, {})
     if load.model == "open":
         rps = load.rate if bound is None else min(load.rate, bound)
-        return Law(rps, knee, service_s if bound is None else None, slots)
-    if service_s <= 0:  # what Gunicorn itself takes is all there is
-        return Law(None, None, None, slots)
-    rps = load.clients / service_s if bound is None else min(load.clients / service_s, bound)
-    return Law(rps, knee, load.clients / rps, slots)
+        response_s, why = _mean_at_random(server, load, bound, slots)
+    else:
+        rps = load.clients / service_s if bound is None else min(load.clients / service_s, bound)
+        response_s, why = load.clients / rps, None
+    queue, not_queue = _queue(server, load, rps, response_s)
+    reasons = {"response_s": why, "queue": not_queue}
+    told = {name: reason for name, reason in reasons.items() if reason is not None}
+    return Law(rps, knee, response_s, slots, queue, told)
+
+
+def _mean_at_random(
+    server: ServerAsked, load: LoadAsked, bound: float | None, slots: int | None
+) -> tuple[float | None, Finding | None]:
+    """The mean response time, seconds, of requests that come at random; or why none is known."""
+    service_s = load.delay_s + load.cpu_ms / 1000
+    if bound is None:
+        return service_s, None
+    if load.rate >= bound:
+        return None, Finding("live.law.grows")
+    if slots is None or _computed(bound * service_s, slots):
+        return None, Finding("live.law.shares", {"response_s": service_s})
+    wait_s = allen_cunneen(load.rate, service_s, service_s**2, slots)
+    own_queues = class_named(server.worker_class).accepts_first or server.blocks
+    if own_queues and server.workers > 1 and wait_s > NEGLIGIBLE * service_s:
+        return None, Finding("live.law.at_least", {"response_s": service_s + wait_s})
+    return service_s + wait_s, None
+
+
+def _queue(
+    server: ServerAsked, load: LoadAsked, rps: float, response_s: float | None
+) -> tuple[float | None, Finding | None]:
+    """How many wait in the accept queue in the mean; or why that is not known. The kernel lets one
+    more in than the backlog says."""
+    row, room = class_named(server.worker_class), server.backlog + 1
+    at_loop = row.loop or (row.accepts_first and row.slots == "one")
+    if at_loop and (server.blocks or load.cpu_ms > 0 or not row.loop):
+        return None, Finding("live.law.loop")  # what blocks its loop keeps it from accepting
+    if row.slots == "unlimited":
+        return 0.0, None
+    if response_s is None:
+        code = "live.law.accepts_first" if row.accepts_first else "live.law.fills"
+        return None, Finding(code, {"room": room}) if load.cpu_ms <= 0 else None
+    held = server.workers if row.slots == "one" else server.workers * server.worker_connections
+    return min(room, max(0.0, round(rps * response_s - held, 6))), None
+
+
+def told(server: ServerAsked, load: LoadAsked, cores: float) -> dict[str, object]:
+    """What a picture of this server is told, live or recorded: slots, law and sentence."""
+    found = law(server, load, cores)
+    return {
+        "server": server,
+        "slots": configured_slots(server.server),
+        "blocked": found.at_once if server.blocks else None,
+        "accepts_first": class_named(server.worker_class).accepts_first,
+        "sentence": text(sentence(server, load, cores)),
+        "law": {
+            "rps": found.rps,
+            "knee": found.knee,
+            "response_s": found.response_s,
+            "queue": found.queue,
+            "why": {name: text(reason) for name, reason in found.why.items()},
+        },
+    }
 
 
 def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
@@ -59,6 +128,9 @@ def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
         "workers": server.workers,
         "threads": server.threads if row.slots == "threads" and server.threads > 1 else None,
         "at_once": found.at_once,
+        "most": Finding(
+            "live.as_many" if found.at_once is None else "live.at_most", {"at_once": found.at_once}
+        ),
         "blocks": Finding("live.blocks") if server.blocks else None,
         "shares": Finding("live.shares", {"cores": cores}) if load.cpu_ms > 0 else None,
     }
@@ -66,15 +138,27 @@ def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
         return _open(found, load, values)
     if load.delay_s + load.cpu_ms <= 0:
         return Finding("live.nothing_to_do", values)
-    if _computed(found) and found.knee is not None and load.clients > found.knee:
-        return Finding("live.cores", {**values, "clients": load.clients, "cores": cores})
-    values["clients"] = load.clients
+    return _closed(found, server, load, {**values, "clients": load.clients, "cores": cores})
+
+
+def _closed(found: Law, server: ServerAsked, load: LoadAsked, values: dict[str, Any]) -> Finding:
+    row = class_named(server.worker_class)
+    if (
+        found.knee is not None
+        and load.clients > found.knee
+        and _computed(found.knee, found.at_once)
+    ):
+        code = "live.cores" if server.workers >= values["cores"] else "live.cores.workers"
+        return Finding(code, {**values, "rps": found.rps})
     if found.at_once is None or load.clients <= found.at_once:
-        return Finding("live.room", values)
-    waiting = load.clients - found.at_once
-    if row.accepts_first or server.blocks:
+        dealt = server.blocks and server.workers > 1
+        return Finding("live.room.dealt" if dealt else "live.room", values)
+    values["waiting"] = waiting = load.clients - found.at_once
+    if row.accepts_first:
         bound = Finding("live.bound") if load.keepalive and server.workers > 1 else None
-        return Finding("live.waits.inside", {**values, "waiting": waiting, "bound": bound})
+        return Finding("live.waits.inside", {**values, "bound": bound})
+    if found.queue is None:
+        return Finding("live.waits.somewhere", values)
     room = server.backlog + 1
     refused = waiting - room if waiting > room else None
     return Finding("live.waits", {**values, "waiting": min(waiting, room), "refused": refused})
@@ -90,14 +174,15 @@ def _open(found: Law, load: LoadAsked, values: dict[str, Any]) -> Finding:
     values["busy"] = load.rate / bound
     if load.rate >= bound:
         return Finding("live.open.over", values)
-    if _computed(found) or found.at_once is None:
+    if found.at_once is None or _computed(found.knee, found.at_once):
         return Finding("live.open.cores", values)
     taken = load.rate * service_s  # Little
     if taken + SELDOM * sqrt(taken) < found.at_once:
         return Finding("live.open.seldom", {**values, "taken": taken})
-    return Finding("live.open", values)
+    wait_s = None if found.response_s is None else found.response_s - service_s
+    return Finding("live.open", {**values, "wait_s": wait_s})
 
 
-def _computed(found: Law) -> bool:
+def _computed(knee: float, at_once: int | None) -> bool:
     """The cores bound it, not the slots."""
-    return found.knee is not None and (found.at_once is None or found.knee < 0.99 * found.at_once)
+    return at_once is None or knee < 0.99 * at_once

@@ -10,22 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from workerlab import codec
-from workerlab.analysis.places import Move, Sample, as_told
+from workerlab.analysis.places import Move, as_told
 from workerlab.experiments.lesson import Lesson
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.experiments.live.course import Course
-from workerlab.experiments.live.law import law, sentence
+from workerlab.experiments.live.law import told
 from workerlab.experiments.live.side import Looked, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
-from workerlab.report.messages import text
 from workerlab.server.limits import cores
-from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.terminal.console import tell
 
 PAGE = Path(__file__).with_name("page")
 LESSON = "lesson.js"
 TICK_S, SAMPLED = 0.05, 5
+SHOWN = ("rps", "mean", "p95", "queue", "under_way")
 START_S = 60.0
 
 
@@ -34,31 +33,25 @@ class Recorder:
 
     def __init__(self) -> None:
         self._moves: list[Move] = []
-        self._samples: list[tuple[int, Sample, int | None]] = []
+        self._samples: list[tuple[int, Mapping[str, Any]]] = []
         self._last_ns = 0
 
-    def add(self, looked: Looked, sample: Sample | None) -> None:
+    def add(self, looked: Looked, sample: Mapping[str, Any] | None) -> None:
         self._moves += looked.moves
         self._last_ns = time.monotonic_ns()
         if sample is not None:
-            self._samples.append((self._last_ns, sample, looked.queue))
+            self._samples.append((self._last_ns, {**sample, "queue": looked.queue}))
 
     def trace(self, server: ServerAsked, load: LoadAsked) -> dict[str, object]:
         origin_ns = self._moves[0].at_ns if self._moves else self._last_ns
-        found = law(server, load, cores())
         samples = [
-            (round((at_ns - origin_ns) / 1e6, 1), one.rps, one.p50, one.p95, queue, one.under_way)
-            for at_ns, one, queue in self._samples
+            (round((at_ns - origin_ns) / 1e6, 1), *(sample[name] for name in SHOWN))
+            for at_ns, sample in self._samples
         ]
         side = {
-            "server": server,
+            **told(server, load, cores()),
             "load": load,
-            "slots": configured_slots(server.server),
-            "blocked": found.at_once if server.blocks else None,
-            "accepts_first": class_named(server.worker_class).accepts_first,
             "workers": server.workers,
-            "sentence": text(sentence(server, load, cores())),
-            "law": {"rps": found.rps, "knee": found.knee, "response_s": found.response_s},
             "moves": as_told(self._moves, origin_ns),
             "samples": samples,
         }

@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from time import monotonic, process_time
 from typing import Literal
 
+import psutil
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from workerlab import run_store
 from workerlab.analysis.places import RECENT_S, Answer, Event, Move, Places, Sample
@@ -24,6 +27,7 @@ from workerlab.analysis.samples import NS
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.load.programs import GENERATORS
 from workerlab.model import Breakdown
+from workerlab.observe.cpu import Services, host_cpu
 from workerlab.observe.spans import Following
 from workerlab.observe.tcp import AcceptQueues, Unseen
 from workerlab.server.gunicorn import running
@@ -72,11 +76,32 @@ def _where(answers: Sequence[Answer]) -> Breakdown | None:
     )
 
 
+class CoresBusy:
+    """How many cores the server, its load, this process and the whole machine keep busy."""
+
+    def __init__(self, server: int | None, load: int | None) -> None:
+        self._services = Services({"server": server, "load": load})
+        self._before = self._used_s()
+
+    def look(self) -> dict[str, float]:
+        """Since the look before. Raises psutil.Error where one is hidden or has ended."""
+        before, self._before = self._before, self._used_s()
+        passed_s = self._before["clock"] - before["clock"]
+        used = {name: at_s - before.get(name, at_s) for name, at_s in self._before.items()}
+        return {name: round(used_s / passed_s, 2) for name, used_s in used.items()}
+
+    def _used_s(self) -> dict[str, float]:
+        used = {name: cpu_s for name, (cpu_s, _) in self._services.used().items()}
+        machine_s = host_cpu().busy_s
+        return {**used, "lab": process_time(), "machine": machine_s, "clock": monotonic()}
+
+
 class Live:
     """A server that runs, and the ends of the load's pipes."""
 
-    def __init__(self, server: Running, commands: int, events: int) -> None:
+    def __init__(self, server: Running, tool: Guarded, commands: int, events: int) -> None:
         self._server, self._commands, self._events = server, commands, events
+        self._busy = CoresBusy(server.process.pid, tool.pid)
         asked = server.launch.server
         first = class_named(asked.worker_class).accepts_first
         self.places = Places(accepts_first=first, slots=configured_slots(asked))
@@ -99,6 +124,7 @@ class Live:
         words |= {"clients": asked.clients} if closed else {"rate": asked.rate}
         os.write(self._commands, json.dumps(words).encode() + b"\n")
         self.places.recent_s = max(RECENT_S, 2 * asked.delay_s)
+        self.places.change(time.monotonic_ns())
 
     def look(self) -> Looked:
         now_ns = time.monotonic_ns()
@@ -122,8 +148,12 @@ class Live:
         moves = self.places.moves()
         return Looked(moves, queue, self._connections, self.places.every, self.places.counts)
 
-    def sample(self) -> Sample:
-        return self.places.sample(time.monotonic_ns())
+    def sample(self) -> dict[str, object]:
+        """What was measured, and `busy`: cores, as in `CoresBusy`; None: nobody knows."""
+        busy = None
+        with contextlib.suppress(psutil.Error):
+            busy = self._busy.look()
+        return {**asdict(self.places.sample(time.monotonic_ns())), "busy": busy}
 
     def _heard(self) -> list[Event]:
         heard = self._unread
@@ -250,7 +280,7 @@ class Side:
             server = stack.enter_context(running(launch))
             try:
                 if not stop.is_set():
-                    self._while_it_runs(stop, server, Live(server, *ends), tool)
+                    self._while_it_runs(stop, server, Live(server, tool, *ends), tool)
             finally:
                 self._set_live(None)
 

@@ -22,13 +22,12 @@ from workerlab.experiments.live.asked import (
     changed_server,
 )
 from workerlab.experiments.live.course import Course
-from workerlab.experiments.live.law import law, sentence
+from workerlab.experiments.live.law import told
 from workerlab.experiments.live.recording import Recorder
 from workerlab.experiments.live.side import Looked, Side
 from workerlab.experiments.own_apps import OWN_APPS
-from workerlab.report.messages import text
 from workerlab.server.limits import cores
-from workerlab.server.worker_classes import CLASSES, class_named, configured_slots
+from workerlab.server.worker_classes import CLASSES
 
 TICK_S = 0.05
 SAMPLED = 10  # ticks
@@ -256,22 +255,12 @@ class Stage:
 
     def _state(self) -> bytes:
         sides = [self._side_state(side) for side in self.sides]
-        return codec.encode({"kind": "state", "sides": sides, "load": self.load})
+        common = {"load": self.load, "cores": cores()}
+        return codec.encode({"kind": "state", "sides": sides, **common})
 
     def _side_state(self, side: Side) -> dict[str, object]:
-        asked = side.asked
-        found = law(asked, self.load, cores())
-        return {
-            "phase": side.phase,
-            "why": side.why,
-            "server": asked,
-            "heeds": asked.heeds,
-            "slots": configured_slots(asked.server),
-            "blocked": found.at_once if asked.blocks else None,
-            "accepts_first": class_named(asked.worker_class).accepts_first,
-            "sentence": text(sentence(asked, self.load, cores())),
-            "law": {"rps": found.rps, "knee": found.knee, "response_s": found.response_s},
-        }
+        known = told(side.asked, self.load, cores())
+        return {"phase": side.phase, "why": side.why, "heeds": side.asked.heeds, **known}
 
     def _tick(self) -> None:
         number = 0
@@ -295,9 +284,8 @@ class Stage:
         moves = side.now()
         if moves is None:
             return None
-        told = as_told(moves, self._origin_ns)
-        nothing = dict.fromkeys(("queue", "connections", "sample", "counts"))
-        return {"moves": told, "drawn": 1, **nothing}
+        nothing = dict.fromkeys(("connections", "sample", "counts"))
+        return {"moves": as_told(moves, self._origin_ns), "drawn": 1, **nothing}
 
     def _looked(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
         found = side.look()
@@ -309,7 +297,6 @@ class Stage:
             self._recorder.add(looked, sample)
         return {
             "moves": as_told(looked.moves, self._origin_ns),
-            "queue": looked.queue,
             "connections": looked.connections,
             "drawn": looked.every,
             "counts": looked.counts,

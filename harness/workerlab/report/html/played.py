@@ -30,4 +30,4 @@ def played(cell: CellResult, seen: Timeline) -> dict[str, Any] | None:
         "moves": trace.moves,
         "samples": trace.samples,
     }
-    return {"length_ms": trace.length_ms, "sides": [side]}
+    return {"length_ms": trace.length_ms, "named": trace.named, "sides": [side]}

@@ -27,30 +27,21 @@
     {
       title: "Response time",
       unit: " s",
-      lines: ["p50", "p95"],
+      lines: ["mean", "p95"],
       law: (side) => side.law.response_s,
       more: () => " in the mean",
-      none: ({ law }) => (law.rps === null ? "" : "none, as chance decides who waits"),
+      none: ({ law }) => law.why.response_s,
     },
     {
       title: "Accept queue",
       unit: "",
       lines: ["queue"],
-      law: (side) => lawOfQueue(side),
+      law: (side) => side.law.queue,
       more: () => "",
-      none: ({ law, accepts_first: acceptsFirst }) =>
-        acceptsFirst && law.rps !== null ? "none, as workers accept more than they serve" : "",
+      none: ({ law }) => law.why.queue,
     },
   ];
-
-  // Little: under way = throughput x response time; what exceeds the slots waits, as far as there
-  // is room
-  function lawOfQueue({ law, slots, backlog, accepts_first: acceptsFirst }) {
-    if (acceptsFirst || law.rps === null || law.response_s === null) return null;
-    if (slots === null || slots === undefined) return 0;
-    const waits = Math.max(0, Math.round(law.rps * law.response_s - slots));
-    return Math.min(waits, (backlog ?? Infinity) + 1); // the kernel lets one more in than the limit
-  }
+  const NO_LAW = { rps: null, knee: null, response_s: null, queue: null, why: {} };
 
   // 1, 2 or 5 times a power of ten that is no less
   function round(value) {
@@ -58,8 +49,12 @@
     return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= value * 0.999);
   }
 
-  const whole = (value) =>
-    value === null || value === undefined ? "–" : String(Math.round(value));
+  const counted = (value) =>
+    value === null || value === undefined ? "–" : amount(value, value % 1 ? 1 : 0);
+
+  // Of an axis: 10000 would not fit beside it
+  const brief = (value) =>
+    value >= 10000 ? `${Number((value / 1000).toPrecision(3))}k` : String(Number(value.toPrecision(3)));
 
   class Chart {
     constructor(spec) {
@@ -76,7 +71,8 @@
       );
     }
 
-    // `sides`: {name, law, samples: [{t, rps, p50, p95, queue}]}; `cursor`: the time now, or null
+    // `sides`: {name, law, samples: [{t, rps, mean, p95, queue, settled}]}; `cursor`: the time now,
+    // or null
     draw(sides, from, to, cursor, live) {
       const { canvas } = this,
         width = canvas.clientWidth,
@@ -135,7 +131,7 @@
       for (const part of [0, 0.5, 1]) {
         const y = Math.round(at.y(part * at.most)) + 0.5;
         this.rule(context, LEFT, y, at.width - RIGHT, y, colour("line"));
-        context.fillText(String(Number((part * at.most).toPrecision(3))), LEFT - 5, y + 4);
+        context.fillText(brief(part * at.most), LEFT - 5, y + 4);
       }
       const y = at.height - 3,
         { live } = at;
@@ -163,18 +159,26 @@
       this.spec.lines.forEach((name, k) => {
         context.lineWidth = k ? 1 : 2;
         context.setLineDash(k ? [2, 2] : []);
-        this.line(context, at, side.samples, name, i > 0 && k === 0);
+        const marked = i > 0 && k === 0;
+        context.strokeStyle = hue;
+        this.line(context, at, side.samples, name, marked, true);
+        context.strokeStyle = colour("line");
+        this.line(context, at, side.samples, name, marked, false);
       });
       context.setLineDash([]);
     }
 
-    // The second server has dots on its line, so that colour is not needed to tell them apart
-    line(context, at, samples, name, marked) {
+    // The second server has dots on its line, so that colour is not needed to tell them apart.
+    // `settled`: the part that is measured of the present load alone, or the other, which is grey.
+    line(context, at, samples, name, marked, settled) {
       let down = false;
       context.beginPath();
       for (const sample of samples) {
-        const value = sample[name];
-        if (sample.t < at.from || sample.t > at.to || value === null || value === undefined) {
+        const value = sample[name],
+          other = (sample.settled ?? true) !== settled;
+        if (
+          other || sample.t < at.from || sample.t > at.to || value === null || value === undefined
+        ) {
           down = false;
           continue;
         }
@@ -194,15 +198,18 @@
         now = [],
         laws = [];
       for (const side of sides) {
-        const sample = lastBefore(side.samples, cursor),
+        const last = lastBefore(side.samples, cursor),
+          sample = side.now ? { ...last, ...side.now } : last,
           law = this.spec.law(side);
         const name = several ? `${side.name} ` : "";
         now.push(name + this.value(sample, several));
+        if (sample && sample.left) laws.push(`${name}${sample.left} of the load before still there`);
         if (law !== null && law !== undefined)
           laws.push(name + this.one(law) + (several ? "" : this.spec.more(side)));
         else if (!several && this.spec.none(side)) laws.push(this.spec.none(side));
       }
-      this.now.textContent = (several && this.spec.lines.length > 1 ? "p50 " : "") + now.join(", ");
+      this.now.textContent = (several && this.spec.lines.length > 1 ? "mean " : "") + now.join(", ");
+      if (several) this.keyOfColours(sides, now);
       const said = laws.length ? [`law: ${laws.join(", ")}`] : [];
       if (this.spec.lines.length > 1) said.push("p95 dotted");
       this.law.textContent = said.join("; ");
@@ -212,18 +219,29 @@
       );
     }
 
+    // Whose line has which colour: its name has it too
+    keyOfColours(sides, now) {
+      const parts = sides.flatMap(({ name }, i) => [
+        i ? ", " : this.spec.lines.length > 1 ? "mean " : "",
+        make("span", { className: `lab-hue-${i}`, textContent: name }),
+        now[i].slice(name.length),
+      ]);
+      this.now.replaceChildren(...parts);
+    }
+
     one(value) {
       return this.spec.unit
         ? amount(value, value < 0.1 && value > 0 ? 3 : value < 1 ? 2 : 1) + this.spec.unit
-        : whole(value);
+        : counted(value);
     }
 
-    value(sample, brief) {
+    value(sample, short) {
       if (!sample) return "–";
       const [first, second] = this.spec.lines;
       const one = (name) =>
         sample[name] === null || sample[name] === undefined ? "–" : this.one(sample[name]);
-      return second && !brief ? `p50 ${one(first)}, p95 ${one(second)}` : one(first);
+      const settles = sample.settled === false && first !== "queue" ? ", not settled yet" : "";
+      return (second && !short ? `mean ${one(first)}, p95 ${one(second)}` : one(first)) + settles;
     }
   }
 
@@ -250,11 +268,11 @@
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
     }
 
-    // `sides`: {name, law, slots, accepts_first}; the samples of those that stay are kept
+    // `sides`: {name, law, model}; the samples of those that stay are kept
     configure(sides) {
       this.sides = sides.map((side, i) => ({
         ...side,
-        law: side.law || { rps: null, knee: null, response_s: null },
+        law: side.law || NO_LAW,
         samples: this.sides[i] ? this.sides[i].samples : [],
       }));
       this.refresh();
@@ -270,8 +288,8 @@
 
     // The lines of a server that is started anew begin anew
     interrupt(i) {
-      const last = this.sides[i] && this.sides[i].samples[this.sides[i].samples.length - 1];
-      if (last) this.add(i, last.t, { rps: null, p50: null, p95: null, queue: null });
+      if (this.sides[i]) this.sides[i].samples.length = 0;
+      this.refresh();
     }
 
     clear() {
@@ -279,16 +297,22 @@
       this.refresh();
     }
 
-    cursor(t) {
+    // `now`: of each side what is so at that time, between two samples
+    cursor(t, now) {
       this.at = t;
-      this.refresh();
+      this.sides.forEach((side, i) => {
+        side.now = now[i];
+      });
+      this.draw();
     }
 
     refresh() {
       if (!this.frame) this.frame = requestAnimationFrame(this.draw);
     }
 
+    // At once, so that it says the same as what stands beside it
     draw() {
+      if (this.frame) cancelAnimationFrame(this.frame);
       this.frame = 0;
       let [from, to] = [0, this.length];
       if (to === null) {

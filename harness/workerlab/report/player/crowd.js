@@ -34,7 +34,8 @@
       };
       for (const name of ["x", "y", "r", "left", "since"])
         this[name] = wider(this[name], Float64Array);
-      for (const name of ["place", "worker", "id"]) this[name] = wider(this[name], Int32Array);
+      for (const name of ["place", "worker", "id", "from"])
+        this[name] = wider(this[name], Int32Array);
       this.room = room;
     }
 
@@ -47,6 +48,7 @@
       this.served = 0;
       this.leaving = [];
       this.answered = this.failed = 0;
+      this.stay = null; // ms that requests were in the app lately
     }
 
     get underWay() {
@@ -58,6 +60,7 @@
       const dot = this.free.length ? this.free.pop() : this.used++;
       this.x[dot] = NaN; // placed when it is first drawn
       this.id[dot] = id;
+      this.from[dot] = -1;
       this.byId.set(id, dot);
       return dot;
     }
@@ -66,7 +69,7 @@
       let dot = this.byId.get(id);
       if (place === ANSWERED) this.answered++;
       if (place === FAILED) this.failed++;
-      if (dot !== undefined) this.rise(dot);
+      if (dot !== undefined) this.rise(dot, t);
       else if (place < ANSWERED) dot = this.spawn(id);
       else return;
       this.place[dot] = place;
@@ -81,11 +84,14 @@
       }
     }
 
-    rise(dot) {
+    rise(dot, t) {
+      this.from[dot] = this.place[dot];
       if (this.place[dot] !== SERVED) {
         drop(this.waiting[this.place[dot]], dot);
         return;
       }
+      const stay = t - this.since[dot];
+      this.stay = this.stay === null ? stay : this.stay + (stay - this.stay) * 0.1;
       const seats = this.seats[Math.max(0, this.worker[dot])];
       const seat = seats.indexOf(dot);
       seats[seat] = -1;

@@ -112,12 +112,12 @@
         ? `${said.connecting}, SYN again: ${scene.repeated}`
         : `${said.connecting} connecting`,
     );
-    const full = backlog && said.queue > backlog ? ", full" : "";
+    const full = backlog && said.queued > backlog ? ", full" : "";
     paintNumber(
       to,
       scene,
       at.queue,
-      backlog ? `${said.queue} of ${backlog}${full}` : `${said.queue}`,
+      backlog ? `${said.queued} of ${backlog}${full}` : `${said.queued}`,
     );
     paintNumber(to, scene, at.workers, servedSaid(scene));
     paintNumber(
@@ -142,9 +142,10 @@
   }
 
   function clientsSaid(scene) {
-    if (scene.load && scene.load.model === "open")
-      return `${Lab.amount(scene.load.rate, 0)} a second`;
-    return scene.rooms.clients ? `${scene.rooms.clients}` : "";
+    const { load } = scene;
+    if (load && load.model === "open")
+      return `${Lab.amount(load.rate, load.rate % 1 ? 1 : 0)} a second`;
+    return scene.clients ? `${scene.clients}` : "";
   }
 
   function servedSaid(scene) {
@@ -163,7 +164,7 @@
     if (seats) for (const dot of seats) if (dot >= 0) busy++;
     to.fillStyle = scene.colour.ink;
     if (box.side) {
-      to.fillText(`${busy}`, box.x + 5, box.y + box.h / 2 + 4, 28);
+      to.fillText(`${i + 1}: ${busy}`, box.x + 5, box.y + box.h / 2 + 4, 28);
       return;
     }
     const name = SLOT_NAMES[scene.side.server.worker_class];
@@ -176,9 +177,10 @@
         : scene.each > 1
           ? `of ${scene.each} ${name || "slots"}`
           : "";
-    const busyOf = many ? `${busy} ${many}` : busy ? "busy" : "free";
+    const busyOf = many ? `${busy} ${many}` : busy ? "busy" : "free",
+      title = box.w > 150 ? `worker ${i + 1}` : `${i + 1}`;
     to.fillText(
-      box.w > 150 ? `worker ${i + 1}: ${busyOf}` : `${i + 1}: ${busyOf}`,
+      scene.runs || busy ? `${title}: ${busyOf}` : title,
       box.x + 6,
       box.y + 15,
       box.w - 10,

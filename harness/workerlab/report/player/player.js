@@ -5,8 +5,9 @@
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const STEP_MS = 200; // between two pictures where motion is to be reduced
-  const SHOW_MS = 300; // between two readings of the words, for eyes
-  const TELL_MS = 3000; // and for ears
+  const BEAT_MS = 200; // between two moments that are shown, in picture, numbers, words and charts
+  const TELL_MS = 3000; // between two readings of the words, for ears
+  const FOLLOWED_MS = 300; // an eye follows what takes so long
   const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4];
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -121,28 +122,42 @@
     tell() {
       this.timer = 0;
       this.last = performance.now();
-      const words = this.words();
-      if (words !== this.element.textContent) this.element.textContent = words;
+      if (this.words !== this.element.textContent) this.element.textContent = this.words;
     }
   }
 
   // Words that change all the time, for those who look and for those who listen
   Lab.Words = class {
     constructor(element) {
-      const shown = Lab.make("span", { ariaHidden: "true" });
+      this.shown = Lab.make("span", { ariaHidden: "true" });
       const spoken = Lab.make("span", { className: "lab-spoken", role: "status" });
-      element.replaceChildren(shown, spoken);
-      this.tellers = [new Teller(shown, SHOW_MS), new Teller(spoken, TELL_MS)];
+      element.replaceChildren(this.shown, spoken);
+      this.teller = new Teller(spoken, TELL_MS);
     }
 
     say(words) {
-      for (const teller of this.tellers) teller.say(words);
+      if (this.shown.textContent !== words) this.shown.textContent = words;
+      this.teller.say(words);
     }
   };
 
+  // One clock for all that is shown: `due` is true once in BEAT_MS
+  Lab.Beat = class {
+    constructor() {
+      this.next = 0;
+    }
+
+    due(now) {
+      if (now < this.next) return false;
+      this.next = now + BEAT_MS;
+      return true;
+    }
+  };
+  Lab.BEAT_MS = BEAT_MS;
+
   Lab.legend = () => {
     const entries = [
-      ["connect", "connecting"],
+      ["connect", "connecting (hollow: sends its SYN again)"],
       ["accept-queue", "in accept queue"],
       ["in-worker", "accepted, not yet in the app (hollow: inferred)"],
       ["service", "in the app"],
@@ -175,22 +190,36 @@
       : "";
   }
 
-  // What the picture shows, in words
-  Lab.inWords = (scene, rps) => {
+  // Where the machine has no core left, what the law says of slots does not hold
+  const FULL = 0.95; // of the cores
+  function fullSaid({ server, load, lab, machine }, cores) {
+    if (!(machine >= FULL * cores)) return "";
+    const rest = Math.max(0, machine - server - load - lab),
+      parts = { server, load, "this lab": lab, "all else, this page too": rest };
+    const said = Object.entries(parts).map(([name, used]) => `${name} ${amountOf(used)}`);
+    return `the machine is full: of ${amountOf(cores)} cores, ${said.join(", ")}`;
+  }
+  const amountOf = (used) => Lab.amount(used, used % 1 ? 1 : 0);
+
+  // What the picture shows, in words. `sample`: the latest, or null
+  Lab.inWords = (scene, sample, cores) => {
     const said = scene.numbers(),
+      { rps = null, left = 0, busy = null } = sample || {},
       where = [];
     if (said.served) where.push(`${said.served} in the app`);
     if (said.queued) where.push(`${said.queued} in the accept queue`);
     if (said.accepted) where.push(`${said.accepted} accepted, not yet in the app`);
     if (said.connecting) where.push(`${said.connecting} connecting`);
-    const { load, crowd } = scene,
+    const { crowd } = scene,
       part = [];
-    if (load && load.model === "closed" && said.underWay > load.clients)
-      part.push(`, ${said.underWay - load.clients} of them left of the load before`);
+    if (left) part.push(`, ${Math.min(left, said.underWay)} of them left of the load before`);
     if (said.underWay > crowd.underWay) part.push(`, ${crowd.underWay} of them drawn`);
     const places = where.length ? `: ${where.join(", ")}` : "";
     const words = [`${plural(said.underWay, "request")} under way${part.join("")}${places}`];
-    if (rps !== null && rps !== undefined) words.push(`${Lab.amount(rps)} requests/s`);
+    if (rps !== null) words.push(`${Lab.amount(rps)} requests/s`);
+    if (busy && fullSaid(busy, cores)) words.push(fullSaid(busy, cores));
+    if (crowd.stay !== null && crowd.stay * scene.pace < FOLLOWED_MS && said.underWay)
+      words.push(`each is in the app too briefly for the eye${scene.pace < 10 ? ": go slower" : ""}`);
     if (said.idle) words.push(`${plural(said.idle, "idle connection")} kept`);
     if (said.failed) words.push(`${said.failed} failed${causesSaid(said.causes)}`);
     return words.join("; ");
@@ -231,6 +260,16 @@
     return most;
   }
 
+  // How many are in the accept queue at each sample, as the moves have it
+  function countQueues(samples, moves) {
+    const crowd = new Lab.Crowd();
+    let next = 0;
+    for (const sample of samples) {
+      for (; next < moves.length && moves[next][3] <= sample.t; next++) crowd.move(...moves[next]);
+      sample.queue = crowd.waiting[Lab.places.QUEUED].length;
+    }
+  }
+
   class Player {
     constructor(element, trace, options = {}) {
       this.trace = trace;
@@ -240,6 +279,7 @@
       this.playing = false;
       this.onend = options.onend || null; // called once, the first time the end is reached
       this.build(element, options);
+      this.beat = new Lab.Beat();
       this.loop = new Lab.Loop(this.element, (now, dt) => this.step(now, dt));
       for (const { scene } of this.sides) scene.onstale = () => this.loop.wake();
       this.seek(0);
@@ -253,8 +293,13 @@
         one.title.textContent = Lab.settingsSaid(side.server);
         one.sentence.textContent = side.sentence || "";
         one.track = new Lab.Track(one.scene, side.moves);
-        one.samples = side.samples || [];
-        one.sample = 0;
+        const named = this.trace.named !== false;
+        one.samples = (side.samples || []).map(([t, rps, mean, p95, queue]) => {
+          return { t, rps, mean, p95, queue };
+        });
+        if (named) countQueues(one.samples, side.moves);
+        one.named = named;
+        one.sample = null;
         return one;
       });
       this.element = Lab.make("div", { className: "lab-player", role: "group" });
@@ -282,15 +327,11 @@
         this.trace.sides.map((side) => ({
           name: side.server.worker_class,
           law: side.law,
-          slots: side.slots,
-          accepts_first: side.accepts_first,
-          backlog: side.server.backlog,
           model: (side.load || this.trace.load || {}).model,
         })),
       );
-      this.trace.sides.forEach((side, i) => {
-        for (const [t, rps, p50, p95, queue] of side.samples)
-          this.charts.add(i, t, { rps, p50, p95, queue });
+      this.sides.forEach(({ samples }, i) => {
+        for (const { t, ...sample } of samples) this.charts.add(i, t, sample);
       });
     }
 
@@ -354,7 +395,7 @@
       if (on && this.at >= this.length) this.seek(0);
       this.playing = on;
       this.loop.wake();
-      this.tell(true);
+      this.show();
     }
 
     restart() {
@@ -364,13 +405,9 @@
 
     seek(t) {
       this.at = Math.min(this.length, Math.max(0, t));
-      for (const one of this.sides) {
-        one.track.seek(this.at);
-        one.sample = 0;
-        this.observe(one);
-      }
+      for (const one of this.sides) one.track.seek(this.at);
       this.snap = true;
-      this.tell(true);
+      this.show();
       this.loop.wake();
     }
 
@@ -387,41 +424,35 @@
       this.onend = null;
     }
 
-    observe(one) {
-      const { samples } = one;
-      while (one.sample < samples.length && samples[one.sample][0] <= this.at) one.sample++;
-      const last = samples[one.sample - 1];
-      one.rps = last ? last[1] : null;
+    // All that is shown, as it is at this moment
+    show() {
+      const { at } = this;
+      for (const one of this.sides) {
+        one.track.upTo(at);
+        one.sample = one.samples.findLast(({ t }) => t <= at) || null;
+        if (!one.named && one.sample) one.scene.observe({ queue: one.sample.queue });
+      }
+      const seconds = (ms) => (ms / 1000).toFixed(1);
+      this.scrub.value = String(at);
+      this.clock.textContent = `${seconds(at)} of ${seconds(this.length)} s`;
+      this.toggle.textContent = this.playing ? "Pause" : "Play";
+      this.scrub.setAttribute("aria-valuetext", this.clock.textContent);
+      const now = this.sides.map(({ scene }) => ({ queue: scene.numbers().queued }));
+      if (this.charts) this.charts.cursor(at, now);
+      this.teller.say(this.sides.map((one) => Lab.inWords(one.scene, one.sample)).join(". "));
     }
 
-    step(_now, dt) {
+    step(now, dt) {
       if (this.playing) this.at = Math.min(this.length, this.at + dt * this.speed);
-      if (this.at >= this.length) this.end();
+      const ended = this.at >= this.length;
+      if (this.beat.due(now) || (ended && this.playing)) this.show();
+      if (ended) this.end();
       let moves = false;
       for (const one of this.sides) {
-        one.track.upTo(this.at);
-        this.observe(one);
-        if (one.scene.draw(this.at, dt, this.snap || Lab.calm())) moves = true;
+        if (one.scene.draw(this.at, dt, this.snap || Lab.calm(), 1 / this.speed)) moves = true;
       }
       this.snap = false;
-      this.tell(!this.playing && !moves);
       return this.playing || moves;
-    }
-
-    // Time ten times a second; words now and then, for those who only hear them
-    tell(now) {
-      const { at } = this,
-        tenth = Math.floor(at / 100);
-      if (tenth !== this.tenth || now) {
-        this.tenth = tenth;
-        this.scrub.value = String(at);
-        const seconds = (ms) => (ms / 1000).toFixed(1);
-        this.clock.textContent = `${seconds(at)} of ${seconds(this.length)} s`;
-        this.toggle.textContent = this.playing ? "Pause" : "Play";
-        this.scrub.setAttribute("aria-valuetext", this.clock.textContent);
-        if (this.charts) this.charts.cursor(at);
-      }
-      this.teller.say(() => this.sides.map((one) => Lab.inWords(one.scene, one.rps)).join(". "));
     }
   }
 

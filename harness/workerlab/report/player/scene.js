@@ -6,7 +6,8 @@
   const Lab = (window.Lab = window.Lab || {});
 
   const { CONNECTING, QUEUED, ACCEPTED, FAILED } = Lab.places;
-  const EASE_MS = 75; // a dot covers 63 % of its way in this time
+  const EASE_MS = 75; // a dot covers 63 % of its way in this time,
+  const STAY_EASED = 8; // or in such a part of the time that requests are in the app
   const LASTING_MS = 300; // who is between two places for so long waits there
   const SYN_MS = 1000; // Linux repeats a SYN that was not answered after a second
   const { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, roomFor } = Lab.layout;
@@ -44,8 +45,9 @@
       this.workers = 1;
       this.each = null; // slots of a worker; null: unlimited
       this.said = {};
-      this.rooms = { waiting: [8, 8, 8], seats: 1, links: 8, clients: 8 };
+      this.rooms = { waiting: [8, 8, 8], seats: 1, links: 8 };
       this.onstale = null;
+      this.pace = 1;
       this.clear();
       new ResizeObserver(() => this.refresh()).observe(canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
@@ -70,6 +72,7 @@
     configure(side, load) {
       this.side = side;
       this.load = load;
+      this.runs = side.phase === undefined || side.phase === "running";
       this.workers = side.server.workers || side.workers || 1;
       this.each =
         side.slots === null || side.slots === undefined
@@ -85,7 +88,7 @@
     }
 
     // What is known beside the moves: of all requests, where only some are drawn, or where some were
-    // under way before anybody looked
+    // under way before anybody looked; `queue`: as the kernel counts it, where no move tells of it
     observe({ queue, connections, counts, drawn, answered, failed, causes }) {
       const news = (said, known) => said !== undefined && said !== known;
       if (news(queue, this.queue) || news(connections, this.connections) || answered !== undefined)
@@ -108,7 +111,7 @@
         crowd.served,
       ];
       into.underWay = into.connecting + into.queued + into.accepted + into.served;
-      into.queue = this.queue ?? into.queued; // what the kernel counts
+      into.queued = this.queue ?? into.queued;
       into.idle = Math.max(0, kept - into.underWay);
       into.answered = total ? total.answered : crowd.answered;
       into.failed = total ? total.failed : crowd.failed;
@@ -117,9 +120,10 @@
     }
 
     // Draws it as it is at `at` ms; `dt`: ms on the screen since the last time; `snap`: without
-    // movement. Returns whether anything still moves.
-    draw(at, dt, snap) {
+    // movement; `pace`: ms on the screen for each of the load. Returns whether anything still moves.
+    draw(at, dt, snap, pace = 1) {
       this.now = at;
+      this.pace = pace;
       const { [CONNECTING]: connecting, [ACCEPTED]: accepted } = this.crowd.waiting;
       // Nothing is new; only who waits there gets older
       if (!this.fresh && !connecting.length && !accepted.length) return false;
@@ -132,9 +136,10 @@
       context.drawImage(this.still, 0, 0);
       context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
       this.moved = 0;
-      this.ease = snap ? 1 : 1 - Math.exp(-dt / EASE_MS);
+      const { stay } = this.crowd,
+        easeMs = stay === null ? EASE_MS : Math.min(EASE_MS, (stay * pace) / STAY_EASED);
+      this.ease = snap ? 1 : 1 - Math.exp(-dt / Math.max(1, easeMs));
       this.crowd.fade(dt);
-      this.paintClients();
       this.paintLinks();
       this.paintWaiting();
       this.paintServed();
@@ -169,7 +174,6 @@
       for (const seats of crowd.seats) most = Math.max(most, seats.length);
       this.room(rooms, "seats", this.slotted ? most : roomFor(most, rooms.seats));
       this.room(rooms, "links", roomFor(Math.min(500, this.said.idle), rooms.links));
-      this.room(rooms, "clients", this.clients());
       const [accepted] = crowd.waiting[ACCEPTED]; // the first has waited longest
       const waits = accepted !== undefined && this.now - crowd.since[accepted] > LASTING_MS;
       if (waits) this.room(this, "accepts", true);
@@ -183,7 +187,8 @@
       this.stale = true;
     }
 
-    clients() {
+    // How many there are; 0: nobody knows, or they come at random
+    get clients() {
       if (!this.load) return this.side.clients || 0;
       return this.load.model === "closed" ? this.load.clients : 0;
     }
@@ -207,7 +212,7 @@
     }
 
     placeBoxes() {
-      const { waiting, clients: clientsRoom, links: linksRoom } = this.rooms;
+      const { waiting, links: linksRoom } = this.rooms;
       const [clients, connection, queue, workers, done] = boxes(this.width, this.height);
       this.tall = clients.tall;
       const [syn, links] = cut(inset(connection, 5), 0.6, this.tall);
@@ -216,7 +221,6 @@
       this.at = { clients, connection, queue, workers, done, links, accepted };
       const first = this.tall ? "bottom" : "right";
       this.grids = {
-        clients: grid(inset(clients, 5), clientsRoom, "top", 14),
         links: grid(links, linksRoom, "top", 16),
         waiting: [
           grid(syn, waiting[CONNECTING], first),
@@ -245,27 +249,10 @@
 
     appear(dot) {
       const { crowd } = this,
-        one = this.grids.clients,
-        count = this.rooms.clients;
-      const box = this.at.clients,
-        id = crowd.id[dot];
-      const seat = count ? Math.min(id % count, one.room - 1) : 0;
-      crowd.x[dot] = count ? gridX(one, seat) : box.x + box.w / 2;
-      crowd.y[dot] = count ? gridY(one, seat) : box.y + box.h * spread(id);
+        box = this.at.clients;
+      crowd.x[dot] = box.x + box.w / 2;
+      crowd.y[dot] = box.y + box.h * spread(crowd.id[dot]);
       crowd.r[dot] = 2;
-    }
-
-    paintClients() {
-      const { context: to, rooms } = this,
-        one = this.grids.clients;
-      const half = Math.min(5, one.cell * 0.36),
-        count = Math.min(rooms.clients, one.room);
-      to.strokeStyle = this.colour.soft;
-      to.lineWidth = 1;
-      to.beginPath();
-      for (let i = 0; i < count; i++)
-        to.rect(gridX(one, i) - half, gridY(one, i) - half, 2 * half, 2 * half);
-      to.stroke();
     }
 
     // A kept connection without a request: a link, two ends and a line
@@ -292,7 +279,7 @@
       to.stroke();
     }
 
-    // Connecting, in the accept queue, and accepted; hollow: by whom is not known, only inferred
+    // Connecting, in the accept queue, and accepted
     paintWaiting() {
       const { context: to, crowd } = this;
       this.repeated = 0;
@@ -303,25 +290,29 @@
         for (let i = 0; i < list.length; i++) {
           const seat = i < last ? i : last;
           this.step(list[i], gridX(one, seat), gridY(one, seat), one.r);
-          if (place === CONNECTING && this.now - crowd.since[list[i]] >= SYN_MS) this.repeated++;
+          if (place === CONNECTING && this.repeats(list[i])) this.repeated++;
         }
         to.fillStyle = to.strokeStyle = this.colour[STATES[place]];
         to.lineWidth = Math.max(1.2, one.r * 0.4);
         this.pathOf(list, place, false);
         to.fill();
-        if (place !== ACCEPTED || !this.inferred) continue;
         this.pathOf(list, place, true);
         to.stroke();
       }
     }
 
-    // Those whose place is inferred, or those of whom it is known
-    pathOf(list, place, inferred) {
+    repeats(dot) {
+      return this.now - this.crowd.since[dot] >= SYN_MS;
+    }
+
+    // Hollow: whose place is inferred, and who sends a SYN again
+    pathOf(list, place, hollow) {
       const { context: to, crowd } = this;
       to.beginPath();
       for (const dot of list) {
-        if ((place === ACCEPTED && crowd.worker[dot] < 0) === inferred)
-          circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
+        const one =
+          (place === ACCEPTED && crowd.worker[dot] < 0) || (place === CONNECTING && this.repeats(dot));
+        if (one === hollow) circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
       }
     }
 
@@ -344,7 +335,7 @@
       to.fill();
     }
 
-    // Answered: fades on the right. Failed: a cross.
+    // Answered: fades on the right. Failed: a cross, where it was if no worker had it.
     paintLeaving() {
       const { context: to, crowd } = this,
         box = this.at.done,
@@ -352,12 +343,14 @@
       const { tall } = this;
       for (const dot of crowd.leaving) {
         const aside = spread(crowd.id[dot]) * 0.8 + 0.1;
-        this.step(
-          dot,
-          box.x + box.w * (tall ? aside : 0.5),
-          box.y + box.h * (tall ? 0.5 : aside),
-          size,
-        );
+        if (crowd.place[dot] !== FAILED || crowd.from[dot] > QUEUED)
+          this.step(
+            dot,
+            box.x + box.w * (tall ? aside : 0.5),
+            box.y + box.h * (tall ? 0.5 : aside),
+            size,
+          );
+        else if (Number.isNaN(crowd.x[dot])) continue; // it was never sent
         const x = crowd.x[dot],
           y = crowd.y[dot],
           r = crowd.r[dot];

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workerlab.experiments.live.asked import (
     DURATIONS,
@@ -99,13 +101,17 @@ def test_who_computes_is_bounded_by_cores_and_workers() -> None:
         ({"backlog": 4}, {"clients": 16}, "5 wait in the kernel's accept queue. 7 find no room"),
         ({"worker_class": "gthread", "threads": 2}, {"clients": 9}, "4 workers of 2 threads"),
         ({"worker_class": "gthread"}, {"clients": 9}, "of 9 clients, 5 wait, most of them inside"),
-        ({"worker_class": "uvicorn"}, {"clients": 99}, "serves: with 99 clients nobody waits for"),
+        ({"worker_class": "uvicorn"}, {"clients": 99}, "as many requests as come at once: with 99"),
         ({}, {"clients": 4, "cpu_ms": 5.0}, "What computes at the same time shares 2 cores."),
         ({"worker_class": "uvicorn", "app": "blocking"}, {"clients": 9}, "nobody else run in its"),
         ({"worker_class": "gthread"}, {"clients": 9, "keepalive": True}, "stays with its worker"),
-        ({"worker_class": "gevent"}, {"clients": 99, "cpu_ms": 50.0}, "wait for a core"),
+        ({"worker_class": "gevent"}, {"clients": 99, "cpu_ms": 50.0}, "wait for a core, whatever"),
+        ({"worker_class": "gevent", "workers": 1}, {"clients": 9, "delay_s": 0.0, "cpu_ms": 20.0},
+         "1 worker can use no more than 1 core of 2: that is 50 requests/s."),
+        ({"worker_class": "gevent", "app": "imported"}, {"clients": 9}, "or inside a worker."),
+        ({"worker_class": "asgi", "app": "blocking"}, {"clients": 4}, "out by chance: who shares"),
         ({}, {"delay_s": 0.0}, "A request has nothing to do"),
-        ({}, {"model": "open", "rate": 2.0}, "on average 50 % of the slots are taken, and"),
+        ({}, {"model": "open", "rate": 2.0}, "that come close together wait, 43.5 ms in"),
         ({"worker_class": "gevent"}, {"model": "open"}, "20 of 4000 slots are taken, so that"),
         ({"workers": 10}, {"model": "open", "rate": 1.0}, "1 of 10 slots are taken, so that"),
         ({"workers": 9}, {"model": "open", "rate": 3.0}, "on average 33 % of the slots are taken"),
@@ -121,6 +127,41 @@ def test_a_sentence_says_what_the_settings_make_of_it(
     found = text(sentence(ServerAsked(**server), LoadAsked(**load), 2))
     assert words in found
     assert "None" not in found
+
+
+SERVERS = st.builds(
+    ServerAsked,
+    worker_class=st.sampled_from(("sync", "gthread", "eventlet", "gevent", "tornado", "uvicorn")),
+    workers=st.integers(1, 16), threads=st.integers(1, 64), backlog=st.integers(1, 4096),
+    worker_connections=st.integers(64, 2000),  # no fewer than threads, which could not be filled
+)  # fmt: skip
+LOADS = st.builds(
+    LoadAsked,
+    model=st.sampled_from(("closed", "open")), clients=st.integers(1, 500),
+    rate=st.floats(1, 1000), delay_s=st.just(0.0) | st.floats(0.001, 10),
+    cpu_ms=st.sampled_from((0.0, 0.0, 5.0, 100.0)), keepalive=st.booleans(),
+)  # fmt: skip
+
+
+@given(SERVERS, LOADS)
+def test_sentence_and_law_say_the_same(server: ServerAsked, load: LoadAsked) -> None:
+    found, said = law(server, load, 2), sentence(server, load, 2)
+    service_s = load.delay_s + load.cpu_ms / 1000
+    if found.response_s is not None:
+        assert found.rps is not None
+        assert found.response_s >= service_s * (1 - 1e-9)
+        if load.model == "closed":  # Little
+            assert found.rps * found.response_s == pytest.approx(load.clients)
+    if said.code == "live.room":
+        assert found.response_s == pytest.approx(service_s)
+        assert not found.queue
+    elif said.code == "live.waits":
+        assert found.queue == pytest.approx(said.values["waiting"])
+    elif said.code == "live.open.over":
+        assert found.response_s is None
+    assert "None" not in text(said)
+    if service_s > 0:
+        assert (found.response_s is None) == ("response_s" in found.why)
 
 
 def test_what_is_asked_can_be_told() -> None:

@@ -7,6 +7,8 @@ import hashlib
 import json
 import re
 
+from msgspec.structs import asdict
+
 from workerlab.analysis.places import ANSWERED, CONNECTING, Move, Sample
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.experiments.live.recording import LESSON, PAGE, Recorder, page
@@ -14,7 +16,7 @@ from workerlab.experiments.live.side import Looked
 from workerlab.report.player import SCRIPTS
 
 MS = 1_000_000
-SEEN = Sample(4.0, 2.0, 2.0, 2.1, 0, 9, 8)
+SEEN = asdict(Sample(4.0, 2.0, 2.0, 2.1, 0, 9, 8))
 
 
 def recorded() -> Recorder:

@@ -38,7 +38,7 @@
         this.told,
         this.onward,
       );
-      element.addEventListener("keydown", (event) => this.key(event));
+      document.addEventListener("keydown", (event) => this.key(event));
     }
 
     // The titles of the steps, from the beginning
@@ -83,8 +83,10 @@
       this.showOnward(message);
       this.mark();
       if (!inside) return;
-      if (moved || ended) this.title.focus();
-      else if (!this.element.contains(document.activeElement)) this.told.focus();
+      // The picture stays in sight
+      if (moved || ended) this.title.focus({ preventScroll: true });
+      else if (!this.element.contains(document.activeElement))
+        this.told.focus({ preventScroll: true });
     }
 
     // At the end the table has the page to itself
@@ -245,12 +247,12 @@
       if (this.message && this.message.phase === "ask" && this.enabled) this.to.guess(choice);
     }
 
-    // A letter or a number chooses, where the focus is in the panel
+    // A letter or a number chooses, wherever the focus is, unless something is typed there
     key(event) {
       if (event.ctrlKey || event.altKey || event.metaKey || event.key.length > 1 || event.repeat)
         return;
       const { message } = this;
-      if (!message || message.phase !== "ask") return;
+      if (!message || message.phase !== "ask" || event.target.closest("input, select")) return;
       const letter = LETTERS.indexOf(event.key.toLowerCase()),
         digit = "12345678".indexOf(event.key);
       const choice = Math.max(letter, digit);
@@ -271,11 +273,13 @@
       samples: [],
       sentence: "",
       law: null,
+      blocked: null,
     })),
   });
 
   // A lesson without a server. `lesson`: {title, end, steps: [{title, changed, question, choices, right,
-  // law, reactions (one per choice, then one for no guess), answer, outcome, why, measured, trace}]}
+  // law, law_in_short, reactions (one per choice, then one for no guess), answer, outcome, why,
+  // measured, trace}]}
   class Recorded {
     constructor(element, lesson) {
       this.lesson = lesson;
@@ -317,7 +321,8 @@
     go(step) {
       if (this.player) this.player.stop();
       if (step >= this.lesson.steps.length) {
-        this.panel.show({ ...this.message("end"), table: this.table(), end: this.lesson.end });
+        const { end } = this.lesson;
+        this.panel.show({ ...this.message("end"), table: this.table(), score: this.score(), end });
         return;
       }
       this.step = step;
@@ -345,10 +350,19 @@
     }
 
     table() {
-      return this.lesson.steps.map(({ title, choices, right, law, measured }, i) => {
+      return this.lesson.steps.map(({ title, choices, right, law_in_short: law, measured }, i) => {
         const guess = this.guesses[i];
         return [title, guess === null ? null : choices[guess], choices[right], law, measured || ""];
       });
+    }
+
+    // Of those that were guessed
+    score() {
+      const guessed = this.lesson.steps.filter((_, i) => this.guesses[i] !== null),
+        right = this.lesson.steps.filter((step, i) => this.guesses[i] === step.right).length;
+      if (!guessed.length) return "";
+      const guesses = guessed.length === 1 ? "guess" : "guesses";
+      return `${right} of ${guessed.length} ${guesses} ${right === 1 ? "was" : "were"} right.`;
     }
   }
 

@@ -115,7 +115,8 @@
         go: (step) => this.order({ do: "lesson", step }),
       });
       this.charts = new Lab.Charts(byId("charts"));
-      this.teller = new Lab.Words(byId("words"));
+      this.words = new Lab.Words(byId("words"));
+      this.beat = new Lab.Beat();
       byId("legend").append(Lab.legend());
       this.loop = new Lab.Loop(byId("sides"), (now, dt) => this.step(now, dt));
       this.bindButtons();
@@ -239,7 +240,9 @@
       this.showLaws();
       byId("start").textContent = this.started() ? "Stop" : "Start";
       byId("compare").setAttribute("aria-pressed", String(state.sides.length > 1));
-      this.teller.say(() => this.inWords());
+      this.charts.draw();
+      this.say();
+      this.paint(0);
       this.loop.wake();
     }
 
@@ -283,7 +286,8 @@
       one.sentence.textContent = phases[side.phase] || "";
       if (!this.asking() && side.phase !== "failed") one.sentence.append(side.sentence || "");
       one.element.dataset.phase = side.phase;
-      one.scene.configure(side, this.state.load);
+      // What a blocked app does is part of some answers
+      one.scene.configure(this.asking() ? { ...side, blocked: null } : side, this.state.load);
     }
 
     showLaws() {
@@ -293,9 +297,6 @@
         this.state.sides.map((side, i) => ({
           name: "AB"[i],
           law: hidden ? null : side.law,
-          slots: side.slots,
-          accepts_first: side.accepts_first,
-          backlog: side.server.backlog,
           model: this.state.load.model,
         })),
       );
@@ -333,79 +334,67 @@
 
     // ---------------------------------------------------------------- frames
 
-    // Returns whether there is anything new to be drawn
+    // All that is shown, as it is at this moment of the clock
     advance(now) {
       const { clock } = this;
       clock.advance(now);
-      let fresh = false,
-        done = 0;
-      for (const side of this.sides) if (side.track.upTo(clock.at)) fresh = true;
+      let done = 0;
+      for (const side of this.sides) side.track.upTo(clock.at);
       while (done < this.ticks.length && this.ticks[done].t <= clock.at)
         this.observe(this.ticks[done++]);
-      if (done) this.ticks.splice(0, done);
-      return fresh || done > 0;
+      this.ticks.splice(0, done);
+      this.sides.forEach(({ scene, sample }, i) => {
+        if (!sample || !this.runs(i)) return;
+        this.charts.add(i, clock.at, { ...sample, queue: scene.numbers().queued });
+      });
+      this.charts.draw();
+      this.say();
     }
 
     observe(tick) {
       tick.sides.forEach((said, i) => {
         const side = this.sides[i];
         if (!side || !said) return;
-        const { sample } = said;
-        side.scene.observe({
-          ...said,
-          ...(sample && {
-            answered: sample.answered,
-            failed: sample.failed,
-            causes: sample.causes,
-          }),
-        });
-        if (!sample) return;
-        side.sample = sample;
-        this.charts.add(i, tick.t, { ...sample, queue: said.queue });
+        const { connections, counts, drawn, sample } = said;
+        side.scene.observe({ connections, counts, drawn, ...sample });
+        if (sample) side.sample = sample;
       });
-      if (tick.sides.some((said) => said && said.sample)) {
-        this.teller.say(() => this.inWords());
-      }
     }
 
-    inWords() {
-      return this.sides
-        .map(({ scene, sample, canvas }, i) => {
-          const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
-          const words = Lab.inWords(scene, sample && sample.rps);
-          canvas.setAttribute("aria-label", `picture: ${words}`);
-          return name + words;
-        })
-        .join(". ");
+    say() {
+      const said = this.sides.map(({ scene, sample, canvas }, i) => {
+        const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
+        const words = Lab.inWords(scene, sample, this.state.cores);
+        canvas.setAttribute("aria-label", `picture: ${words}`);
+        return name + words;
+      });
+      this.words.say(said.join(". "));
     }
 
     step(now, dt) {
-      this.advance(now);
-      let moves = false;
-      for (const { scene } of this.sides) {
-        if (
-          scene.draw(
-            this.clock.at,
-            this.clock.paused ? 0 : this.clock.slow ? dt * 0.4 : dt,
-            Lab.calm(),
-          )
-        )
-          moves = true;
-      }
-      if (this.clock.paused) return false;
+      const { clock } = this;
+      if (!clock.paused && this.beat.due(now)) this.advance(now);
+      const moves = this.paint(clock.paused ? 0 : dt);
+      if (clock.paused) return false;
       if (!moves) this.later();
       return moves;
     }
 
-    // Nothing moves, so nothing is drawn until one of the ticks that wait is due
+    // Returns whether anything still moves
+    paint(dt) {
+      const { at, slow } = this.clock,
+        pace = slow ? 1 / SLOW : 1;
+      const moving = this.sides.filter(({ scene }) => scene.draw(at, dt, Lab.calm(), pace));
+      return moving.length > 0;
+    }
+
+    // Nothing moves, so nothing is drawn until the next moment is due, if anything is to come
     later() {
       if (this.timer || !this.ticks.length) return;
       this.timer = setTimeout(() => {
         this.timer = 0;
-        if (this.clock.paused) return;
-        if (this.advance(performance.now())) this.loop.wake();
-        else this.later();
-      }, 30);
+        this.loop.wake();
+      }, Lab.BEAT_MS);
     }
   }
 
