@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,6 +98,12 @@ def mongodb() -> Iterator[str]:
 # --- servers that a test kills ---------------------------------------------------------------
 
 
+def lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
 class Mortal:
     """A server on a port of its own, below a guard; `place` is removed with it."""
 
@@ -122,9 +128,10 @@ class Mortal:
     def kill(self) -> None:
         """At once, and it stays down until `begin`."""
         (self.place / "run").unlink()
-        pid = self.pid
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: not psutil.pid_exists(pid), f"{self.kind} is gone")
+        own = psutil.Process(self.pid)
+        below = own.children(recursive=True)  # of PostgreSQL: each may answer once more
+        own.kill()
+        until(lambda: not any(map(lives, (own, *below))), f"{self.kind} is gone")
         until(lambda: not self.answers(), f"{self.kind} is silent")
 
     @contextmanager
