@@ -86,7 +86,8 @@ def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
 @pytest.mark.once
 def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
     """What a machine adds to a second does not make its throughput unknown; that it stands still,
-    or keeps a worker from a core for half of one, does: then it is tried again."""
+    or keeps a worker from a core for half of one, or all of them for a twentieth of the time, does:
+    then it is tried again."""
     for _ in range(5):
         done = lab("sweep", worker_class, str(N), "--sleep", "1", "--tool", "fast",
                    "--format", "json")  # fmt: skip
@@ -97,7 +98,10 @@ def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
             for place in (raw, *raw.glob("pilot*"))  # the load that varied is the first
             for span in read_spans(place).spans
         ]
-        if record["pilot_s"] is None or not (stood_still(lab.run) or max(took_ns) > 1.2e9):
+        if record["pilot_s"] is None:
+            break
+        late = record["pilot_s"] > 1.05 * (1 + ROUNDS)  # without any waiting each round takes 1 s
+        if not (late or stood_still(lab.run) or max(took_ns) > 1.2e9):
             break
         shutil.rmtree(lab.run)
     else:

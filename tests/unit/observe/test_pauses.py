@@ -216,14 +216,14 @@ with PauseWatch() as watch:
 def test_a_thread_that_is_blocked_learns_of_a_pause(still: bool) -> None:
     words = [sys.executable, "-c", WATCHING]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    for _ in range(5):
+    for number in range(5):
         with started(words, cwd=ROOT, **pipes) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stdout.readline() == "watching\n"
-            if still:
+            if still:  # for longer than the blocked thread waits for a core on a busy machine
                 stop([process.pid])
-                time.sleep(0.5)
+                time.sleep(0.5 * 2**number)
                 os.kill(process.pid, signal.SIGCONT)
             before, after = process.communicate("\n", timeout=LONG_S)[0].split()
         if (before, after) == (str(still), "False"):
