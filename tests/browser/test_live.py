@@ -205,14 +205,14 @@ def test_what_the_page_counts_adds_up(live: Lab) -> None:
     shows(page, "Lab.live.sides[0].scene.numbers().queued > 30")
     page.get_by_label("closed: each asks again when answered").check()
     shows(page, "document.querySelector('#words').textContent.includes('left of the load before')")
-    (said,) = page.evaluate(f"({SAID})(Lab.live.sides)")
-    agree([said])
-    assert sum(said["dots"]) > 0
+    (shown,) = page.evaluate(f"({SHOWN})(Lab.live.sides)")
+    agree([shown])
+    assert sum(shown["dots"]) > 0
 
 
 # What picture, header, words and chart say at one moment, of each server: requests that connect,
 # are in the accept queue, accepted and in the app; by the chart, what is in the queue
-SAID = """(sides) => {
+SHOWN = """(sides) => {
     const words = document.querySelector('.lab-words').firstChild.textContent.split('. '),
         chart = [...document.querySelectorAll('.lab-chart-now')].at(-1).textContent;
     return sides.map(({ scene }, i) => {
@@ -229,8 +229,8 @@ SAID = """(sides) => {
 }"""
 
 
-def agree(said: list[dict[str, Any]]) -> None:
-    for side in said:
+def agree(shown: list[dict[str, Any]]) -> None:
+    for side in shown:
         assert side["dots"] == side["header"] == side["words"], side
         assert side["chart"] in ("\u2013", str(side["dots"][1])), side
 
@@ -253,9 +253,9 @@ def test_picture_header_words_and_chart_are_of_one_moment(live: Lab) -> None:
         refused = page.evaluate("(order) => Lab.live.order(order)", order)
         assert not refused
         for _ in range(25):
-            said = page.evaluate(f"({SAID})(Lab.live.sides)")
-            agree(said)
-            waiting += sum(side["dots"][1] for side in said)
+            shown = page.evaluate(f"({SHOWN})(Lab.live.sides)")
+            agree(shown)
+            waiting += sum(side["dots"][1] for side in shown)
             time.sleep(moments.uniform(0.005, 0.1))
     assert waiting > 0
 
@@ -277,9 +277,9 @@ def test_a_player_says_one_thing_at_a_time(live: Lab) -> None:
     page.keyboard.press("b")
     most = 0
     for _ in range(100):
-        said = page.evaluate(f"({SAID})(Lab.recorded.player.sides)")
-        agree(said)
-        most = max(most, *(side["dots"][1] for side in said))
+        shown = page.evaluate(f"({SHOWN})(Lab.recorded.player.sides)")
+        agree(shown)
+        most = max(most, *(side["dots"][1] for side in shown))
         time.sleep(moments.uniform(0.005, 0.08))
     assert most == 2  # a backlog of 1 lets one more in
 

@@ -89,7 +89,7 @@ class Sample(Struct, frozen=True):
     by Little's law, of all that were under way meanwhile, as in `window`. None: there were none.
     `failed`, `answered`: since the beginning; `causes`: how many failed of what. `left`: so many
     requests of the load before are still under way. `settled`: the answers are of this load alone,
-    and of half of the time that they are to be of, or more."""
+    over the whole window."""
 
     rps: float | None
     mean: float | None
@@ -139,7 +139,7 @@ class Places:
         return self._at[:ANSWERED]
 
     def change(self, now_ns: int) -> None:
-        """Another load from now on: what was under way before is told apart."""
+        """Start a new load: requests of the one before are counted as `left`."""
         self._mark, self.left = self._newest, len(self._requests)
         if self._opens_ns is not None:
             self._opens_ns = now_ns
@@ -241,15 +241,13 @@ class Places:
         if full and self._slots is not None:  # no more can be in between than there are free slots
             steady = max(steady, beyond - max(0, self._slots - self._at[IN_APP]))
         unknown = 0  # of those that wait, whether somebody has accepted them
-        room = math.inf if limit is None else limit + 1 + (0 if full else steady)
-        room = min(room, len(waiting) - steady) if full else room
+        room = math.inf if limit is None else limit + 1
+        room = min(room, len(waiting) - steady) if full else room + steady
         for place_of, (_, number, one) in enumerate(sorted(waiting)):
             place = QUEUED
             if place_of >= room:
                 place = CONNECTING
-            elif full:
-                pass
-            elif number not in self._timed:
+            elif not full and number not in self._timed:
                 unknown += 1
                 place = IN_WORKER if unknown <= steady else QUEUED
             if one.place != place:

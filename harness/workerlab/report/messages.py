@@ -1036,12 +1036,12 @@ live.open.room = {rate:number} requests/s come at random, and nothing limits how
     once.
 live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
     and more wait.[[ {blocks}]]
-live.law.grows = none: it grows as long as this load lasts
+live.law.grows = none: it grows without bound
 live.law.shares = at least {response_s:duration}, as requests share the cores
 live.law.at_least = at least {response_s:duration}, as each worker has a queue of its own
 live.law.accepts_first = none, as workers accept more than they serve
-live.law.fills = none: it fills up to {room:count}
-live.law.loop = none, as a worker that is blocked accepts nothing meanwhile
+live.law.fills = none: it fills to {room:count}
+live.law.loop = none, as a blocked worker accepts no connections
 # --- what is known before a run starts ------------------------------------------------------------
 plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
     lingers), the oldest sooner where 1000 are open

@@ -230,9 +230,11 @@ class Search(Struct, frozen=True):
         it only the first of each class: their forecast may be wrong, but they are all alike. So
         they are where one of a class broke it that was forecast to keep it: the other classes'
         turn comes first."""
-        broke = Counter(one.variant for one in order if self.standing(one).word == "broken")
+        broke = Counter(
+            server.variant for server in order if self.standing(server).word == "broken"
+        )
         able = [one for one in order if self.highest(one) >= self.target_rps]
-        able.sort(key=lambda one: broke[one.variant])
+        able.sort(key=lambda server: broke[server.variant])
         nearly = {one.variant: one for one in reversed(order)
                   if HOPE * self.target_rps <= self.highest(one) < self.target_rps}  # fmt: skip
         first = sorted(nearly.values(), key=self.highest, reverse=True)
@@ -322,8 +324,8 @@ class Search(Struct, frozen=True):
             return False
         limits = {str(term): term.limit for term in self.terms if term.kind == "time"}
         bounds = standing(launches, self.terms).bounds
-        return all(holds(one, self.terms) for one in launches) and all(
-            bound_after(one) <= limits.get(one.term, math.inf) for one in bounds
+        return all(holds(launch, self.terms) for launch in launches) and all(
+            bound_after(bound) <= limits.get(bound.term, math.inf) for bound in bounds
         )
 
     def _sure(self, winner: Server) -> Next | None:

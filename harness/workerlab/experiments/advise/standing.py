@@ -63,14 +63,14 @@ def prediction_half(logs: Sequence[float]) -> float:
     return student(n - 1) * stdev(logs) * math.sqrt(1 + 1 / n)
 
 
-def bound_after(seen: Bound) -> float:
+def bound_after(current: Bound) -> float:
     """The bound after one more launch that changes neither mean nor deviation; infinite where there
     is none yet. With three launches, Student's factor is most of it."""
-    if seen.mean is None or seen.bound is None:
+    if current.mean is None or current.bound is None:
         return math.inf
-    n = seen.n
+    n = current.n
     less = student(n) * math.sqrt(1 + 1 / (n + 1)) / (student(n - 1) * math.sqrt(1 + 1 / n))
-    return seen.mean * math.pow(seen.bound / seen.mean, less)
+    return current.mean * math.pow(current.bound / current.mean, less)
 
 
 def standing(

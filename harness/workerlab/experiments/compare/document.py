@@ -137,8 +137,10 @@ def _answer(one: Compared, at_least: float, kind: str, more: Finding | None) -> 
 
 
 def _reasons(group: Compared) -> Iterable[Finding]:
-    """Why the first launch of a side that was left out is invalid, for each side that has one."""
-    cells = [(replace(one.trial.cell, schedule=None), one.reason) for one in group.left_out]
+    """Of each side with an invalid launch, the reason of the first."""
+    cells = [
+        (replace(launch.trial.cell, schedule=None), launch.reason) for launch in group.left_out
+    ]
     for side, cell in zip("AB", (group.group.a, group.group.b), strict=True):
         reasons = [reason for own, reason in cells if own == replace(cell, schedule=None)]
         if reasons and reasons[0]:

@@ -60,8 +60,8 @@ def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
         response_s, why = load.clients / rps, None
     queue, not_queue = _queue(server, load, rps, response_s)
     reasons = {"response_s": why, "queue": not_queue}
-    told = {name: reason for name, reason in reasons.items() if reason is not None}
-    return Law(rps, knee, response_s, slots, queue, told)
+    given = {name: reason for name, reason in reasons.items() if reason is not None}
+    return Law(rps, knee, response_s, slots, queue, given)
 
 
 def _mean_at_random(
@@ -100,86 +100,89 @@ def _queue(
     return min(room, max(0.0, round(rps * response_s - held, 6))), None
 
 
-def told(server: ServerAsked, load: LoadAsked, cores: float) -> dict[str, object]:
-    """What a picture of this server is told, live or recorded: slots, law and sentence."""
-    found = law(server, load, cores)
+def side_view(server: ServerAsked, load: LoadAsked, cores: float) -> dict[str, object]:
+    """What the page shows of a server, live or recorded: settings, slots, law and sentence."""
+    prediction = law(server, load, cores)
     return {
         "server": server,
         "slots": configured_slots(server.server),
-        "blocked": found.at_once if server.blocks else None,
+        "blocked": prediction.at_once if server.blocks else None,
         "accepts_first": class_named(server.worker_class).accepts_first,
         "sentence": text(sentence(server, load, cores)),
         "law": {
-            "rps": found.rps,
-            "knee": found.knee,
-            "response_s": found.response_s,
-            "queue": found.queue,
-            "why": {name: text(reason) for name, reason in found.why.items()},
+            "rps": prediction.rps,
+            "knee": prediction.knee,
+            "response_s": prediction.response_s,
+            "queue": prediction.queue,
+            "why": {name: text(reason) for name, reason in prediction.why.items()},
         },
     }
 
 
 def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
     """What becomes of the load, in the words of `report/messages.py`."""
-    found = law(server, load, cores)
+    prediction = law(server, load, cores)
     row = class_named(server.worker_class)
     values: dict[str, Any] = {
         "worker_class": server.worker_class,
         "workers": server.workers,
         "threads": server.threads if row.slots == "threads" and server.threads > 1 else None,
-        "at_once": found.at_once,
+        "at_once": prediction.at_once,
         "most": Finding(
-            "live.as_many" if found.at_once is None else "live.at_most", {"at_once": found.at_once}
+            "live.as_many" if prediction.at_once is None else "live.at_most",
+            {"at_once": prediction.at_once},
         ),
         "blocks": Finding("live.blocks") if server.blocks else None,
         "shares": Finding("live.shares", {"cores": cores}) if load.cpu_ms > 0 else None,
     }
     if load.model == "open":
-        return _open(found, load, values)
+        return _open(prediction, load, values)
     if load.delay_s + load.cpu_ms <= 0:
         return Finding("live.nothing_to_do", values)
-    return _closed(found, server, load, {**values, "clients": load.clients, "cores": cores})
+    return _closed(prediction, server, load, {**values, "clients": load.clients, "cores": cores})
 
 
-def _closed(found: Law, server: ServerAsked, load: LoadAsked, values: dict[str, Any]) -> Finding:
+def _closed(
+    prediction: Law, server: ServerAsked, load: LoadAsked, values: dict[str, Any]
+) -> Finding:
     row = class_named(server.worker_class)
     if (
-        found.knee is not None
-        and load.clients > found.knee
-        and _computed(found.knee, found.at_once)
+        prediction.knee is not None
+        and load.clients > prediction.knee
+        and _computed(prediction.knee, prediction.at_once)
     ):
         code = "live.cores" if server.workers >= values["cores"] else "live.cores.workers"
-        return Finding(code, {**values, "rps": found.rps})
-    if found.at_once is None or load.clients <= found.at_once:
+        return Finding(code, {**values, "rps": prediction.rps})
+    if prediction.at_once is None or load.clients <= prediction.at_once:
         dealt = server.blocks and server.workers > 1
         return Finding("live.room.dealt" if dealt else "live.room", values)
-    values["waiting"] = waiting = load.clients - found.at_once
+    values["waiting"] = waiting = load.clients - prediction.at_once
     if row.accepts_first:
         bound = Finding("live.bound") if load.keepalive and server.workers > 1 else None
         return Finding("live.waits.inside", {**values, "bound": bound})
-    if found.queue is None:
+    if prediction.queue is None:
         return Finding("live.waits.somewhere", values)
     room = server.backlog + 1
     refused = waiting - room if waiting > room else None
     return Finding("live.waits", {**values, "waiting": min(waiting, room), "refused": refused})
 
 
-def _open(found: Law, load: LoadAsked, values: dict[str, Any]) -> Finding:
+def _open(prediction: Law, load: LoadAsked, values: dict[str, Any]) -> Finding:
     values["rate"] = load.rate
-    if found.knee is None:
+    if prediction.knee is None:
         return Finding("live.open.room", values)
     service_s = load.delay_s + load.cpu_ms / 1000
-    bound = found.knee / service_s
+    bound = prediction.knee / service_s
     values["bound"] = bound
     values["busy"] = load.rate / bound
     if load.rate >= bound:
         return Finding("live.open.over", values)
-    if found.at_once is None or _computed(found.knee, found.at_once):
+    if prediction.at_once is None or _computed(prediction.knee, prediction.at_once):
         return Finding("live.open.cores", values)
     taken = load.rate * service_s  # Little
-    if taken + SELDOM * sqrt(taken) < found.at_once:
+    if taken + SELDOM * sqrt(taken) < prediction.at_once:
         return Finding("live.open.seldom", {**values, "taken": taken})
-    wait_s = None if found.response_s is None else found.response_s - service_s
+    wait_s = None if prediction.response_s is None else prediction.response_s - service_s
     return Finding("live.open", {**values, "wait_s": wait_s})
 
 

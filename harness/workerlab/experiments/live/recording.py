@@ -14,7 +14,7 @@ from workerlab.analysis.places import Move, as_told
 from workerlab.experiments.lesson import Lesson
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.experiments.live.course import Course
-from workerlab.experiments.live.law import told
+from workerlab.experiments.live.law import side_view
 from workerlab.experiments.live.side import Looked, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
@@ -49,7 +49,7 @@ class Recorder:
             for at_ns, sample in self._samples
         ]
         side = {
-            **told(server, load, cores()),
+            **side_view(server, load, cores()),
             "load": load,
             "workers": server.workers,
             "moves": as_told(self._moves, origin_ns),

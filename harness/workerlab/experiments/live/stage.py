@@ -22,7 +22,7 @@ from workerlab.experiments.live.asked import (
     changed_server,
 )
 from workerlab.experiments.live.course import Course
-from workerlab.experiments.live.law import told
+from workerlab.experiments.live.law import side_view
 from workerlab.experiments.live.recording import Recorder
 from workerlab.experiments.live.side import Looked, Side
 from workerlab.experiments.own_apps import OWN_APPS
@@ -259,8 +259,8 @@ class Stage:
         return codec.encode({"kind": "state", "sides": sides, **common})
 
     def _side_state(self, side: Side) -> dict[str, object]:
-        known = told(side.asked, self.load, cores())
-        return {"phase": side.phase, "why": side.why, "heeds": side.asked.heeds, **known}
+        view = side_view(side.asked, self.load, cores())
+        return {"phase": side.phase, "why": side.why, "heeds": side.asked.heeds, **view}
 
     def _tick(self) -> None:
         number = 0

@@ -58,7 +58,7 @@ def perform(directory: Path, plan: Plan) -> None:
         Progress(left, _predicted_s, name=described) as screen,
         ThreadPoolExecutor(LANES) as pool,
     ):
-        futures = {pool.submit(lanes.make, one, screen.begin): one for one in left}
+        futures = {pool.submit(lanes.make, trial, screen.begin): trial for trial in left}
         try:
             for future in as_completed(futures):
                 record = future.result()
@@ -76,7 +76,7 @@ def perform(directory: Path, plan: Plan) -> None:
 
 
 def _ended_well(futures: Iterable[Future[Record]], kept: Collection[str]) -> Iterator[Record]:
-    """Of the launches that have ended, those beside what is `kept`: their ends nobody has heard."""
+    """Launches that ended well and are not yet among `kept`, the keys on file."""
     for future in futures:
         if future.cancelled() or future.exception() is not None:
             continue

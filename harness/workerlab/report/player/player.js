@@ -196,8 +196,8 @@
     if (!(machine >= FULL * cores)) return "";
     const rest = Math.max(0, machine - server - load - lab),
       parts = { server, load, "this lab": lab, "all else, this page too": rest };
-    const said = Object.entries(parts).map(([name, used]) => `${name} ${amountOf(used)}`);
-    return `the machine is full: of ${amountOf(cores)} cores, ${said.join(", ")}`;
+    const shares = Object.entries(parts).map(([name, used]) => `${name} ${amountOf(used)}`);
+    return `the machine is full: of ${amountOf(cores)} cores, ${shares.join(", ")}`;
   }
   const amountOf = (used) => Lab.amount(used, used % 1 ? 1 : 0);
 

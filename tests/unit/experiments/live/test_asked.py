@@ -145,23 +145,23 @@ LOADS = st.builds(
 
 @given(SERVERS, LOADS)
 def test_sentence_and_law_say_the_same(server: ServerAsked, load: LoadAsked) -> None:
-    found, said = law(server, load, 2), sentence(server, load, 2)
+    prediction, finding = law(server, load, 2), sentence(server, load, 2)
     service_s = load.delay_s + load.cpu_ms / 1000
-    if found.response_s is not None:
-        assert found.rps is not None
-        assert found.response_s >= service_s * (1 - 1e-9)
+    if prediction.response_s is not None:
+        assert prediction.rps is not None
+        assert prediction.response_s >= service_s * (1 - 1e-9)
         if load.model == "closed":  # Little
-            assert found.rps * found.response_s == pytest.approx(load.clients)
-    if said.code == "live.room":
-        assert found.response_s == pytest.approx(service_s)
-        assert not found.queue
-    elif said.code == "live.waits":
-        assert found.queue == pytest.approx(said.values["waiting"])
-    elif said.code == "live.open.over":
-        assert found.response_s is None
-    assert "None" not in text(said)
+            assert prediction.rps * prediction.response_s == pytest.approx(load.clients)
+    if finding.code == "live.room":
+        assert prediction.response_s == pytest.approx(service_s)
+        assert not prediction.queue
+    elif finding.code == "live.waits":
+        assert prediction.queue == pytest.approx(finding.values["waiting"])
+    elif finding.code == "live.open.over":
+        assert prediction.response_s is None
+    assert "None" not in text(finding)
     if service_s > 0:
-        assert (found.response_s is None) == ("response_s" in found.why)
+        assert (prediction.response_s is None) == ("response_s" in prediction.why)
 
 
 def test_what_is_asked_can_be_told() -> None:

@@ -352,23 +352,23 @@
     }
 
     observe(tick) {
-      tick.sides.forEach((said, i) => {
+      tick.sides.forEach((news, i) => {
         const side = this.sides[i];
-        if (!side || !said) return;
-        const { connections, counts, drawn, sample } = said;
+        if (!side || !news) return;
+        const { connections, counts, drawn, sample } = news;
         side.scene.observe({ connections, counts, drawn, ...sample });
         if (sample) side.sample = sample;
       });
     }
 
     say() {
-      const said = this.sides.map(({ scene, sample, canvas }, i) => {
+      const sentences = this.sides.map(({ scene, sample, canvas }, i) => {
         const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
         const words = Lab.inWords(scene, sample, this.state.cores);
         canvas.setAttribute("aria-label", `picture: ${words}`);
         return name + words;
       });
-      this.words.say(said.join(". "));
+      this.words.say(sentences.join(". "));
     }
 
     step(now, dt) {
