@@ -98,17 +98,18 @@ def _still_ns(begun: Moment, ended: Moment, planned_ns: int = 0) -> int:
 
 class PauseWatch:
     """As a context manager: a thread that looks for pauses while another one is blocked, every
-    `tick_s`."""
+    `tick_s`. It watches once the context is entered."""
 
     def __init__(self, tick_s: float = TICK_S) -> None:
         self._tick_s = tick_s
-        self._stop = Event()
+        self._stop, self._watching = Event(), Event()
         self._pauses: list[Pause] = []
         self._looked_ns = monotonic_ns()
         self._thread = Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "PauseWatch":
         self._thread.start()
+        self._watching.wait()  # or a pause that follows at once would be missed
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,7 +124,10 @@ class PauseWatch:
         return any(pause.to_ns > since_ns for pause in tuple(self._pauses))
 
     def _watch(self) -> None:
-        pauses = Pauses()
+        try:
+            pauses = Pauses()
+        finally:
+            self._watching.set()
         try:
             while not self._stop.is_set():
                 pause = pauses.sleep(self._stop, self._tick_s)

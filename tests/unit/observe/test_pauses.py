@@ -205,8 +205,8 @@ WATCHING = """
 import time
 from workerlab.observe.pauses import PauseWatch
 with PauseWatch() as watch:
+    since_ns = time.monotonic_ns()  # the pause may begin while this is printed
     print("watching", flush=True)
-    since_ns = time.monotonic_ns()
     input()
     print(watch.stood_still(since_ns), watch.stood_still(time.monotonic_ns()), flush=True)
 """
