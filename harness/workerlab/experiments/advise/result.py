@@ -110,6 +110,8 @@ def result_of(search: Search) -> Result:
         return Result(word, search, rows)
     launches = search.study.at(server, search.target_rps)
     reach = search.reach(server)
+    if reach.last is None or reach.last <= search.target_rps:  # better than nothing
+        reach = search.reach(server, unpromising=True)
     first_rps = search.breaks_at(server) or reach.first
     failed = search.study.at(server, first_rps) if first_rps is not None else ()
     return Result(

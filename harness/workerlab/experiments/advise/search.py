@@ -146,12 +146,24 @@ class Search(Struct, frozen=True):
     def meets(self, server: Server) -> bool:
         return self.standing(server).word == "met"
 
-    def reach(self, server: Server) -> Reach:
+    def reach(self, server: Server, *, unpromising: bool = False) -> Reach:
+        """`unpromising`: with rates at which too few launches say anything for a prediction."""
         rates = sorted({one.rps for one in self.study.of(server)})
         tried = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
         first = min((rps for rps in rates if tried[rps] is False), default=None)
         under = [rps for rps in rates if tried[rps] and (first is None or rps < first)]
-        return Reach(max(under, default=None), first)
+        last = max((rps for rps in under if unpromising or not self._unpromising(server, rps)),
+                   default=None)  # fmt: skip
+        return Reach(last, first)
+
+    def _unpromising(self, server: Server, rps: float) -> bool:
+        """Whether so many launches at this rate, above the target's, say nothing that no prediction
+        can be made: too little is left of the machine, or of the load tool."""
+        launches = [launch for launch in self.study.launches
+                    if launch.server == server and launch.rps == rps]  # fmt: skip
+        void = sum(launch.void is not None for launch in launches)
+        few = len(launches) - void < LEAST
+        return rps > self.target_rps and few and void >= MOST_VOIDS_BESIDE
 
     def winner(self) -> Server | None:
         """The first of those that meet the target; see `_first_of`."""
@@ -361,14 +373,12 @@ class Search(Struct, frozen=True):
     def _ceiling(self, server: Server) -> float | None:
         """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
         it would, or others' programs left nothing of its launches."""
-        made = [one for one in self.study.launches if one.server == server]
-        voids = [one.rps for one in made if one.void is not None]
-        spoilt = {rps for rps in voids if voids.count(rps) >= MOST_VOIDS_BESIDE}
-        reach = self.reach(server)
-        rates = {one.rps for one in made if one.rps > (reach.last or self.target_rps)}
+        above = self.reach(server).last or self.target_rps
+        rates = {launch.rps for launch in self.study.launches
+                 if launch.server == server and launch.rps > above}  # fmt: skip
         tried = {rps: self.study.at(server, rps) for rps in rates}
-        close = {rps for rps in rates if (tried[rps] or rps in spoilt)
-                 and not passes(tried[rps], self.terms)}  # fmt: skip
+        close = {rps for rps in rates if self._unpromising(server, rps)
+                 or (tried[rps] and not passes(tried[rps], self.terms))}  # fmt: skip
         return min(close, default=None)
 
     def _rivals(self, leader: Server, order: Sequence[Server]) -> Next | None:

@@ -19,7 +19,7 @@ from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
 from workerlab.experiments.advise.result import limit_of, result_of
-from workerlab.experiments.advise.search import Next, Search
+from workerlab.experiments.advise.search import WIDE, Next, Search
 from workerlab.experiments.advise.standing import LEAST, MOST, standing
 from workerlab.experiments.advise.study import Asked, Study
 from workerlab.model import App, Finding, Needs, Plan, RequestNeed, Server, Summary
@@ -379,6 +379,26 @@ def test_a_candidate_of_which_no_launch_says_anything_is_passed_over() -> None:
     result = result_of(world.search())
     assert result.word == "recommended"
     assert result.server != first
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_where_most_launches_say_nothing_a_lower_rate_is_shown(seed: int) -> None:
+    """As where the load tool is late, since the machine is full."""
+    world = World(seed, wrong=0.02)
+    full_rps = 0.7 * max(map(world.highest, world.servers))
+    for _ in range(60):
+        following = world.search().next()
+        if following is None:
+            break
+        world.launch(following)
+        if following.rps > full_rps and following.schedule > 1:
+            world.launches[-1].void = DISTURBED
+    result = result_of(world.search())
+    assert result.server is not None
+    last_rps = result.reach.last
+    assert last_rps is not None
+    assert full_rps / WIDE < last_rps <= full_rps
+    assert len(world.search().study.at(result.server, last_rps)) >= LEAST
 
 
 def test_who_breaks_the_target_is_not_tried_beyond_it() -> None:
