@@ -34,7 +34,7 @@ def full(facts: Facts) -> bool:
     return (occupancy(facts) or 0.0) >= FULL
 
 
-def stall(facts: Facts, _cell: CellResult) -> Finding | None:
+def stall(facts: Facts, cell: CellResult) -> Finding | None:
     """Slots stood idle while clients waited: how long, and what shows why."""
     if (found := stalled(facts)) is None:
         return None
@@ -50,6 +50,7 @@ def stall(facts: Facts, _cell: CellResult) -> Finding | None:
             "steady_rps": facts.throughput_rps,
             "response_s": facts.measurement.response.max,
             "counters": growth(seen.counters) if seen.dropped else None,
+            "overtaken": _overtaken(facts, cell) if seen.dropped else None,
             "half_open": (seen.half_open or None) if seen.dropped else None,
             "steps": steps(seen),
             "never_accepted": seen.never_accepted or None,
@@ -78,8 +79,19 @@ def full_queue(facts: Facts, cell: CellResult) -> Finding | None:
             "half_open": found.half_open or None,
             "steps": steps(found),
             "never_accepted": found.never_accepted or None,
+            "response_s": facts.measurement.response.max,
+            "overtaken": _overtaken(facts, cell),
         },
     )
+
+
+def _overtaken(facts: Facts, cell: CellResult) -> Finding | None:
+    """Where the median is so much below the mean that it would make a short queue look faster than
+    a long one, in which nobody overtakes."""
+    p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
+    if p50_s is None or mean_s is None or p50_s > REACHED * mean_s:
+        return None
+    return Finding("diagnosis.overtaken", {"p50_s": p50_s, "mean_s": mean_s})
 
 
 def _for_queue(facts: Facts, *, full: bool) -> Finding:

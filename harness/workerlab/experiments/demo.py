@@ -29,7 +29,7 @@ from workerlab.observe.observer import Observer
 from workerlab.report import publish
 from workerlab.server.running import Running
 from workerlab.terminal.console import interactive, one_key, short, tell, unechoed
-from workerlab.terminal.picture import WIDTH
+from workerlab.terminal.picture import fitting_width
 
 
 @contextmanager
@@ -108,7 +108,7 @@ class Presenter:
         """Put the question, wait for a key, tell the law, and leave the answer to the run."""
         step = self._steps[one]
         say(f"{len(self._told) + 1} of {len(self._steps)}: {step.title}")
-        say("-" * (WIDTH - 2))
+        say("-" * (fitting_width() - 2))
         say(step.changed)
         self._guess = None
         if one.cell.server.variant in self._plan.unavailable:

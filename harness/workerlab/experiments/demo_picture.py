@@ -14,7 +14,7 @@ from workerlab.observe.spans import Live
 from workerlab.plan import load_for
 from workerlab.server.running import Running
 from workerlab.server.worker_classes import class_named
-from workerlab.terminal.picture import WIDTH, draw
+from workerlab.terminal.picture import draw, fitting_width
 
 REDRAW_S = 0.1
 UNANSWERED = "SYN_SENT"  # the kernel's name for a client's socket that nobody has answered
@@ -32,7 +32,8 @@ class Picture:
         self._began = self._drawn = 0.0
         self._before: int | None = None  # SYNs that had been sent again before this load
         self._middle: list[str] = []
-        console = Console(color_system=None, highlight=False, width=WIDTH)
+        self._width = fitting_width()
+        console = Console(color_system=None, highlight=False, width=self._width)
         self._screen: Screen | None = None
         if console.is_terminal:
             self._screen = Screen(console=console, auto_refresh=False, transient=False)
@@ -71,6 +72,7 @@ class Picture:
             accepts_first=class_named(self._cell.server.worker_class).accepts_first,
             no_room=no_room,
             repeated=repeated,
+            width=self._width,
         )
         if answered <= self._load.requests / 2:
             self._middle = lines

@@ -1,4 +1,4 @@
-"""What the lesson writes to a terminal of 80 columns, and the guess that it reads."""
+"""What the lesson writes to a terminal of 80 columns or fewer, and the guess that it reads."""
 
 import textwrap
 from collections.abc import Sequence
@@ -8,15 +8,16 @@ from workerlab.experiments.lesson import Step
 from workerlab.experiments.lesson_course import course
 from workerlab.experiments.lesson_words import Told, score
 from workerlab.terminal.console import one_key
-from workerlab.terminal.picture import COLUMNS, WIDTH, over_time
+from workerlab.terminal.picture import BESIDE_COURSE, WIDTH, fitting_width, over_time
 
 NO_GUESS = ("\n", "\r", " ", "")  # the last: the end of input
 LONGEST = 34  # characters of a title in the table
 
 
 def say(paragraph: str = "", indent: str = "") -> None:
-    """In 80 columns."""
-    lines = textwrap.wrap(paragraph, WIDTH - 2, initial_indent=indent, subsequent_indent=indent)
+    """In the columns there are, 80 at most."""
+    width = fitting_width() - 2
+    lines = textwrap.wrap(paragraph, width, initial_indent=indent, subsequent_indent=indent)
     print("\n".join(lines), flush=True)
 
 
@@ -32,7 +33,8 @@ def guess(step: Step) -> int | None:
 
 def course_of(facts: Facts) -> list[str]:
     """How many requests were where, from the begin of the load to its end."""
-    found = course(facts, COLUMNS)
+    width = fitting_width()
+    found = course(facts, width - BESIDE_COURSE)
     if found is None:
         return []
     rows = {"in the app": found.in_app, "inside a worker": found.in_worker}
@@ -44,12 +46,13 @@ def course_of(facts: Facts) -> list[str]:
         legend += "; inside a worker: accepted, and not yet in the app"
         if not facts.data.worker_class.accepts_first:
             legend += ", as the request itself was dropped and has to come again"
-    lines = textwrap.wrap(f"How many requests were where ({legend}):", WIDTH - 2)
+    lines = textwrap.wrap(f"How many requests were where ({legend}):", width - 2)
     return ["", *lines, *over_time(rows, found.column_s)]
 
 
 def table(told: Sequence[Told]) -> list[str]:
-    """All steps, with what was guessed where somebody guessed."""
+    """All steps, with what was guessed where somebody guessed; a paragraph each where the terminal
+    is too narrow for a table."""
     guessed = any(one.guess is not None for one in told)
     heads = ("step", "guess", "right", "law", "measured")
     rows: list[tuple[str, ...]] = [
@@ -58,6 +61,13 @@ def table(told: Sequence[Told]) -> list[str]:
     ]
     if not guessed:
         rows = [(row[0], *row[2:]) for row in rows]
+    end = ["", *([score(told), ""] if guessed else [])]
+    if (width := fitting_width()) < WIDTH:
+        named = (
+            ", ".join([title, *map(" ".join, zip(rows[0][1:], others, strict=True))])
+            for title, *others in rows[1:]
+        )
+        return [part for row in named for part in textwrap.wrap(row, width - 2)] + end
     lines = []
     for title, *others in rows:
         title = title if len(title) <= LONGEST else f"{title[: LONGEST - 3]}..."
@@ -65,4 +75,4 @@ def table(told: Sequence[Told]) -> list[str]:
         marks = "".join(f"{letter:<6}" for letter in letters)
         lines.append(f"{title:<{LONGEST + 1}}{marks}{law_said:<13}{found}".rstrip())
     lines.insert(1, "-" * (WIDTH - 2))
-    return [*lines, "", *([score(told), ""] if guessed else [])]
+    return [*lines, *end]

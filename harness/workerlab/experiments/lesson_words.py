@@ -1,7 +1,9 @@
 """What is said of a step of the lesson, in a terminal and in a browser: law, answer, measurement.
 
-Where the accept queue was full, a mean says little: most requests are served as if nothing were,
-and some wait for many seconds. There the whole load is told, and `lesson_course.py` has its course.
+Where the accept queue was full, the figures are of the time in which every client had a request
+under way, as on the live page: throughput of the steady window, and mean response time by Little's
+law. A mean says little there: most requests are served as if nothing were, and some wait for many
+seconds. So the slowest request is told too, and `lesson_course.py` has the course of the load.
 """
 
 from collections.abc import Iterable
@@ -11,6 +13,7 @@ from msgspec import Struct
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps
 from workerlab.analysis.stall import idle, in_flight_s, whole_load
+from workerlab.analysis.window import Window
 from workerlab.experiments.lesson import Step
 from workerlab.model import Breakdown, CellResult
 from workerlab.report.messages import say, text
@@ -25,12 +28,14 @@ PARTS = {
 
 
 class Measured(Struct, frozen=True):
-    """`whole`: of the whole load, of which a steady part would tell the wrong story. `slowest_s`:
-    where it is far from the mean."""
+    """`whole`: of the whole load, of which a steady part would tell the wrong story; `kept_up_s`:
+    of so many seconds in which every client had a request under way. `slowest_s`: where it is far
+    from the mean."""
 
     rps: float
     response_s: float
     whole: bool = False
+    kept_up_s: float | None = None
     slowest_s: float | None = None
 
 
@@ -72,10 +77,10 @@ def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
     response_s = cell.breakdown.response_s
     if cell.throughput_rps is None or response_s is None:
         return None
-    if facts is not None and overflowed(facts) and (whole := whole_load(facts)) is not None:
-        mean_s = in_flight_s(facts, whole) / whole.completed
+    if facts is not None and overflowed(facts) and (steady := facts.window) is not None:
+        mean_s = in_flight_s(facts, steady) / steady.completed
         slowest_s = max(_took_s(facts), default=None)
-        return Measured(whole.rps, mean_s, whole=True, slowest_s=slowest_s)
+        return Measured(steady.rps, mean_s, kept_up_s=steady.length_s, slowest_s=slowest_s)
     stalled = any(one.code == "diagnosis.stall" for one in cell.findings)
     return Measured(cell.throughput_rps, response_s, whole=stalled)
 
@@ -94,10 +99,14 @@ def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[st
     found = measured(cell, facts)
     if found is None:
         return [say("lesson.nothing", reason=text(cell.reason))]
+    over = say("lesson.over_whole") if found.whole else ""
+    if found.kept_up_s is not None:
+        values = {"kept_up_s": found.kept_up_s, "connections": step.cell.concurrency}
+        over = say("lesson.over_kept_up", **values)
     lines = [
         say(
             "lesson.measured",
-            over=say("lesson.over_whole") if found.whole else "",
+            over=over,
             rps=found.rps,
             response_s=found.response_s,
             law_rps=step.rps,
@@ -138,9 +147,10 @@ def _full(facts: Facts) -> Iterable[str]:
         repeats=found.counters.syn_retransmits,
         steps=seen and text(seen),
     )
-    if (whole := whole_load(facts)) is not None:
-        still = idle(facts, whole)
-        yield say("lesson.idle", idle_s=still.idle_s, load_s=still.load_s)
+    whole, steady = whole_load(facts), facts.window
+    if whole is not None and steady is not None and whole.closes_ns > steady.closes_ns:
+        end = idle(facts, Window(steady.closes_ns, whole.closes_ns, whole.rps))
+        yield say("lesson.idle.end", idle_s=end.idle_s, load_s=end.load_s)
     if took_s := _took_s(facts):
         yield say("lesson.apart", fastest_s=min(took_s), slowest_s=max(took_s))
 

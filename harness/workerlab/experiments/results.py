@@ -3,7 +3,6 @@
 import argparse
 import gc
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from workerlab.experiments.reading import find
 from workerlab.model import Document, Finding, UsageError
 from workerlab.report import FORMATS, publish, text
 from workerlab.report.document import SWEEP
-from workerlab.terminal.console import program, short, tell
+from workerlab.terminal.console import output_columns, program, short, tell
 
 
 def document_of(directory: Path, slo: str | None = None) -> Document:
@@ -37,13 +36,13 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
 
 
 def print_document(document: Document, options: argparse.Namespace) -> None:
-    """Print it on standard output: coloured and fitted only on a terminal."""
+    """Print it on standard output: coloured only on a terminal, fitted there and to COLUMNS."""
     if (options.format or "table") != "table":
         sys.stdout.write(FORMATS[options.format](document))
     else:
         on_terminal = sys.stdout.isatty()
         colour = on_terminal and "NO_COLOR" not in os.environ
-        width = shutil.get_terminal_size().columns if on_terminal else None
+        width = output_columns()
         explain = bool(options.explain)
         sys.stdout.write(text.render(document, colour=colour, width=width, explain=explain))
     sys.stdout.flush()

@@ -402,6 +402,9 @@ meaning.occupancy = the part of the slots that was taken, on average over the st
 meaning.throughput_half_rps = half of the 95 % interval of the throughput, as this one load knows it
 meaning.target = whether the cell keeps the target (--slo), or which of its metrics do not
 meaning.bound_rps = what connections or slots allow at best
+heading.mean_s = mean
+meaning.table.cells:mean_s = mean response time while the load is steady, by Little's law; where the
+    load stalled, of the whole load
 meaning.table.cells:response_p50_s = response time
 meaning.table.cells:response_p95_s = response time
 meaning.table.cells:response_max_s = response time
@@ -1089,14 +1092,19 @@ lesson.answer = The answer: {letter}) {right}.
 lesson.measured = Measured[[ {over}]]: {rps:number} requests/s (the law: {law_rps:number} at best),
     a mean of {response_s:duration} each (the law: {law_s:duration}).
 lesson.over_whole = over the whole load
+lesson.over_kept_up = over {kept_up_s:duration}, in which each of {connections:# client} had a
+    request under way
 lesson.nothing = Nothing can be said: {reason:sentence}
 lesson.failed = {failed:# request} failed.
 lesson.idle = For {idle_s:duration} of {load_s:duration} slots stood idle while clients waited.
+lesson.idle.end = At the end, in the last {load_s:duration}, some clients had nothing more to send:
+    for {idle_s:duration} of it slots stood idle while others still waited.
 lesson.full = The accept queue was full: the kernel dropped {drops:# packet}[[, and clients sent a
     SYN again {repeats:# time}]][[; {steps}]].
 lesson.apart.last = In the last {last_s:duration}, the fastest request took {fastest_s:duration},
     the slowest {slowest_s:duration}.
-lesson.apart = The fastest request took {fastest_s:duration}, the slowest {slowest_s:duration}.
+lesson.apart = Of all requests, the fastest took {fastest_s:duration}, the slowest
+    {slowest_s:duration}.
 lesson.parts = Where a request spent its time: {parts:, }.
 lesson.part = {name} {spent_s:duration}
 lesson.part.none = {name} under 1 ms
@@ -1874,14 +1882,16 @@ diagnosis.stall = Slots stood idle for {idle_s:duration} of {load_s:duration} wh
     [[, at one go {longest_s:duration} with nothing in the server at all]]: {whole_rps:number}
     requests/s over the whole load, {steady_rps:number} in its steady part[[; a response took up to
     {response_s:duration}]][[; the kernel dropped handshakes ({counters:values}), which clients
-    repeat ever more slowly]]{+diagnosis.end}
+    repeat ever more slowly]][[; {overtaken}]]{+diagnosis.end}
 diagnosis.full_queue = {sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit
     is {limit})]] and the kernel dropped handshakes: {counters:values} ({where})
     [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
     handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a
-    worker]]{+diagnosis.end}
+    worker]][[; a response took up to {response_s:duration}]][[; {overtaken}]]{+diagnosis.end}
 diagnosis.full_queue.brief = {sharing}; the accept queue was full and the kernel dropped
-    handshakes{+diagnosis.end}
+    handshakes[[; a response took up to {response_s:duration}]][[; {overtaken}]]{+diagnosis.end}
+diagnosis.overtaken = requests that found room overtook those that were dropped: compare the mean
+    response, {mean_s:duration}, not the median, {p50_s:duration}
 diagnosis.full_queue_likely = {sharing}; {waiting}; {drops}{+diagnosis.end}
 diagnosis.blocked_loop = {how}{+diagnosis.end}
 loop.late = Something blocks the event loop at least {blocked:percent} of the time, up to

@@ -39,9 +39,9 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
     slotted = any(cell.occupancy is not None for cell in closed)
     unsure = any(_unsure(cell) for cell in closed)
     judged = [TARGET] if any(cell.target for cell in report.cells) else []
-    results = [
-        one for one in RESULTS if (slotted or one is not OCCUPANCY) and (unsure or one is not HALF)
-    ]
+    dropped = any(finding.code in DROPPED for cell in closed for finding in cell.findings)
+    shown = {OCCUPANCY: slotted, HALF: unsure, MEAN: dropped}
+    results = [column for column in RESULTS if shown.get(column, True)]
     for title, sources, cells, note in (
         (
             "table.cells",
@@ -150,17 +150,21 @@ def _unsure(cell: CellResult) -> bool:
 
 
 HALF = source("throughput_half_rps", expendable=2)
+# Beside the median, which dropped handshakes make shorter and not the waiting
+MEAN = source("mean_s", "seconds", 0, attrgetter("breakdown.response_s"))
+DROPPED = frozenset({"diagnosis.full_queue", "diagnosis.full_queue_likely", "diagnosis.stall"})
 RESULTS = [
     source("slots_configured", "count", 1, slots),
-    source("slots_measured", "count"),
+    source("slots_measured", "count", 1),
     OCCUPANCY,
     source("throughput_rps"),
     HALF,
     source("bound_rps", expendable=4),
+    MEAN,
     source("response_p50_s", "seconds", 0, attrgetter("response.p50")),
     source("response_p95_s", "seconds", 3, attrgetter("response.p95")),
     source("response_max_s", "seconds", 2, attrgetter("response.max")),
-    source("failed", "count"),
+    source("failed", "count", 1),
     source("verdict", "text"),
 ]
 TARGET = source("target", "text", 0, target_word)

@@ -166,13 +166,10 @@ def _fitted(whole: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
     """What fits, with how many blanks between columns, and the headings of what does not."""
     if width is None or natural(_drawing(whole, gap=2)) <= width:
         return whole, 2, []
-    ranked = any(column.expendable for column in whole.columns)
     hidden: list[str] = []
-    while natural(_drawing(whole, gap=1)) > width and len(whole.columns) > 1:
+    while natural(_drawing(whole, gap=1)) > width and len(whole.columns) > max(1, whole.keys):
         ranks = [column.expendable for column in whole.columns]
-        place = ranks.index(max(ranks)) if ranked else len(ranks) - 1
-        if ranked and not ranks[place]:
-            break
+        place = ranks.index(max(ranks)) if max(ranks) else len(ranks) - 1
         hidden.append(whole.columns[place].heading)
         whole = whole.without(place)
     return whole, 1, hidden

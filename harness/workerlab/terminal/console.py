@@ -37,6 +37,12 @@ def interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def output_columns() -> int | None:
+    """Columns of standard output, by COLUMNS or its terminal; None: any, as in a pipe."""
+    on_terminal = sys.stdout.isatty()
+    return shutil.get_terminal_size((80 if on_terminal else 0, 24)).columns or None
+
+
 def one_key(prompt: str) -> str:
     """The next key, in lower case; "" for the end of input. Ctrl-C stays what it is. What was typed
     before the prompt is dropped: it was no answer to what is asked only now."""

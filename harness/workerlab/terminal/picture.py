@@ -8,13 +8,19 @@
        answered                              9 of 32
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
-WIDTH = 80
+from workerlab.terminal.console import output_columns
+
+WIDTH, NARROWEST = 80, 30
 MARK = 24  # columns for what is drawn
 NAME = 12
+MARKED = 10 + NAME + 1  # where that begins
 BESIDE = 15
-COLUMNS = WIDTH - BESIDE - 5  # of what is drawn over time
+BESIDE_COURSE = BESIDE + 5
+COLUMNS = WIDTH - BESIDE_COURSE  # of what is drawn over time
+NARROW = "boxes and marks hidden (terminal narrower than 80 columns)"
 MANY = "+"  # more than one digit
 UNKNOWN = "missing"
 
@@ -31,9 +37,10 @@ def draw(
     accepts_first: bool,
     no_room: int | None = None,
     repeated: int | None = None,
+    width: int = WIDTH,
 ) -> list[str]:
-    """The lines, none longer than WIDTH. `busy`: requests in the app, by worker; `slots`: of all
-    workers, None unlimited; `queue`: None where it cannot be seen; `accepts_first`: what is in
+    """The lines, none longer than `width`, without marks below WIDTH. `busy`: requests in the app,
+    by worker; `slots`: of all workers, None unlimited; `queue`: None where it cannot be seen; `accepts_first`: what is in
     neither app nor queue waits inside a worker. At the end connections have nothing more to send.
     `no_room`: connections that a full accept queue keeps out, None where it is long enough;
     `repeated`: SYNs that were sent again since the load began."""
@@ -56,7 +63,15 @@ def draw(
         _line("", "idle", "." * idle, f"{idle}, with nothing to send"),
         _line("", "answered", "", f"{answered} of {requests}"),
     ]
-    return [line[:WIDTH] for line in lines]
+    if width >= WIDTH:
+        return [line[:WIDTH] for line in lines]
+    unmarked = [line[:MARKED] + line[MARKED + MARK + 1 :] for line in lines]
+    return [part for line in [*unmarked, NARROW] for part in textwrap.wrap(line, width)]
+
+
+def fitting_width() -> int:
+    """WIDTH, or what standard output has where that is less; at least NARROWEST."""
+    return max(NARROWEST, min(WIDTH, output_columns() or WIDTH))
 
 
 def _line(when: str, name: str, marks: str, count: object) -> str:
