@@ -40,8 +40,9 @@ def draw(
     width: int = WIDTH,
 ) -> list[str]:
     """The lines, none longer than `width`, without marks below WIDTH. `busy`: requests in the app,
-    by worker; `slots`: of all workers, None unlimited; `queue`: None where it cannot be seen; `accepts_first`: what is in
-    neither app nor queue waits inside a worker. At the end connections have nothing more to send.
+    by worker; `slots`: of all workers, None unlimited; `queue`: None where it cannot be seen;
+    `accepts_first`: what is in neither app nor queue waits inside a worker. At the end connections
+    have nothing more to send.
     `no_room`: connections that a full accept queue keeps out, None where it is long enough;
     `repeated`: SYNs that were sent again since the load began."""
     inside, limit = sum(busy), "unlimited" if slots is None else slots

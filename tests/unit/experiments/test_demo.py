@@ -110,9 +110,24 @@ def test_a_full_queue_is_shown_over_time(capsys: pytest.CaptureFixture[str]) -> 
     assert len(idle) >= 2
     assert {no_room[n] for n in idle[:-2]} == {"3"}
     assert "The accept queue was full: the kernel dropped 68 packets" in wrapped(part)
-    assert "For 5.27 s of 15.3 s slots stood idle while clients waited." in part
-    assert "The fastest request took 1.00 s, the slowest 15.3 s." in part
+    assert "Measured over 6." in part
+    assert "in which each of 16 clients had a request under way: " in wrapped(part)
+    assert "for 5.27 s of it slots stood idle while others still waited." in wrapped(part)
+    assert "Of all requests, the fastest took 1.00 s, the slowest 15.3 s." in wrapped(part)
     assert "inside a worker" not in part
+
+
+@pytest.mark.parametrize("columns", [30, 40, 60, 79])
+def test_the_lesson_fits_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """All the words are still there: the table at the end becomes a paragraph for each step."""
+    wide = wrapped(given(capsys, ask=False)).replace("-", "")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    said = given(capsys, ask=False)
+    assert max(map(len, said.splitlines())) <= columns
+    assert "1 sync, 4 connections, right a, law 4/s, 1.00 s, measured " in wrapped(said)
+    assert len(wrapped(said)) > 0.9 * len(wide)
 
 
 def test_who_is_accepted_and_not_served_is_shown_as_well() -> None:
@@ -312,7 +327,7 @@ def test_all_connections_of_a_step_begin_at_once(monkeypatch: pytest.MonkeyPatch
     """No lone first request, and no odd number of them; and all of it in two minutes."""
     plan = planned(monkeypatch)
     loads = [load_for(plan, step.cell, step.delay_s) for step in LESSON.steps]
-    assert [load.requests for load in loads] == [16, 24, 32, 48, 40, 24]
+    assert [load.requests for load in loads] == [16, 24, 32, 48, 64, 24]
     assert all(load.together for load in loads)
     assert [load.drops for load in loads] == [False, False, False, False, True, False]
     assert sum(predicted_s(plan, one.cell, one.delay_s) for one in LESSON.steps) < 120

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.stall import in_flight_s, whole_load
 from workerlab.experiments.lesson import TOOL, Step, read
 from workerlab.experiments.lesson_course import course
 from workerlab.experiments.lesson_words import (
@@ -130,7 +131,9 @@ def test_outcome_of_a_full_queue_says_what_means_hide() -> None:
     cell, facts = overflow()
     assert overflowed(facts)
     came, full, still, apart = outcome(STEPS[4], cell, facts)
-    assert came.startswith("Measured over the whole load: 10.1 requests/s")
+    assert came.startswith(
+        "Measured over 3.25 s, in which each of 16 clients had a request under way: 19.1 requests/s"
+    )
     drops, repeats = cell.counters.listen_overflows, cell.counters.syn_retransmits
     assert drops
     assert repeats
@@ -139,20 +142,30 @@ def test_outcome_of_a_full_queue_says_what_means_hide() -> None:
         f" and clients sent a SYN again {repeats} times; "
     )
     assert full.endswith("the steps at which this kernel repeats a dropped SYN.")
-    assert still == "For 4.04 s of 7.93 s slots stood idle while clients waited."
+    assert still.startswith("At the end, in the last ")
+    assert still.endswith(": for 4.04 s of it slots stood idle while others still waited.")
     slowest = cell.response.max
     assert slowest is not None
     assert apart.endswith(f"the slowest {slowest:.2f} s.")
 
 
-def test_a_full_queue_is_told_of_the_whole_load_where_nothing_calls_it_a_stall() -> None:
-    """Its steady part is as fast as the law says, which would hide it."""
-    cell, facts = overflow()
-    mild = replace(cell, findings=(), throughput_rps=20.0, breakdown=Breakdown(response_s=0.8))
-    found = measured(mild, facts)
-    assert found is not None
-    assert (found.whole, round(found.rps, 1)) == (True, 10.1)
-    assert measured(mild) == Measured(20.0, 0.8)
+@pytest.mark.parametrize("name", ["demo", "lesson", "overflow"])
+def test_figures_of_a_full_queue_make_as_many_requests_as_there_are_clients(name: str) -> None:
+    """Little's law: throughput times mean response time, while the load is kept up. That nothing
+    else was measured shows in the whole load, whose end has fewer clients."""
+    run = run_store.load(recorded(name))
+    products = []
+    for cell, data in zip(report_of(run).cells, trial_data(run), strict=True):
+        facts = facts_of(data)
+        assert isinstance(facts, Facts)
+        if not overflowed(facts) or facts.connections != 16:
+            continue
+        figures, whole = measured(cell, facts), whole_load(facts)
+        assert figures is not None
+        assert whole is not None
+        products.append(figures.rps * figures.response_s)
+        assert in_flight_s(facts, whole) / whole.length_s < 15
+    assert products == [pytest.approx(16, rel=0.03)]
 
 
 def test_a_queue_that_is_long_enough_is_told_as_ever() -> None:
@@ -254,6 +267,17 @@ def test_picture_fits_and_says_what_is_missing(busy: tuple[int, ...], queue: int
     assert all(len(line) <= WIDTH and line.isascii() for line in lines)
     assert f"{sum(busy)} of unlimited slots" in lines[0]
     assert lines[1].endswith("missing" if queue is None else str(queue))
+
+
+@pytest.mark.parametrize("width", range(30, 100, 7))
+def test_a_narrow_picture_says_all_numbers_and_that_marks_are_hidden(width: int) -> None:
+    lines = drawn(width=width, no_room=3, repeated=12, queue=0)
+    assert max(map(len, lines)) <= width
+    words = " ".join(" ".join(lines).split())
+    assert "3, SYNs repeated: 12" in words
+    assert "9 of 32" in words
+    assert ("[#]" in words) == (width >= WIDTH)
+    assert ("marks hidden" in words) == (width < WIDTH)
 
 
 def write(cells: memoryview, number: int, start: int, end: int) -> None:
