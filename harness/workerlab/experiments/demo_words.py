@@ -63,11 +63,11 @@ def table(told: Sequence[Told]) -> list[str]:
         rows = [(row[0], *row[2:]) for row in rows]
     end = ["", *([score(told), ""] if guessed else [])]
     if (width := fitting_width()) < WIDTH:
-        named = (
+        lines = [
             ", ".join([title, *map(" ".join, zip(rows[0][1:], others, strict=True))])
             for title, *others in rows[1:]
-        )
-        return [part for row in named for part in textwrap.wrap(row, width - 2)] + end
+        ]
+        return [part for line in lines for part in textwrap.wrap(line, width - 2)] + end
     lines = []
     for title, *others in rows:
         title = title if len(title) <= LONGEST else f"{title[: LONGEST - 3]}..."

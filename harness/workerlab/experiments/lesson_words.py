@@ -99,14 +99,12 @@ def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[st
     found = measured(cell, facts)
     if found is None:
         return [say("lesson.nothing", reason=text(cell.reason))]
-    over = say("lesson.over_whole") if found.whole else ""
-    if found.kept_up_s is not None:
-        values = {"kept_up_s": found.kept_up_s, "connections": step.cell.concurrency}
-        over = say("lesson.over_kept_up", **values)
     lines = [
         say(
             "lesson.measured",
-            over=over,
+            over=say("lesson.over_whole") if found.whole else "",
+            kept_up_s=found.kept_up_s,
+            connections=step.cell.concurrency,
             rps=found.rps,
             response_s=found.response_s,
             law_rps=step.rps,

@@ -1089,11 +1089,10 @@ lesson.guessed = You guessed {letter}) {guess}.[[ {right}]]
 lesson.guessed.right = That is right.
 lesson.guessed.other = The answer is {letter}) {right}.
 lesson.answer = The answer: {letter}) {right}.
-lesson.measured = Measured[[ {over}]]: {rps:number} requests/s (the law: {law_rps:number} at best),
-    a mean of {response_s:duration} each (the law: {law_s:duration}).
+lesson.measured = Measured[[ {over}]][[ over {kept_up_s:duration}, in which each of
+    {connections:# client} had a request under way]]: {rps:number} requests/s (the law:
+    {law_rps:number} at best), a mean of {response_s:duration} each (the law: {law_s:duration}).
 lesson.over_whole = over the whole load
-lesson.over_kept_up = over {kept_up_s:duration}, in which each of {connections:# client} had a
-    request under way
 lesson.nothing = Nothing can be said: {reason:sentence}
 lesson.failed = {failed:# request} failed.
 lesson.idle = For {idle_s:duration} of {load_s:duration} slots stood idle while clients waited.

@@ -39,8 +39,7 @@ def interactive() -> bool:
 
 def output_columns() -> int | None:
     """Columns of standard output, by COLUMNS or its terminal; None: any, as in a pipe."""
-    on_terminal = sys.stdout.isatty()
-    return shutil.get_terminal_size((80 if on_terminal else 0, 24)).columns or None
+    return shutil.get_terminal_size((80 if sys.stdout.isatty() else 0, 24)).columns or None
 
 
 def one_key(prompt: str) -> str:
