@@ -8,7 +8,7 @@ from workerlab.experiments.lesson import Step
 from workerlab.experiments.lesson_course import course
 from workerlab.experiments.lesson_words import Told, score
 from workerlab.terminal.console import one_key
-from workerlab.terminal.picture import BESIDE_COURSE, WIDTH, fitting_width, over_time
+from workerlab.terminal.picture import COLUMNS, WIDTH, fitting_width, over_time
 
 NO_GUESS = ("\n", "\r", " ", "")  # the last: the end of input
 LONGEST = 34  # characters of a title in the table
@@ -34,7 +34,7 @@ def guess(step: Step) -> int | None:
 def course_of(facts: Facts) -> list[str]:
     """How many requests were where, from the begin of the load to its end."""
     width = fitting_width()
-    found = course(facts, width - BESIDE_COURSE)
+    found = course(facts, COLUMNS + width - WIDTH)
     if found is None:
         return []
     rows = {"in the app": found.in_app, "inside a worker": found.in_worker}

@@ -40,10 +40,8 @@ def print_document(document: Document, options: argparse.Namespace) -> None:
     if (options.format or "table") != "table":
         sys.stdout.write(FORMATS[options.format](document))
     else:
-        on_terminal = sys.stdout.isatty()
-        colour = on_terminal and "NO_COLOR" not in os.environ
-        width = output_columns()
-        explain = bool(options.explain)
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        width, explain = output_columns(), bool(options.explain)
         sys.stdout.write(text.render(document, colour=colour, width=width, explain=explain))
     sys.stdout.flush()
 
