@@ -21,6 +21,7 @@ from workerlab.slo import Mistake, canonical
 T = TypeVar("T")
 
 MOST_RPS = 1_000_000
+ALL_ADDRESSES, SHARE_PORT = "0.0.0.0", 8471
 CLIENTS = ("closes", "lingers")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 PROJECT = """\
@@ -48,6 +49,8 @@ examples:
   workerlab demo            asks before each step; any key continues
   workerlab demo --yes      runs all steps, in about a minute
   workerlab demo --web      in a browser, where real requests are seen to wait
+  workerlab demo --web --share
+                            ... and a class guesses on its own screens
   workerlab demo --lesson my.toml
                             another lesson; docs/extending.md says how to write one
 """
@@ -77,6 +80,7 @@ def add_demo(to: argparse.ArgumentParser) -> None:
     )
     to.epilog = DEMO_EXAMPLES
     to.add_argument("--web", action="store_true", help="give it in a browser: see workerlab live")
+    add_share(to)
     to.add_argument("--yes", action="store_true", help="ask nothing and run all steps")
     to.add_argument("--lesson", type=existing_file, metavar="FILE", help="another lesson (TOML)")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
@@ -288,6 +292,26 @@ url_path = _matching(
     r"/[!-~]*", "a path: it must begin with / and have no spaces; escape others as %XX"
 )
 _module = _matching(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:.*)?", "of the form module:callable")
+
+
+ipv4_address = _matching(r"\d{1,3}(\.\d{1,3}){3}", "an IPv4 address, such as 192.168.1.7")
+
+
+def port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65_535:
+        raise Refused(f"{text!r} is not a port, from 1 to 65535")
+    return int(text)
+
+
+def add_share(to: argparse.ArgumentParser) -> None:
+    """Of a lesson in a browser."""
+    to.add_argument(
+        "--share", type=ipv4_address, nargs="?", const=ALL_ADDRESSES, metavar="ADDRESS",
+        help="let pupils on the local network watch and guess, with a room code; at this address of"
+        " this machine (at all that it has)",
+    )  # fmt: skip
+    where = f"port of the pupils' pages ({SHARE_PORT})"
+    to.add_argument("--share-port", type=port, metavar="N", help=where)
 
 
 def target(text: str) -> str:

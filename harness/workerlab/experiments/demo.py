@@ -54,6 +54,8 @@ def command(options: argparse.Namespace) -> int:
 
         unasked = {"port": None, "no_browser": None, "record": None}
         return live(argparse.Namespace(**vars(options), **unasked, begin=True))
+    if options.share or options.share_port:
+        raise UsageError("--share is for a lesson in a browser: add --web")
     directory, stopped = run("sweep", setup, options)
     if stopped is None:
         path = directory / "report.html"

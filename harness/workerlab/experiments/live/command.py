@@ -1,4 +1,5 @@
-"""`workerlab live`: a page on loopback that shows a real Gunicorn at work, and lets it be changed.
+"""`workerlab live`: a page on loopback that shows a real Gunicorn at work, and lets it be changed;
+with --share, a second, read-only one for pupils on the network.
 
 The lab ends with Ctrl-C, or when nobody has watched for a while; nothing is left of it then.
 """
@@ -8,14 +9,17 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import sys
 import webbrowser
 from pathlib import Path
 
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson import SHIPPED, Lesson, read
 from workerlab.experiments.live import recording
+from workerlab.experiments.live.classroom import Classroom, lan_addresses, own_hosts
 from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
+from workerlab.options import ALL_ADDRESSES, SHARE_PORT
 from workerlab.report import publish
 from workerlab.report.messages import text
 from workerlab.server.preflight import Interpreter
@@ -23,12 +27,19 @@ from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import Stopped
 
+EXPOSED = """\
+Anyone on that network who has the code can watch and guess; nobody there can control the lab.
+It is plain HTTP, without encryption, and ends with the lab."""
 FORGOTTEN_S = 600.0  # without a tab
-LOOK_S = 0.5
+STUCK_MS = 20_000  # a pupil's connection that takes nothing for so long is closed
 
 
 def command(options: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C, or record the lesson. Returns the exit code."""
+    if options.share and options.record:
+        raise UsageError("--share is for a lab that is running, --record for a file: take one")
+    if options.share_port and not options.share:
+        raise UsageError("--share-port works only with --share")
     (found,) = interpreters(options).values()
     if found.note is not None:
         tell(text(found.note))
@@ -59,32 +70,50 @@ def _serve(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> i
     from workerlab.experiments.live import serving  # which no other way of it needs
 
     missing = {name: why for name in CLASSES if (why := found.lacks(name))}
-    token, sock = secrets.token_urlsafe(16), _listening(options.port or 0)
-    address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
-    tell(f"the live lesson: {address}")
-    tell("Ctrl-C ends it")
-    stage = Stage(found.python, found.asked, missing, lesson, begin=options.begin)
-    try:  # a signal ends the lab, which is what it is for
-        if not options.no_browser:
-            with contextlib.suppress(webbrowser.Error):
-                webbrowser.open(address)
-        asyncio.run(serving.serve(stage, token, sock, FORGOTTEN_S))
-    except Stopped:
-        pass
-    finally:
-        stage.close()
-        sock.close()
+    with contextlib.ExitStack() as stack:
+        token = secrets.token_urlsafe(16)
+        sock = stack.enter_context(_listening("127.0.0.1", options.port or 0, "--port"))
+        pupils, classroom = None, None
+        if options.share:
+            port = options.share_port or SHARE_PORT
+            shared = stack.enter_context(_listening(options.share, port, "--share-port"))
+            pupils, classroom = serving.Pupils(shared, own_hosts(port)), Classroom()
+            _announce(classroom, options.share, port)
+        address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
+        tell(f"the live lesson: {address}")
+        tell("Ctrl-C ends it")
+        stage = Stage(found.python, found.asked, missing, lesson, classroom, begin=options.begin)
+        stack.callback(stage.close)
+        with contextlib.suppress(Stopped):  # a signal ends the lab, which is what it is for
+            if not options.no_browser:
+                with contextlib.suppress(webbrowser.Error):
+                    webbrowser.open(address)
+            asyncio.run(serving.serve(stage, token, sock, FORGOTTEN_S, pupils))
     return 0
 
 
-def _listening(port: int) -> socket.socket:
-    """Raises UsageError where the port is taken."""
+def _announce(classroom: Classroom, address: str, port: int) -> None:
+    """Says where pupils join, and what others can see and do there."""
+    addresses = lan_addresses() if address == ALL_ADDRESSES else [address]
+    links = [f"http://{host}:{port}/" for host in addresses or ["127.0.0.1"]]
+    classroom.address = links[0]
+    tell(f"pupils join at {' or '.join(links)} with the room code {classroom.code}")
+    tell(f"or by the link {links[0]}#{classroom.code}")
+    tell(EXPOSED)
+    if links[0].startswith("http://127."):
+        tell("This machine has no other address, or none was named: only it can reach that one.")
+
+
+def _listening(address: str, port: int, option: str) -> socket.socket:
+    """Raises UsageError where the port is taken, or the address is none of this machine."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sys.platform == "linux":
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_MS)
     try:
-        sock.bind(("127.0.0.1", port))
+        sock.bind((address, port))
     except OSError as error:
         sock.close()
-        raise UsageError(f"--port: {port} cannot be had: {error.strerror}") from None
+        raise UsageError(f"{option}: {address}:{port} cannot be had: {error.strerror}") from None
     sock.listen()
     return sock

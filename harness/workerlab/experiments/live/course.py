@@ -4,6 +4,8 @@ steps are those of the terminal (`experiments/lesson.py`), and so is what is sai
 from collections.abc import Mapping
 from typing import Literal
 
+from msgspec.structs import replace
+
 from workerlab.experiments.lesson import Lesson, Step
 from workerlab.experiments.lesson_words import (
     Measured,
@@ -142,10 +144,14 @@ class Course:
         steps = [self._kept[place] for place in sorted(self._kept)]
         return {"title": self._lesson.title, "steps": steps, "end": self._lesson.end}
 
-    def message(self) -> dict[str, object]:
-        """What the page is told: nothing before its time."""
+    def message(self, guesses: Mapping[int, int] | None = None) -> dict[str, object]:
+        """What the page is told: nothing before its time. `guesses`: a pupil's choice of each step,
+        in place of the teacher's."""
         step, told, phase = self.step, [self._told[n] for n in sorted(self._told)], self.phase
-        after = phase in ("run", "told")
+        after, guess = phase in ("run", "told"), self._guess
+        if guesses is not None:
+            told = [replace(self._told[n], guess=guesses.get(n)) for n in sorted(self._told)]
+            guess = guesses.get(self._place)
         return {
             "kind": "lesson",
             "step": self._place,
@@ -155,17 +161,17 @@ class Course:
             "changed": step.changed,
             "question": step.question,
             "choices": step.choices,
-            "guess": self._guess,
+            "guess": guess,
             "right": step.right if phase == "told" else None,
             "law": law(step) if after else None,
-            "reaction": step.reactions[self._guess] if after and self._guess is not None else None,
-            "answer": answer(step, self._guess) if phase == "told" else None,
+            "reaction": step.reactions[guess] if after and guess is not None else None,
+            "answer": answer(step, guess) if phase == "told" else None,
             "outcome": self._outcome if phase == "told" else [],
             "why": step.why if phase == "told" else None,
             "table": [one.in_words for one in told] if phase == "end" else [],
             "score": score(told) if phase == "end" else "",
             "end": self._lesson.end if phase == "end" else "",
-            "page": TAKE_HOME if phase == "end" and self._kept else None,
+            "page": TAKE_HOME if phase == "end" and self._kept and guesses is None else None,
         }
 
 

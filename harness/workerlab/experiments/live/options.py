@@ -13,19 +13,15 @@ examples:
 
   workerlab live --record lesson.html
       the lesson as one page, which needs neither a server nor a network
+  workerlab live --share
+      ... and pupils on this network see it, too, and guess on their own screens
 
 Ctrl-C ends the lab and whatever it started.
 """
 
 
-def port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 65_535:
-        raise read.Refused(f"{text!r} is not a port, from 1 to 65535")
-    return int(text)
-
-
 ROWS: tuple[read.Row, ...] = (
-    ("--port", port, "N", "the port of the page on 127.0.0.1 (a free one)"),
+    ("--port", read.port, "N", "the port of the page on 127.0.0.1 (a free one)"),
     ("--lesson", str, "FILE", "give the lesson in this file, instead of the one that is shipped"),
     ("--record", str, "FILE", "run the lesson once, and write it as a page to be played anywhere"),
     ("--no-browser", None, "", "do not open a browser"),
@@ -39,5 +35,6 @@ def add_options(to: argparse.ArgumentParser) -> None:
     )
     to.epilog = EXAMPLES
     read.add_rows(to, ROWS)
+    read.add_share(to)
     read.add_rows(to.add_argument_group("what serves it"), read.SERVES_ONE)
     to.set_defaults(begin=False)  # with the lesson: by `demo --web`

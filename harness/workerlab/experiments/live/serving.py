@@ -3,17 +3,21 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from workerlab.experiments.live.classroom import MAX_PUPILS
 from workerlab.experiments.live.stage import Stage
-from workerlab.experiments.live.web import application
+from workerlab.experiments.live.web import application, pupil_application
 from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import ending_signals
 
 LOOK_S = 0.1
 GRACE_S = 1  # for streams to end
+MAX_CONNECTIONS = 6 * MAX_PUPILS  # a browser opens up to six
 
 
 class Server(uvicorn.Server):
@@ -24,17 +28,25 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(stage: Stage, token: str, sock: socket.socket, forgotten_s: float) -> None:
+class Pupils(NamedTuple):
+    """The listener of pupils, and the Host headers that it answers to."""
+
+    sock: socket.socket
+    hosts: Collection[str]
+
+
+async def serve(
+    stage: Stage, token: str, sock: socket.socket, forgotten_s: float, pupils: Pupils | None = None
+) -> None:
     ended = asyncio.Event()
-    app = application(stage, token, sock.getsockname()[1], ended)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off",
-        timeout_graceful_shutdown=GRACE_S,
-    )  # fmt: skip
-    server = Server(config)
+    servers = {_server(application(stage, token, sock.getsockname()[1], ended)): sock}
+    if pupils is not None:
+        app = pupil_application(stage, pupils.hosts, ended)
+        servers[_server(app, MAX_CONNECTIONS)] = pupils.sock
 
     def end() -> None:
-        server.should_exit = True
+        for server in servers:
+            server.should_exit = True
         ended.set()
 
     loop = asyncio.get_running_loop()
@@ -49,6 +61,13 @@ async def serve(stage: Stage, token: str, sock: socket.socket, forgotten_s: floa
                 end()
 
     watching = asyncio.create_task(alone())
-    await server.serve(sockets=[sock])
+    await asyncio.gather(*(server.serve(sockets=[sock]) for server, sock in servers.items()))
     ended.set()
     await watching
+
+
+def _server(app: ASGIApp, max_connections: int | None = None) -> Server:
+    return Server(uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off",
+        timeout_graceful_shutdown=GRACE_S, limit_concurrency=max_connections,
+    ))  # fmt: skip

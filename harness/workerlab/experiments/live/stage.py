@@ -7,7 +7,7 @@ A thread looks at the servers twenty times a second and hands on what is new.
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workerlab import codec
@@ -21,6 +21,7 @@ from workerlab.experiments.live.asked import (
     changed_load,
     changed_server,
 )
+from workerlab.experiments.live.classroom import Classroom, Put
 from workerlab.experiments.live.course import Course
 from workerlab.experiments.live.law import side_view
 from workerlab.experiments.live.recording import Recorder
@@ -34,12 +35,11 @@ SAMPLED = 10  # ticks
 ALONE_S = 3.0  # a tab that is reloaded is back by then
 END_S = 5.0  # a server ends
 
-Put = Callable[[bytes], None]  # of a message, to a tab; from any thread
-
 
 class Stage:
     """`python`, `gunicorn`: what serves, as in `running.Launch`; `missing`: worker classes that
-    cannot run here, and why; `begin`: with the lesson's first question."""
+    cannot run here, and why; `classroom`: of a lab that is shared; `begin`: with the lesson's first
+    question."""
 
     def __init__(
         self,
@@ -47,11 +47,13 @@ class Stage:
         gunicorn: str,
         missing: Mapping[str, str],
         lesson: Lesson,
+        classroom: Classroom | None = None,
         *,
         begin: bool = False,
     ) -> None:
         self._python, self._gunicorn, self._missing = python, gunicorn, missing
         self._lesson = lesson
+        self.classroom = classroom or Classroom()
         self._course: Course | None = None
         self._left: Course | None = None  # to be gone on with
         self._ran_s: float | None = None  # since when the load of its step has run
@@ -82,11 +84,15 @@ class Stage:
             self._tabs[name] = put
             self._driver = self._driver or name
             self._greet(name)
-            put(self._state())
-            put(self._tick_message([self._present(side) for side in self.sides]))
+            self._tell_present(put)
             if self._course is not None:
                 put(codec.encode(self._course.message()))
+            self._publish_class()
             return name
+
+    def _tell_present(self, put: Put) -> None:
+        put(self._state())
+        put(self._tick_message([self._present(side) for side in self.sides]))
 
     def leave(self, name: str) -> None:
         with self._lock:
@@ -104,16 +110,56 @@ class Stage:
 
     def _greet(self, name: str) -> None:
         role = "control" if name == self._driver else "watch"
+        self._tabs[name](self._hello(name, role))
+
+    def _hello(self, name: str, role: str) -> bytes:
         classes = [{"name": one, "why": self._missing.get(one)} for one in CLASSES]
         apps = [{"name": name, "title": row.title, "classes": row.classes}
                 for name, row in OWN_APPS.items()]  # fmt: skip
         steps = [{"title": one.title} for one in self._lesson.steps]
         lesson = {"title": self._lesson.title, "steps": steps}
         known = {"limits": LIMITS, "classes": classes, "apps": apps, "lesson": lesson}
-        self._tabs[name](codec.encode({"kind": "hello", "role": role, "tab": name, **known}))
+        return codec.encode({"kind": "hello", "role": role, "tab": name, **known})
 
-    def _publish(self, message: bytes) -> None:
+    def _publish(self, message: bytes, *, tick: bool = False) -> None:
         with self._lock:
+            for put in self._tabs.values():
+                put(message)
+            self.classroom.publish(message, tick=tick)
+
+    # --- pupils ----------------------------------------------------------------------------------
+
+    def admit(self, code: object, client: str) -> str:
+        """A pupil's token. Raises Refused, as do the next two."""
+        with self._lock:
+            return self.classroom.admit(code, client)
+
+    def guess_as_pupil(self, token: str, words: Mapping[str, Any]) -> None:
+        with self._lock:
+            self.classroom.guess(token, self._course, words)
+            self._publish_class()
+
+    def join_as_pupil(self, token: str, put: Put) -> Put:
+        """A pupil's page has come; it sees what the tabs see, and its own guesses."""
+        with self._lock:
+            pupil = self.classroom.pupil(token)
+            self.classroom.flush()  # or the new page would be sent moves that it has already
+            put(self._hello(secrets.token_hex(8), "pupil"))
+            self._tell_present(put)
+            if self._course is not None:
+                put(codec.encode(self._course.message(pupil.guesses)))
+            pupil.streams.append(put)
+            self._publish_class()
+            return put
+
+    def leave_as_pupil(self, token: str, put: Put) -> None:
+        with self._lock:
+            self.classroom.pupil(token).streams.remove(put)
+            self._publish_class()
+
+    def _publish_class(self) -> None:
+        if self.classroom.address:
+            message = self.classroom.message(self._course)
             for put in self._tabs.values():
                 put(message)
 
@@ -128,6 +174,7 @@ class Stage:
                 "load": self._change_load, "server": self._change_server,
                 "compare": self._compare, "start": self._start, "restart": self._start,
                 "stop": self._stop, "lesson": self._go, "guess": self._guess, "leave": self._leave,
+                "tally": self._show_tally,
             }.get(str(words.get("do")))  # fmt: skip
             if action is None:
                 raise Refused(f"nobody knows how to {words.get('do')!r:.40}", "do")
@@ -192,18 +239,24 @@ class Stage:
         if course.phase == "ask":
             del self.sides[1:]
             self.sides[0].asked, self.load = course.server, course.load
+            self.classroom.open_question(course.place)
         self._told_lesson()
 
     def _guess(self, words: Mapping[str, Any]) -> None:
         if self._course is None:
             raise Refused("there is no lesson: begin with one of its steps", "choice")
         self._course.guess(words.get("choice"))
+        self.classroom.start_step(self._course.place)
         self._ran_s, self._recorder = None, Recorder()
         if why := self._missing.get(self._course.server.worker_class):
             self._course.left_out(why)
         else:
             self._start({})
         self._told_lesson()
+
+    def _show_tally(self, _words: Mapping[str, Any]) -> None:
+        self.classroom.shows_tally = True
+        self._publish_class()
 
     def _leave(self, _words: Mapping[str, Any]) -> None:
         self._left, self._course = self._course or self._left, None
@@ -218,7 +271,11 @@ class Stage:
 
     def _told_lesson(self) -> None:
         if self._course is not None:
-            self._publish(codec.encode(self._course.message()))
+            self._publish_class()  # first: the tally of one question is not shown beside the next
+            message = codec.encode(self._course.message())
+            for put in self._tabs.values():
+                put(message)
+            self.classroom.show(self._course)
 
     def _follow(self) -> None:
         """What the lesson does by itself: once a step has run for long enough, it tells."""
@@ -273,7 +330,7 @@ class Stage:
             self._follow()
             sides = [self._looked(side, sampled=number % SAMPLED == 0) for side in self.sides]
             if any(side is not None for side in sides) and self._tabs:
-                self._publish(self._tick_message(sides))
+                self._publish(self._tick_message(sides), tick=True)
 
     def _tick_message(self, sides: Sequence[dict[str, object] | None]) -> bytes:
         t = (time.monotonic_ns() - self._origin_ns) / 1e6

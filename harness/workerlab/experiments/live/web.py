@@ -3,13 +3,17 @@
 All addresses begin with a secret token, and whoever asks must have come by the lab's own address:
 another page in the same browser knows neither, and its requests bear its own Origin. What the lab
 tells goes through one stream of server-sent events; what the page wants is posted.
+
+Pupils of a shared lab are served by an application of their own, on a listener of its own: it has
+no route that changes anything but a pupil's guess.
 """
 
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -27,6 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workerlab import codec
 from workerlab.experiments.live.asked import Refused
+from workerlab.experiments.live.classroom import MAX_STREAMS, TICKS_PER_BATCH, Put
 from workerlab.experiments.live.course import TAKE_HOME
 from workerlab.experiments.live.recording import page as page_of
 from workerlab.experiments.live.stage import Stage
@@ -34,6 +39,7 @@ from workerlab.report import player
 
 PLACES = (Path(__file__).with_name("page"), player.PLACE)
 BEHIND = 400  # messages, 20 s of them: a tab that is so far behind is let go
+COOKIE = "workerlab_pupil"
 KEEP_S = 10.0  # without news, a word that the lab is still there
 LONGEST_BYTES = 10_000  # of what a page asks for
 NOT_FOUND = PlainTextResponse("Not found.\n", 404)
@@ -65,6 +71,7 @@ class Guarded:
 
 
 Answer = Callable[[Request], Awaitable[Response]]
+Viewer = TypeVar("Viewer")
 
 
 def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> ASGIApp:
@@ -83,7 +90,7 @@ def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> AS
     routes = [
         Route("/{token}/", to_those_who_know(site.page)),
         Route("/{token}/stream", to_those_who_know(site.stream)),
-        Route("/{token}/act", to_those_who_know(site.act), methods=["POST"]),
+        Route("/{token}/act", to_those_who_know(_or_why(site.act)), methods=["POST"]),
         Route(f"/{{token}}/{TAKE_HOME}", to_those_who_know(site.take_home)),
         Route("/{token}/{name}", to_those_who_know(site.page)),
     ]
@@ -91,31 +98,90 @@ def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> AS
     return Guarded(Starlette(routes=routes), hosts)
 
 
+def pupil_application(stage: Stage, hosts: Collection[str], ended: asyncio.Event) -> ASGIApp:
+    """`hosts`: what the Host header may say, with the port."""
+    site = PupilSite(stage, ended)
+    routes = [
+        Route("/", site.page),
+        Route("/join", _or_why(site.join), methods=["POST"]),
+        Route("/guess", _or_why(site.guess), methods=["POST"]),
+        Route("/stream", _or_why(site.stream)),
+        Route("/{name}", site.page),
+    ]
+    return Guarded(Starlette(routes=routes), hosts)
+
+
+def _or_why(answer: Answer) -> Answer:
+    """A refusal becomes a 400 that says why."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Refused as refused:
+            return JSONResponse({"why": str(refused), "field": refused.field or None}, 400)
+
+    return answered
+
+
+async def _page(request: Request) -> Response:
+    name = request.path_params.get("name") or "page.html"
+    files = {path.name: path for place in PLACES for path in place.iterdir()}
+    if name not in files or files[name].suffix == ".py":
+        return NOT_FOUND
+    return FileResponse(files[name], headers=HEADERS)
+
+
 class Site:
     def __init__(self, stage: Stage, ended: asyncio.Event) -> None:
         self._stage, self._ended = stage, ended
 
-    async def page(self, request: Request) -> Response:
-        name = request.path_params.get("name") or "page.html"
-        files = {path.name: path for place in PLACES for path in place.iterdir()}
-        if name not in files or files[name].suffix == ".py":
-            return NOT_FOUND
-        return FileResponse(files[name], headers=HEADERS)
+    page = staticmethod(_page)
 
     async def stream(self, _request: Request) -> Response:
-        events = _events(self._stage, self._ended)
-        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
+        return _streamed(_events(self._stage.join, self._stage.leave, self._ended, BEHIND))
 
     async def act(self, request: Request) -> Response:
-        try:
-            await asyncio.to_thread(self._stage.act, await _words(request))
-        except Refused as refused:
-            return JSONResponse({"why": str(refused), "field": refused.field or None}, 400)
+        await asyncio.to_thread(self._stage.act, await _words(request))
         return JSONResponse({})
 
     async def take_home(self, _request: Request) -> Response:
         found = await asyncio.to_thread(lambda: self._stage.recorded)
         return NOT_FOUND if found is None else HTMLResponse(page_of(found))
+
+
+class PupilSite:
+    def __init__(self, stage: Stage, ended: asyncio.Event) -> None:
+        self._stage, self._ended = stage, ended
+
+    page = staticmethod(_page)
+
+    async def join(self, request: Request) -> Response:
+        """A page that is reloaded is the same pupil still."""
+        answer, words = JSONResponse({}), await _words(request)
+        try:
+            self._stage.classroom.pupil(request.cookies.get(COOKIE, ""))
+        except Refused:
+            client = request.client.host if request.client else ""
+            token = await asyncio.to_thread(self._stage.admit, words.get("code"), client)
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+        return answer
+
+    async def guess(self, request: Request) -> Response:
+        words, token = await _words(request), request.cookies.get(COOKIE, "")
+        await asyncio.to_thread(self._stage.guess_as_pupil, token, words)
+        return JSONResponse({})
+
+    async def stream(self, request: Request) -> Response:
+        token = request.cookies.get(COOKIE, "")
+        if len(self._stage.classroom.pupil(token).streams) >= MAX_STREAMS:
+            raise Refused(f"this page is open {MAX_STREAMS} times already")
+        join = partial(self._stage.join_as_pupil, token)
+        leave = partial(self._stage.leave_as_pupil, token)
+        return _streamed(_events(join, leave, self._ended, BEHIND // TICKS_PER_BATCH))
+
+
+def _streamed(events: AsyncIterator[bytes]) -> Response:
+    return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
 
 async def _words(request: Request) -> dict[str, Any]:
@@ -131,16 +197,26 @@ async def _words(request: Request) -> dict[str, Any]:
         raise Refused(f"not understood: {error}") from None
 
 
-async def _events(stage: Stage, ended: asyncio.Event) -> AsyncIterator[bytes]:
+async def _events(
+    join: Callable[[Put], Viewer],
+    leave: Callable[[Viewer], None],
+    ended: asyncio.Event,
+    behind: int,
+) -> AsyncIterator[bytes]:
+    """`behind`: ends where so many messages wait; the page comes again and goes on from the
+    present."""
     loop, waiting = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
     def put(message: bytes) -> None:
         def here() -> None:
-            waiting.put_nowait(message if waiting.qsize() < BEHIND else None)
+            if waiting.qsize() < behind:
+                waiting.put_nowait(message)
+            elif waiting.qsize() == behind:
+                waiting.put_nowait(None)
 
         loop.call_soon_threadsafe(here)
 
-    name = await asyncio.to_thread(stage.join, put)
+    viewer = await asyncio.to_thread(join, put)
     over, next_one = asyncio.create_task(ended.wait()), None
     try:
         while not ended.is_set():
@@ -159,4 +235,4 @@ async def _events(stage: Stage, ended: asyncio.Event) -> AsyncIterator[bytes]:
         over.cancel()
         if next_one is not None:
             next_one.cancel()
-        stage.leave(name)
+        leave(viewer)

@@ -8,7 +8,8 @@
   const LETTERS = "abcdefgh";
 
   class Lesson {
-    // `to`: {guess(choice), go(step)}; choice null: no guess
+    // `to`: {guess(choice), go(step), showTally()}; choice null: no guess. A pupil has no `go`: the
+    // teacher leads, and a guess may be changed until the step starts
     constructor(element, to) {
       this.element = element;
       this.to = to;
@@ -23,6 +24,7 @@
       this.question = make("p", { className: "lab-question", id: "lab-question" });
       this.choices = make("div", { className: "lab-choices", role: "group" });
       this.choices.setAttribute("aria-labelledby", "lab-question");
+      this.class = make("p", { className: "lab-class-guesses", hidden: true });
       this.told = make("div", { className: "lab-told", tabIndex: -1 });
       this.told.setAttribute("aria-live", "polite");
       this.onward = make("p", { className: "lab-onward" });
@@ -35,6 +37,7 @@
         this.changed,
         this.question,
         this.choices,
+        this.class,
         this.told,
         this.onward,
       );
@@ -81,6 +84,7 @@
       this.showChoices(message);
       this.showTold(message);
       this.showOnward(message);
+      if (this.classroom) this.showClass(this.classroom);
       this.mark();
       if (!inside) return;
       // The picture stays in sight
@@ -93,6 +97,29 @@
     widen(on) {
       const page = this.element.closest(".lab-main, .lab-recorded");
       if (page) page.classList.toggle("lab-ended", on);
+    }
+
+    // A message of kind `class`, for the teacher; guesses beside the choices only once they are shown
+    showClass(message) {
+      this.classroom = message;
+      const asks = this.message && this.message.phase === "ask",
+        { pupils, guessed, tally } = message,
+        count = `${pupils} ${pupils === 1 ? "pupil" : "pupils"}`,
+        words = `${count}, ${guessed} ${guessed === 1 ? "has" : "have"} guessed. `;
+      this.class.hidden = this.choices.hidden;
+      this.tallyButton ||= Lab.button("Show guesses", () => this.to.showTally());
+      this.tallyButton.hidden = !asks || tally.length > 0;
+      this.tallyButton.disabled = !this.enabled;
+      if (!this.class.firstChild) this.class.append("", this.tallyButton);
+      this.class.firstChild.data = words;
+      for (const shown of this.choices.querySelectorAll(".lab-tally")) shown.remove();
+      const options = this.choices.querySelectorAll(".lab-choice:not(.lab-no-guess), li");
+      tally.forEach((count, i) => {
+        const bar = make("meter", { max: Math.max(1, guessed), value: count, title: "guesses" });
+        if (options[i]) options[i].append(make("span", { className: "lab-tally" }, bar, ` ${count}`));
+      });
+      const start = this.choices.querySelector(".lab-no-guess");
+      if (start) start.textContent = "Start the step: guesses are closed";
     }
 
     close() {
@@ -121,15 +148,18 @@
     // Buttons until there is a guess, then what they said
     showChoices({ phase, choices, guess, right }) {
       if (phase === "ask") {
-        this.choices.replaceChildren(
-          ...choices.map((words, i) => this.choice(i, words)),
-          make("button", {
-            type: "button",
-            className: "lab-choice lab-no-guess",
-            textContent: "No guess, just show me",
-            onclick: () => this.guess(null),
-          }),
-        );
+        const none = make("button", {
+          type: "button",
+          className: "lab-choice lab-no-guess",
+          textContent: "No guess, just show me",
+          onclick: () => this.guess(null),
+        });
+        const buttons = choices.map((words, i) => this.choice(i, words));
+        if (this.to.go) buttons.push(none);
+        else buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === guess)));
+        const at = [...this.choices.children].indexOf(document.activeElement);
+        this.choices.replaceChildren(...buttons);
+        if (at >= 0 && buttons[at]) buttons[at].focus({ preventScroll: true });
         return;
       }
       this.choices.replaceChildren(
@@ -173,6 +203,9 @@
           make("a", { href: message.page, textContent: "This lesson as a page to take home" });
         if (link) parts.push(make("p", {}, link));
       }
+      const isPupil = !this.to.go;
+      if (isPupil && phase === "ask")
+        add("lab-runs", message.guess === null ? "Make your guess." : "You can change it until the step starts.");
       if (phase === "run" || phase === "told") {
         add("lab-law", message.law);
         if (phase === "run") {
@@ -190,7 +223,7 @@
     }
 
     showOnward({ phase, step, of }) {
-      this.onward.hidden = phase !== "told" && phase !== "end";
+      this.onward.hidden = (phase !== "told" && phase !== "end") || !this.to.go;
       const next = phase === "end" ? 0 : step + 1;
       const words = phase === "end" ? "Begin again" : next < of ? "Next step" : "All guesses";
       if (this.button && this.onward.contains(this.button)) {
@@ -241,6 +274,7 @@
         else item.firstChild.removeAttribute("aria-current");
       });
       for (const button of this.element.querySelectorAll("button")) button.disabled = !this.enabled;
+      if (!this.to.go) for (const item of this.steps.children) item.firstChild.disabled = true;
     }
 
     guess(choice) {

@@ -4,7 +4,9 @@
 (() => {
   const Lab = (window.Lab = window.Lab || {});
   const { make } = Lab;
-  const BEHIND_MS = 150; // the picture's clock, so that ticks that come late still come in time
+  const PUPIL = location.pathname === "/"; // a teacher's address has a token
+  // The picture's clock, so that ticks that come late still come in time; pupils get five at once
+  const BEHIND_MS = PUPIL ? 450 : 150;
   const SLOW = 0.1;
   const KEPT_MS = 60000; // a picture further behind than this goes on from here
   const RETRY_MS = 2000;
@@ -44,12 +46,12 @@
   }
 
   // Resolves to null, or to {why, field} where the lab refuses or does not answer
-  async function act(order, tab) {
+  async function post(path, order) {
     try {
-      const answer = await fetch("act", {
+      const answer = await fetch(path, {
         method: "POST",
         headers: { "Content-Type": "application/json" },
-        body: JSON.stringify({ ...order, tab }),
+        body: JSON.stringify(order),
       });
       if (answer.ok) return null;
       const said = await answer.json().catch(() => ({}));
@@ -60,6 +62,30 @@
     } catch {
       return { why: "The lab does not answer.", field: null };
     }
+  }
+
+  const act = (order, tab) => post("act", { ...order, tab });
+
+  // Resolves once this page is a pupil's: by the cookie, by the code after #, or by one that is typed
+  function joined() {
+    const form = byId("join"),
+      field = byId("join-code"),
+      main = document.querySelector("main");
+    return new Promise((resolve) => {
+      const join = async (code) => {
+        const refusal = await post("join", { code });
+        form.hidden = !refusal;
+        main.hidden = Boolean(refusal);
+        byId("join-error").textContent = refusal && code ? `Not joined: ${refusal.why}.` : "";
+        if (refusal) field.focus();
+        else resolve();
+      };
+      form.onsubmit = (event) => {
+        event.preventDefault();
+        join(field.value);
+      };
+      join(location.hash.slice(1));
+    });
   }
 
   // ------------------------------------------------------------------ the clock of the picture
@@ -110,20 +136,37 @@
       this.state = this.lessonSaid = null;
       this.role = "control";
       this.controls = new Lab.Controls(byId("controls"), (order) => act(order, this.tab));
-      this.lesson = new Lab.Lesson(byId("lesson"), {
-        guess: (choice) => this.order({ do: "guess", choice }),
-        go: (step) => this.order({ do: "lesson", step }),
-      });
+      this.lesson = new Lab.Lesson(
+        byId("lesson"),
+        PUPIL
+          ? { guess: (choice) => this.guess(choice) }
+          : {
+              guess: (choice) => this.order({ do: "guess", choice }),
+              go: (step) => this.order({ do: "lesson", step }),
+              showTally: () => this.order({ do: "tally" }),
+            },
+      );
+      document.body.classList.toggle("lab-pupil", PUPIL);
       this.charts = new Lab.Charts(byId("charts"));
       this.words = new Lab.Words(byId("words"));
       this.beat = new Lab.Beat();
       byId("legend").append(Lab.legend());
       this.loop = new Lab.Loop(byId("sides"), (now, dt) => this.step(now, dt));
       this.bindButtons();
+      this.connect();
+    }
+
+    async connect() {
+      if (PUPIL) await joined();
       this.stream = new Stream(
         (message) => this.take(message),
         (words, bad) => this.tell(words, bad),
       );
+    }
+
+    async guess(choice) {
+      const refusal = await post("guess", { step: this.lessonSaid.step, choice });
+      byId("refused").textContent = refusal ? refusal.why : "";
     }
 
     bindButtons() {
@@ -190,6 +233,14 @@
       else if (message.kind === "state") this.takeState(message);
       else if (message.kind === "lesson") this.takeLesson(message);
       else if (message.kind === "hello") this.takeHello(message);
+      else if (message.kind === "class") this.takeClass(message);
+    }
+
+    takeClass(message) {
+      const { address, code, pupils } = message;
+      byId("class").textContent =
+        `Join at ${address} with the code ${code} (${pupils} ${pupils === 1 ? "pupil" : "pupils"}).`;
+      this.lesson.showClass(message);
     }
 
     takeHello(hello) {
@@ -216,12 +267,13 @@
 
     showRole() {
       const drives = this.role === "control";
-      byId("role").hidden = drives;
+      byId("role").hidden = drives || (PUPIL && this.lessonSaid !== null);
+      if (PUPIL) byId("role").textContent = "Your teacher drives this lab. Its questions appear here.";
       for (const id of ["show-lesson", "show-controls"]) byId(id).disabled = !drives;
       // The lesson starts and stops by itself
       for (const id of ["start", "restart", "compare"])
         byId(id).disabled = !drives || this.lessonSaid !== null;
-      this.lesson.enable(drives);
+      this.lesson.enable(drives || PUPIL);
       this.controls.enable(drives);
     }
 
@@ -307,7 +359,7 @@
       const on = ["ask", "run", "told", "end"].includes(message.phase);
       this.lessonSaid = on ? message : null;
       byId("lesson").hidden = !on;
-      byId("controls").hidden = on;
+      byId("controls").hidden = on || PUPIL;
       if (!on) this.lesson.close();
       byId("show-lesson").setAttribute("aria-pressed", String(on));
       byId("show-controls").setAttribute("aria-pressed", String(!on));

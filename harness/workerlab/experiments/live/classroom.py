@@ -1,0 +1,171 @@
+"""The pupils of a shared lab, their guesses, and what is sent to them.
+
+A pupil joins with the room code and is known from then on by a random token in a cookie. Nothing is
+stored on disk. Whatever all pupils see is encoded once, in batches: one message per pupil and tick
+would take a core from the servers that are measured.
+"""
+
+import secrets
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address
+from typing import Any
+
+import psutil
+
+from workerlab import codec
+from workerlab.experiments.live.asked import Refused
+from workerlab.experiments.live.course import Course
+
+CODE_CHARACTERS = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # no 0, 1, I, O
+CODE_LENGTH = 6  # 32 ** 6 = 1e9 codes
+MAX_WRONG_CODES = 10  # per address and minute
+MAX_WRONG_CODES_IN_ALL = 500  # per minute, of all addresses
+MAX_PUPILS = 100
+MAX_STREAMS = 3  # of one pupil: tabs of one browser, and a connection that is not yet closed
+TICKS_PER_BATCH = 5
+
+Put = Callable[[bytes], None]  # of a message, to a tab; from any thread
+
+
+class Pupil:
+    """`guesses`: the choice of each step."""
+
+    def __init__(self) -> None:
+        self.guesses: dict[int, int] = {}
+        self.streams: list[Put] = []
+
+
+class Classroom:
+    """`address`: where pupils join; "" where the lab is not shared. Not thread-safe: the stage
+    calls it under its lock."""
+
+    def __init__(self, address: str = "") -> None:
+        self.address = address
+        self.code = "".join(secrets.choice(CODE_CHARACTERS) for _ in range(CODE_LENGTH))
+        self.shows_tally = False
+        self._pupils: dict[str, Pupil] = {}
+        self._wrong_codes: deque[tuple[float, str]] = deque()
+        self._started: set[int] = set()  # steps whose law was told since their question
+        self._batch: list[bytes] = []
+
+    def admit(self, code: object, client: str) -> str:
+        """The token of a new pupil. `client`: the network address that asks. Raises Refused."""
+        while self._wrong_codes and self._wrong_codes[0][0] < time.monotonic() - 60:
+            self._wrong_codes.popleft()
+        wrong = [address for _, address in self._wrong_codes]
+        if wrong.count(client) >= MAX_WRONG_CODES or len(wrong) >= MAX_WRONG_CODES_IN_ALL:
+            raise Refused("too many wrong codes: try again in a minute", "code")
+        typed = str(code).strip().upper().encode("utf-8", "replace")
+        if not secrets.compare_digest(typed, self.code.encode()):
+            if code:
+                self._wrong_codes.append((time.monotonic(), client))
+            raise Refused("this is not the room code", "code")
+        if len(self._pupils) >= MAX_PUPILS:
+            gone = next((token for token, pupil in self._pupils.items() if not pupil.streams), None)
+            if gone is None:
+                raise Refused(f"the room is full: it has {MAX_PUPILS} pupils", "code")
+            del self._pupils[gone]
+        token = secrets.token_urlsafe(16)
+        self._pupils[token] = Pupil()
+        return token
+
+    def pupil(self, token: str) -> Pupil:
+        """Raises Refused for a token of nobody in the room."""
+        if token not in self._pupils:
+            raise Refused("join with the room code first")
+        return self._pupils[token]
+
+    # --- guesses ---------------------------------------------------------------------------------
+
+    def open_question(self, step: int) -> None:
+        """Guesses made before the law was told stay: the teacher may leave and come back."""
+        self.shows_tally = False
+        if step in self._started:
+            self._started.remove(step)
+            for pupil in self._pupils.values():
+                pupil.guesses.pop(step, None)
+
+    def start_step(self, step: int) -> None:
+        self._started.add(step)
+        self.shows_tally = True
+
+    def guess(self, token: str, course: Course | None, words: Mapping[str, Any]) -> None:
+        """Raises Refused."""
+        pupil = self.pupil(token)
+        if course is None or course.phase != "ask" or words.get("step") != course.place:
+            raise Refused("too late: this question is closed")
+        choice = words.get("choice")
+        if type(choice) is not int or choice not in range(len(course.step.choices)):
+            raise Refused("there is no such choice", "choice")
+        pupil.guesses[course.place] = choice
+        self._send(pupil, codec.encode(course.message(pupil.guesses)))
+
+    def message(self, course: Course | None) -> bytes:
+        """What the teacher's page shows of the class: never who guessed what."""
+        place = course.place if course is not None else -1
+        guesses = [pupil.guesses.get(place) for pupil in self._pupils.values()]
+        present = [bool(pupil.streams) or place in pupil.guesses for pupil in self._pupils.values()]
+        count = len(course.step.choices) if course is not None and self.shows_tally else 0
+        return codec.encode({
+            "kind": "class", "address": self.address, "code": self.code,
+            "pupils": sum(present), "guessed": len(guesses) - guesses.count(None),
+            "tally": [guesses.count(choice) for choice in range(count)],
+        })  # fmt: skip
+
+    # --- what pupils are sent --------------------------------------------------------------------
+
+    def publish(self, message: bytes, *, tick: bool = False) -> None:
+        """To all pupils; ticks wait until there are some."""
+        self._batch.append(message)
+        if not tick or len(self._batch) >= TICKS_PER_BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what has been kept back, as several events in one message."""
+        batch, self._batch = b"\n\ndata: ".join(self._batch), []
+        for pupil in self._pupils.values() if batch else ():
+            self._send(pupil, batch)
+
+    def show(self, course: Course) -> None:
+        """The lesson, to each pupil with the pupil's own guesses."""
+        self.flush()
+        for pupil in self._pupils.values():
+            self._send(pupil, codec.encode(course.message(pupil.guesses)))
+
+    def _send(self, pupil: Pupil, message: bytes) -> None:
+        for put in pupil.streams:
+            put(message)
+
+
+def lan_addresses() -> list[str]:
+    """The IPv4 addresses of this machine that other machines may reach; that of the default route
+    comes first. Sends no packet."""
+    addresses = [
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family == socket.AF_INET
+    ]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("198.51.100.1", 9))  # TEST-NET-2: of no machine
+            preferred = probe.getsockname()[0]
+        except OSError:
+            preferred = ""
+    local = {text for text in addresses if _is_local(text)}
+    return sorted(set(addresses) - local, key=lambda text: (text != preferred, text))
+
+
+def _is_local(text: str) -> bool:
+    address = IPv4Address(text)
+    return address.is_loopback or address.is_link_local
+
+
+def own_hosts(port: int) -> set[str]:
+    """What a Host header may say where this machine itself is asked for, at that port."""
+    name = socket.gethostname().lower()
+    names = {"127.0.0.1", "localhost", name, f"{name}.local", *lan_addresses()}
+    return {f"{known}:{port}" for known in names}
