@@ -16,7 +16,7 @@ from pathlib import Path
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson import SHIPPED, Lesson, read
 from workerlab.experiments.live import recording
-from workerlab.experiments.live.classroom import Classroom, lan_addresses, own_hosts
+from workerlab.experiments.live.classroom import Classroom, lan_addresses
 from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
 from workerlab.options import ALL_ADDRESSES, SHARE_PORT
@@ -73,14 +73,12 @@ def _serve(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> i
     with contextlib.ExitStack() as stack:
         token = secrets.token_urlsafe(16)
         sock = stack.enter_context(_listening("127.0.0.1", options.port or 0, "--port"))
-        pupils, classroom = None, None
+        port, pupil_sock = options.share_port or SHARE_PORT, None
         if options.share:
-            port = options.share_port or SHARE_PORT
-            shared = stack.enter_context(_listening(options.share, port, "--share-port"))
-            pupils, classroom = serving.Pupils(shared, own_hosts(port)), Classroom()
-            _announce(classroom, options.share, port)
+            pupil_sock = stack.enter_context(_listening(options.share, port, "--share-port"))
         address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
         tell(f"the live lesson: {address}")
+        classroom = _open_classroom(options.share, port) if options.share else Classroom()
         tell("Ctrl-C ends it")
         stage = Stage(found.python, found.asked, missing, lesson, classroom, begin=options.begin)
         stack.callback(stage.close)
@@ -88,20 +86,21 @@ def _serve(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> i
             if not options.no_browser:
                 with contextlib.suppress(webbrowser.Error):
                     webbrowser.open(address)
-            asyncio.run(serving.serve(stage, token, sock, FORGOTTEN_S, pupils))
+            asyncio.run(serving.serve(stage, token, sock, FORGOTTEN_S, pupil_sock))
     return 0
 
 
-def _announce(classroom: Classroom, address: str, port: int) -> None:
+def _open_classroom(address: str, port: int) -> Classroom:
     """Says where pupils join, and what others can see and do there."""
     addresses = lan_addresses() if address == ALL_ADDRESSES else [address]
     links = [f"http://{host}:{port}/" for host in addresses or ["127.0.0.1"]]
-    classroom.address = links[0]
+    classroom = Classroom(links[0])
     tell(f"pupils join at {' or '.join(links)} with the room code {classroom.code}")
     tell(f"or by the link {links[0]}#{classroom.code}")
     tell(EXPOSED)
     if links[0].startswith("http://127."):
         tell("This machine has no other address, or none was named: only it can reach that one.")
+    return classroom
 
 
 def _listening(address: str, port: int, option: str) -> socket.socket:

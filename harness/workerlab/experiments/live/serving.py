@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -28,21 +27,18 @@ class Server(uvicorn.Server):
         yield
 
 
-class Pupils(NamedTuple):
-    """The listener of pupils, and the Host headers that it answers to."""
-
-    sock: socket.socket
-    hosts: Collection[str]
-
-
 async def serve(
-    stage: Stage, token: str, sock: socket.socket, forgotten_s: float, pupils: Pupils | None = None
+    stage: Stage,
+    token: str,
+    sock: socket.socket,
+    forgotten_s: float,
+    pupil_sock: socket.socket | None = None,
 ) -> None:
     ended = asyncio.Event()
     servers = {_server(application(stage, token, sock.getsockname()[1], ended)): sock}
-    if pupils is not None:
-        app = pupil_application(stage, pupils.hosts, ended)
-        servers[_server(app, MAX_CONNECTIONS)] = pupils.sock
+    if pupil_sock is not None:
+        app = pupil_application(stage, pupil_sock.getsockname()[1], ended)
+        servers[_server(app, MAX_CONNECTIONS)] = pupil_sock
 
     def end() -> None:
         for server in servers:

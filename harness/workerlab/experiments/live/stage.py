@@ -47,13 +47,13 @@ class Stage:
         gunicorn: str,
         missing: Mapping[str, str],
         lesson: Lesson,
-        classroom: Classroom | None = None,
+        classroom: Classroom,
         *,
         begin: bool = False,
     ) -> None:
         self._python, self._gunicorn, self._missing = python, gunicorn, missing
         self._lesson = lesson
-        self.classroom = classroom or Classroom()
+        self.classroom = classroom
         self._course: Course | None = None
         self._left: Course | None = None  # to be gone on with
         self._ran_s: float | None = None  # since when the load of its step has run
@@ -132,7 +132,7 @@ class Stage:
     def admit(self, code: object, client: str) -> str:
         """A pupil's token. Raises Refused, as do the next two."""
         with self._lock:
-            return self.classroom.admit(code, client)
+            return self.classroom.admit(code, client, time.monotonic())
 
     def guess_as_pupil(self, token: str, words: Mapping[str, Any]) -> None:
         with self._lock:

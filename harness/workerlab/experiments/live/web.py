@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workerlab import codec
 from workerlab.experiments.live.asked import Refused
-from workerlab.experiments.live.classroom import MAX_STREAMS, TICKS_PER_BATCH, Put
+from workerlab.experiments.live.classroom import MAX_STREAMS, TICKS_PER_BATCH, Put, own_hosts
 from workerlab.experiments.live.course import TAKE_HOME
 from workerlab.experiments.live.recording import page as page_of
 from workerlab.experiments.live.stage import Stage
@@ -98,8 +98,7 @@ def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> AS
     return Guarded(Starlette(routes=routes), hosts)
 
 
-def pupil_application(stage: Stage, hosts: Collection[str], ended: asyncio.Event) -> ASGIApp:
-    """`hosts`: what the Host header may say, with the port."""
+def pupil_application(stage: Stage, port: int, ended: asyncio.Event) -> ASGIApp:
     site = PupilSite(stage, ended)
     routes = [
         Route("/", site.page),
@@ -108,7 +107,7 @@ def pupil_application(stage: Stage, hosts: Collection[str], ended: asyncio.Event
         Route("/stream", _or_why(site.stream)),
         Route("/{name}", site.page),
     ]
-    return Guarded(Starlette(routes=routes), hosts)
+    return Guarded(Starlette(routes=routes), own_hosts(port))
 
 
 def _or_why(answer: Answer) -> Answer:
@@ -123,19 +122,16 @@ def _or_why(answer: Answer) -> Answer:
     return answered
 
 
-async def _page(request: Request) -> Response:
-    name = request.path_params.get("name") or "page.html"
-    files = {path.name: path for place in PLACES for path in place.iterdir()}
-    if name not in files or files[name].suffix == ".py":
-        return NOT_FOUND
-    return FileResponse(files[name], headers=HEADERS)
-
-
 class Site:
     def __init__(self, stage: Stage, ended: asyncio.Event) -> None:
         self._stage, self._ended = stage, ended
 
-    page = staticmethod(_page)
+    async def page(self, request: Request) -> Response:
+        name = request.path_params.get("name") or "page.html"
+        files = {path.name: path for place in PLACES for path in place.iterdir()}
+        if name not in files or files[name].suffix == ".py":
+            return NOT_FOUND
+        return FileResponse(files[name], headers=HEADERS)
 
     async def stream(self, _request: Request) -> Response:
         return _streamed(_events(self._stage.join, self._stage.leave, self._ended, BEHIND))
@@ -149,12 +145,7 @@ class Site:
         return NOT_FOUND if found is None else HTMLResponse(page_of(found))
 
 
-class PupilSite:
-    def __init__(self, stage: Stage, ended: asyncio.Event) -> None:
-        self._stage, self._ended = stage, ended
-
-    page = staticmethod(_page)
-
+class PupilSite(Site):
     async def join(self, request: Request) -> Response:
         """A page that is reloaded is the same pupil still."""
         answer, words = JSONResponse({}), await _words(request)

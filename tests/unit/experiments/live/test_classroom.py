@@ -1,0 +1,152 @@
+"""Who is let into a shared lab, and what becomes of guesses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workerlab.experiments.lesson import read
+from workerlab.experiments.live.asked import Refused
+from workerlab.experiments.live.classroom import (
+    MAX_PUPILS,
+    MAX_WRONG_CODES,
+    TICKS_PER_BATCH,
+    Classroom,
+)
+from workerlab.experiments.live.course import Course
+
+LESSON = read()
+
+
+def asking(room: Classroom, step: int = 1) -> Course:
+    course = Course(LESSON)
+    ask(room, course, step)
+    return course
+
+
+def ask(room: Classroom, course: Course, step: int) -> None:
+    course.go(step)
+    room.open_question(step)
+
+
+def start(room: Classroom, course: Course) -> None:
+    course.guess(None)
+    room.start_step(course.place)
+
+
+def shown(room: Classroom, course: Course) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(room.message(course))
+    return message
+
+
+def pupil(room: Classroom) -> tuple[str, list[bytes]]:
+    token, messages = room.admit(room.code, "192.0.2.1", 0.0), list[bytes]()
+    room.pupil(token).streams.append(messages.append)
+    return token, messages
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 2)), max_size=MAX_PUPILS))
+def test_the_tally_counts_each_pupil_once(choices: list[int | None]) -> None:
+    room = Classroom("http://192.0.2.9:8471/")
+    course = asking(room)
+    for choice in choices:
+        token, _ = pupil(room)
+        if choice is not None:
+            room.guess(token, course, {"step": 1, "choice": 0})
+            room.guess(token, course, {"step": 1, "choice": choice})
+    made = [choice for choice in choices if choice is not None]
+    assert shown(room, course)["tally"] == []
+    start(room, course)
+    count = len(LESSON.steps[1].choices)
+    message = shown(room, course)
+    assert message["tally"] == [made.count(choice) for choice in range(count)]
+    assert (message["pupils"], message["guessed"]) == (len(choices), len(made))
+
+
+def test_a_guess_is_for_the_question_that_is_open() -> None:
+    room = Classroom("here")
+    token, messages = pupil(room)
+    course = asking(room)
+    refused: list[dict[str, object]] = [
+        {"step": 0, "choice": 0}, {"step": 1, "choice": 99}, {"step": 1, "choice": True},
+        {"step": 1, "choice": None}, {"choice": 0},
+    ]  # fmt: skip
+    for words in refused:
+        with pytest.raises(Refused):
+            room.guess(token, course, words)
+    with pytest.raises(Refused, match="room code"):
+        room.guess("guessed", course, {"step": 1, "choice": 0})
+    assert messages == []
+    room.guess(token, course, {"step": 1, "choice": 0})
+    assert json.loads(messages[-1])["guess"] == 0
+    assert json.loads(messages[-1])["law"] is None
+    start(room, course)
+    with pytest.raises(Refused, match="closed"):
+        room.guess(token, course, {"step": 1, "choice": 1})
+
+
+def test_guesses_outlast_a_pause_but_not_the_law() -> None:
+    room = Classroom("here")
+    token, messages = pupil(room)
+    course = asking(room)
+    room.guess(token, course, {"step": 1, "choice": 2})
+    ask(room, course, 1)
+    room.show(course)
+    assert json.loads(messages[-1])["guess"] == 2
+    start(room, course)
+    ask(room, course, 1)
+    room.show(course)
+    assert json.loads(messages[-1])["guess"] is None
+
+
+def test_who_sees_the_score_sees_their_own() -> None:
+    room = Classroom("here")
+    right, wrong = pupil(room), pupil(room)
+    course, step = asking(room), LESSON.steps[1]
+    room.guess(right[0], course, {"step": 1, "choice": step.right})
+    room.guess(wrong[0], course, {"step": 1, "choice": (step.right + 1) % 3})
+    start(room, course)
+    course.left_out("no such class")
+    course.go(len(LESSON.steps))
+    room.show(course)
+    scores = [json.loads(messages[-1])["score"] for _, messages in (right, wrong)]
+    assert scores == ["1 of 1 guess was right.", "0 of 1 guess were right."]
+
+
+def test_a_full_room_lets_nobody_in_until_somebody_leaves() -> None:
+    room = Classroom("here")
+    tokens = [pupil(room)[0] for _ in range(MAX_PUPILS)]
+    with pytest.raises(Refused, match="the room is full"):
+        room.admit(room.code, "192.0.2.1", 0.0)
+    room.pupil(tokens[5]).streams.clear()
+    room.admit(room.code, "192.0.2.1", 0.0)
+    with pytest.raises(Refused, match="join"):
+        room.pupil(tokens[5])
+
+
+def test_wrong_codes_of_an_address_lock_that_address_for_a_minute() -> None:
+    room = Classroom("here")
+    for code in ["", None, *["WRONG2"] * MAX_WRONG_CODES]:
+        with pytest.raises(Refused, match="not the room code"):
+            room.admit(code, "192.0.2.1", 1000.0)
+    with pytest.raises(Refused, match="too many"):
+        room.admit(room.code, "192.0.2.1", 1059.0)
+    assert room.admit(f" {room.code.lower()} ", "192.0.2.2", 1059.0)
+    assert room.admit(room.code, "192.0.2.1", 1061.0)
+
+
+def test_ticks_are_sent_to_all_pupils_as_one_message_in_their_order() -> None:
+    room = Classroom("here")
+    streams = [pupil(room)[1] for _ in range(3)]
+    for n in range(TICKS_PER_BATCH + 2):
+        room.publish(b"%d" % n, tick=True)
+    assert [len(stream) for stream in streams] == [1, 1, 1]
+    room.publish(b"state")
+    first, rest = streams[0]
+    assert first.split(b"\n\ndata: ") == [b"%d" % n for n in range(TICKS_PER_BATCH)]
+    assert rest.split(b"\n\ndata: ") == [b"5", b"6", b"state"]
+    assert all(stream[0] is first and stream[1] is rest for stream in streams)  # encoded once
