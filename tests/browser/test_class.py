@@ -177,7 +177,7 @@ def test_pupils_can_do_nothing_but_join_and_guess(shared: Shared) -> None:
         ("GET", "/", {"Host": f"evil.example:{shared.port}"}, {403}),
         ("POST", "/join", {"Origin": "http://evil.example"}, {403}),
         ("POST", "/join", {"Origin": shared.address.partition(token)[0]}, {403}),  # the teacher's
-        ("GET", token, {}, {404}),
+        ("GET", token.rstrip("/"), {}, {404}),
         ("POST", f"{token}act", {}, {404}),
         ("POST", "/act", {}, {404, 405}),
         ("GET", "/lesson.html", {}, {404}),
@@ -233,7 +233,10 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
     second.get_by_label("Room code").fill(shared.code.lower())
     press(second, "Join")
     shows(second, "Lab.live.role === 'pupil'")
-    assert second.get_by_role("button", name="Start").count() == 0
+    buttons = second.get_by_role("button").all_inner_texts()
+    assert [text for text in buttons if text not in ("Pause", "Slow motion")] == []
+    assert second.locator("#controls").is_hidden()
+    second.screenshot(path=str(screenshots / "class-waits.png"))
     press(teacher, "Lesson")
     for pupil in (first, second):
         pupil.wait_for_selector(".lab-choice")
@@ -263,7 +266,7 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
     assert "The law" not in teacher.locator("#lesson").inner_text()
     teacher.screenshot(path=str(screenshots / "class-tally-teacher.png"))
     assert first.locator(".lab-tally").count() == 0
-    press(teacher, "Start the step: guesses are closed")
+    press(teacher, "Start the step and close the guesses")
     for pupil, mark in ((first, "this ← your guess, right"), (second, "that ← your guess")):
         shows(pupil, f"{panel}.includes('Measured')")
         assert mark in pupil.locator("#lesson").inner_text()

@@ -17,8 +17,8 @@ from workerlab import codec
 from workerlab.experiments.live.asked import Refused
 from workerlab.experiments.live.course import Course
 
-CODE_CHARACTERS = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # no 0, 1, I, O
-CODE_LENGTH = 6  # 32 ** 6 = 1e9 codes
+CODE_CHARACTERS = "34679ABCDEFGHJKLMNPQRSTUVWXYZ"  # none that looks like another
+CODE_LENGTH = 6  # 29 ** 6 = 6e8 codes
 MAX_WRONG_CODES = 10  # per address and minute
 MAX_WRONG_CODES_IN_ALL = 500  # per minute, of all addresses
 MAX_PUPILS = 100

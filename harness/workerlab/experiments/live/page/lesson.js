@@ -119,7 +119,7 @@
         if (options[i]) options[i].append(make("span", { className: "lab-tally" }, bar, ` ${count}`));
       });
       const start = this.choices.querySelector(".lab-no-guess");
-      if (start) start.textContent = "Start the step: guesses are closed";
+      if (start) start.textContent = "Start the step and close the guesses";
     }
 
     close() {

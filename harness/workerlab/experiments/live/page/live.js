@@ -359,7 +359,7 @@
       const on = ["ask", "run", "told", "end"].includes(message.phase);
       this.lessonSaid = on ? message : null;
       byId("lesson").hidden = !on;
-      byId("controls").hidden = on || PUPIL;
+      byId("controls").hidden = on;
       if (!on) this.lesson.close();
       byId("show-lesson").setAttribute("aria-pressed", String(on));
       byId("show-controls").setAttribute("aria-pressed", String(!on));
