@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import http.client
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.test_live import PATIENCE_S, PHONE, Lab, lesson, press, shows, until
+from tests.browser.test_live import PATIENCE_S, PHONE, ROOT, Lab, lesson, press, shows, until
 
 pytest.importorskip("starlette")
 
@@ -217,6 +220,22 @@ def test_all_addresses_are_for_pupils_and_loopback_alone_for_the_teacher(tmp_pat
         assert ("only it can reach" in lab.output) == lab.netloc.startswith("127.")
     finally:
         lab.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.77"])  # taken; of another machine
+def test_what_cannot_be_listened_on_is_said_and_nothing_starts(address: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        share = ["--share", address, "--share-port", str(taken.getsockname()[1])]
+        command = [sys.executable, "-m", "workerlab", "live", "--no-browser", *share]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
+        ended = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+    assert ended.returncode == 2
+    assert f"--share-port: {address}:{share[-1]} cannot be had" in ended.stderr
+    assert "http://" not in ended.stdout + ended.stderr
 
 
 # --- in a browser ---------------------------------------------------------------------------------

@@ -190,6 +190,11 @@ def test_a_gunicorn_file_that_cannot_be_read(
         (["report", "no-such-run"], "no-such-run"),
         (["report", "run", "--format", "yaml"], "--format"),
         (["--no-such-option"], "COMMAND"),
+        (["live", "--share", "--record", "lesson.html"], "--record"),
+        (["live", "--share", "school"], "not an IPv4 address"),
+        (["live", "--share-port", "8000"], "only with --share"),
+        (["live", "--share", "--share-port", "0"], "not a port"),
+        (["demo", "--share"], "add --web"),
     ],
 )
 def test_bad_input_of_the_rest(
