@@ -10,11 +10,11 @@ examples:
       a page that shows requests on their way: the accept queue, the workers, their slots
   workerlab live --no-browser --port 8800
       ... at an address of your choice, to be opened by hand
+  workerlab live --share
+      ... for a class: pupils on the local network watch, and guess on their own screens
 
   workerlab live --record lesson.html
       the lesson as one page, which needs neither a server nor a network
-  workerlab live --share
-      ... and pupils on this network see it, too, and guess on their own screens
 
 Ctrl-C ends the lab and whatever it started.
 """
