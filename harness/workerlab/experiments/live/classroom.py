@@ -1,8 +1,8 @@
 """The pupils of a shared lab, their guesses, and what is sent to them.
 
 A pupil joins with the room code and is known from then on by a random token in a cookie. Nothing is
-stored on disk. What all pupils see is encoded once and sent in batches, since each message takes CPU
-that the measured servers need.
+stored on disk. What all pupils see is encoded once and sent in batches: the measured servers need
+the CPU.
 """
 
 import secrets

@@ -99,7 +99,9 @@ def _open_classroom(address: str, port: int) -> Classroom:
     tell(f"or by the link {links[0]}#{classroom.code}")
     tell(EXPOSED)
     if links[0].startswith("http://127."):
-        tell("Only this machine can reach that address: it has no other, or --share names this one.")
+        tell(
+            "Only this machine can reach that address: it has no other, or --share names this one."
+        )
     return classroom
 
 
