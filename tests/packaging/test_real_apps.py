@@ -9,11 +9,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.packaging.conftest import run, uv
@@ -107,6 +109,13 @@ def project(request: pytest.FixtureRequest, installed: Path, tmp_path: Path) -> 
     return Project(tmp_path, installed / "bin" / "workerlab")
 
 
+def used_by_others_s() -> float:
+    """CPU that all programs but this one and those it has waited for have used so far."""
+    machine, own = psutil.cpu_times(), os.times()
+    busy_s = machine.user + machine.nice + machine.system
+    return busy_s - own.user - own.system - own.children_user - own.children_system
+
+
 def set_in(text: str) -> Counter[str]:
     """How often a file gives each name a value."""
     names = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
@@ -133,7 +142,16 @@ def test_flask(project: Project) -> None:
     "project", [(("fastapi", "gunicorn==25.3.0"), {"stock.py": FASTAPI})], indirect=True
 )
 def test_fastapi_with_a_call_that_blocks(project: Project) -> None:
-    report = project.advise("--app", "stock:app", "--classes", "asgi")
+    for number in range(4):  # beside other programs, too little may be left to name a line
+        others_s = used_by_others_s()
+        began_s = time.monotonic()
+        report = project.advise("--app", "stock:app", "--classes", "asgi")
+        others_cores = (used_by_others_s() - others_s) / (time.monotonic() - began_s)
+        if "advise.blocking" in codes(report) or others_cores < 0.1:
+            break
+        print(f"again: other programs used {others_cores:.2f} cores")
+        for run_directory in project.place.glob("results/*"):
+            run_directory.rename(project.place / f"disturbed-{number}")
     blocking = json.dumps(codes(report)["advise.blocking"])
     assert "stock.py" in blocking
     assert "time.sleep" in blocking
