@@ -91,7 +91,7 @@ def over_time(
     ]
     mega = 1 << 20
     usage = [
-        Moment(m, 0.02 + 0.001 * i, 0.01, 0.1, (90 + i) * mega, 12 * mega)
+        Moment(0.02 + 0.001 * i, 0.01, 0.1, (90 + i) * mega, 12 * mega, at_s=m)
         for i, m in enumerate(moments)
     ]
     return Timeline(

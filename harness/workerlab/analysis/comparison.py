@@ -23,9 +23,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.numbers.intervals import half_width, student_at
+from workerlab.model import CellResult
+from workerlab.numbers.intervals import half_width, ratio, student_at
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # pairs
+SIMILAR = 1.05  # times: single launches whose throughputs differ by less are a tie
 ERROR = 0.05  # of a whole comparison that finds a difference where there is none
 
 Word = Literal["different", "same", "inconclusive"]
@@ -62,6 +64,19 @@ SHARE = 0.02  # of `at_least`: 0.1 % of the requests where that is 5 %
 
 Launch = Mapping[str, float | None]  # metrics by name; None, or missing: not known
 Pair = tuple[Launch, Launch]  # A and B
+
+
+def tie(trials: Sequence[CellResult], others: Sequence[CellResult]) -> bool:
+    """Whether the throughputs of two cells show no difference: by the interval of their ratio over
+    trials; of a single trial each, whose launches may differ by more than they know, by SIMILAR and
+    the intervals that each load has of its own. All trials have a throughput above 0."""
+    rates, other_rates = ([c.throughput_rps or 1.0 for c in cells] for cells in (trials, others))
+    compared = ratio(rates, other_rates)
+    if compared.differs is not None:
+        return not compared.differs
+    halves = [c.throughput_half_rps or 0.0 for cells in (trials, others) for c in cells[:1]]
+    apart_rps = abs(fmean(rates) - fmean(other_rates))
+    return 1 / SIMILAR < compared.value < SIMILAR or apart_rps <= math.hypot(*halves)
 
 
 class Change(Struct, frozen=True):

@@ -154,7 +154,23 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
     "drift": frozenset({"shared"}),
     "slow_first": frozenset({"shared"}),
 }
+# What is seen in a cell's CPU, accept queue or TCP states over time
+SEEN_IN: Mapping[str, str] = {
+    "load_tool": "cpu",
+    "busy_machine": "cpu",
+    "busy_workers": "cpu",
+    "core_wait": "cpu",
+    "steal": "cpu",
+    "full_queue": "queue",
+    "full_queue_likely": "queue",
+    "stall": "states",
+}
 PREFIX = "diagnosis."
+
+
+def seen_in(cell: CellResult) -> frozenset[str]:
+    """Which of the observations over time (`cpu`, `queue`, `states`) show what was found of it."""
+    return frozenset(SEEN_IN[code] for one in cell.findings if (code := _short(one)) in SEEN_IN)
 
 
 def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Finding, ...]:

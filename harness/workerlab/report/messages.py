@@ -466,6 +466,7 @@ page.play.part = These are the first {length_s:duration} of the load.
 page.cell.where = {name} at {load}
 page.filter = rows with
 page.missing = Missing: {names:list}.
+page.more = More of this cell: {names:, }
 page.observation.queue = the accept queue
 page.observation.usage, sampler.processes = CPU and memory
 page.cells_left_out = To keep this page small, {count:# cell is/cells are} not shown over time
@@ -476,8 +477,8 @@ page.headline.inconclusive = Every cell of this run is inconclusive; the reasons
 page.headline.nothing = No cell of this run is valid, so it answers nothing; the reasons are below.
 page.headline = With {connections:# connection}, {best} answers {best_rate}[[; {worst}
     {worst_rate}]][[ ({one:# trial} each)]].
-page.headline.both = With {connections:# connection}, both answer about {rate}: {names:, }.
-page.headline.all = With {connections:# connection}, all answer about {rate}: {names:, }.
+page.headline.tie = With {connections:# connection}, {names:list} tie at about {best_rate}
+    [[; {worst} {worst_rate}]][[ ({one:# trial} each)]].
 page.headline.rate = {rate_rps:number} requests/s[[, each in {response_s:duration}]]
     [[, {wait_s:duration} of it waiting {where}]]
 page.headline.connect = until connected
@@ -516,6 +517,7 @@ chart.bound = bound
 chart.split_prediction = prediction by worker
 chart.measured = measured
 chart.knee = knee: waiting begins
+chart.interval = 95 % interval
 chart.knee_connections = knee, connections
 chart.response, heading.response_s = response
 chart.median = median
@@ -560,6 +562,10 @@ chart.points = {name}: {points:, }.
 chart.left_out = Not shown, as they are 0 or missing: {points}.
 chart.throughput.caption = Requests per second in {part}. Dashed: what connections and slots allow
     at best.[[ That continues above the chart, up to {highest_bound_rps:number}.]]
+chart.throughput.interval = Upright lines: the 95 % interval of a throughput, as one load knows it.
+chart.throughput.same = Points that would hide each other stand side by side.[[ On one line:
+    {names:; }.]]
+chart.throughput.same_line = {names:list}
 chart.throughput.knees = Dotted: the knee, from where more connections only wait.
 chart.throughput.by_connections = Throughput by connections.
 chart.throughput.growth = {name}: {rate_rps:number} requests/s at {connections:# connection}
@@ -590,6 +596,8 @@ chart.timeline.waits_below = Each thin bar below is one of them before that, fro
 chart.timeline.waits_under_worker = Each thin bar under a worker is one of them before that, from
     its client's start until the app was called.
 chart.timeline.queue_below = Below, on the same time axis: connections waiting in the accept queue.
+chart.timeline.queue_empty = When the requests arrived is not known; meanwhile the accept queue was
+    empty in every sample.
 chart.timeline.unknown = When the requests arrived is not known, nor how long the accept queue was.
 chart.timeline.entered_in = entered the app, {unit}
 chart.timeline.waited_before_in = waited before, {unit}
@@ -981,7 +989,7 @@ heading.advise.table.launches:void = discarded
 heading.advise.table.launches:kept = target
 advise.chart = {metric} response time against {cost}
 advise.chart.memory = memory, MB
-advise.chart.workers = workers
+advise.chart.workers, chart.workers = workers
 advise.chart.response = {metric} response time, {unit}
 advise.chart.target = target: {term}
 advise.chart.expected = expected

@@ -1,28 +1,30 @@
 """The charts of a document as figures: lines with points, or bars beside or on each other; points
 that have names are drawn in `scatter`.
 
-Each series of a picture has a colour and a shape of its own; a part of a response time has the
-colour that it has in every chart of the lab. On a logarithmic axis nothing that is not above 0 can
-stand: such points are left out, and the caption counts them.
+A series has one colour and one shape in all charts of a page; a part of a response time, or what
+takes it, has them in every report. On a logarithmic axis nothing that is not above 0 can stand:
+such points are left out, and the caption counts them. A chart of a single point is left out, too:
+the tables have it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 import altair as alt
 from msgspec.structs import replace
 
-from workerlab.model import Chart, Document, Finding, Label, Series
+from workerlab.model import Chart, Document, Finding, Series
 from workerlab.report.html.bars import Drawn, Points, Upright, bars_pane
 from workerlab.report.html.colours import CLASSES, var
 from workerlab.report.html.figure import (
     DASHES,
+    MARKS,
     POINT,
     Figure,
     Key,
+    Looks,
     by_name,
     data,
     grouped,
@@ -32,7 +34,7 @@ from workerlab.report.html.figure import (
     some,
     tip,
 )
-from workerlab.report.html.scatter import scatter_figure
+from workerlab.report.html.scatter import SCATTER_LOOKS, scatter_figure
 from workerlab.report.messages import amount, text
 
 LINES = ("solid", "dashed", "dotted")
@@ -45,6 +47,11 @@ PART_COLOURS: Mapping[str, str] = {
     "part.other": "service",
     "part.transfer": "transfer",
     "part.unattributed": "unattributed",
+    "part.template": "class-3",
+    "part.pool": "class-4",
+    "part.redis": "class-5",
+    "part.storage": "class-6",
+    "part.serialise": "class-7",
     "chart.bound": "bound",
     "chart.split_prediction": "prediction",
     "chart.measured": "measured",
@@ -56,19 +63,36 @@ PART_COLOURS: Mapping[str, str] = {
 
 def chart_figures(document: Document) -> list[Figure]:
     """Those that have anything to show, in the document's order; their names are different."""
-    names = (slug(text(chart.title))[:40].rstrip("-") or "untitled" for chart in document.charts)
-    numbered = enumerate(zip(document.charts, names, strict=True), 1)
-    return [found for n, (one, name) in numbered for found in _figures(one, f"chart-{n}-{name}")]
+    looks = looks_of(document.charts)
+    return [
+        figure
+        for number, chart in enumerate(document.charts, 1)
+        for name in [slug(text(chart.title))[:40].rstrip("-") or "untitled"]
+        for figure in _figures(chart, f"chart-{number}-{name}", looks)
+    ]
 
 
-def _figures(chart: Chart, name: str) -> Sequence[Figure]:
+def looks_of(charts: Iterable[Chart]) -> Looks:
+    """The colour and the shape of every series of these charts, by its words."""
+    names = dict.fromkeys(series.name for chart in charts for series in chart.series)
+    codes = {name: name.code if isinstance(name, Finding) else "" for name in names}
+    fixed = {
+        text(name): SCATTER_LOOKS.get(code) or (PART_COLOURS[code], MARKS[0])
+        for name, code in codes.items()
+        if code in SCATTER_LOOKS or code in PART_COLOURS
+    }
+    others = dict.fromkeys(words for name in names if (words := text(name)) not in fixed)
+    return fixed | {words: mark_of(place) for place, words in enumerate(others)}
+
+
+def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
     """One, or several where it has many series or some reach ten times what others do. Parts that
     stand on each other stay together; a logarithmic axis shows all, and is the same in each."""
     if chart.form == "scatter":
-        return some(scatter_figure(chart, name))
+        return some(scatter_figure(chart, name, looks))
     drawn = [one for one in chart.series if _drawable(one.points, chart.log)]
     if chart.form == "stacked":
-        return some(chart_figure(chart, name))
+        return some(chart_figure(chart, name, looks))
     groups = grouped(drawn, None if chart.log[1] else partial(_top, chart))
     charts = [
         replace(chart, series=tuple(group), title=part_of(chart.title, number, len(groups)))
@@ -78,7 +102,7 @@ def _figures(chart: Chart, name: str) -> Sequence[Figure]:
         [y for one in drawn for _, y in _drawable(one.points, chart.log)] if chart.log[1] else ()
     )
     found = some(
-        *(chart_figure(one, f"{name}-{number}" if number > 1 else name, axis=values)
+        *(chart_figure(one, f"{name}-{number}" if number > 1 else name, looks, axis=values)
           for number, one in enumerate(charts, 1))
     )  # fmt: skip
     if len(found) < 2 or chart.log[1]:
@@ -91,19 +115,27 @@ def _top(chart: Chart, one: Series) -> float:
 
 
 def chart_figure(
-    chart: Chart, name: str, upright: Upright | None = None, axis: Sequence[float] = ()
+    chart: Chart,
+    name: str,
+    looks: Looks,
+    upright: Upright | None = None,
+    axis: Sequence[float] = (),
 ) -> Figure | None:
-    """None where it has no point to show. `upright`: its bars stand instead of lying; `axis`:
-    further values that the vertical axis of lines reaches."""
+    """None where it has nothing, or a single point, to show. `upright`: its bars stand instead of
+    lying; `axis`: further values that the vertical axis of lines reaches."""
     series = [(one.name, _drawable(one.points, chart.log)) for one in chart.series]
     series = [(label, points) for label, points in series if points]
-    if not series:
+    if sum(len(points) for _, points in series) < (1 if chart.form == "stacked" else 2):
         return None
     drawn = {text(label): points for label, points in series}
     lost = sum(len(one.points) for one in chart.series) - sum(map(len, drawn.values()))
-    legend = _legend(chart, [label for label, _ in series])
-    looks = {text(one.label): var(one.colour) for one in legend}
     lines = chart.form == "lines"
+    legend = [
+        Key(text(label), *looks[text(label)]) if lines else Key(label, looks[text(label)][0], "box")
+        for label, _ in series
+    ]
+    colours = {name: var(looks[name][0]) for name in drawn}
+    pane = _lines(chart, drawn, looks, axis) if lines else bars_pane(chart, drawn, colours, upright)
     return Figure(
         name=name,
         title=chart.title,
@@ -112,8 +144,8 @@ def chart_figure(
             Finding("chart.axes", {"y": chart.y_title, "x": chart.x_title}),
             *(_words(chart, label, points) for label, points in drawn.items()),
         ),
-        panes=(_lines(chart, drawn, axis) if lines else bars_pane(chart, drawn, looks, upright),),
-        legend=legend,
+        panes=(pane,),
+        legend=tuple(legend),
         heads=(chart.x_title or Finding("chart.place"), *drawn),
         rows=_rows(chart, drawn),
         heading=chart.title,
@@ -125,15 +157,6 @@ def _drawable(points: Points, log: tuple[bool, bool]) -> Points:
         return math.isfinite(value) and (value > 0 or not logarithmic)
 
     return [(x, y) for x, y in points if stands(x, log[0]) and stands(y, log[1])]
-
-
-def _legend(chart: Chart, names: Sequence[Label]) -> tuple[Key, ...]:
-    """Boxes: a part of a response time has a colour of its own, others the next of the series'."""
-    if chart.form == "lines":
-        return tuple(Key(text(name), *mark_of(place)) for place, name in enumerate(names))
-    codes, others = [one.code if isinstance(one, Finding) else "" for one in names], cycle(CLASSES)
-    colours = [PART_COLOURS.get(code) or next(others) for code in codes]
-    return tuple(Key(name, colour, "box") for name, colour in zip(names, colours, strict=True))
 
 
 # --- in words -----------------------------------------------------------------------------
@@ -162,12 +185,12 @@ def _rows(chart: Chart, drawn: Drawn) -> tuple[tuple[str, ...], ...]:
 # --- lines --------------------------------------------------------------------------------
 
 
-def _lines(chart: Chart, drawn: Drawn, axis: Sequence[float]) -> Any:
+def _lines(chart: Chart, drawn: Drawn, looks: Looks, axis: Sequence[float]) -> Any:
     rows = [
         (name, place, x, y) for name, points in drawn.items() for place, (x, y) in enumerate(points)
     ]
     source = data("series order x y", rows)
-    marks = [mark_of(place) for place in range(len(drawn))]
+    marks = [looks[name] for name in drawn]
     dashes = [LINES[min(place // len(CLASSES), len(LINES) - 1)] for place in range(len(drawn))]
 
     def look(channel: Any, looks: Sequence[Any]) -> Any:

@@ -7,7 +7,7 @@ the page, where it wraps and can be read aloud, and as one more pane in a pictur
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import altair as alt
@@ -38,6 +38,7 @@ MOST = 6  # series in one picture
 TENFOLD = 10.0  # times as high: what is lower is a sliver
 
 T = TypeVar("T")
+Looks = Mapping[str, tuple[str, str]]  # colour and shape of a series, by its words
 
 
 class Key(Struct, frozen=True):

@@ -20,8 +20,9 @@ LATE_S = 0.5  # no loopback takes that long by itself, and no kernel repeats a S
 
 
 def queue(seen: Timeline, where: Finding) -> Figure | None:
-    """None where it was not observed."""
-    if not seen.queue:
+    """None where it was always empty or not observed, or where the timeline shows all of it."""
+    outside = [n for at, n in seen.queue if not seen.shown[0] <= at <= seen.shown[1]]
+    if len(seen.queue) < 2 or not (any(outside) or (has_queue(seen) and not in_timeline(seen))):
         return None
     most, near = _most_and_near(seen)
     limit = {"limit": seen.queue_limit}
@@ -35,6 +36,16 @@ def queue(seen: Timeline, where: Finding) -> Figure | None:
         caption=[Finding("chart.queue.caption", limit)],
         alternative=[Finding("chart.queue.most", {"where": where, "longest": most, **limit})],
     )
+
+
+def has_queue(seen: Timeline) -> bool:
+    """Whether anything was in the accept queue in the stretch that the timeline shows."""
+    return any(n for at, n in seen.queue if seen.shown[0] <= at <= seen.shown[1])
+
+
+def in_timeline(seen: Timeline) -> bool:
+    """Whether the timeline draws the queue: where it does not know how long each request waited."""
+    return has_queue(seen) and not any(bar.arrived_s is not None for bar in seen.bars)
 
 
 def _most_and_near(seen: Timeline) -> tuple[int, bool]:
@@ -70,7 +81,7 @@ def states(seen: Timeline, where: Finding) -> Figure | None:
     for _, state, count in seen.states:
         most[state] = max(most.get(state, 0), count)
     most = {state: count for state, count in most.items() if count}
-    if not most:
+    if not most or len({at for at, *_ in seen.states}) < 2:
         return None
     counts = tuple(f"{state} {count}" for state, count in most.items())
     return of_cell(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from workerlab.model import CellResult, Chart, Finding, Series
 from workerlab.numbers.units import format_duration
 from workerlab.report.html.bars import Upright
-from workerlab.report.html.document_charts import chart_figure
+from workerlab.report.html.document_charts import chart_figure, looks_of
 from workerlab.report.html.figure import TENFOLD, Figure, some, unit
 from workerlab.report.html.series import SweepSeries, mean
 from workerlab.report.values import PARTS, part_of_load
@@ -72,7 +72,7 @@ def breakdown(series: SweepSeries, shared_s: float | None) -> Figure | None:
     )
     labels = [format_duration(parts["response"]) for parts in levels.values()]
     upright = Upright(longest_s * factor * 1.08, labels)
-    figure = chart_figure(chart, f"waiting-{series.slug}", upright)
+    figure = chart_figure(chart, f"waiting-{series.slug}", looks_of([chart]), upright)
     worded = figure and _worded(figure, series, levels, longest_s)
     if worded is None or shared_s is not None:
         return worded
@@ -146,5 +146,5 @@ def keepalive(series: SweepSeries) -> Figure | None:
         form="bars",
         names=tuple(map(str, series.levels)),
     )
-    figure = chart_figure(chart, f"keepalive-{series.slug}", Upright())
+    figure = chart_figure(chart, f"keepalive-{series.slug}", looks_of([chart]), Upright())
     return figure and replace(figure, heading=series.name)

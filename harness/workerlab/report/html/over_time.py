@@ -120,13 +120,13 @@ def _used(
 def _usage(
     seen: Timeline, uses: Uses, title: str, least: float, mark: str = "usage", factor: float = 1.0
 ) -> Any:
-    """None where nothing is known. `least`: what the axis reaches at least."""
+    """None for less than two samples. `least`: what the axis reaches at least."""
     points = [
         [(m.at_s, None if (used := use(m)) is None else used * factor) for m in seen.usage]
         for use in uses.values()
     ]
     values = some(*(value for mine in points for _, value in mine))
-    if not values:
+    if len(values) < 2:
         return None
     down = alt.Y("value:Q", title=say(title), scale=alt.Scale(domain=[0, max(least, *values)]))
     stretch = whole(seen)

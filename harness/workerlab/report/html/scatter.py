@@ -14,13 +14,13 @@ from typing import Any
 import altair as alt
 from msgspec import Struct
 
-from workerlab.model import Chart, Finding, Label, Mark, Series
+from workerlab.model import Chart, Finding, Mark, Series
 from workerlab.numbers.units import MISSING
 from workerlab.report.html.colours import var
-from workerlab.report.html.figure import POINT, Figure, Key, by_name, data, mark_of, some, tip
+from workerlab.report.html.figure import POINT, Figure, Key, Looks, by_name, data, some, tip
 from workerlab.report.messages import amount, text
 
-LOOKS: Mapping[str, tuple[str, str]] = {  # colour and shape of a series, by the code of its name
+SCATTER_LOOKS: Looks = {  # by the code of the name
     "advise.chart.expected": ("prediction", "circle"),
     "advise.chart.measured": ("measured", "square"),
     "advise.chart.recommended": ("service", "diamond"),
@@ -47,16 +47,12 @@ class Point(Struct, frozen=True):
 Drawn = Mapping[str, Sequence[Point]]  # by the words of the series
 
 
-def scatter_figure(chart: Chart, name: str) -> Figure | None:
-    """None where it has no point to show."""
+def scatter_figure(chart: Chart, name: str, looks: Looks) -> Figure | None:
+    """None where it has nothing, or a single point, to show."""
     drawn = {text(one.name): found for one in chart.series if (found := _points(chart, one))}
-    if not drawn:
+    if sum(map(len, drawn.values())) < 2:
         return None
-    looks = {
-        text(one.name): _look(one.name, place)
-        for place, one in enumerate(chart.series)
-        if text(one.name) in drawn
-    }
+    looks = {series: looks[series] for series in drawn}
     legend = [Key(series, *look) for series, look in looks.items()]
     level = [] if chart.level is None else [Key(chart.level.name, *LEVEL)]
     lost = sum(len(one.points) for one in chart.series) - sum(map(len, drawn.values()))
@@ -94,10 +90,6 @@ def _where(chart: Chart, one: Point) -> str:
     return text(chart.names[round(one.x)]) if chart.names else amount(one.x)
 
 
-def _look(name: Label, place: int) -> tuple[str, str]:
-    return LOOKS.get(name.code if isinstance(name, Finding) else "") or mark_of(place)
-
-
 # --- in words -------------------------------------------------------------------------------------
 
 
@@ -119,7 +111,7 @@ def _words(chart: Chart, drawn: Drawn) -> Iterable[Finding]:
 # --- the drawing ----------------------------------------------------------------------------------
 
 
-def _pane(chart: Chart, drawn: Drawn, looks: Mapping[str, tuple[str, str]]) -> Any:
+def _pane(chart: Chart, drawn: Drawn, looks: Looks) -> Any:
     colours = {series: var(colour) for series, (colour, _) in looks.items()}
     shapes = {series: shape for series, (_, shape) in looks.items()}
     sizes = {series: SIZES.get(shape, POINT["size"]) for series, shape in shapes.items()}

@@ -10,8 +10,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab.analysis.comparison import tie
+from workerlab.analysis.diagnosis import seen_in
 from workerlab.model import CellResult, ClassResult, Document, Finding, Timeline
-from workerlab.numbers.intervals import ratio
 from workerlab.report.html.figure import Figure, slug, some
 from workerlab.report.html.kernel import connects, queue, states
 from workerlab.report.html.over_time import cpu, memory, phases
@@ -23,7 +24,8 @@ from workerlab.report.open_closed import UNTOLD
 from workerlab.report.values import finite
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
-ALIKE = 1.05  # rates that differ by less are said to be alike
+OPEN_CELLS = 2  # timelines that are open without being asked: of more, a page would be too long
+ON_REQUEST = ("queue", "states", "cpu", "memory")  # figures that are folded unless they explain
 LONG = 160  # letters: a longer answer leaves out who waits where
 NOTABLE = 0.05  # of a response time: below, a wait is not worth a word
 WAITS = ("connect", "accept_queue", "in_worker")
@@ -92,14 +94,15 @@ def most_telling(pairs: list[Pair]) -> Pair | None:
 
 
 class CellOverTime(Struct, dict=True, frozen=True):
-    """One cell as the page shows it. `place`: in the order of the document; `telling`: it is open
-    without being asked."""
+    """One cell as the page shows it. `place`: in the order of the document; `telling`: the one that
+    says most of its series; `opened`: without being asked."""
 
     place: tuple[int, int]
     series: SweepSeries
     cell: CellResult
     seen: Timeline
     telling: bool
+    opened: bool = False
 
     @property
     def where(self) -> Finding:
@@ -126,6 +129,13 @@ class CellOverTime(Struct, dict=True, frozen=True):
         return (*self.seen.notes, *([names] if missing else []))
 
     @property
+    def folded(self) -> list[Figure]:
+        """Those that show nothing of what was found of the cell."""
+        shown = seen_in(self.cell)
+        kinds = [kind for kind in ON_REQUEST if kind not in shown]
+        return [figure for figure in self.figures if figure.name.split("-")[0] in kinds]
+
+    @property
     def trace(self) -> dict[str, Any] | None:
         """For the player; None where there is nothing to play."""
         return played(self.cell, self.seen)
@@ -144,7 +154,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
 
 def cells_over_time(document: Document) -> list[CellOverTime]:
-    """The most telling cell of every series, then the others."""
+    """The most telling cell of every series, saturated ones first, then the others."""
     cells = []
     for series in all_series(document):
         pairs = over_time(series, document)
@@ -153,15 +163,16 @@ def cells_over_time(document: Document) -> list[CellOverTime]:
             CellOverTime((series.number, place), series, *pair, telling=pair == best)
             for place, pair in enumerate(pairs)
         ]
-    return sorted(cells, key=lambda one: (not one.telling, one.place))
+    cells.sort(key=lambda one: (not one.telling, one.cell.verdict != "saturated", one.place))
+    return [replace(one, opened=place < OPEN_CELLS) for place, one in enumerate(cells)]
 
 
 # --- the answer of a run ------------------------------------------------------------------
 
 
 def headline(document: Document) -> Finding:
-    """At the highest level that all series with a valid cell share, most against least: alike where
-    they are near each other, or trials show no difference."""
+    """At the highest level that all series with a valid cell share, most against least; those of
+    which no difference from the most is shown tie with it."""
     every = [
         (one.name, {at: told for at, cells in one.levels.items() if (told := _told(cells))})
         for one in all_series(document)
@@ -174,18 +185,17 @@ def headline(document: Document) -> Finding:
     there = [(name, cells[level]) for name, cells in every if level in cells]
     there.sort(key=lambda pair: -_rps(pair[1]))
     most, least = there[0][1], there[-1][1]
-    if len(there) > 1 and _alike(most, least):
-        names = tuple(name for name, _ in there)
-        values = {"connections": level, "names": names, "rate": _rate(most)}
-        return Finding("page.headline.both" if len(there) == 2 else "page.headline.all", values)
+    first = tuple(name for name, cells in there if cells is most or tie(most, cells))
+    single = len(there) > 1 and min(len(most), len(least)) == 1
 
     def compared(waits: bool) -> Finding:
-        single = len(there) > 1 and min(len(most), len(least)) == 1
-        values: dict[str, object] = {"connections": level, "worst": None}
-        values["one"] = 1 if single else None
-        for end, (name, cell) in zip(("best", "worst"), there[:1] + there[1:][-1:], strict=False):
-            values |= {end: name, f"{end}_rate": _rate(cell, waits)}
-        return Finding("page.headline", values)
+        values: dict[str, object] = {"connections": level, "one": 1 if single else None}
+        values |= {"worst": None, "best_rate": _rate(most, waits)}
+        if there[-1][0] not in first:
+            values |= {"worst": there[-1][0], "worst_rate": _rate(least, waits)}
+        if len(first) > 1:
+            return Finding("page.headline.tie", {**values, "names": first})
+        return Finding("page.headline", {**values, "best": first[0]})
 
     answer = compared(waits=True)
     return answer if len(there) == 1 or len(text(answer)) <= LONG else compared(waits=False)
@@ -198,12 +208,6 @@ def _told(cells: Sequence[CellResult]) -> list[CellResult]:
 
 def _rps(trials: Sequence[CellResult]) -> float:
     return fmean(cell.throughput_rps or 0.0 for cell in trials)
-
-
-def _alike(most: Sequence[CellResult], least: Sequence[CellResult]) -> bool:
-    rates = ([cell.throughput_rps or 1.0 for cell in trials] for trials in (most, least))
-    found = ratio(*rates)
-    return found.value < ALIKE or found.differs is False
 
 
 def _rate(trials: Sequence[CellResult], waits: bool = True) -> Finding:

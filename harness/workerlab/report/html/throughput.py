@@ -1,12 +1,14 @@
 """Requests per second against connections: what each series makes of more of them."""
 
+import math
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from functools import partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import altair as alt
 
-from workerlab.model import Document, Finding
+from workerlab.model import CellResult, Document, Finding
 from workerlab.numbers.units import MISSING
 from workerlab.report.html.colours import var
 from workerlab.report.html.figure import (
@@ -28,13 +30,20 @@ from workerlab.report.values import finite, part_of_load
 
 ABOVE = 3.0  # times what was measured: a bound that is higher is cut off
 WIDE = 16  # from how many times the lowest level on the axis doubles instead of counting
-HEADS = ("class", "connections", "rate", "bound", "verdict")
+NEAR = 0.03  # of the axis: points that are nearer hide each other
+STEP = 0.008  # of the axis, between points that stand side by side
+HEADS = ("chart.class", "chart.connections", "chart.rate", "heading.throughput_half_rps",
+         "chart.bound", "chart.verdict")  # fmt: skip
+
+Clusters = dict[int, list[list[str]]]  # by connections: the names whose points hide each other
 
 
 def throughput(document: Document) -> list[Figure]:
     """Requests/s against connections: a line and a shape per series, a point per trial. In more
     than one picture where there are many series, or some reach ten times what others do."""
     every = [series for series in all_series(document) if _rates(series)]
+    if sum(len(series.valid) for series in every) < 2:
+        return []
     groups = grouped(every, lambda series: max(rate for _, rate in _rates(series)))
     return [_figure(group, n, len(groups)) for n, group in enumerate(groups, 1)]
 
@@ -46,26 +55,35 @@ def _figure(every: Sequence[SweepSeries], number: int, parts: int) -> Figure:
     highest = bound if bound > ABOVE * rate else None
     beyond = {"highest_bound_rps": highest, "part": part_of_load(cells)}
     knees = [series for series in every if finite(series.result.knee)]
-    marks = {series.name: mark_of(place) for place, series in enumerate(every)}
+    marks = {series.name: mark_of(series.number) for series in every}
+    reach = max(rate, *(low_high[1] for cell in cells if (low_high := _interval(cell))), 0.0)
+    top = 1.06 * max(reach, min(bound, ABOVE * rate)) or 1.0
+    clusters = _clusters(every, NEAR * top)
+    intervals = any(map(_interval, cells))
     return Figure(
         name="throughput" if number == 1 else f"throughput-{number}",
         title=part_of(Finding("chart.throughput"), number, parts),
         caption=some(
             Finding("chart.throughput.caption", beyond),
             Finding("chart.throughput.knees") if knees else None,
+            Finding("chart.throughput.interval") if intervals else None,
+            Finding("chart.throughput.same", {"names": _same(every, clusters)})
+            if any(len(names) > 1 for level in clusters.values() for names in level)
+            else None,
             Finding("chart.own_axis") if parts > 1 else None,
         ),
         alternative=(Finding("chart.throughput.by_connections"), *map(_growth, every)),
-        panes=(_pane(every, marks, knees, 1.06 * max(rate, min(bound, ABOVE * rate)) or 1.0),),
+        panes=(_pane(every, marks, knees, clusters, top),),
         legend=some(
             *(Key(name, *mark) for name, mark in marks.items()),
             key("bound", "soft", "dashed"),
             key("knee", "soft", "dotted") if knees else None,
+            key("interval", "soft", "solid") if intervals else None,
         ),
-        heads=tuple(Finding(f"chart.{name}") for name in HEADS),
+        heads=tuple(map(Finding, HEADS)),
         rows=tuple(
             (series.name, str(cell.trial.cell.concurrency), _rps(cell.throughput_rps),
-             _rps(cell.bound_rps), cell.verdict)
+             _rps(cell.throughput_half_rps), _rps(cell.bound_rps), cell.verdict)
             for series in every
             for cell in series.closed
         ),
@@ -76,6 +94,41 @@ def _rates(series: SweepSeries, name: str = "throughput_rps") -> list[tuple[int,
     """(connections, mean requests/s of the trials)."""
     rates = ((at, mean(cells, attrgetter(name))) for at, cells in series.levels.items())
     return [(at, rate) for at, rate in rates if rate is not None]
+
+
+def _interval(cell: CellResult) -> tuple[float, float] | None:
+    """The throughput that a load has for sure; None where it does not know, or knows exactly."""
+    rate, half = finite(cell.throughput_rps), finite(cell.throughput_half_rps)
+    return (rate - half, rate + half) if rate is not None and half else None
+
+
+def _clusters(every: Sequence[SweepSeries], near_rps: float) -> Clusters:
+    levels: dict[int, list[tuple[float, str]]] = {}
+    for series in every:
+        for at, rate in _rates(series):
+            levels.setdefault(at, []).append((rate, series.name))
+    clusters: Clusters = {}
+    for at, points in levels.items():
+        lowest = -math.inf
+        for rate, name in sorted(points, key=itemgetter(0)):
+            if rate - lowest > near_rps:
+                clusters.setdefault(at, []).append([])
+                lowest = rate
+            clusters[at][-1].append(name)
+    return clusters
+
+
+def _same(every: Sequence[SweepSeries], clusters: Clusters) -> tuple[Finding, ...]:
+    """The series whose lines hide each other at all levels."""
+    lines: dict[tuple[int, ...], list[str]] = {}
+    for series in every:
+        where = (
+            next((n for n, names in enumerate(clusters[at]) if series.name in names), -1)
+            for at in sorted(clusters)
+        )
+        lines.setdefault(tuple(where), []).append(series.name)
+    same = [tuple(names) for names in lines.values() if len(names) > 1]
+    return tuple(Finding("chart.throughput.same_line", {"names": names}) for names in same)
 
 
 def _rps(value: float | None) -> str:
@@ -104,20 +157,38 @@ def _pane(
     every: Sequence[SweepSeries],
     marks: Mapping[str, tuple[str, str]],
     knees: Sequence[SweepSeries],
+    clusters: Clusters,
     top: float,
 ) -> Any:
     rates, bounds = (
         [(series.name, *of) for series in every for of in _rates(series, name)]
         for name in ("throughput_rps", "bound_rps")
     )
+    levels = sorted({level for series in every for level in series.levels})
+    spread = levels[-1] / levels[0] >= WIDE
+    places = {
+        (name, at): n - len(names) // 2
+        for at, level in clusters.items()
+        for names in level
+        for n, name in enumerate(names)
+    }
+
+    def beside(name: str, at: int) -> float:
+        """Where its point stands: the middle one of those that hide each other on their level."""
+        share = STEP * places.get((name, at), 0)
+        return at * (levels[-1] / levels[0]) ** share if spread else at + share * levels[-1]
+
     trials = [
-        (series.name, cell.trial.cell.concurrency, rate, finite(cell.bound_rps),
-         cell.trial.number, cell.verdict)
+        (series.name, cell.trial.cell.concurrency, beside(series.name, cell.trial.cell.concurrency),
+         rate, *(_interval(cell) or (None, None)), finite(cell.bound_rps), cell.trial.number,
+         cell.verdict)
         for series in every
         for cell in series.valid
         if (rate := finite(cell.throughput_rps)) is not None
     ]  # fmt: skip
-    points = alt.Chart(data("class connections rate bound trial verdict", trials), name="trials")
+    heads = "class connections beside rate low high bound trial verdict"
+    points = alt.Chart(data(heads, trials), name="trials")
+    known = [row for row in trials if row[4] is not None]
     highest = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate"), tip("bound"),
             tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
@@ -126,13 +197,17 @@ def _pane(
     faint: dict[str, Any] = {"opacity": 0.8, "clip": True}
     shapes = {name: shape for name, (_, shape) in marks.items()}
     colours = {name: var(colour) for name, (colour, _) in marks.items()}
-    levels = sorted({level for series in every for level in series.levels})
-    spread = levels[-1] / levels[0] >= WIDE
 
     def layers(rows: Sequence[tuple[object, ...]], *names: str) -> list[Any]:
         """None where there is nothing to draw, whose extent would be infinite."""
         return [alt.Chart(data("class connections rate", rows), name=one) for one in names if rows]
 
+    across = partial(
+        alt.X,
+        title=say("chart.connections_busy"),
+        scale=alt.Scale(type="log", base=2) if spread else alt.Scale(domainMin=0),
+        axis=alt.Axis(values=levels, format="d", labelOverlap=True),
+    )
     line, tick = {"strokeWidth": 1.5, "strokeDash": [6, 4]}, {"size": 26, "thickness": 1.5}
     dashed = layers(bounds, "bound", "bounds")
     return (
@@ -140,7 +215,16 @@ def _pane(
             *(one.mark_line(**line, **faint) for one in dashed[:1]),
             *(one.mark_tick(orient="horizontal", **tick, **faint) for one in dashed[1:]),
             *(one.mark_line(strokeWidth=2.5) for one in layers(rates, "measured")),
-            points.mark_point(**POINT).encode(by_name(alt.Shape, "class", shapes), tooltip=tips),
+            *(
+                alt.Chart(data(heads, rows), name="intervals")
+                .mark_rule(strokeWidth=1.5, clip=True)
+                .encode(across("beside:Q"), alt.Y("low:Q", title=say("chart.rate")), y2="high:Q")
+                for rows in [known]
+                if rows
+            ),
+            points.mark_point(**POINT).encode(
+                across("beside:Q"), by_name(alt.Shape, "class", shapes), tooltip=tips
+            ),
             *(
                 one.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
                     y2=alt.datum(0), tooltip=knee_tips
@@ -149,12 +233,7 @@ def _pane(
             ),
         )
         .encode(
-            x=alt.X(
-                "connections:Q",
-                title=say("chart.connections_busy"),
-                scale=alt.Scale(type="log", base=2) if spread else alt.Scale(domainMin=0),
-                axis=alt.Axis(values=levels, format="d", labelOverlap=True),
-            ),
+            across("connections:Q"),
             y=alt.Y(
                 "rate:Q", title=say("chart.rate"), scale=alt.Scale(domain=[0, top], nice=False)
             ),

@@ -17,8 +17,8 @@ import altair as alt
 from workerlab.model import CellResult, Finding, Timeline
 from workerlab.numbers.rows import row_numbers
 from workerlab.report.html.colours import var
-from workerlab.report.html.figure import Figure, Key, data, key, of_cell, some, tip, unit
-from workerlab.report.html.kernel import queue_pane
+from workerlab.report.html.figure import AXIS, Figure, Key, data, key, of_cell, some, tip, unit
+from workerlab.report.html.kernel import in_timeline, queue_pane
 from workerlab.report.html.over_time import time_axis
 from workerlab.report.messages import say
 from workerlab.report.values import finite
@@ -40,9 +40,10 @@ def timeline(cell: CellResult, seen: Timeline, where: Finding) -> Figure | None:
         return None
     shared = not cell.worker_class.accepts_first
     known = any(bar.arrived_s is not None for bar in seen.bars)
-    queue = not known and bool(seen.queue)
+    queue = in_timeline(seen)
     waits = "waits_below" if shared else "waits_under_worker"
-    arrivals = waits if known else "queue_below" if queue else "unknown"
+    empty = "queue_empty" if seen.queue else "unknown"
+    arrivals = waits if known else "queue_below" if queue else empty
     rows = _rows_pane(seen, shared, titled=not queue)
     return of_cell(
         "timeline",
@@ -111,10 +112,12 @@ def _rows_pane(seen: Timeline, shared: bool, *, titled: bool) -> Any:
     axis = alt.Axis(
         values=list(labels),
         labelExpr=f"{json.dumps(list(labels.values()))}[indexof({list(labels)}, datum.value)]",
+        labelLimit=AXIS - 6,
         grid=False,
     )
     scale = alt.Scale(domain=[top - GAP, -0.1], nice=False, zero=False)
-    down = alt.Y("top:Q", scale=scale, axis=axis, title=None)
+    # With a title, as the pane of the queue has one: so their horizontal axes begin at one place
+    down = alt.Y("top:Q", scale=scale, axis=axis, title=say("chart.workers"))
     look: dict[str, Any] = {"clip": True, "stroke": var("paper"), "strokeWidth": _line(seen)}
     known = 3 + (served[0][-1] is not None)
     layers = [

@@ -40,6 +40,7 @@
         const pane = charts[chart.dataset.chart][Number(place.dataset.pane)];
         const autosize = { type: "fit-x", contains: "padding" };
         await vegaEmbed(place, { ...pane, autosize }, { mode: "vega-lite", ...options });
+        place.querySelector("svg").setAttribute("aria-hidden", "true"); // the chart has a name
       }
       chart.dataset.drawn = "whole";
     } catch (error) {
