@@ -588,7 +588,6 @@ chart.loops.response_times = Response times of {name}.
 chart.loops.cell = {load}: {rate_rps:number} requests/s, half within {median_s:duration}, 95 %
     within {p95_s:duration}.
 chart.timeline = {where}, request by request
-chart.timeline.worker = worker {number}
 chart.timeline.caption = Each thick bar is a request inside the app, on a row of the worker that
     served it.
 chart.timeline.waits_below = Each thin bar below is one of them before that, from its client's start

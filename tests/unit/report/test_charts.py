@@ -107,6 +107,21 @@ def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
     return full_document(charts=(chart,))
 
 
+def test_a_thing_has_one_colour_whatever_a_chart_holds() -> None:
+    names = (Finding("part.redis"), Finding("part.storage"), "a", "b")
+    charts = [
+        Chart("Time", "x", "y", tuple(Series(name, ((0, 1.0), (1, 2.0))) for name in some),
+              form="stacked", names=("c", "d"))
+        for some in (names, names[::-1], names[1::2], names[2:])
+    ]  # fmt: skip
+    colours: dict[str, set[str]] = {}
+    for figure in chart_figures(full_document(charts=tuple(charts))):
+        for key in figure.legend:
+            colours.setdefault(text(key.label), set()).add(key.colour)
+    assert len(colours) == len({*map(tuple, colours.values())}) == 4
+    assert all(len(each) == 1 for each in colours.values())
+
+
 @pytest.mark.parametrize("form", ["bars", "stacked"])
 def test_bars_are_named_and_never_markup(form: Literal["bars", "stacked"]) -> None:
     document = bars(form)

@@ -24,8 +24,21 @@ from tests.builders.page import Page, rendered
 from tests.builders.runs import recorded
 from tests.builders.sweep import everything, targeted
 from workerlab.analysis import analyse
+from workerlab.analysis.comparison import tie
 from workerlab.experiments.results import document_of
-from workerlab.model import Bar, Column, Document, Finding, Label, Report, Server, Table, Timeline
+from workerlab.model import (
+    Bar,
+    Chart,
+    Column,
+    Document,
+    Finding,
+    Label,
+    Report,
+    Series,
+    Server,
+    Table,
+    Timeline,
+)
 from workerlab.report.document import of_sweep
 from workerlab.report.html import pictures, render
 from workerlab.report.html.figure import Figure, spec
@@ -322,12 +335,72 @@ def test_trials_are_points_around_the_line_of_their_mean() -> None:
 
 
 def test_a_bound_far_above_is_cut_off_and_said() -> None:
-    one = sweep(("sync",), (8,))
-    far = replace(one, cells=(replace(one.cells[0], bound_rps=400.0),))
+    one = sweep(("sync",), (4, 8))
+    far = replace(one, cells=tuple(replace(cell, bound_rps=400.0) for cell in one.cells))
     found = figure_of(figures(far), "throughput")
     assert values_of(found.caption, "chart.throughput.caption")["highest_bound_rps"] == 400.0
     domain = spec(found.panes[0])["encoding"]["y"]["scale"]["domain"]
     assert 4 < domain[1] < 20
+
+
+def test_points_that_would_hide_each_other_stand_side_by_side_and_are_named() -> None:
+    one = sweep(("sync", "eventlet", "gevent"), (4, 16))
+    found = figure_of(figures(one), "throughput")
+    (same,) = values_of(found.caption, "chart.throughput.same")["names"]
+    assert same.values["names"] == ("eventlet", "gevent")
+    points = [(row[0], int(row[1]), float(row[2])) for row in rows(spec(found.panes[0]), "trials")]
+    assert len({(at, beside) for _, at, beside in points}) == len(points) == 6
+    assert {beside for name, at, beside in points if (name, at) == ("sync", 16)} == {16.0}
+
+
+def test_the_interval_of_a_load_is_drawn_and_told() -> None:
+    one = sweep(("sync",), (4, 8))
+    sure, unsure = one.cells
+    unsure = replace(unsure, throughput_rps=20.8, throughput_half_rps=6.9)
+    found = figure_of(figures(replace(one, cells=(sure, unsure))), "throughput")
+    ((_, _, _, _, low, high, *_),) = rows(spec(found.panes[0]), "intervals")
+    assert (float(low), float(high)) == pytest.approx((13.9, 27.7))
+    assert spec(found.panes[0])["encoding"]["y"]["scale"]["domain"][1] > 27.7
+    assert "chart.throughput.interval" in codes_of(found.caption)
+    assert found.rows[1][3] == "6.9"
+
+
+def test_a_single_point_is_no_chart() -> None:
+    one = sweep(("sync",), (8,))
+    assert "throughput" not in [figure.name for figure in figures(one)]
+    only = Chart("Rates", "x", "y", (Series("a", ((1.0, 2.0),)), Series("b", ())))
+    assert figures(replace(no_cells(), charts=(only,))) == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_accept_queue_that_is_empty_or_drawn_already_has_no_chart(known: bool) -> None:
+    """Of sync at 4 nothing waits; at 8 the timeline draws the queue where it knows no arrivals."""
+    names = [figure.name for figure in figures(sweep(("sync",), (4, 8), known=known))]
+    assert [name for name in names if name.startswith("queue")] == ["queue-sync-8"] * known
+
+
+def test_a_class_has_one_colour_in_all_charts() -> None:
+    """Also where one that is ten times as fast has a picture of its own."""
+    one = sweep(("sync", "gthread", "eventlet"), (4, 64))
+    cells = [
+        replace(each, throughput_rps=(each.throughput_rps or 0.0) * 100)
+        if each.trial.cell.server.worker_class == "gthread"
+        else each
+        for each in one.cells
+    ]
+    drawn = [f for f in figures(replace(one, cells=tuple(cells))) if f.name[:10] == "throughput"]
+    colours = [key.colour for figure in drawn for key in figure.legend if "class" in key.colour]
+    assert len(drawn) == 2
+    assert len(colours) == len(set(colours)) == 3
+
+
+def test_what_explains_a_cell_is_not_folded() -> None:
+    one = sweep(("sync",), (8,))
+    busy = replace(one.cells[0], findings=(Finding("diagnosis.busy_machine"),))
+    for cells, folded in ((one.cells, ["queue", "states", "cpu", "memory"]),
+                          ((busy,), ["queue", "states", "memory"])):  # fmt: skip
+        (drawn,) = cells_over_time(replace(one, cells=cells))
+        assert [figure.name.split("-")[0] for figure in drawn.folded] == folded
 
 
 def test_keepalive_shows_bound_prediction_and_measurement() -> None:
@@ -413,8 +486,39 @@ def test_the_headline_compares_best_and_worst() -> None:
     assert (worst["rate_rps"], worst["response_s"], worst["wait_s"]) == (4.0, 4.0, 3.0)
     assert worst["where"] == Finding("page.headline.accept_queue")
     alike = headline(sweep(("eventlet", "gevent")))
-    assert alike.code == "page.headline.both"
+    assert alike.code == "page.headline.tie"
     assert alike.values["names"] == ("eventlet", "gevent")
+    assert alike.values["worst"] is None
+
+
+def test_only_what_ties_with_the_best_is_named_beside_it() -> None:
+    found = headline(sweep(("sync", "eventlet", "gevent")))
+    assert found.code == "page.headline.tie"
+    assert (found.values["names"], found.values["worst"]) == (("eventlet", "gevent"), "sync")
+
+
+@pytest.mark.parametrize(
+    ("rates", "other_rates", "half_rps", "expected"),
+    [
+        ((106.0,), (105.0,), None, True),
+        ((106.0,), (95.0,), None, False),
+        ((27.0,), (20.8,), 6.9, True),  # the intervals of two single loads meet
+        ((27.0,), (20.8,), 1.0, False),
+        ((104.0, 104.1, 104.2), (100.0, 100.1, 100.2), None, False),  # trials know better
+        ((100.0, 130.0, 90.0), (80.0, 95.0, 110.0), None, True),
+    ],
+)
+def test_what_trials_do_not_tell_apart_is_a_tie(
+    rates: Sequence[float], other_rates: Sequence[float], half_rps: float | None, expected: bool
+) -> None:
+    cells, others = (
+        [
+            replace(cell(trial("sync", 8)), throughput_rps=x, throughput_half_rps=half_rps)
+            for x in xs
+        ]
+        for xs in (rates, other_rates)
+    )
+    assert tie(cells, others) is tie(others, cells) is expected
 
 
 def test_a_long_headline_leaves_out_who_waits_where() -> None:

@@ -17,7 +17,7 @@ from workerlab.report.messages import text
 
 NAME_LETTERS = 18  # in a line of a name
 BAND = {"bars": 22, "stacked": 30}  # pixels of a bar that lies
-WIDEST, SHARED = 90.0, 240  # pixels of one that stands, and of all of them on a phone
+WIDEST, SHARED = 90.0, 190  # pixels of one that stands, and of all of them on a phone
 TALL = 230
 ROOM = 16  # between the bars of one name and those of the next
 LINE = 14  # pixels of a name's line

@@ -17,7 +17,7 @@ import altair as alt
 from workerlab.model import CellResult, Finding, Timeline
 from workerlab.numbers.rows import row_numbers
 from workerlab.report.html.colours import var
-from workerlab.report.html.figure import AXIS, Figure, Key, data, key, of_cell, some, tip, unit
+from workerlab.report.html.figure import Figure, Key, data, key, of_cell, some, tip, unit
 from workerlab.report.html.kernel import in_timeline, queue_pane
 from workerlab.report.html.over_time import time_axis
 from workerlab.report.messages import say
@@ -104,7 +104,7 @@ def _rows_pane(seen: Timeline, shared: bool, *, titled: bool) -> Any:
         if pid == SHARED:
             labels[(top + end) / 2] = say("chart.waiting")
         else:
-            labels[(top + below) / 2] = say("chart.timeline.worker", number=number)
+            labels[(top + below) / 2] = str(number)
         top = end + GAP
     steady = [(at * factor,) for at in seen.steady or () if seen.shown[0] <= at <= seen.shown[1]]
     rules = alt.Chart(data("from", steady), name="steady")
@@ -112,7 +112,6 @@ def _rows_pane(seen: Timeline, shared: bool, *, titled: bool) -> Any:
     axis = alt.Axis(
         values=list(labels),
         labelExpr=f"{json.dumps(list(labels.values()))}[indexof({list(labels)}, datum.value)]",
-        labelLimit=AXIS - 6,
         grid=False,
     )
     scale = alt.Scale(domain=[top - GAP, -0.1], nice=False, zero=False)
