@@ -19,6 +19,7 @@ from workerlab.analysis.timeline import MOST, timelines
 from workerlab.experiments.results import document_of
 from workerlab.model import Column, Document, Finding, Table
 from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.html.kernel import has_queue, in_timeline
 from workerlab.report.html.series import all_series
 from workerlab.report.html.series import over_time as observed_cells
 from workerlab.report.messages import say, text
@@ -72,7 +73,7 @@ def assert_whole(opened: Opened) -> None:
 def assert_marks(opened: Opened, one: Document) -> None:
     """As many marks as there is to show."""
     valid = [result for result in one.cells if result.throughput_rps is not None]
-    assert opened.marks("throughput", "trials") == len(valid)
+    assert opened.marks("throughput", "trials") == (len(valid) if len(valid) > 1 else 0)
     for group in all_series(one):
         stacks = sum(
             getattr(cells[0].breakdown, f"{part}_s") is not None
@@ -85,7 +86,7 @@ def assert_marks(opened: Opened, one: Document) -> None:
         for result, found in observed_cells(group, one):
             at = f"{group.slug}-{result.trial.cell.concurrency}"
             assert opened.marks(f"timeline-{at}", "served") == len(found.bars)
-            if found.queue:
+            if has_queue(found) and not in_timeline(found):
                 assert opened.marks(f"queue-{at}", "queue") == 1
 
 
@@ -273,6 +274,55 @@ def test_foreign_text_does_not_run(open_page: Open) -> None:
     assert_whole(opened)
     assert evil in opened.page.inner_text("main")
     assert_sound(opened)
+
+
+CLASSES = ("sync", "gthread", "gevent", "eventlet", "asgi", "uvicorn")
+TALLEST = 7000  # pixels of a page of 24 cells
+AXES = """() => [...document.querySelectorAll(".chart")]
+    .map((chart) => [...chart.querySelectorAll("svg.marks")].map((svg) => {
+      const { left, width } = svg.querySelector(".background").getBoundingClientRect();
+      return [left, width];
+    })).filter((panes) => panes.length > 1)"""
+
+
+def assert_accessible(opened: Opened) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for scheme in ("light", "dark"):
+        opened.page.emulate_media(color_scheme=scheme)
+        found = axe.run(opened.page).response["violations"]
+        assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_page_of_24_cells_is_short_and_accessible(
+    known: bool, open_page: Open, screenshots: Path
+) -> None:
+    one = sweep(CLASSES, (2, 4, 8, 16), known=known)
+    opened = open_page(one, viewport={"width": 1280, "height": 800})
+    opened.page.screenshot(path=screenshots / f"24-cells-{known}.png", full_page=True)
+    assert opened.page.evaluate("document.documentElement.scrollHeight") <= TALLEST
+    assert_accessible(opened)
+    assert_sound(opened)
+
+
+def test_the_panes_of_a_chart_share_their_axis(open_page: Open) -> None:
+    """On the screen and on paper."""
+    opened = open_page(sweep(("sync", "gthread"), (16,), known=False))
+    for media in ("screen", "print"):
+        opened.page.emulate_media(media=media)
+        charts = opened.page.evaluate(AXES)
+        assert len(charts) == 2
+        for (left, width), *others in charts:
+            for other_left, other_width in others:
+                assert abs(left - other_left) < 1
+                assert abs(width - other_width) < 1
+
+
+@pytest.mark.parametrize("name", ["late", "advise"])
+def test_a_page_with_all_open_is_accessible(name: str, open_page: Open) -> None:
+    opened = open_page(CONSTRUCTED[name])
+    opened.open_all()
+    assert_accessible(opened)
 
 
 # --- by hand --------------------------------------------------------------------------------------
