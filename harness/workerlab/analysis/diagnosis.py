@@ -156,13 +156,8 @@ EXPLAINS: Mapping[str, frozenset[str]] = {
 }
 # What is seen in a cell's CPU, accept queue or TCP states over time
 SEEN_IN: Mapping[str, str] = {
-    "load_tool": "cpu",
-    "busy_machine": "cpu",
-    "busy_workers": "cpu",
-    "core_wait": "cpu",
-    "steal": "cpu",
-    "full_queue": "queue",
-    "full_queue_likely": "queue",
+    **dict.fromkeys(("load_tool", "busy_machine", "busy_workers", "core_wait", "steal"), "cpu"),
+    **dict.fromkeys(("full_queue", "full_queue_likely"), "queue"),
     "stall": "states",
 }
 PREFIX = "diagnosis."

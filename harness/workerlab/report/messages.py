@@ -563,9 +563,7 @@ chart.left_out = Not shown, as they are 0 or missing: {points}.
 chart.throughput.caption = Requests per second in {part}. Dashed: what connections and slots allow
     at best.[[ That continues above the chart, up to {highest_bound_rps:number}.]]
 chart.throughput.interval = Upright lines: the 95 % interval of a throughput, as one load knows it.
-chart.throughput.same = Points that would hide each other stand side by side.[[ On one line:
-    {names:; }.]]
-chart.throughput.same_line = {names:list}
+chart.throughput.side_by_side = Points that would hide each other stand side by side.
 chart.throughput.knees = Dotted: the knee, from where more connections only wait.
 chart.throughput.by_connections = Throughput by connections.
 chart.throughput.growth = {name}: {rate_rps:number} requests/s at {connections:# connection}

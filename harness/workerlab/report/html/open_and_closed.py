@@ -8,23 +8,14 @@ import altair as alt
 from workerlab.model import CellResult, Finding
 from workerlab.numbers.units import format_duration
 from workerlab.report.html.colours import var
-from workerlab.report.html.figure import (
-    POINT,
-    Figure,
-    Looks,
-    by_name,
-    data,
-    key,
-    mark_of,
-    tip,
-    unit,
-)
+from workerlab.report.html.figure import POINT, Figure, by_name, data, key, tip, unit
 from workerlab.report.html.series import SweepSeries
 from workerlab.report.messages import amount, say, text
 from workerlab.report.open_closed import UNTOLD, arrivals, one_trial
 from workerlab.report.sweep_tables import load_of
 from workerlab.report.values import finite
 
+LOOPS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
 HEADS = ("load", "rate", "median", "p95", "verdict")
 
 
@@ -34,7 +25,6 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
     cells = [cell for cell in series.valid if _known(cell)] + at_rate
     if not at_rate or len(cells) < 2:
         return None
-    looks = {"closed": (mark_of(series.number)[0], "circle"), "open": ("measured", "diamond")}
     name = {"name": series.name}
     note = {"arrivals": arrivals(at_rate), "one_trial": one_trial(cells)}
     return Figure(
@@ -43,8 +33,8 @@ def open_and_closed(series: SweepSeries) -> Figure | None:
         heading=series.name,
         caption=(Finding("chart.loops.caption", note),),
         alternative=(Finding("chart.loops.response_times", name), *map(_words, cells)),
-        panes=(_pane(cells, looks),),
-        legend=tuple(key(f"loops.{loop}", *look) for loop, look in looks.items()),
+        panes=(_pane(cells),),
+        legend=tuple(key(f"loops.{loop}", *look) for loop, look in LOOPS.items()),
         heads=tuple(Finding(f"chart.{head}") for head in HEADS),
         rows=tuple(
             (
@@ -73,7 +63,7 @@ def _words(cell: CellResult) -> Finding:
     return Finding("chart.loops.cell", values)
 
 
-def _pane(cells: Sequence[CellResult], looks: Looks) -> Any:
+def _pane(cells: Sequence[CellResult]) -> Any:
     name, factor = unit(max(cell.response.p95 or 0.0 for cell in cells))
     rows = [
         (
@@ -93,8 +83,8 @@ def _pane(cells: Sequence[CellResult], looks: Looks) -> Any:
         tip("p95", Finding("chart.p95_in", {"unit": name})),
         tip("verdict", form=""),
     ]
-    shapes = by_name(alt.Shape, "loop", {one: shape for one, (_, shape) in looks.items()})
-    colours = by_name(alt.Color, "loop", {one: var(colour) for one, (colour, _) in looks.items()})
+    shapes = by_name(alt.Shape, "loop", {one: shape for one, (_, shape) in LOOPS.items()})
+    colours = by_name(alt.Color, "loop", {one: var(colour) for one, (colour, _) in LOOPS.items()})
     title, zero = say("chart.response_in", unit=name), alt.Scale(domainMin=0)
     return (
         alt.layer(

@@ -1,9 +1,8 @@
 """Requests per second against connections: what each series makes of more of them."""
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 import altair as alt
@@ -35,7 +34,7 @@ STEP = 0.008  # of the axis, between points that stand side by side
 HEADS = ("chart.class", "chart.connections", "chart.rate", "heading.throughput_half_rps",
          "chart.bound", "chart.verdict")  # fmt: skip
 
-Clusters = dict[int, list[list[str]]]  # by connections: the names whose points hide each other
+Places = dict[tuple[str, int], int]  # by name and connections: steps to the right of its level
 
 
 def throughput(document: Document) -> list[Figure]:
@@ -58,7 +57,7 @@ def _figure(every: Sequence[SweepSeries], number: int, parts: int) -> Figure:
     marks = {series.name: mark_of(series.number) for series in every}
     reach = max(rate, *(low_high[1] for cell in cells if (low_high := _interval(cell))), 0.0)
     top = 1.06 * max(reach, min(bound, ABOVE * rate)) or 1.0
-    clusters = _clusters(every, NEAR * top)
+    places = _places(every, NEAR * top)
     intervals = any(map(_interval, cells))
     return Figure(
         name="throughput" if number == 1 else f"throughput-{number}",
@@ -67,13 +66,11 @@ def _figure(every: Sequence[SweepSeries], number: int, parts: int) -> Figure:
             Finding("chart.throughput.caption", beyond),
             Finding("chart.throughput.knees") if knees else None,
             Finding("chart.throughput.interval") if intervals else None,
-            Finding("chart.throughput.same", {"names": _same(every, clusters)})
-            if any(len(names) > 1 for level in clusters.values() for names in level)
-            else None,
+            Finding("chart.throughput.side_by_side") if any(places.values()) else None,
             Finding("chart.own_axis") if parts > 1 else None,
         ),
         alternative=(Finding("chart.throughput.by_connections"), *map(_growth, every)),
-        panes=(_pane(every, marks, knees, clusters, top),),
+        panes=(_pane(every, marks, knees, places, top),),
         legend=some(
             *(Key(name, *mark) for name, mark in marks.items()),
             key("bound", "soft", "dashed"),
@@ -102,33 +99,17 @@ def _interval(cell: CellResult) -> tuple[float, float] | None:
     return (rate - half, rate + half) if rate is not None and half else None
 
 
-def _clusters(every: Sequence[SweepSeries], near_rps: float) -> Clusters:
-    levels: dict[int, list[tuple[float, str]]] = {}
+def _places(every: Sequence[SweepSeries], near_rps: float) -> Places:
+    """Points that would hide each other stand side by side, in the order of the series."""
+    places: Places = {}
+    levels: dict[int, list[tuple[float, int]]] = {}
     for series in every:
         for at, rate in _rates(series):
-            levels.setdefault(at, []).append((rate, series.name))
-    clusters: Clusters = {}
-    for at, points in levels.items():
-        lowest = -math.inf
-        for rate, name in sorted(points, key=itemgetter(0)):
-            if rate - lowest > near_rps:
-                clusters.setdefault(at, []).append([])
-                lowest = rate
-            clusters[at][-1].append(name)
-    return clusters
-
-
-def _same(every: Sequence[SweepSeries], clusters: Clusters) -> tuple[Finding, ...]:
-    """The series whose lines hide each other at all levels."""
-    lines: dict[tuple[int, ...], list[str]] = {}
-    for series in every:
-        where = (
-            next((n for n, names in enumerate(clusters[at]) if series.name in names), -1)
-            for at in sorted(clusters)
-        )
-        lines.setdefault(tuple(where), []).append(series.name)
-    same = [tuple(names) for names in lines.values() if len(names) > 1]
-    return tuple(Finding("chart.throughput.same_line", {"names": names}) for names in same)
+            level = levels.setdefault(at, [])
+            taken = [place for other, place in level if abs(other - rate) <= near_rps]
+            places[series.name, at] = max(taken, default=-1) + 1
+            level.append((rate, places[series.name, at]))
+    return places
 
 
 def _rps(value: float | None) -> str:
@@ -157,7 +138,7 @@ def _pane(
     every: Sequence[SweepSeries],
     marks: Mapping[str, tuple[str, str]],
     knees: Sequence[SweepSeries],
-    clusters: Clusters,
+    places: Places,
     top: float,
 ) -> Any:
     rates, bounds = (
@@ -166,15 +147,8 @@ def _pane(
     )
     levels = sorted({level for series in every for level in series.levels})
     spread = levels[-1] / levels[0] >= WIDE
-    places = {
-        (name, at): n - len(names) // 2
-        for at, level in clusters.items()
-        for names in level
-        for n, name in enumerate(names)
-    }
 
     def beside(name: str, at: int) -> float:
-        """Where its point stands: the middle one of those that hide each other on their level."""
         share = STEP * places.get((name, at), 0)
         return at * (levels[-1] / levels[0]) ** share if spread else at + share * levels[-1]
 
@@ -188,7 +162,7 @@ def _pane(
     ]  # fmt: skip
     heads = "class connections beside rate low high bound trial verdict"
     points = alt.Chart(data(heads, trials), name="trials")
-    known = [row for row in trials if row[4] is not None]
+    intervals = points.properties(name="intervals").transform_filter("isValid(datum.low)")
     highest = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate"), tip("bound"),
             tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
@@ -215,12 +189,8 @@ def _pane(
             *(one.mark_line(**line, **faint) for one in dashed[:1]),
             *(one.mark_tick(orient="horizontal", **tick, **faint) for one in dashed[1:]),
             *(one.mark_line(strokeWidth=2.5) for one in layers(rates, "measured")),
-            *(
-                alt.Chart(data(heads, rows), name="intervals")
-                .mark_rule(strokeWidth=1.5, clip=True)
-                .encode(across("beside:Q"), alt.Y("low:Q", title=say("chart.rate")), y2="high:Q")
-                for rows in [known]
-                if rows
+            intervals.mark_rule(strokeWidth=1.5, clip=True).encode(
+                across("beside:Q"), alt.Y("low:Q", title=say("chart.rate")), y2="high:Q"
             ),
             points.mark_point(**POINT).encode(
                 across("beside:Q"), by_name(alt.Shape, "class", shapes), tooltip=tips
