@@ -164,7 +164,9 @@ def cells_over_time(document: Document) -> list[CellOverTime]:
             for place, pair in enumerate(pairs)
         ]
     cells.sort(key=lambda one: (not one.telling, one.cell.verdict != "saturated", one.place))
-    return [replace(one, opened=place < OPEN_CELLS) for place, one in enumerate(cells)]
+    return [
+        replace(one, opened=one.telling and place < OPEN_CELLS) for place, one in enumerate(cells)
+    ]
 
 
 # --- the answer of a run ------------------------------------------------------------------
