@@ -434,7 +434,7 @@ def test_what_is_opened_is_printed(open_page: Open, screenshots: Path) -> None:
     closed = opened.page.locator("details.cell:not([open]) > summary")
     while closed.count():
         closed.first.click()
-    opened.drawn()
+    opened.open_all()
     assert printed(opened, screenshots / "opened.pdf") > few
 
 

@@ -162,7 +162,8 @@ def _pane(
     ]  # fmt: skip
     heads = "class connections beside rate low high bound trial verdict"
     points = alt.Chart(data(heads, trials), name="trials")
-    intervals = points.properties(name="intervals").transform_filter("isValid(datum.low)")
+    known = [row for row in trials if row[4] is not None]
+    intervals = [alt.Chart(data(heads, known), name="intervals")] if known else []
     highest = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate"), tip("bound"),
             tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
@@ -189,8 +190,11 @@ def _pane(
             *(one.mark_line(**line, **faint) for one in dashed[:1]),
             *(one.mark_tick(orient="horizontal", **tick, **faint) for one in dashed[1:]),
             *(one.mark_line(strokeWidth=2.5) for one in layers(rates, "measured")),
-            intervals.mark_rule(strokeWidth=1.5, clip=True).encode(
-                across("beside:Q"), alt.Y("low:Q", title=say("chart.rate")), y2="high:Q"
+            *(
+                one.mark_rule(strokeWidth=1.5, clip=True).encode(
+                    across("beside:Q"), alt.Y("low:Q", title=say("chart.rate")), y2="high:Q"
+                )
+                for one in intervals
             ),
             points.mark_point(**POINT).encode(
                 across("beside:Q"), by_name(alt.Shape, "class", shapes), tooltip=tips
