@@ -62,7 +62,7 @@ def test_the_files_are_told_and_nothing_else_is_printed(
     assert cli.main([*run, "--html", str(page), "--png", str(pictures)]) == 0
     said = capsys.readouterr()
     names = {path.name for path in pictures.iterdir()}  # the directory has been made
-    assert names >= {"timeline-sync-8.png", "timeline-sync-8.svg", "throughput.png"}
+    assert names >= {"timeline-sync-8.png", "timeline-sync-8.svg", "waiting-sync.png"}
     assert said.err == f"wrote {page}\nwrote {len(names)} pictures into {pictures}\n"
     assert said.out == ""
 
