@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, Command] = {
         for name, summary in EXPERIMENTS.items()
     },
     "demo": Command(
-        "a lesson in six steps: guess, watch, compare, explain",
+        "a lesson in ten steps: guess, watch, compare, explain",
         "workerlab.options:add_demo",
         "workerlab.experiments.demo:command",
     ),

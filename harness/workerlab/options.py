@@ -47,7 +47,7 @@ examples:
 DEMO_EXAMPLES = """\
 examples:
   workerlab demo            asks before each step; any key continues
-  workerlab demo --yes      runs all steps, in about a minute
+  workerlab demo --yes      runs all steps, in about two minutes
   workerlab demo --web      in a browser, where real requests are seen to wait
   workerlab demo --web --share
                             ... and a class guesses on its own screens

@@ -97,8 +97,9 @@ def trials(plan: Plan) -> list[Trial]:
     grows slower with time must not look like a class that does. Those at a rate come last: their
     rate may be a share of what the others find."""
     all_trials = grid(plan)
-    if plan.trials > 1:
-        random.Random(plan.seed).shuffle(all_trials)
+    if plan.trials == 1:
+        return all_trials
+    random.Random(plan.seed).shuffle(all_trials)
     return sorted(all_trials, key=lambda one: one.cell.rate is not None)
 
 

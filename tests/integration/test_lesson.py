@@ -1,19 +1,117 @@
-"""The lesson in the terminal, with a real server: the step whose accept queue overflows."""
+"""The lesson on real servers: steps at small length on the page and in a terminal, and the shipped
+step whose accept queue overflows."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Lab
+from tests.integration.conftest import Lab, processes
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.experiments.lesson import SHIPPED
+from workerlab.experiments.lesson import SHIPPED, read
 from workerlab.experiments.lesson_words import measured, overflowed
+from workerlab.experiments.live.course import Course
+from workerlab.experiments.live.recording import run_step
+from workerlab.experiments.live.side import Live, Looked
 from workerlab.experiments.reading import report_of, trial_data
 
-pytestmark = [pytest.mark.once, pytest.mark.counters]
+pytestmark = pytest.mark.once
+
+STEP = """
+[[step]]
+title = "{name}"
+changed = "Nothing."
+question = "What now?"
+why = "One. Two. Three."
+{settings}
+[[step.choice]]
+text = "this"
+reaction = "Then this."
+right = true
+[[step.choice]]
+text = "that"
+reaction = "Then that."
+"""
+SETTINGS = {
+    "threads": ('worker_class = "gthread"\nworkers = 1\nthreads = 2\ndelay = 0.2\nconnections = 6'),
+    "cpu": 'worker_class = "gthread"\nworkers = 1\nthreads = 4\ncpu = 0.05\nconnections = 4',
+    "random": 'worker_class = "sync"\nworkers = 2\ndelay = 0.1\nrate = 12\nseconds = 3',
+    # 8 clients and 2 slots: an answer would take 0.8 s
+    "retry": (
+        'worker_class = "sync"\nworkers = 2\ndelay = 0.2\nconnections = 8\npatience = 0.5\n'
+        "seconds = 3"
+    ),
+}
+
+
+def lesson_file(place: Path, *names: str) -> Path:
+    path = place / "steps.toml"
+    steps = [STEP.format(name=name, settings=SETTINGS[name]) for name in names]
+    path.write_text('title = "Short"\n' + "".join(steps), encoding="utf-8")
+    return path
+
+
+def ran(place: Path, name: str) -> tuple[dict[str, Any], Looked, Live]:
+    """The recorded step, and the last look at its server."""
+    course, last = Course(read(lesson_file(place, name))), list[tuple[Looked, Live]]()
+    course.guess(None)
+    run_step(course, sys.executable, "", lambda *seen: last.append(seen))
+    (step,) = course.recorded["steps"]  # type: ignore[misc]
+    return step, *last[-1]
+
+
+def test_threads_accept_more_than_they_serve(tmp_path: Path) -> None:
+    step, looked, _ = ran(tmp_path, "threads")
+    assert "(the law: 10 at best)" in step["outcome"][0]
+    assert "inside a worker" in " ".join(step["outcome"])
+    (side,) = step["trace"]["sides"]
+    assert max(looked.counts) <= 6
+    assert {move[1] for move in side["moves"]} >= {2, 3, 4}  # in a worker, in the app, answered
+
+
+def test_what_computes_is_bound_by_one_core_whatever_the_threads(tmp_path: Path) -> None:
+    step, _, live = ran(tmp_path, "cpu")
+    assert "= 20. The lower of the two is 20 requests/s at best." in step["law"]
+    assert live.places.answered > 0
+    rps = float(step["measured"].partition("/s")[0])
+    assert 0 < rps < 25  # 80 by the slots alone; the clock of a busy machine only makes it fewer
+
+
+def test_requests_arrive_at_random(tmp_path: Path) -> None:
+    step, _, live = ran(tmp_path, "random")
+    assert step["law"].startswith("The law: 12 requests/s come at random.")
+    assert "(the law: 12)" in step["outcome"][0]
+    assert live.places.answered > 0
+    assert step["trace"]["sides"][0]["load"].model == "open"
+
+
+def test_who_gives_up_is_served_in_vain(tmp_path: Path) -> None:
+    """Gunicorn runs the app for connections that were closed before it accepted them."""
+    step, looked, live = ran(tmp_path, "retry")
+    assert live.places.failed > 8
+    assert live.places.sample(0).causes.keys() == {"gave_up"}
+    assert live.places.under_way <= 8  # all others are abandoned; some are about to ask again
+    assert sum(looked.counts) > 8
+    measured, gave_up = step["outcome"]
+    wasted = int(measured.rpartition("served ")[2].split()[0])
+    assert wasted > 0
+    assert gave_up.startswith("In all, clients gave up ")
+    assert step["measured"].endswith("/s")  # no mean of those that were answered
+
+
+def test_both_are_given_in_a_terminal_in_their_order(lab: Lab, tmp_path: Path) -> None:
+    path = lesson_file(tmp_path, "retry", "random", "threads", "retry")
+    done = lab("demo", "--yes", "--lesson", str(path))
+    assert done.code == 0, done.err
+    titles = [line for line in done.out.splitlines() if " of 4: " in line]
+    assert titles == ["1 of 4: retry", "2 of 4: random", "3 of 4: threads", "4 of 4: retry"]
+    assert done.out.count("Measured") == done.out.count("The answer: ") == 4
+    assert done.out.count("of clients that had") == 2
+    assert processes(str(lab.place)) == []
 
 
 def only_step_with(setting: str, place: Path) -> Path:
@@ -24,6 +122,7 @@ def only_step_with(setting: str, place: Path) -> Path:
     return path
 
 
+@pytest.mark.counters
 def test_an_overflowing_queue_is_as_fast_as_its_clients_and_slots_make_it(
     lab: Lab, tmp_path: Path
 ) -> None:

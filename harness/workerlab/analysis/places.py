@@ -30,6 +30,7 @@ KEPT_S = 40.0  # of answers that are known
 DRAWN = 600  # requests at once that are drawn; of more only a part is, of those that wait
 MS_NS = 1e6
 ORDER = "bckasxef"  # of events at the same nanosecond
+GAVE_UP = "gave_up"  # a cause: the client closed the connection before there was an answer
 
 
 class Event(NamedTuple):
@@ -67,6 +68,7 @@ class Request(Struct):
     app_ns: int = 0
     left_ns: int = 0
     drawn: bool = True
+    abandoned: bool = False  # its client gave up; the server does not know that, and serves it
 
     @property
     def waits_for_a_worker(self) -> bool:
@@ -86,10 +88,10 @@ class Answer(NamedTuple):
 
 class Sample(Struct, frozen=True):
     """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
-    by Little's law, of all that were under way meanwhile, as in `window`. None: there were none.
-    `failed`, `answered`: since the beginning; `causes`: how many failed of what. `left`: so many
-    requests of the load before are still under way. `settled`: the answers are of this load alone,
-    over the whole window."""
+    by Little's law, of all that were under way meanwhile, as in `window`; None where a client gave
+    up meanwhile. None: there were none. `failed`, `answered`: since the beginning; `causes`: how
+    many failed of what. `left`: so many requests of the load before are still under way.
+    `settled`: the answers are of this load alone, over the whole window."""
 
     rps: float | None
     mean: float | None
@@ -119,7 +121,9 @@ class Places:
         self._recent: deque[Answer] = deque()
         self._newest = 0  # request that began
         self._before = 0  # connections that seemed to wait in workers at the last look
-        self.answered = self.failed = 0
+        self.answered = self.failed = self._abandoned = 0
+        self._wasted: deque[int] = deque()  # when abandoned requests left the app
+        self._gave_up_ns = 0  # when a client last did
         self._causes: Counter[str] = Counter()
         self._at = [0] * (FAILED + 1)  # requests at each place
         self.every = 1  # of so many requests one is drawn
@@ -131,11 +135,13 @@ class Places:
 
     @property
     def under_way(self) -> int:
-        return len(self._requests)
+        """Those whose client waits for an answer."""
+        return len(self._requests) - self._abandoned
 
     @property
     def counts(self) -> list[int]:
-        """Requests that connect, are in the accept queue, in a worker, in the app: all of them."""
+        """Requests that connect, are in the accept queue, in a worker, in the app: all of them,
+        the abandoned as well."""
         return self._at[:ANSWERED]
 
     def change(self, now_ns: int) -> None:
@@ -183,6 +189,10 @@ class Places:
                 self._move(event, request, IN_APP)
         elif event.kind == "x":
             request.left_ns = event.at_ns
+            if request.abandoned:
+                self._abandoned -= 1
+                self._wasted.append(event.at_ns)
+                self._remove(event, request, FAILED)
         else:
             self._end(event, request)
 
@@ -193,12 +203,13 @@ class Places:
 
     def _end(self, event: Event, request: Request) -> None:
         fine = event.kind == "e"
-        self._move(event, request, ANSWERED if fine else FAILED)
-        del self._requests[event.number]
-        if self.left and event.number <= self._mark:
-            self.left -= 1
-            if not self.left:
-                self._opens_ns = event.at_ns + 1
+        if event.cause == GAVE_UP:
+            self._gave_up_ns = event.at_ns
+        if event.cause == GAVE_UP and request.place != CONNECTING and not request.left_ns:
+            request.abandoned = True
+            self._abandoned += 1
+        else:
+            self._remove(event, request, ANSWERED if fine else FAILED)
         if fine:
             self.answered += 1
             at_ns, left_ns = event.at_ns, request.left_ns or event.at_ns
@@ -208,6 +219,14 @@ class Places:
         else:
             self.failed += 1
             self._causes[event.cause] += 1
+
+    def _remove(self, event: Event, request: Request, place: int) -> None:
+        self._move(event, request, place)
+        del self._requests[event.number]
+        if self.left and event.number <= self._mark:
+            self.left -= 1
+            if not self.left:
+                self._opens_ns = event.at_ns + 1
 
     def _move(self, event: Event, request: Request, place: int) -> None:
         self._at[request.place] -= 1
@@ -273,11 +292,15 @@ class Places:
         opens_ns = max(now_ns - over_ns, self._opens_ns or 0)
         while self._recent and self._recent[0].end_ns < now_ns - KEPT_S * NS:
             self._recent.popleft()
+        while self._wasted and self._wasted[0] < now_ns - KEPT_S * NS:
+            self._wasted.popleft()
         answers = self.latest(opens_ns)
         times_s = sorted(one.response_s for one in answers)
         p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
         rps = self._rps(answers, opens_ns, now_ns)
-        mean = self._under_way_s(answers, opens_ns, now_ns) / rps if rps else None
+        mean = None
+        if rps and self._gave_up_ns < opens_ns:  # else they are in the one and not in the other
+            mean = self._under_way_s(answers, opens_ns, now_ns) / rps
         totals = (self.failed, self.answered, self.under_way, dict(self._causes))
         settled = not self.left and now_ns - opens_ns >= over_ns
         return Sample(rps, mean, p50, p95, *totals, self.left, settled)
@@ -289,13 +312,20 @@ class Places:
     def _under_way_s(self, answers: Sequence[Answer], opens_ns: int, closes_ns: int) -> float:
         """Mean number of requests under way."""
         begun = [(one.end_ns - round(one.response_s * NS), one.end_ns) for one in answers]
-        begun += [(one.begun_ns, closes_ns) for one in self._requests.values()]
+        begun += [(request.begun_ns, closes_ns) for request in self._awaited()]
         inside = sum(until - max(since, opens_ns) for since, until in begun)
         return inside / (closes_ns - opens_ns)
 
     def oldest_s(self, now_ns: int) -> float:
         """For how long the oldest request has been under way."""
-        return max(((now_ns - one.begun_ns) / NS for one in self._requests.values()), default=0.0)
+        return max(((now_ns - one.begun_ns) / NS for one in self._awaited()), default=0.0)
+
+    def _awaited(self) -> list[Request]:
+        return [request for request in self._requests.values() if not request.abandoned]
+
+    def wasted(self, since_ns: int) -> int:
+        """How many requests left the app since then after their client had given up."""
+        return sum(at_ns >= since_ns for at_ns in self._wasted)
 
     def _rps(self, answers: Sequence[Answer], opens_ns: int, closes_ns: int) -> float | None:
         """Each counts by the part of its time in the app that lies inside, as in `window`: whole
@@ -303,7 +333,7 @@ class Places:
         if closes_ns <= opens_ns or not answers:
             return 0.0 if self.answered else None
         typical_ns = median(until - since for since, until in (one.app for one in answers))
-        now = [one.app_ns for one in self._requests.values() if one.place == IN_APP]
+        now = [one.app_ns for one in self._awaited() if one.place == IN_APP]
         counted = [one.app for one in answers]
         counted += [(app_ns, max(closes_ns, app_ns + round(typical_ns))) for app_ns in now]
         return completions(counted, opens_ns, closes_ns) * NS / (closes_ns - opens_ns)

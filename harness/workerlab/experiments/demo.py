@@ -6,6 +6,7 @@ guess: neither the law nor what the run shows.
 """
 
 import argparse
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,11 +15,15 @@ from typing import Self
 
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.places import IN_APP
 from workerlab.experiments.demo_picture import Picture
 from workerlab.experiments.demo_words import course_of, guess, say, table
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson import SHIPPED, Lesson, Step, read
 from workerlab.experiments.lesson_words import Told, answer, law, measured, outcome, overflowed
+from workerlab.experiments.live.course import Course
+from workerlab.experiments.live.recording import run_step
+from workerlab.experiments.live.side import Live, Looked
 from workerlab.experiments.planning import gunicorn_plan
 from workerlab.experiments.reading import evidence, report_of
 from workerlab.experiments.results import document_of, print_location
@@ -27,9 +32,12 @@ from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
 from workerlab.numbers.units import format_wait
 from workerlab.observe.observer import Observer
 from workerlab.report import publish
+from workerlab.report.messages import say as sentence
 from workerlab.server.running import Running
 from workerlab.terminal.console import interactive, one_key, short, tell, unechoed
 from workerlab.terminal.picture import fitting_width
+
+PROGRESS_S = 2.5
 
 
 @contextmanager
@@ -40,9 +48,13 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
     if not options.yes and not ask:
         tell("no terminal to ask, so it runs through as with --yes")
     found = interpreters(options)
-    cells = (step.cell for step in lesson.steps)
-    plan = gunicorn_plan("sweep", cells, found, together=True)
-    yield Setup(plan, found, label="lesson", display=partial(Presenter, lesson, ask))
+    cells = tuple(step.cell for step in lesson.steps if step.patience_s is None)
+    if not cells:
+        raise UsageError("the terminal needs a step without patience: give this lesson with --web")
+    plan = gunicorn_plan("sweep", cells, found, together=True, arrivals="poisson")
+    (serving,) = found.values()
+    live = partial(run_step, python=serving.python, gunicorn=serving.asked)
+    yield Setup(plan, found, label="lesson", display=partial(Presenter, lesson, ask, live))
 
 
 def command(options: argparse.Namespace) -> int:
@@ -68,21 +80,52 @@ def command(options: argparse.Namespace) -> int:
     return stopped or 0
 
 
+def _load_s(step: Step) -> float:
+    """How long the load of a step lasts, by the law."""
+    if step.patience_s is not None:
+        return step.patience_s + step.lasts_s
+    return (step.cell.requests or 0) / step.rps
+
+
+class Progress:
+    """A line now and then on a step that is no trial."""
+
+    def __init__(self) -> None:
+        self._began_s: float | None = None
+        self._next_s = 0.0
+
+    def show(self, looked: Looked, live: Live) -> None:
+        now_s = time.monotonic()
+        self._began_s = self._began_s or now_s
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + PROGRESS_S
+        in_app, places = looked.counts[IN_APP], live.places
+        counts = {"answered": places.answered, "gave_up": places.failed}
+        queued = {"in_app": in_app, "queued": looked.queue or 0}
+        say(sentence("lesson.progress", at_s=now_s - self._began_s, **queued, **counts), "  ")
+
+
 class Presenter:
-    """Takes the place of the progress: `ask` for guesses, and for a key after each step."""
+    """Takes the place of the progress: `ask` for guesses, and for a key after each step. `live`
+    runs the steps whose clients give up, with the load of the live page: they are no trials."""
 
     def __init__(
         self,
         lesson: Lesson,
         ask: bool,
+        live: Callable[..., None],
         directory: Path,
         plan: Plan,
         todo: Sequence[Trial],
         predict: Callable[[Trial], float | None],
     ) -> None:
         self._lesson, self._ask, self._directory, self._plan = lesson, ask, directory, plan
-        self._steps = dict(zip(todo, lesson.steps, strict=True))
-        self._seconds = sum(predict(one) or 0.0 for one in todo)
+        steps = {step.cell: step for step in lesson.steps}
+        self._steps = {trial: steps[trial.cell] for trial in todo}
+        self._course, self._run_live = Course(lesson), live
+        self._seconds = sum(predict(trial) or _load_s(steps[trial.cell]) for trial in todo)
+        self._seconds += sum(_load_s(step) for step in lesson.steps if step.patience_s is not None)
         self._guess: int | None = None
         self._told: list[Told] = []
         self._picture: Picture | None = None
@@ -109,12 +152,20 @@ class Presenter:
     def begin(self, one: Trial) -> None:
         """Put the question, wait for a key, tell the law, and leave the answer to the run."""
         step = self._steps[one]
-        say(f"{len(self._told) + 1} of {len(self._steps)}: {step.title}")
+        self._give_live_steps()
+        self._introduce(step)
+        if one.cell.server.variant in self._plan.unavailable:
+            return
+        self._put_question(step)
+        self._picture = Picture(self._plan, one, step.delay_s, step.at_once)
+
+    def _introduce(self, step: Step) -> None:
+        say(f"{len(self._told) + 1} of {len(self._lesson.steps)}: {step.title}")
         say("-" * (fitting_width() - 2))
         say(step.changed)
         self._guess = None
-        if one.cell.server.variant in self._plan.unavailable:
-            return
+
+    def _put_question(self, step: Step) -> None:
         print()
         say(step.question)
         for letter, choice in zip(step.letters, step.choices, strict=True):
@@ -126,7 +177,24 @@ class Presenter:
         if self._guess is not None:
             say(step.reactions[self._guess])
         print()
-        self._picture = Picture(self._plan, one, step.delay_s, step.at_once)
+
+    def _give_live_steps(self) -> None:
+        """Those that come next in the lesson."""
+        while (place := len(self._told)) < len(self._lesson.steps):
+            step = self._lesson.steps[place]
+            if step.patience_s is None:
+                return
+            self._introduce(step)
+            self._put_question(step)
+            self._course.go(place)
+            self._course.guess(self._guess)
+            self._run_live(self._course, watch=Progress().show)
+            print()
+            say(answer(step, self._guess))
+            for line in self._course.outcome:
+                say(line)
+            self._told.append(self._course.told)
+            self._explain(step)
 
     def watch(self, server: Running, observer: Observer) -> None:
         if self._picture is not None:
@@ -140,13 +208,18 @@ class Presenter:
             say(f"This step is left out: {record.fault.reason}")
             self._told.append(Told(step, self._guess, left_out=True))
             print()
+            self._give_live_steps()
             return
         print()
         self._compare(step, one, record)
+        self._explain(step)
+        self._give_live_steps()
+
+    def _explain(self, step: Step) -> None:
         print()
         say(step.why)
         print()
-        if self._ask and len(self._told) < len(self._steps):
+        if self._ask and len(self._told) < len(self._lesson.steps):
             one_key("Any key for the next step: ")
             print("\n")
 

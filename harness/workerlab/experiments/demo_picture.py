@@ -68,13 +68,14 @@ class Picture:
             queue=observer.latest_queue,
             connections=self._cell.concurrency,
             answered=answered,
-            requests=self._load.requests,
+            requests=None if self._load.rate_rps else self._load.requests,
             accepts_first=class_named(self._cell.server.worker_class).accepts_first,
             no_room=no_room,
             repeated=repeated,
             width=self._width,
         )
-        if answered <= self._load.requests / 2:
+        expected = self._load.duration_s * self._load.rate_rps if self._load.rate_rps else None
+        if answered <= (expected or self._load.requests) / 2:
             self._middle = lines
         self._show(lines)
 

@@ -29,10 +29,17 @@ def whole(least: int, most: int) -> Callable[[object], int]:
     return check
 
 
-def seconds(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.01 <= value <= 10:
-        raise ValueError("must be a number of seconds from 0.01 to 10")
-    return float(value)
+def number(least: float, most: float, unit: str = "") -> Callable[[object], float]:
+    def check(value: object) -> float:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not least <= value <= most:  # type: ignore[operator]
+            raise ValueError(f"must be a number{unit} from {least:g} to {most:g}")
+        return float(value)  # type: ignore[arg-type]
+
+    return check
+
+
+seconds = number(0.01, 10, " of seconds")
 
 
 def one_of(names: Iterable[str]) -> Callable[[object], str]:

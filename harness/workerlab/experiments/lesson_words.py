@@ -30,10 +30,10 @@ PARTS = {
 class Measured(Struct, frozen=True):
     """`whole`: of the whole load, of which a steady part would tell the wrong story; `kept_up_s`:
     of so many seconds in which every client had a request under way. `slowest_s`: where it is far
-    from the mean."""
+    from the mean. `response_s`: None where clients give up: it is of those that do not."""
 
     rps: float
-    response_s: float
+    response_s: float | None
     whole: bool = False
     kept_up_s: float | None = None
     slowest_s: float | None = None
@@ -42,15 +42,21 @@ class Measured(Struct, frozen=True):
 def law(step: Step) -> str:
     """What the law predicts, with its numbers."""
     unlimited = step.at_once is None
-    code = "lesson.slots.unlimited" if unlimited else "lesson.slots"
-    return say(
-        "lesson.law",
-        connections=step.cell.concurrency,
-        slots=say(code, slots=step.at_once),
-        delay_s=step.delay_s,
-        rps=step.rps,
-        response_s=step.response_s,
-    )
+    slots = say("lesson.slots.unlimited" if unlimited else "lesson.slots", slots=step.at_once)
+    times: dict[str, object] = {
+        "rps": step.rps, "response_s": step.response_s, "service_s": step.service_s,
+    }  # fmt: skip
+    if step.in_vain:
+        return say("lesson.law.gives_up", patient_s=step.patient_s, patience_s=step.patience_s)
+    if step.rate_rps is not None:
+        bound = None if step.at_once is None else step.at_once / step.service_s
+        load = {"rate": step.rate_rps, "bound": bound, "busy": bound and step.rate_rps / bound}
+        return say("lesson.law.random", wait_s=step.wait_s, **load, **times)
+    times |= {"connections": step.cell.concurrency, "slots": slots}
+    if step.cpu_rps is None:
+        return say("lesson.law", delay_s=step.delay_s, **times)
+    cpu = {"cpu_s": step.cpu_s, "cpu_rps": step.cpu_rps, "slots_rps": step.slots_rps}
+    return say("lesson.law.cpu", workers=step.cell.server.workers, cores=step.cores, **cpu, **times)
 
 
 def law_in_short(step: Step) -> str:
@@ -75,6 +81,8 @@ def overflowed(facts: Facts | None) -> bool:
 def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
     """None where the cell is invalid."""
     response_s = cell.breakdown.response_s
+    if cell.trial.cell.rate:  # from the moment when it was due
+        response_s = cell.response.mean
     if cell.throughput_rps is None or response_s is None:
         return None
     if facts is not None and overflowed(facts) and (steady := facts.window) is not None:
@@ -101,7 +109,7 @@ def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[st
         return [say("lesson.nothing", reason=text(cell.reason))]
     lines = [
         say(
-            "lesson.measured",
+            "lesson.measured.random" if step.rate_rps else "lesson.measured",
             over=say("lesson.over_whole") if found.whole else "",
             kept_up_s=found.kept_up_s,
             connections=step.cell.concurrency,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from workerlab.bundled import target_of
+from workerlab.experiments.jobs import CPU_ENV
 from workerlab.model import App, Server
 from workerlab.plan import SLEEP_ENV
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
@@ -43,15 +44,17 @@ OWN_APPS: Mapping[str, OwnApp] = {
 
 def server_of(
     app: str, worker_class: str, workers: int, threads: int, backlog: int, connections: int,
-    sleep_s: float,
+    sleep_s: float, cpu_s: float = 0.0,
 ) -> Server:  # fmt: skip
-    """Threads are those of a class that has them; sync with more would become gthread."""
+    """Threads are those of a class that has them; sync with more would become gthread. `sleep_s`,
+    `cpu_s`: of a request that asks for nothing else."""
     row = OWN_APPS[app]
     target = row.asgi if worker_class in ASGI_CLASSES else row.wsgi
     threaded = class_named(worker_class).slots == "threads"
+    env = {SLEEP_ENV: f"{sleep_s:g}"} | ({CPU_ENV: f"{1000 * cpu_s:g}"} if cpu_s else {})
     return Server(
         *(worker_class, workers, threads if threaded else 1, backlog, connections),
-        app=App(target, env=((SLEEP_ENV, f"{sleep_s:g}"),), sleep_s=sleep_s),
+        app=App(target, env=tuple(env.items()), sleep_s=None if cpu_s else sleep_s),
         preload=row.preload,
     )
 

@@ -1030,6 +1030,9 @@ live.cores = Each request computes, and {cores:# core} do no more than {rps:numb
 live.cores.workers = Each request computes, and {workers:# worker} can use no more than
     {workers:# core} of {cores:number}: that is {rps:number} requests/s. Of {clients:# client}, some
     wait; another worker would help.
+live.gives_up = {worker_class} with {workers:# worker} serves {most} at once. {clients:# client}
+    give up after {patience_s:duration}, before their turn, and ask again: the workers serve
+    requests whose clients are gone, and hardly any answer comes in time.
 live.nothing_to_do = A request has nothing to do: what Gunicorn itself takes is all there is.
 live.open = {rate:number} requests/s come at random, of at most {bound:number}: on average
     {busy:percent} of the slots are taken, and requests that come close together wait[[,
@@ -1044,6 +1047,7 @@ live.open.room = {rate:number} requests/s come at random, and nothing limits how
     once.
 live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
     and more wait.[[ {blocks}]]
+live.law.gives_up = none in time, as clients give up before
 live.law.grows = none: it grows without bound
 live.law.shares = at least {response_s:duration}, as requests share the cores
 live.law.at_least = at least {response_s:duration}, as each worker has a queue of its own
@@ -1086,9 +1090,21 @@ plan.load_hosts = each trial begins when the load hosts have joined, within {joi
 lesson.law = The law: min({connections:# connection}, {slots}) / {delay_s:number} s = {rps:number}
     requests/s at best. By Little's law, each then takes {connections:# connection} / {rps:number}
     requests/s = {response_s:duration} in the mean.
+lesson.law.cpu = The law: the slots allow min({connections:# connection}, {slots}) /
+    {service_s:number} s = {slots_rps:number} requests/s, and the CPU min({workers:# worker},
+    {cores:# core}) / {cpu_s:number} s = {cpu_rps:number}. The lower of the two is {rps:number}
+    requests/s at best. By Little's law, each then takes {connections:# connection} / {rps:number}
+    requests/s = {response_s:duration} in the mean.
+lesson.law.random = The law: {rate:number} requests/s come at random.[[ The slots can serve
+    {bound:number}, so that they are busy {busy:percent} of the time.]] A request waits
+    {wait_s:duration} in the mean, by Allen and Cunneen's approximation, and takes
+    {response_s:duration}.
+lesson.law.gives_up = The law: with patient clients, each request would take {patient_s:duration}.
+    These give up after {patience_s:duration}, but the workers serve abandoned requests, too. The
+    queue grows, and once its wait is too long, no request is answered in time.
 lesson.slots = {slots:# slot}
 lesson.slots.unlimited = as many slots as come
-lesson.short = {rps:number}/s, {response_s:duration}
+lesson.short = {rps:number}/s[[, {response_s:duration}]]
 lesson.short.apart = {rps:number}/s, up to {slowest_s:duration}
 lesson.guessed = You guessed {letter}) {guess}.[[ {right}]]
 lesson.guessed.right = That is right.
@@ -1097,6 +1113,14 @@ lesson.answer = The answer: {letter}) {right}.
 lesson.measured = Measured[[ {over}]][[ over {kept_up_s:duration}, in which each of
     {connections:# client} had a request under way]]: {rps:number} requests/s (the law:
     {law_rps:number} at best), a mean of {response_s:duration} each (the law: {law_s:duration}).
+lesson.measured.random = Measured: {rps:number} requests/s (the law: {law_rps:number}), a mean of
+    {response_s:duration} each (the law: {law_s:duration}).
+lesson.measured.gives_up = Measured over {last_s:duration}: {rps:number} requests/s answered in time
+    (the law: {law_rps:number}). Meanwhile the workers served {wasted:# request} of clients that had
+    given up.
+lesson.gave_up = In all, clients gave up {failed:# time}.
+lesson.progress = {at_s:duration}: {in_app:count} in the app, {queued:count} in the accept queue;
+    {answered:count} answered, {gave_up:count} given up
 lesson.over_whole = over the whole load
 lesson.nothing = Nothing can be said: {reason:sentence}
 lesson.failed = {failed:# request} failed.
@@ -1841,6 +1865,7 @@ cause.truncated = incomplete answer
 cause.protocol = malformed answer
 cause.never_accepted = never accepted by a worker
 cause.timeout = no answer in time
+cause.gave_up = given up by the client
 cause.connect_timeout = no connection in time
 cause.connect = no connection
 cause.refused = connection refused

@@ -32,7 +32,7 @@ def draw(
     queue: int | None,
     connections: int,
     answered: int,
-    requests: int,
+    requests: int | None,
     accepts_first: bool,
     no_room: int | None = None,
     repeated: int | None = None,
@@ -42,11 +42,12 @@ def draw(
     by worker; `slots`: of all workers, None unlimited; `queue`: None where it cannot be seen;
     `accepts_first`: what is in neither app nor queue waits inside a worker. At the end connections
     have nothing more to send.
+    `requests`: None where they arrive at random, and nobody knows how many will.
     `no_room`: connections that a full accept queue keeps out, None where it is long enough;
     `repeated`: SYNs that were sent again since the load began."""
     inside, limit = sum(busy), "unlimited" if slots is None else slots
     known = inside + (queue or 0) + (no_room or 0)
-    sent = min(connections, requests - answered)
+    sent = known if requests is None else min(connections, requests - answered)
     elsewhere = max(0, sent - known)
     idle = max(0, connections - max(sent, known))
     where = "accepted, not yet in the app" if accepts_first else "on the way, or not connected"
@@ -58,6 +59,8 @@ def draw(
         where = "on the way"
         again = UNKNOWN if repeated is None else repeated
         lines.append(_line("", "no room", "~" * no_room, f"{no_room}, SYNs repeated: {again}"))
+    if requests is None:
+        return [*lines, _line("", "answered", "", answered)]
     lines += [
         _line("", "elsewhere", "." * elsewhere, f"{elsewhere}, {where}"),
         _line("", "idle", "." * idle, f"{idle}, with nothing to send"),

@@ -48,6 +48,40 @@ def test_what_failed_is_no_answer() -> None:
     assert places.sample(10).p50 is None
 
 
+def test_who_gave_up_stays_where_the_server_has_it() -> None:
+    places = Places(accepts_first=False)
+    places.hear(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
+    places.hear([Event(4, "s", 1, 100), Event(5, "b", 4)])
+    places.hear(Event(6, "f", n, cause="gave_up") for n in (1, 2, 4))
+    assert (places.failed, places.under_way) == (3, 1)
+    assert places.counts == [0, 2, 0, 1]  # the fourth had no connection yet: nobody has it
+    places.settle(7, queue=2)
+    assert places.oldest_s(10) == 7e-9  # of the only one whose client waits
+    places.hear([Event(8, "x", 1, 100), Event(9, "s", 2, 100), Event(12, "x", 2, 100)])
+    assert (places.counts, places.failed) == ([0, 1, 0, 0], 3)
+    assert [places.wasted(since) for since in (0, 9, 13)] == [2, 1, 0]
+    assert [place for number, place, _ in told(places) if number == 1][-2:] == [IN_APP, FAILED]
+    assert places.sample(20).causes == {"gave_up": 3}
+
+
+def test_no_mean_of_a_time_in_which_clients_gave_up() -> None:
+    """By Little's law, their time would be that of those who were answered."""
+    places, second = Places(accepts_first=False), 10**9
+    places.hear(Event(n, kind, n) for n in (1, 2) for kind in "bc")
+    places.hear([Event(3, "s", 1, 9), Event(second, "x", 1, 9), Event(second, "e", 1)])
+    assert places.sample(second, 1.0).mean is not None
+    places.hear([Event(second + 1, "f", 2, cause="gave_up")])
+    assert places.sample(second + 1, 1.0).mean is None
+    assert places.sample(second + 1, 1.0).rps is not None
+
+
+def test_who_gives_up_while_the_answer_is_on_its_way_was_not_served_in_vain() -> None:
+    places = Places(accepts_first=False)
+    places.hear([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
+    places.hear([Event(5, "f", 1, cause="gave_up")])
+    assert (places.under_way, places.counts, places.wasted(0)) == (0, [0, 0, 0, 0], 0)
+
+
 def test_a_span_may_be_seen_before_its_client_says_that_it_began() -> None:
     places = Places(accepts_first=False)
     places.hear([Event(3, "s", 4, 100)])

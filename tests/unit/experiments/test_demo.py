@@ -27,15 +27,20 @@ from workerlab.experiments.demo_words import course_of, table
 from workerlab.experiments.lesson import read
 from workerlab.experiments.lesson_words import Measured, Told, law
 from workerlab.experiments.reading import trial_data
-from workerlab.model import Fault, Plan, Record
-from workerlab.plan import grid, load_for, predicted_s
+from workerlab.model import Fault, Plan, Record, UsageError
+from workerlab.plan import grid, load_for, predicted_s, trials
 from workerlab.server import preflight
 from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal import console
 from workerlab.terminal.picture import WIDTH
 
-LESSON = read()
+RECORDED = 6  # of the lesson's steps, by the run "demo"
+LESSON = replace(read(), steps=read().steps[:RECORDED])
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("no step of this lesson needs the live load")
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def given(capsys: pytest.CaptureFixture[str], *, ask: bool) -> str:
     """The lesson on a recorded run: nothing is drawn, all the rest is said."""
     run = run_store.load(recorded("demo"))
     plan = run.plan
-    with Presenter(LESSON, ask, run.directory, plan, grid(plan), lambda _: 20.0) as display:
+    with Presenter(LESSON, ask, never, run.directory, plan, grid(plan), lambda _: 20.0) as display:
         for one in grid(plan):
             display.begin(one)
             display.end(one, run.records[one.key])
@@ -203,7 +208,7 @@ def test_a_step_that_cannot_be_run_is_left_out(
     run = run_store.load(recorded("demo"))
     plan = replace(run.plan, unavailable={"sync": "no Gunicorn"})
     one = grid(plan)[0]
-    with Presenter(LESSON, True, run.directory, plan, grid(plan), lambda _: 0.0) as display:
+    with Presenter(LESSON, True, never, run.directory, plan, grid(plan), lambda _: 0.0) as display:
         display.begin(one)
         display.end(one, Record(one.key, Fault("unavailable", "no Gunicorn")))
     said = capsys.readouterr().out
@@ -221,7 +226,7 @@ def test_who_stops_the_lesson_gets_no_table(
     run = run_store.load(recorded("demo"))
     with (
         pytest.raises(KeyboardInterrupt),
-        Presenter(LESSON, True, run.directory, run.plan, grid(run.plan), lambda _: 0.0),
+        Presenter(LESSON, True, never, run.directory, run.plan, grid(run.plan), lambda _: 0.0),
     ):
         raise KeyboardInterrupt
     assert "measured" not in capsys.readouterr().out
@@ -325,12 +330,24 @@ def planned(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
 
 def test_all_connections_of_a_step_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No lone first request, and no odd number of them; and all of it in two minutes."""
-    plan = planned(monkeypatch)
-    loads = [load_for(plan, step.cell, step.delay_s) for step in LESSON.steps]
-    assert [load.requests for load in loads] == [16, 24, 32, 48, 64, 24]
+    plan, steps = planned(monkeypatch), read().steps[:-1]  # the last is no trial
+    loads = [load_for(plan, step.cell, step.service_s) for step in steps]
+    assert [load.requests for load in loads[:-1]] == [16, 24, 32, 48, 64, 24, 24, 16]
+    assert (loads[-1].rate_rps, loads[-1].arrivals, loads[-1].duration_s) == (16, "poisson", 15)
     assert all(load.together for load in loads)
-    assert [load.drops for load in loads] == [False, False, False, False, True, False]
-    assert sum(predicted_s(plan, one.cell, one.delay_s) for one in LESSON.steps) < 120
+    assert [place for place, load in enumerate(loads) if load.drops] == [4]
+    assert [step.cell for step in steps] == [trial.cell for trial in trials(plan)]
+    assert sum(predicted_s(plan, step.cell, step.service_s) for step in steps) < 120
+
+
+def test_a_lesson_of_impatient_clients_alone_is_for_the_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = demo.SHIPPED.read_text()
+    path = tmp_path / "own.toml"
+    path.write_text(text[: text.index("[[step]]")] + text[text.rindex("[[step]]\n") :])
+    with pytest.raises(UsageError, match="the terminal needs a step without patience"):
+        planned(monkeypatch, "--lesson", str(path))
 
 
 def test_another_lesson_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

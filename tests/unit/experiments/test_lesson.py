@@ -26,7 +26,8 @@ from workerlab.experiments.lesson_words import (
     score,
 )
 from workerlab.experiments.reading import report_of, trial_data
-from workerlab.model import Breakdown, CellResult, Trial
+from workerlab.model import Breakdown, CellResult, Summary, Trial
+from workerlab.numbers.units import format_duration
 from workerlab.observe.spans import Live
 from workerlab.server.inside import probe
 from workerlab.server.worker_classes import configured_slots
@@ -40,7 +41,9 @@ def test_the_law_is_that_of_the_class(step: Step) -> None:
     """What a step predicts follows from the settings; only the blocked loop has fewer slots."""
     slots = configured_slots(step.cell.server)
     assert step.at_once == (slots if slots is not None else step.cell.server.workers)
-    assert step.rps * step.response_s == pytest.approx(step.cell.concurrency)
+    assert (step.response_s is None) == step.in_vain == (step.rps == 0)
+    if step.response_s is not None and step.rate_rps is None:
+        assert step.rps * step.response_s == pytest.approx(step.cell.concurrency)
     assert 0 <= step.right < len(step.choices)
     assert all(ord(char) < 128 for char in step.question + step.why + step.changed + law(step))
 
@@ -86,6 +89,52 @@ def test_the_law_says_its_numbers() -> None:
     assert law(unlimited) == (
         "The law: min(8 connections, as many slots as come) / 0.5 s = 16 requests/s at best."
         " By Little's law, each then takes 8 connections / 16 requests/s = 500 ms in the mean."
+    )
+
+
+def test_the_law_of_what_computes_names_both_bounds() -> None:
+    step = replace(STEPS[7], cores=4.0)
+    assert law(step) == (
+        "The law: the slots allow min(4 connections, 4 slots) / 0.25 s = 16 requests/s, and the CPU"
+        " min(1 worker, 4 cores) / 0.25 s = 4. The lower of the two is 4 requests/s at best. By"
+        " Little's law, each then takes 4 connections / 4 requests/s = 1.00 s in the mean."
+    )
+    four = replace(step.cell, server=replace(step.cell.server, workers=4))
+    assert replace(step, cell=four).rps == 16
+    assert replace(step, cell=four, cores=2.0).rps == 8  # until the cores are full
+
+
+def test_the_law_of_random_arrivals() -> None:
+    assert law(STEPS[8]) == (
+        "The law: 16 requests/s come at random. The slots can serve 20, so that they are busy 80 %"
+        " of the time. A request waits 88.9 ms in the mean, by Allen and Cunneen's approximation,"
+        " and takes 189 ms."
+    )
+    unlimited = replace(STEPS[8], at_once=None)
+    assert unlimited.response_s == 0.1
+    assert "The slots can serve" not in law(unlimited)
+
+
+def test_the_law_of_clients_that_give_up() -> None:
+    impatient = STEPS[9]
+    assert impatient.in_vain
+    assert (impatient.rps, impatient.response_s, impatient.patient_s) == (0, None, 4)
+    assert "each request would take 4.00 s. These give up after 2.50 s" in law(impatient)
+    patient = replace(impatient, patience_s=4.5)
+    assert (patient.rps, patient.response_s) == (4, 4)
+    assert law(patient).startswith("The law: min(16 connections, 4 slots)")
+
+
+def test_arrivals_at_random_are_measured_from_when_they_were_due() -> None:
+    step = STEPS[8]
+    response = Summary(0.1, 0.183, 0.15, 0.4, 0.6)
+    cell = CellResult(
+        Trial(step.cell, 1), "app", 1.0, "below capacity", "", throughput_rps=15.9,
+        response=response,
+    )  # fmt: skip
+    assert outcome(step, cell)[0] == (
+        f"Measured: 15.9 requests/s (the law: 16), a mean of {format_duration(response.mean)} each"
+        " (the law: 189 ms)."
     )
 
 
@@ -234,6 +283,12 @@ def test_picture_of_a_saturated_server() -> None:
         "          idle                                  0, with nothing to send",
         "          answered                              9 of 32",
     ]
+
+
+def test_picture_of_arrivals_at_random_counts_on_nobody() -> None:
+    lines = drawn(busy=(1, 1), slots=2, queue=3, requests=None, connections=500)
+    assert [line.split()[-1] for line in lines[1:]] == ["3", "9"]
+    assert not any("elsewhere" in line or "idle" in line for line in lines)
 
 
 def test_picture_of_a_full_queue_shows_who_is_not_connected() -> None:

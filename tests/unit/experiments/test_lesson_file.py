@@ -85,6 +85,28 @@ def test_the_app_and_the_law_follow_from_the_settings(
     assert step.rps == min(8, at_once or 8) / step.delay_s
 
 
+def test_a_step_that_computes(tmp_path: Path) -> None:
+    (step,) = read(written(tmp_path, STEP.replace("= 8", "= 8\ncpu = 0.2\nworkers = 1"))).steps
+    app = step.cell.server.app
+    assert dict(app.env) == {"WORKERLAB_SLEEP": "0", "WORKERLAB_CPU": "200"}
+    assert (app.sleep_s, step.delay_s, step.service_s) == (None, 0, 0.2)
+    assert (step.cpu_rps, step.rps, step.response_s) == (5, 5, pytest.approx(1.6))
+
+
+def test_a_step_with_random_arrivals(tmp_path: Path) -> None:
+    (step,) = read(written(tmp_path, STEP.replace("connections = 8", "rate = 3.5"))).steps
+    assert (step.rate_rps, step.rps, step.cell.duration_s) == (3.5, 3.5, 15)
+    assert step.response_s is not None
+    assert step.response_s > step.service_s
+
+
+def test_a_step_whose_clients_give_up(tmp_path: Path) -> None:
+    (step,) = read(written(tmp_path, STEP.replace("= 8", "= 8\npatience = 1.5"))).steps
+    assert (step.patience_s, step.patient_s, step.in_vain, step.rps) == (1.5, 2, True, 0)
+    (patient,) = read(written(tmp_path, STEP.replace("= 8", "= 8\npatience = 2.5"))).steps
+    assert (patient.in_vain, patient.rps, patient.response_s) == (False, 4, 2)
+
+
 def test_two_steps_alike_are_two_trials(tmp_path: Path) -> None:
     again = STEP[STEP.index("[[step]]") :]
     first, second = read(written(tmp_path, STEP + again)).steps
@@ -110,6 +132,16 @@ def test_two_steps_alike_are_two_trials(tmp_path: Path) -> None:
         ("= 8", '= 8\napp = "blocking"', "1, app: 'blocking' is for worker_class asgi or uvicorn"),
         ("= 8", '= 8\napp = "imported"', "step 1, app: 'imported' is for worker_class gevent"),
         ("= 8", '= 8\napp = "mine"', "step 1, app: must be one of sleep, blocking, imported"),
+        ("connections = 8\n", "", "step 1: needs either connections or a rate"),
+        ("= 8", "= 8\nrate = 2", "step 1: needs either connections or a rate"),
+        ("connections = 8", "rate = 4", "1, rate: must be less than the 4 requests/s that can be"),
+        ("connections = 8", "rate = 2\ncpu = 0.1", "step 1, rate: cannot be combined with cpu"),
+        ("connections = 8", "rate = 2\npatience = 1", "rate: cannot be combined with patience"),
+        ("connections = 8", "rate = 0", "rate: must be a number from 0.1 to 500, not 0"),
+        ('"sync"\nconnections = 8', '"gthread"\nrate = 2', "rate: needs workers = 1 with gthread"),
+        ('"sync"', '"gevent"\npatience = 1', "patience: needs worker_class sync, not gevent"),
+        ("= 8", "= 8\npatience = 1.5\nbacklog = 5", "step 1, patience: needs a longer backlog"),
+        ("= 8", "= 8\ncpu = 2", "step 1, cpu: must be a number from 0.01 to 1, not 2"),
         ("right = true\n", "", "step 1: exactly one choice must be right, not 0"),
         ('"See."', '"See."\nright = true', "step 1: exactly one choice must be right, not 2"),
         ('"See."', '"See."\nright = 1', "step 1, choice 1, right: must be true or false, not 1"),
@@ -185,7 +217,7 @@ def test_nothing_is_revealed_before_the_guess() -> None:
     for step in read().steps:
         asked = f"{step.changed} {step.question}"
         assert "requests/s" not in asked
-        assert f"{step.response_s:g} s" not in asked.replace("sleeps for 1 s", "")
+        assert f"{step.patient_s:g} s" not in asked.replace("sleeps for 1 s", "")
 
 
 def test_every_field_is_explained_where_lessons_are_written() -> None:

@@ -15,6 +15,7 @@ Model = Literal["closed", "open"]
 # The most of each; the least is 1, of durations 0
 LIMITS: Mapping[str, float] = {**MOST, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
 DURATIONS = ("delay_s", "cpu_ms")
+LESSON_ONLY = "patience_s"
 BRIEF_S = 0.001  # of a request that says nothing else: those that the lab sends before the load
 
 
@@ -53,12 +54,15 @@ class ServerAsked(Struct, frozen=True):
 
 
 class LoadAsked(Struct, frozen=True):
+    """`patience_s`: when a client gives up and sends another request; 0: never."""
+
     model: Model = "closed"
     clients: int = 8
     rate: float = 20.0
     delay_s: float = 1.0
     cpu_ms: float = 0.0
     keepalive: bool = False
+    patience_s: float = 0.0
 
     @property
     def query(self) -> str:
@@ -93,7 +97,7 @@ def _checked(now: Struct, words: Mapping[str, Any]) -> dict[str, Any]:
     known = asdict(now)
     found = {}
     for name, value in words.items():
-        if name not in known:
+        if name not in known or name == LESSON_ONLY:
             raise Refused(f"{name!r} is no setting", name)
         found[name] = _number(name, value) if name in LIMITS else value
         if not isinstance(found[name], type(known[name])):

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from workerlab.analysis.places import GAVE_UP
 from workerlab.experiments.lesson import Lesson, Step
 from workerlab.experiments.lesson_words import (
     Measured,
@@ -60,16 +61,35 @@ class Course:
 
     @property
     def load(self) -> LoadAsked:
-        return LoadAsked(clients=self.step.cell.concurrency, delay_s=self.step.delay_s)
+        step = self.step
+        load = LoadAsked(delay_s=step.delay_s, cpu_ms=1000 * step.cpu_s)
+        if step.rate_rps is not None:
+            return replace(load, model="open", rate=step.rate_rps)
+        return replace(load, clients=step.cell.concurrency, patience_s=step.patience_s or 0.0)
 
     @property
     def settles_s(self) -> float:
-        """Of a load, before it is measured: until each client has had an answer, by the law."""
-        return self.step.response_s
+        """Of a load, before it is measured: until each client has had an answer, by the law, or
+        has given up."""
+        step = self.step
+        return step.patient_s if step.patience_s is None else min(step.patient_s, step.patience_s)
 
     @property
     def measured_s(self) -> float:
-        return max(LEAST_S, TIMES * self.step.response_s)
+        step = self.step
+        if step.rate_rps is not None or step.patience_s is not None:
+            return step.lasts_s
+        return max(LEAST_S, TIMES * step.patient_s)
+
+    @property
+    def told(self) -> Told:
+        """What came of the present step, once it is measured."""
+        return self._told[self._place]
+
+    @property
+    def outcome(self) -> tuple[str, ...]:
+        """The same in words."""
+        return self._outcome
 
     def go(self, place: object) -> None:
         """To the question of a step; beyond the last one, to the end."""
@@ -102,21 +122,38 @@ class Course:
         """What came of it."""
         step, found, lines = self.step, None, list[str]()
         seen, slowest_s, fastest_s = came.sample, came.slowest_s, came.fastest_s
+        if step.in_vain:
+            self._measure_in_vain(came)
+            return
         if seen.rps is not None and seen.mean is not None:
-            far = slowest_s is not None and slowest_s > 2 * step.response_s
+            far = slowest_s is not None and slowest_s > 2 * step.patient_s and not step.rate_rps
             found = Measured(seen.rps, seen.mean, slowest_s=slowest_s if far else None)
             values = {"over": "", "rps": found.rps, "response_s": found.response_s}
             law_of = {"law_rps": step.rps, "law_s": step.response_s}
-            lines.append(say("lesson.measured", **values, **law_of))
+            code = "lesson.measured.random" if step.rate_rps else "lesson.measured"
+            lines.append(say(code, **values, **law_of))
         if found is not None and found.slowest_s is not None and fastest_s is not None:
             times = {"fastest_s": fastest_s, "slowest_s": found.slowest_s}
             lines.append(say("lesson.apart.last", last_s=self.measured_s, **times))
-        if found is not None and came.where is not None and _explains(came.where, found):
+        if found is not None and came.where is not None and _explains(came.where, seen.mean):
             lines += where(came.where)
         if seen.failed:
             lines.append(say("lesson.failed", failed=seen.failed))
         self._outcome = tuple(lines) or (say("lesson.nothing", reason=say("live.no_answer")),)
         self._told[self._place] = Told(step, self._guess, found)
+        self.phase = "told"
+
+    def _measure_in_vain(self, came: Seen) -> None:
+        rps = came.answered / self.measured_s
+        values = {"rps": rps, "law_rps": self.step.rps, "wasted": came.wasted}
+        gave_up = came.sample.causes.get(GAVE_UP, 0)
+        others = came.sample.failed - gave_up
+        self._outcome = (
+            say("lesson.measured.gives_up", last_s=self.measured_s, **values),
+            say("lesson.gave_up", failed=gave_up),
+            *([say("lesson.failed", failed=others)] if others else []),
+        )
+        self._told[self._place] = Told(self.step, self._guess, Measured(rps, None))
         self.phase = "told"
 
     def keep(self, trace: Mapping[str, object]) -> None:
@@ -175,7 +212,7 @@ class Course:
         }
 
 
-def _explains(split: Breakdown, found: Measured) -> bool:
+def _explains(split: Breakdown, mean_s: float | None) -> bool:
     """Not where some have waited for long and are not answered: the mean is of them, too."""
     parts = (split.connect_s, split.accept_queue_s, split.in_worker_s, split.service_s)
-    return abs(sum(one or 0.0 for one in parts) - found.response_s) < APART * found.response_s
+    return mean_s is not None and abs(sum(part or 0.0 for part in parts) - mean_s) < APART * mean_s

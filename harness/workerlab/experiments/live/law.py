@@ -5,6 +5,10 @@ X = min(N, C) / S requests per second, and each takes R = N / X in the mean. Mor
 knee N* = Xmax S wait. Requests that compute are bounded by the cores, too, and in one worker by
 one. Random arrivals: R = S + W, with W as Allen and Cunneen approximate it for services of one
 length (`analysis/prediction/theory.py`). What waits beyond the slots is L = X W (Little).
+
+Closed loop with clients that give up after T seconds, where R > T: each sends a request per T, so
+N / T > X of them come. The server serves all of them in turn, those without a client as well, so
+the queue grows; once its wait exceeds T - S, no request is answered in time.
 """
 
 from math import sqrt
@@ -58,9 +62,13 @@ def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
     else:
         rps = load.clients / service_s if bound is None else min(load.clients / service_s, bound)
         response_s, why = load.clients / rps, None
+        if 0 < load.patience_s < response_s:
+            fills = Finding("live.law.fills", {"room": server.backlog + 1})
+            reasons = {"response_s": Finding("live.law.gives_up"), "queue": fills}
+            return Law(0.0, knee, None, slots, None, reasons)
     queue, not_queue = _queue(server, load, rps, response_s)
-    reasons = {"response_s": why, "queue": not_queue}
-    given = {name: reason for name, reason in reasons.items() if reason is not None}
+    unknown = {"response_s": why, "queue": not_queue}
+    given = {name: reason for name, reason in unknown.items() if reason is not None}
     return Law(rps, knee, response_s, slots, queue, given)
 
 
@@ -146,6 +154,8 @@ def _closed(
     prediction: Law, server: ServerAsked, load: LoadAsked, values: dict[str, Any]
 ) -> Finding:
     row = class_named(server.worker_class)
+    if prediction.rps == 0:
+        return Finding("live.gives_up", {**values, "patience_s": load.patience_s})
     if (
         prediction.knee is not None
         and load.clients > prediction.knee

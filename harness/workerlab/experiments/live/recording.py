@@ -5,7 +5,7 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from workerlab.experiments.lesson import Lesson
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.experiments.live.course import Course
 from workerlab.experiments.live.law import side_view
-from workerlab.experiments.live.side import Looked, Side
+from workerlab.experiments.live.side import Live, Looked, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
 from workerlab.server.limits import cores
@@ -26,6 +26,7 @@ LESSON = "lesson.js"
 TICK_S, SAMPLED = 0.05, 5
 SHOWN = ("rps", "mean", "p95", "queue", "under_way")
 START_S = 60.0
+Watch = Callable[[Looked, Live], None]  # called with each look
 
 
 class Recorder:
@@ -66,17 +67,23 @@ def record(path: Path, python: str, gunicorn: str, lesson: Lesson) -> None:
         tell(f"step {place + 1} of {len(lesson.steps)}: {step.title}")
         course.go(place)
         course.guess(None)
-        side = Side(course.server, python, gunicorn, lambda: None)
-        side.start(course.load)
-        try:
-            _follow(side, course)
-        finally:
-            side.stop()
-            side.join(START_S)
+        run_step(course, python, gunicorn)
     path.write_text(page(course.recorded), encoding="utf-8")
 
 
-def _follow(side: Side, course: Course) -> None:
+def run_step(course: Course, python: str, gunicorn: str, watch: Watch | None = None) -> None:
+    """Run the present step once, measure it and keep its trace. Raises EnvironmentProblem where it
+    cannot be run."""
+    side = Side(course.server, python, gunicorn, lambda: None)
+    side.start(course.load)
+    try:
+        _follow(side, course, watch)
+    finally:
+        side.stop()
+        side.join(START_S)
+
+
+def _follow(side: Side, course: Course, watch: Watch | None) -> None:
     recorder, number = Recorder(), 0
     until_s = time.monotonic() + START_S
     while (found := side.look()) is None:
@@ -88,6 +95,8 @@ def _follow(side: Side, course: Course) -> None:
         number += 1
         sampled = number % SAMPLED == 0
         recorder.add(found[0], found[1].sample() if sampled else None)
+        if watch is not None:
+            watch(*found)
         time.sleep(TICK_S)
         found = side.look()
     measured = side.measured(course.measured_s)

@@ -57,12 +57,15 @@ class Looked(Struct, frozen=True):
 
 class Seen(Struct, frozen=True):
     """What was measured; the slowest request, which may still wait, and the fastest answer; where
-    the answered ones spent their time, in the mean."""
+    the answered ones spent their time, in the mean; how many were answered in that time, and how
+    many served although their client had given up."""
 
     sample: Sample
     slowest_s: float | None
     fastest_s: float | None
     where: Breakdown | None = None
+    answered: int = 0
+    wasted: int = 0
 
 
 def _where(answers: Sequence[Answer]) -> Breakdown | None:
@@ -122,6 +125,7 @@ class Live:
         closed = asked.model == "closed"
         words = {"url": url, "keepalive": asked.keepalive, "seed": seed}
         words |= {"clients": asked.clients} if closed else {"rate": asked.rate}
+        words |= {"patience": asked.patience_s} if asked.patience_s else {}
         os.write(self._commands, json.dumps(words).encode() + b"\n")
         self.places.recent_s = max(RECENT_S, 2 * asked.delay_s)
         self.places.change(time.monotonic_ns())
@@ -234,11 +238,14 @@ class Side:
             if self.live is None:
                 return None
             now_ns, places = time.monotonic_ns(), self.live.places
-            answers = places.latest(now_ns - int(over_s * 1e9))
+            since_ns = now_ns - int(over_s * NS)
+            answers = places.latest(since_ns)
             times_s = [one.response_s for one in answers]
             slowest_s = max([*times_s, places.oldest_s(now_ns)])
             sample, fastest_s = places.sample(now_ns, over_s), min(times_s, default=None)
-            return Seen(sample, slowest_s, fastest_s, _where(answers))
+            wasted = places.wasted(since_ns)
+            where = _where(answers)
+            return Seen(sample, slowest_s, fastest_s, where, len(answers), wasted)
 
     # --- its thread ------------------------------------------------------------------------------
 

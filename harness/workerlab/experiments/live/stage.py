@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from workerlab import codec
 from workerlab.analysis.places import as_told
 from workerlab.experiments.lesson import Lesson
@@ -182,7 +184,10 @@ class Stage:
             self._told_state()
 
     def _change_load(self, words: Mapping[str, Any]) -> None:
-        self.load = changed_load(self.load, words)
+        self._set_load(changed_load(self.load, words))
+
+    def _set_load(self, load: LoadAsked) -> None:
+        self.load = load
         self._seed += 1
         for side in self.sides:
             side.change(self.load, self._seed)
@@ -260,6 +265,8 @@ class Stage:
 
     def _leave(self, _words: Mapping[str, Any]) -> None:
         self._left, self._course = self._course or self._left, None
+        if self.load.patience_s:  # hands on, clients are patient
+            self._set_load(replace(self.load, patience_s=0.0))
         self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
 
     @property

@@ -9,6 +9,8 @@ A line on COMMANDS is a JSON object, what the load is from now on; its end is th
     keepalive  whether connections are used again
     clients    a closed loop: each sends a new request when one has ended; one too many leaves then
     rate       instead of clients: requests per second, at random (Poisson); `seed`: of the moments
+    patience   seconds after which a client closes the connection of a request without an answer,
+               which failed (GAVE_UP), and sends another; without it, clients wait for ever
 
 A line on EVENTS is what happened to a request: a letter, its number, when (nanoseconds of
 CLOCK_MONOTONIC), and for a failure its cause.
@@ -27,6 +29,7 @@ import json
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +41,7 @@ from workerlab.load.generators.words import Words
 
 MOST = 1000  # requests at once, at a rate
 WAITING_MOST = 2000  # due and not sent, since so many are under way: what comes then fails
-UNSENT = "unsent"
+UNSENT, GAVE_UP = "unsent", "gave_up"
 NEVER_S = 1e9
 ENOUGH_BYTES = 1 << 20  # of events that nobody reads: newer ones are forgotten
 
@@ -57,6 +60,8 @@ class LiveEngine(Engine):
         self._alive = self._wanted = 0  # clients, and how many there shall be
         self._random = random.Random()
         self._next_ns = FOREVER  # when the next request is due, at a rate
+        self._patience_ns: int | None = None
+        self._unanswered: deque[tuple[int, int, Slot]] = deque()  # (start, number), by start
         self._poll.register(commands, READ)
 
     # --- what is asked for -----------------------------------------------------------------------
@@ -81,6 +86,10 @@ class LiveEngine(Engine):
         self._to = destination(self._words, url)
         self._kind = only(self._words, (self._to,))
         self._rate, self._wanted = asked.get("rate"), asked.get("clients") or 0
+        patience_s = asked.get("patience")
+        self._patience_ns = int(patience_s * NS) if patience_s else None
+        busy = [(slot.start_ns, slot.number, slot) for slot in self._open.values() if slot.busy]
+        self._unanswered = deque(sorted(busy) if patience_s else ())
         if self._rate:
             self._random = random.Random(asked.get("seed"))
             self._next_ns = now + self._gap_ns()
@@ -104,9 +113,21 @@ class LiveEngine(Engine):
     # --- requests --------------------------------------------------------------------------------
 
     def _begin_due(self, now: int) -> int:
+        next_ns = self._give_up(now)
         due_ns = super()._begin_due(now)
         self._flush()
-        return due_ns
+        return min(due_ns, next_ns)
+
+    def _give_up(self, now: int) -> int:
+        """End the requests that have waited for too long. Returns when the next one will have."""
+        while self._patience_ns is not None and self._unanswered:
+            start_ns, number, slot = self._unanswered[0]
+            if (until_ns := start_ns + self._patience_ns) > now:
+                return until_ns
+            self._unanswered.popleft()
+            if slot.busy and slot.number == number:
+                self._failed(slot, GAVE_UP, now)
+        return FOREVER
 
     def _arrive(self, now: int) -> int:
         while self._next_ns <= now:
@@ -130,6 +151,8 @@ class LiveEngine(Engine):
         slot.kind, slot.to, slot.answers = self._kind, self._to, self._kind.answers
         self._tell("b", self._number, start_ns)
         super()._begin(slot, start_ns)
+        if slot.busy and self._patience_ns is not None:
+            self._unanswered.append((start_ns, slot.number, slot))
         if slot.busy and slot.reused == KEPT:
             self._tell("k", slot.number, start_ns)
 

@@ -182,7 +182,7 @@
   const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
   // What is known of failures, most frequent first
-  const CAUSES = { unsent: "not sent, as 1000 were under way" };
+  const CAUSES = { unsent: "not sent, as 1000 were under way", gave_up: "given up" };
   function causesSaid(causes) {
     const found = Object.entries(causes).sort(([, one], [, other]) => other - one);
     return found.length

@@ -46,6 +46,7 @@ def test_numbers_are_bounded(name: str) -> None:
         ({"app": "blocking"}, "app"),  # sync serves no ASGI
         ({"workers": 2.5}, "workers"),
         ({"bind": "0.0.0.0:80"}, "bind"),
+        ({"patience_s": 1.0}, "patience_s"),
     ],
 )
 def test_what_no_server_can_be_is_refused(words: dict[str, Any], field: str) -> None:
@@ -78,6 +79,22 @@ def test_the_law_of_a_closed_loop() -> None:
     assert (unlimited.rps, unlimited.knee, unlimited.response_s) == (100, None, 1)
     blocked = law(ServerAsked(worker_class="uvicorn", app="blocking"), LoadAsked(clients=8), 2)
     assert (blocked.rps, blocked.knee) == (4, 4)
+
+
+def test_the_law_of_clients_that_give_up() -> None:
+    server = ServerAsked()
+    assert law(server, LoadAsked(clients=8, patience_s=2.5), 2) == law(server, LoadAsked(), 2)
+    found = law(server, LoadAsked(clients=16, patience_s=2.5), 2)
+    assert (found.rps, found.response_s, found.queue) == (0, None, None)
+    assert found.why.keys() == {"response_s", "queue"}
+    words = text(sentence(server, LoadAsked(clients=16, patience_s=2.5), 2))
+    assert "16 clients give up after 2.50 s, before their turn" in words
+
+
+def test_hands_on_nobody_sets_a_patience() -> None:
+    with pytest.raises(Refused) as refused:
+        changed_load(LoadAsked(), {"patience_s": 1.0})
+    assert refused.value.field == "patience_s"
 
 
 def test_the_law_says_nothing_of_requests_that_do_nothing() -> None:
@@ -140,6 +157,7 @@ LOADS = st.builds(
     model=st.sampled_from(("closed", "open")), clients=st.integers(1, 500),
     rate=st.floats(1, 1000), delay_s=st.just(0.0) | st.floats(0.001, 10),
     cpu_ms=st.sampled_from((0.0, 0.0, 5.0, 100.0)), keepalive=st.booleans(),
+    patience_s=st.sampled_from((0.0, 2.5)),
 )  # fmt: skip
 
 

@@ -122,13 +122,14 @@ def test_at_the_end_there_is_a_table_of_what_was_guessed() -> None:
         one.keep({"length_ms": 1})
         assert one.message()["step"] == place
         assert one.server.server.worker_class == step.cell.server.worker_class
+        assert one.told.guess == 0
     one.go(len(LESSON.steps))
     message: Any = one.message()
     assert [row[0] for row in message["table"]] == [step.title for step in LESSON.steps]
-    assert message["score"].startswith(f"{sum(step.right == 0 for step in LESSON.steps)} of 6")
+    assert message["score"].startswith(f"{sum(step.right == 0 for step in LESSON.steps)} of 10")
     assert message["page"] == "lesson.html"
     recorded: Any = one.recorded
-    assert [step["trace"] for step in recorded["steps"]] == [{"length_ms": 1}] * 6
+    assert [step["trace"] for step in recorded["steps"]] == [{"length_ms": 1}] * 10
 
 
 def test_a_step_is_loaded_as_the_lesson_says() -> None:
@@ -138,11 +139,32 @@ def test_a_step_is_loaded_as_the_lesson_says() -> None:
     blocked = course(5).server
     assert (blocked.worker_class, blocked.app) == ("uvicorn", "blocking")
     assert course(3).settles_s == 4  # the law of 16 clients and 4 slots
+    computing, random, impatient = course(7), course(8), course(9)
+    assert computing.load == LoadAsked(clients=4, delay_s=0, cpu_ms=250)
+    assert random.load == LoadAsked(model="open", rate=16, delay_s=0.1)
+    assert random.measured_s == 15
+    assert impatient.load == LoadAsked(clients=16, patience_s=2.5)
+    assert (impatient.settles_s, impatient.measured_s) == (2.5, 10)
 
 
-@pytest.mark.parametrize("place", [-1, 7, "1", None, True, 1.0])
+def test_what_was_served_in_vain_is_told() -> None:
+    one = course(9)
+    one.guess(2)
+    sample = Sample(0.0, None, None, None, 67, 8, 16, {"gave_up": 66, "reset": 1})
+    one.measure(Seen(sample, None, None, None, answered=0, wasted=40))
+    message: Any = one.message()
+    assert message["outcome"] == (
+        "Measured over 10.0 s: 0 requests/s answered in time (the law: 0). Meanwhile the workers"
+        " served 40 requests of clients that had given up.",
+        "In all, clients gave up 66 times.",
+        "1 request failed.",
+    )
+    assert one.told.row[-2:] == ("0/s", "0/s")
+
+
+@pytest.mark.parametrize("place", [-1, 11, "1", None, True, 1.0])
 def test_there_is_no_such_step(place: object) -> None:
-    with pytest.raises(Refused, match="the lesson has 6 steps"):
+    with pytest.raises(Refused, match="the lesson has 10 steps"):
         course().go(place)
 
 
