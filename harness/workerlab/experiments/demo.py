@@ -121,10 +121,10 @@ class Presenter:
         predict: Callable[[Trial], float | None],
     ) -> None:
         self._lesson, self._ask, self._directory, self._plan = lesson, ask, directory, plan
-        steps = {step.cell: step for step in lesson.steps}
-        self._steps = {trial: steps[trial.cell] for trial in todo}
+        steps = [step for step in lesson.steps if step.patience_s is None]
+        self._steps = dict(zip(todo, steps, strict=True))
         self._course, self._run_live = Course(lesson), live
-        self._seconds = sum(predict(trial) or _load_s(steps[trial.cell]) for trial in todo)
+        self._seconds = sum(predict(trial) or _load_s(step) for trial, step in self._steps.items())
         self._seconds += sum(_load_s(step) for step in lesson.steps if step.patience_s is not None)
         self._guess: int | None = None
         self._told: list[Told] = []
