@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -119,7 +120,8 @@ class Client:
 
 
 def test_thirty_pupils_guess_at_once_and_see_the_same_picture(shared: Shared) -> None:
-    asyncio.run(asyncio.wait_for(one_step(shared), PATIENCE_S))
+    with ThreadPoolExecutor(1) as pool:  # a browser of this session has its own loop in this thread
+        pool.submit(asyncio.run, asyncio.wait_for(one_step(shared), PATIENCE_S)).result()
 
 
 async def one_step(shared: Shared) -> None:
