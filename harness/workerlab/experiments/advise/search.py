@@ -61,6 +61,7 @@ CONFIRMED = 2  # launches at the last rate of who leads, before others are held 
 ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
 BRACKET = 2  # launches that bring the rates of who leads within WIDE of each other
+FAR = 0.5  # of a limit: a time below it takes fewer requests to be shown
 MORE = 2  # launches beyond LEAST, where they would show that it holds
 SPARE = 1  # launch, of those that are kept for who leads: one may be void
 TRIES = 4  # candidates that are forecast to break the target
@@ -298,7 +299,20 @@ class Search(Struct, frozen=True):
         noise = all(why.code in NOISE for why in voids)  # else the next will hardly be better
         if len(voids) >= (MOST_VOIDS if noise and rps == self.target_rps else MOST_VOIDS_BESIDE):
             return None
-        return Next(server, rps, 1 + len(made), short)
+        return Next(server, rps, 1 + len(made), short or self._is_clear(server, rps))
+
+    def _is_clear(self, server: Server, rps: float) -> bool:
+        """Whether a launch at the target's rate was so far from every limit that shorter ones will
+        do for the bound: that leaves more of a small budget for higher rates."""
+        launches = self.study.at(server, self.target_rps)
+        if rps != self.target_rps or not 0 < len(launches) < LEAST:
+            return False
+        return all(
+            term.kind != "time" or (value or math.inf) <= FAR * term.limit
+            for launch in launches
+            for term in self.terms
+            for value in [value_of(term.metric, launch.requests)]
+        ) and all(holds(launch, self.terms) for launch in launches)
 
     def _raise(self, server: Server, left: float, within: float) -> Next | None:
         """Up to where a launch keeps the target: until the first rate that fails is `within` so

@@ -19,7 +19,7 @@ from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
 from workerlab.experiments.advise.result import limit_of, result_of
-from workerlab.experiments.advise.search import WIDE, Next, Search
+from workerlab.experiments.advise.search import FAR, WIDE, Next, Search
 from workerlab.experiments.advise.standing import LEAST, MOST, standing
 from workerlab.experiments.advise.study import Asked, Study
 from workerlab.model import App, Finding, Needs, Plan, RequestNeed, Server, Summary
@@ -111,7 +111,8 @@ def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches of these worlds have a p95, and no requests of which it would be one."""
     from workerlab.experiments.advise import result, search, standing
 
-    monkeypatch.setattr(standing, "value_of", lambda _, requests: requests.p95_s)
+    for module in (standing, search):
+        monkeypatch.setattr(module, "value_of", lambda _, requests: requests.p95_s)
     monkeypatch.setattr(standing, "pooled", lambda launches: None)
     monkeypatch.setattr(standing, "judge", lambda *_: SimpleNamespace(code="target.not_shown"))
     for module in (standing, result, search):
@@ -399,6 +400,17 @@ def test_where_most_launches_say_nothing_a_lower_rate_is_shown(seed: int) -> Non
     assert last_rps is not None
     assert full_rps / WIDE < last_rps <= full_rps
     assert len(world.search().study.at(result.server, last_rps)) >= LEAST
+
+
+def test_what_is_far_from_its_limit_takes_short_launches_at_the_targets_rate() -> None:
+    world = World(3, wrong=0.02)
+    world.run()
+    server = result_of(world.search()).server
+    first, *others = (launch for launch in world.launches if launch.server == server)
+    others = [launch for launch in others if launch.rps == TARGET_RPS]
+    assert first.p95_s < FAR * TERMS[0].limit  # premise
+    assert (first.rps, first.short) == (TARGET_RPS, False)
+    assert [launch.short for launch in others] == [True] * (LEAST - 1)
 
 
 def test_who_breaks_the_target_is_not_tried_beyond_it() -> None:
