@@ -199,9 +199,10 @@ class Growth:
         asked, leader = study.asked, search.leader()
         met = leader is not None and search.meets(leader)
         rps = (search.reach(leader).last if leader and met else None) or asked.rate_rps
+        short = leader is not None and not met and search.is_clear(leader)
         around_s = max((self._around_s(study, name) for name in study.needs), default=AROUND_S)
         return (self._budget.left_s() - END_S) // (
-            launch_s(rps, asked.slo, asked.budget_s) + around_s
+            launch_s(rps, asked.slo, asked.budget_s, short=short) + around_s
         )
 
     def _allows(self, study: Study, *cells: Cell) -> bool:

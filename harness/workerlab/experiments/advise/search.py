@@ -60,6 +60,7 @@ SURER = 0.5  # of the forecast: what is tried where few launches are left
 CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
 ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
+ROUNDING = 1.005  # times a rate: what it may be off by once rounded
 BRACKET = 2  # launches that bring the rates of who leads within WIDE of each other
 FAR = 0.5  # of a limit: a time below it takes fewer requests to be shown
 MORE = 2  # launches beyond LEAST, where they would show that it holds
@@ -268,6 +269,9 @@ class Search(Struct, frozen=True):
         if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
         following = following or self._sure(self.winner() or leader)
+        winner = self.winner()
+        if following is None and winner is not None and winner != leader:
+            following = self._raise(winner, left, WIDE)  # there is no time to show that others lead
         if following is None and left > LEAST:
             following = self._long_shots(leader, order) or self._rivals(leader, order)
             following = following or self._raise(leader, spare, CLOSE)
@@ -299,20 +303,24 @@ class Search(Struct, frozen=True):
         noise = all(why.code in NOISE for why in voids)  # else the next will hardly be better
         if len(voids) >= (MOST_VOIDS if noise and rps == self.target_rps else MOST_VOIDS_BESIDE):
             return None
-        return Next(server, rps, 1 + len(made), short or self._is_clear(server, rps))
+        at_target = rps == self.target_rps and len(self.study.at(server, rps)) < LEAST
+        short = short or (at_target and self.is_clear(server))
+        return Next(server, rps, 1 + len(made), short)
 
-    def _is_clear(self, server: Server, rps: float) -> bool:
-        """Whether a launch at the target's rate was so far from every limit that shorter ones will
-        do for the bound: that leaves more of a small budget for higher rates."""
-        launches = self.study.at(server, self.target_rps)
-        if rps != self.target_rps or not 0 < len(launches) < LEAST:
-            return False
-        return all(
-            term.kind != "time" or (value or math.inf) <= FAR * term.limit
-            for launch in launches
-            for term in self.terms
-            for value in [value_of(term.metric, launch.requests)]
-        ) and all(holds(launch, self.terms) for launch in launches)
+    def is_clear(self, server: Server) -> bool:
+        """Whether a launch at the target's rate or above, and each at that rate, was so far from
+        every limit that short ones at that rate will do for the bound: that leaves more of a small
+        budget for higher rates."""
+        above = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
+        at_target = self.study.at(server, self.target_rps)
+        return any(map(self._far_from_limits, above)) and all(map(self._far_from_limits, at_target))
+
+    def _far_from_limits(self, launch: Launch) -> bool:
+        values = [(term, value_of(term.metric, launch.requests)) for term in self.terms]
+        return holds(launch, self.terms) and all(
+            term.kind != "time" or (value is not None and value <= FAR * term.limit)
+            for term, value in values
+        )
 
     def _raise(self, server: Server, left: float, within: float) -> Next | None:
         """Up to where a launch keeps the target: until the first rate that fails is `within` so
@@ -370,7 +378,8 @@ class Search(Struct, frozen=True):
     def _to_break(self, server: Server, last: float) -> float | None:
         """A rate of which further launches may show that it breaks the target: one that is WIDE
         times the last, else the first that failed, which may only be close to the limit."""
-        ceiling, shown, widest = self._ceiling(server), self.breaks_at(server), rounded(WIDE * last)
+        ceiling, shown = self._ceiling(server), self.breaks_at(server)
+        widest = rounded(WIDE / ROUNDING * last)
         if ceiling is None or (shown is not None and shown <= widest):
             return None
         rates = [rps for rps in (widest, ceiling) if ceiling <= rps <= widest]

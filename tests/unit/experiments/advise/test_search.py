@@ -413,6 +413,26 @@ def test_what_is_far_from_its_limit_takes_short_launches_at_the_targets_rate() -
     assert [launch.short for launch in others] == [True] * (LEAST - 1)
 
 
+def test_where_the_leader_cannot_be_shown_in_time_the_winner_is_raised() -> None:
+    """Another class held a higher rate, and too little is left to launch it at the target's."""
+    world = World(3, wrong=0.02)
+    sync, gthread = (
+        max((one for one in world.servers if one.worker_class == name), key=world.highest)
+        for name in ("sync", "gthread")
+    )
+    forecast = replace(world.expected[gthread.key], highest_rps=0.6 * world.highest(sync))
+    world.expected |= {one.key: forecast for one in world.servers if one.worker_class == "gthread"}
+    for server, rps in *[(sync, TARGET_RPS)] * LEAST, *[(sync, 150.0)] * LEAST, (gthread, 250.0):
+        world.launch(Next(server, rps, 1 + world.launches_of(server, rps)))
+    search = world.search()
+    assert search.winner() == sync  # premises
+    assert search.leader() == gthread
+    following = search.next(2)
+    assert following is not None
+    assert following.server == sync
+    assert following.rps > 150.0
+
+
 def test_who_breaks_the_target_is_not_tried_beyond_it() -> None:
     """Nor does it stand for its class."""
     world = World(5, wrong=0.02)
