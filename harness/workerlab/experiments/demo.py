@@ -87,7 +87,7 @@ def _load_s(step: Step) -> float:
     return (step.cell.requests or 0) / step.rps
 
 
-class Progress:
+class LiveStepProgress:
     """A line now and then on a step that is no trial."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Presenter:
             self._put_question(step)
             self._course.go(place)
             self._course.guess(self._guess)
-            self._run_live(self._course, watch=Progress().show)
+            self._run_live(self._course, watch=LiveStepProgress().show)
             print()
             say(answer(step, self._guess))
             for line in self._course.outcome:
