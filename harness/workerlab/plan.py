@@ -94,13 +94,13 @@ def grid(plan: Plan) -> list[Trial]:
 
 def trials(plan: Plan) -> list[Trial]:
     """Every trial in the order of execution. Repeated ones come in random order: a machine that
-    grows slower with time must not look like a class that does. Those at a rate come last: their
-    rate may be a share of what the others find."""
+    grows slower with time must not look like a class that does; those at a rate come last, as it
+    may be a share of what the others measure. A single trial of each keeps the plan's order."""
     all_trials = grid(plan)
     if plan.trials == 1:
         return all_trials
     random.Random(plan.seed).shuffle(all_trials)
-    return sorted(all_trials, key=lambda one: one.cell.rate is not None)
+    return sorted(all_trials, key=lambda trial: trial.cell.rate is not None)
 
 
 def ideal_s(

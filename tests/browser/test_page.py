@@ -289,16 +289,16 @@ def assert_accessible(opened: Opened) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     for scheme in ("light", "dark"):
         opened.page.emulate_media(color_scheme=scheme)
-        found = axe.run(opened.page).response["violations"]
-        assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+        violations = axe.run(opened.page).response["violations"]
+        assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_page_of_24_cells_is_short_and_accessible(
     known: bool, open_page: Open, screenshots: Path
 ) -> None:
-    one = sweep(CLASSES, (2, 4, 8, 16), known=known)
-    opened = open_page(one, viewport={"width": 1280, "height": 800})
+    document = sweep(CLASSES, (2, 4, 8, 16), known=known)
+    opened = open_page(document, viewport={"width": 1280, "height": 800})
     opened.page.screenshot(path=screenshots / f"24-cells-{known}.png", full_page=True)
     assert opened.page.evaluate("document.documentElement.scrollHeight") <= TALLEST
     assert_sound(opened)

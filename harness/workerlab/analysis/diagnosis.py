@@ -164,8 +164,9 @@ PREFIX = "diagnosis."
 
 
 def seen_in(cell: CellResult) -> frozenset[str]:
-    """Which of the observations over time (`cpu`, `queue`, `states`) show what was found of it."""
-    return frozenset(SEEN_IN[code] for one in cell.findings if (code := _short(one)) in SEEN_IN)
+    """Which observations over time (`cpu`, `queue`, `states`) show the cell's findings."""
+    codes = map(_short, cell.findings)
+    return frozenset(SEEN_IN[code] for code in codes if code in SEEN_IN)
 
 
 def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Finding, ...]:

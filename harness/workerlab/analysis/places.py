@@ -318,7 +318,7 @@ class Places:
 
     def oldest_s(self, now_ns: int) -> float:
         """For how long the oldest request has been under way."""
-        return max(((now_ns - one.begun_ns) / NS for one in self._awaited()), default=0.0)
+        return max(((now_ns - r.begun_ns) / NS for r in self._awaited()), default=0.0)
 
     def _awaited(self) -> list[Request]:
         return [request for request in self._requests.values() if not request.abandoned]
@@ -333,9 +333,9 @@ class Places:
         if closes_ns <= opens_ns or not answers:
             return 0.0 if self.answered else None
         typical_ns = median(until - since for since, until in (one.app for one in answers))
-        now = [one.app_ns for one in self._awaited() if one.place == IN_APP]
+        in_app_ns = [request.app_ns for request in self._awaited() if request.place == IN_APP]
         counted = [one.app for one in answers]
-        counted += [(app_ns, max(closes_ns, app_ns + round(typical_ns))) for app_ns in now]
+        counted += [(app_ns, max(closes_ns, app_ns + round(typical_ns))) for app_ns in in_app_ns]
         return completions(counted, opens_ns, closes_ns) * NS / (closes_ns - opens_ns)
 
 

@@ -102,7 +102,7 @@ class LiveStepProgress:
         self._next_s = now_s + PROGRESS_S
         in_app, places = looked.counts[IN_APP], live.places
         counts = {"answered": places.answered, "gave_up": places.failed}
-        queued = {"in_app": in_app, "queued": looked.queue or 0}
+        queued = {"in_app": in_app, "queued": looked.queue}
         say(sentence("lesson.progress", at_s=now_s - self._began_s, **queued, **counts), "  ")
 
 

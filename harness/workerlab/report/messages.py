@@ -1119,8 +1119,8 @@ lesson.measured.gives_up = Measured over {last_s:duration}: {rps:number} request
     (the law: {law_rps:number}). Meanwhile the workers served {wasted:# request} of clients that had
     given up.
 lesson.gave_up = In all, clients gave up {failed:# time}.
-lesson.progress = {at_s:duration}: {in_app:count} in the app, {queued:count} in the accept queue;
-    {answered:count} answered, {gave_up:count} given up
+lesson.progress = {at_s:duration}: {in_app:count} in the app
+    [[, {queued:count} in the accept queue]]; {answered:count} answered, {gave_up:count} given up
 lesson.over_whole = over the whole load
 lesson.nothing = Nothing can be said: {reason:sentence}
 lesson.failed = {failed:# request} failed.

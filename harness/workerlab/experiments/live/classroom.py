@@ -162,4 +162,4 @@ def own_hosts(port: int) -> set[str]:
     """What a Host header may say where this machine itself is asked for, at that port."""
     name = socket.gethostname().lower()
     names = {"127.0.0.1", "localhost", name, f"{name}.local", *lan_addresses()}
-    return {f"{known}:{port}" for known in names}
+    return {f"{host}:{port}" for host in names}

@@ -162,8 +162,8 @@ def _pane(
     ]  # fmt: skip
     heads = "class connections beside rate low high bound trial verdict"
     points = alt.Chart(data(heads, trials), name="trials")
-    known = [row for row in trials if row[4] is not None]
-    intervals = [alt.Chart(data(heads, known), name="intervals")] if known else []
+    precise = [row for row in trials if row[4] is not None]
+    intervals = [alt.Chart(data(heads, precise), name="intervals")] if precise else []
     highest = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate"), tip("bound"),
             tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip

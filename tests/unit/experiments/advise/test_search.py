@@ -417,11 +417,11 @@ def test_where_the_leader_cannot_be_shown_in_time_the_winner_is_raised() -> None
     """Another class held a higher rate, and too little is left to launch it at the target's."""
     world = World(3, wrong=0.02)
     sync, gthread = (
-        max((one for one in world.servers if one.worker_class == name), key=world.highest)
+        max((s for s in world.servers if s.worker_class == name), key=world.highest)
         for name in ("sync", "gthread")
     )
     forecast = replace(world.expected[gthread.key], highest_rps=0.6 * world.highest(sync))
-    world.expected |= {one.key: forecast for one in world.servers if one.worker_class == "gthread"}
+    world.expected |= {s.key: forecast for s in world.servers if s.worker_class == "gthread"}
     for server, rps in *[(sync, TARGET_RPS)] * LEAST, *[(sync, 150.0)] * LEAST, (gthread, 250.0):
         world.launch(Next(server, rps, 1 + world.launches_of(server, rps)))
     search = world.search()
