@@ -178,11 +178,18 @@ def drift(facts: Facts) -> Drift | None:
 
 
 def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
-    """The part of these times in which others, or other machines, had the core, all of it
+    """The most of these times in which others, or other machines, had the core, all of it
     together. What requests take from each other is theirs: it drifts as they do."""
     if (waited := core_wait(facts)) is None:
         return 0.0
-    return waited.taken * sum(times_s)
+    lost_s = waited.taken * sum(times_s)
+    if not facts.rps:
+        return lost_s
+    # `taken` trusts the lone requests. Where these waited longer for a core than the load did, it
+    # is too low; what the workers waited, as far as others ran, is not.
+    others = 1.0 if waited.others_cores is None else min(1.0, waited.others_cores)
+    each_s = min(waited.worker_s, facts.workers * others / facts.rps)
+    return max(lost_s, each_s * len(times_s))
 
 
 def _successes(facts: Facts) -> Sequence[Span]:

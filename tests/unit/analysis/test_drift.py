@@ -6,9 +6,11 @@ import random
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from tests.builders.analysis import NS, SYNC, derived, evidence, judged, seeing
+from tests.builders.analysis import NS, SYNC, derived, evidence, judged, recording, seeing
 from tests.builders.noise import noisy
+from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.drift import drift, drift_of, slow_first_of
 from workerlab.model import Pause
 
@@ -91,6 +93,19 @@ def test_what_a_machine_took_that_stood_still_is_not_slow_at_first() -> None:
     pause = Pause(first.start_ns + NS // 10, first.start_ns + 4 * NS)  # of sync's 8, 4 wait
     codes = [one.code for one in judged(seeing(slow, pauses=(pause,))).findings]
     assert "diagnosis.slow_first" not in codes
+
+
+def test_lone_requests_that_waited_longest_hide_no_waiting() -> None:
+    """20 ms of CPU beside other programs took 44 ms at first, 75 at last, and 80 of lone ones."""
+    server = replace(SYNC, workers=1)
+    trial = evidence(server, 8, rounds=20, delay_s=0.08, delays=lambda number: 0.04 + number / 5000)
+    assert drift(derived(trial)) is not None
+    noise = noisy(trial, server_cores=0.36, server_wait=0.64, others=1.6)
+    seen = derived(recording(noise, lone_s=(0.08, 0.09)))
+    waited = core_wait(seen)
+    assert waited is not None
+    assert waited.taken < 0.01, "as if nothing had waited"
+    assert drift(seen) is None
 
 
 def test_a_moment_of_load_says_nothing() -> None:
