@@ -1,5 +1,6 @@
 """A post: what may be said in one, how that is shown, and what can go wrong with a request."""
 
+import re
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -12,6 +13,7 @@ TITLE_MOST = 200  # characters
 BODY_MOST = 100_000
 REVISION_MOST = 2**31 - 1
 ID_MOST = 2**63 - 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
@@ -77,7 +79,7 @@ def _text(name: str, value: object, most: int) -> str:
         raise BadInput(f"The {name} has {len(value)} characters; {most} is the most.")
     if "\x00" in value:  # PostgreSQL takes none, so nobody does
         raise BadInput(f"The {name} holds a zero character.")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
+    if _SURROGATE.search(value):
         raise BadInput(f"The {name} holds half a character (a lone surrogate).")
     return value
 
