@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+if __name__ == "__main__":
+    gc.disable()  # what imports make stays: to look through it took a tenth of a start
 
 from workerlab.load.generators.document import Tally, document
 from workerlab.load.generators.words import OPTIONAL, Words, parse
@@ -45,6 +47,7 @@ def main(argv: list[str]) -> int:
     if name == "live":  # no load tool: it prints no document
         from workerlab.load.generators.live import main as live
 
+        _collect_again()
         return live(argv[1:])
     if name not in GENERATORS:
         print(f"generators: unknown generator {name!r}: there are {known}", file=sys.stderr)
@@ -61,6 +64,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def _collect_again() -> None:
+    """All is imported, and nothing is sent yet."""
+    gc.freeze()
+    gc.enable()
+
+
 def _run(name: str, argv: list[str]) -> tuple[Words, Tally]:
     module, options, process_per = GENERATORS[name]
     words = parse(argv, name, options)
@@ -70,6 +79,7 @@ def _run(name: str, argv: list[str]) -> tuple[Words, Tally]:
         most = words.concurrency if process_per == "connection" else cores
         words = replace(words, processes=min(most, words.concurrency))
     generator = importlib.import_module(f"workerlab.load.generators.{module}")
+    _collect_again()
     if module == "fast":
         return words, generator.run(words)
     from workerlab.load.generators.share import Share, fork
