@@ -7,8 +7,8 @@ loaded the app, and again inside its first request, when its event loop runs.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -114,8 +114,8 @@ def class_of(value: object) -> str:
 
 def event_loop() -> str | None:
     """The loop that runs this request; None where there is none."""
-    with contextlib.suppress(RuntimeError):
-        return class_of(asyncio.get_running_loop())
+    with contextlib.suppress(RuntimeError, KeyError):  # none runs where nobody has imported it
+        return class_of(sys.modules["asyncio"].get_running_loop())
     hubs = sys.modules.get(HUBS.get(patched() or "", ""))
     if hubs is None:
         return None
@@ -143,7 +143,9 @@ def accept_queue_limit(worker: Any) -> int | None:
         return None
 
 
+@functools.cache
 def versions() -> dict[str, str]:
+    """Looked up before the workers are forked, that not each of them reads all these files."""
     from importlib import metadata
 
     installed = {}

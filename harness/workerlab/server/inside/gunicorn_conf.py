@@ -44,6 +44,7 @@ def post_worker_init(worker: _Any) -> None:
 
 def when_ready(server: _Any) -> None:
     """Say which port the kernel chose."""
+    _inside.versions()
     _inside.write_json(_inside.LISTENING, {"address": list(server.LISTENERS[0].getsockname()[:2])})
     if _users["when_ready"] is not None:
         _users["when_ready"](server)
