@@ -28,6 +28,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+WINDOW = {"width": 1200, "height": 900}
 LONG_MS = 240_000.0  # a bound for hanging, not an expectation of speed
 OPEN_DRAWN = """() => document.documentElement.dataset.ready !== undefined
     && [...document.querySelectorAll('.chart')]
@@ -48,25 +49,58 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-class Opened:
-    """A page in a context of its own, and all that went wrong in it. `page`: Playwright's."""
+class Windows:
+    """A page for documents with scripts and one for those without, for all tests of a process: a
+    document in a context of its own takes three times as much CPU to open, most of it for a new
+    process of the browser that compiles the same scripts again."""
 
-    def __init__(self, browser: Any, path: Path, **context: Any) -> None:
-        self.context = browser.new_context(
-            **{"viewport": {"width": 1200, "height": 900}, **context}
-        )
+    def __init__(self, browser: Any) -> None:
+        self.browser = browser
+        self.pages: dict[bool, Any] = {}
+
+    def blank(
+        self,
+        viewport: dict[str, int] = WINDOW,
+        color_scheme: str = "light",
+        java_script_enabled: bool = True,
+    ) -> Any:
+        """A page that shows nothing, and has nothing left of what it showed before."""
+        if java_script_enabled not in self.pages:
+            context = self.browser.new_context(java_script_enabled=java_script_enabled)
+            context.set_default_timeout(LONG_MS)
+            self.pages[java_script_enabled] = context.new_page()
+        page = self.pages[java_script_enabled]
+        page.goto("about:blank")
+        page.set_viewport_size(viewport)
+        page.emulate_media(media="null", color_scheme=color_scheme)
+        page.mouse.move(0, 0)  # a pointer that rests on a chart would show its words
+        return page
+
+
+class Opened:
+    """A document in a page, and all that went wrong in it. `page`: Playwright's."""
+
+    def __init__(self, page: Any, path: Path, scripts: bool) -> None:
+        self.page, self.path = page, path
         self.asked: list[str] = []  # requests to anywhere else
         self.complaints: list[str] = []
-        self.context.set_default_timeout(LONG_MS)
-        self.context.route("**/*", self._route)
-        self.page = self.context.new_page()
-        self.page.on("console", lambda said: self.complaints.append(f"{said.type}: {said.text}"))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda one: (self.complaints.append(one.message), one.dismiss()))
-        self.path = path
-        self.page.goto(path.as_uri())
-        if context.get("java_script_enabled", True):
+        self.listeners = {
+            "console": lambda said: self.complaints.append(f"{said.type}: {said.text}"),
+            "pageerror": lambda error: self.complaints.append(str(error)),
+            "dialog": lambda one: (self.complaints.append(one.message), one.dismiss()),
+        }
+        for event, listener in self.listeners.items():
+            page.on(event, listener)
+        page.route("**/*", self._route)
+        page.goto(path.as_uri())
+        if scripts:
             self.drawn()
+
+    def close(self) -> None:
+        """The page is left as it was before."""
+        self.page.unroute_all()
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
 
     def _route(self, route: Any) -> None:
         if route.request.url == self.path.as_uri():
@@ -95,18 +129,25 @@ class Opened:
 Open = Callable[..., Opened]
 
 
+@pytest.fixture(scope="session")
+def windows(browser: Any) -> Windows:
+    return Windows(browser)
+
+
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens a document, or a file, in a context with these options."""
+def open_page(windows: Windows, tmp_path: Path) -> Iterator[Open]:
+    """Opens a document, or a file, in a page with these options, in place of the one before."""
     with ExitStack() as stack:
 
-        def opened(what: Document | Path, **context: Any) -> Opened:
+        def opened(what: Document | Path, **options: Any) -> Opened:
             path = what
             if isinstance(what, Document):
                 path = tmp_path / "report.html"
                 path.write_text(render(what), encoding="utf-8")
-            found = Opened(browser, path, **context)
-            stack.callback(found.context.close)
+            stack.close()
+            page = windows.blank(**options)
+            found = Opened(page, path, options.get("java_script_enabled", True))
+            stack.callback(found.close)
             return found
 
         yield opened
