@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 
 import psutil
@@ -76,6 +78,47 @@ def test_a_tree_counts_what_lives_below_it(stack: ExitStack) -> None:
     assert found is not None
     assert found[0] >= 0.2 - 4 * TICK_S
     assert found[1] >= psutil.Process().memory_info().rss * 0.5 + alone * 0.5
+
+
+ORPHANS = """
+import subprocess, sys
+program = "import os, time; os.fork(); time.sleep(1000)"
+child = subprocess.Popen([sys.executable, "-c", program])
+sys.stdin.readline()
+child.kill()
+child.wait()
+print(flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere psutil looks")
+def test_a_process_whose_parent_ends_is_below_another(stack: ExitStack) -> None:
+    """Its parent was read before, and has gone: it is no longer of that tree."""
+    process = stack.enter_context(
+        subprocess.Popen(
+            [sys.executable, "-c", ORPHANS],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stack.callback(process.stdin.close)
+    until(lambda: len(below(process.pid)) == 2, "both are there")
+    (child,) = (pid for pid in below(process.pid) if cpu.parent_of(pid) == process.pid)
+    (grandchild,) = below(child)
+    stack.callback(os.kill, grandchild, signal.SIGKILL)
+    print(file=process.stdin, flush=True)
+    process.stdout.readline()
+    assert below(process.pid) == set()
+    assert grandchild in below(cpu.parent_of(grandchild))
+
+
+def below(pid: int) -> set[int]:
+    """By a look of its own."""
+    time.sleep(cpu.SAME_S)
+    return cpu.PARENTS.below(pid)
 
 
 def test_usage_is_counted_from_the_first_sample(stack: ExitStack) -> None:
