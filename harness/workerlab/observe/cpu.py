@@ -25,6 +25,7 @@ from workerlab.observe.run_queue import NS, RunQueue
 NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")
 FRESH_S = 0.3  # what the whole lab used is good for so long: to look takes ms where many run
 SAME_S = 0.01  # the trees of one sample are looked up together
+REUSE_S = 5.0  # sooner no pid is given to another process: all others come first
 
 
 class Parents:
@@ -52,6 +53,8 @@ class Parents:
     def _look(self) -> None:
         """Read the parents of processes that are new, and of those whose parent has gone: they have
         another one then."""
+        if time.monotonic() - self._looked_s >= REUSE_S:
+            self._names, self._parents = set(), {}
         before, self._names = self._names, set(os.listdir("/proc"))
         for pid in _pids(before - self._names):
             self._parents.pop(pid, None)
