@@ -12,19 +12,11 @@ from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
-from hypothesis import HealthCheck, settings
 
 from workerlab.observe.pauses import PauseWatch
 from workerlab.server.worker_classes import CLASSES
 
 HERE = Path(__file__).parent
-
-# Machines are shared: how long an example takes says nothing about it
-settings.register_profile(
-    "untimed", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("untimed")
-
 
 # Whose shell has activated what is no part of a test
 os.environ.pop("VIRTUAL_ENV", None)

@@ -7,8 +7,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 GOLDENS = Path(__file__).parents[1] / "data" / "goldens"
+
+# Machines are shared: how long an example takes says nothing about it
+settings.register_profile(
+    "untimed", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
 
 
 @pytest.fixture
