@@ -33,6 +33,7 @@ would have. The k-th launch at a rate has schedule k, whichever candidate it is 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -93,7 +94,7 @@ class Reach(Struct, frozen=True):
         return bool(self.last and self.first and self.first <= CLOSE * self.last)
 
 
-class Search(Struct, frozen=True):
+class Search(Struct, dict=True, frozen=True, eq=False):
     study: Study
     terms: Sequence[Term]
     servers: Sequence[Server]  # all candidates whose class is known
@@ -139,8 +140,21 @@ class Search(Struct, frozen=True):
 
     # --- what was found ----------------------------------------------------------------------
 
+    @cached_property
+    def _standings(self) -> dict[Server, Standing]:
+        return {}
+
+    @cached_property
+    def _reaches(self) -> dict[tuple[Server, bool], Reach]:
+        return {}
+
     def standing(self, server: Server) -> Standing:
         """At the target's rate. Errors are seen at higher rates that passed, too."""
+        if server not in self._standings:
+            self._standings[server] = self._standing(server)
+        return self._standings[server]
+
+    def _standing(self, server: Server) -> Standing:
         last = self.reach(server).last or self.target_rps
         also = [one for one in self.study.of(server) if self.target_rps < one.rps <= last]
         return standing(self.study.at(server, self.target_rps), self.terms, also)
@@ -150,6 +164,11 @@ class Search(Struct, frozen=True):
 
     def reach(self, server: Server, *, unpromising: bool = False) -> Reach:
         """`unpromising`: with rates at which too few launches say anything for a prediction."""
+        if (server, unpromising) not in self._reaches:
+            self._reaches[server, unpromising] = self._reach(server, unpromising)
+        return self._reaches[server, unpromising]
+
+    def _reach(self, server: Server, unpromising: bool) -> Reach:
         rates = sorted({one.rps for one in self.study.of(server)})
         tried = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
         first = min((rps for rps in rates if tried[rps] is False), default=None)
