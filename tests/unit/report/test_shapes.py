@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,29 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def closed(name: str) -> Any:
-    """The document of that name in `CLOSED`."""
+@cache
+def text_of(name: str) -> str:
     if name == "everything":
-        return json.loads(FORMATS["json"](everything()))
-    return read(GOLDENS / f"{name}.json")
+        return FORMATS["json"](everything())
+    return (GOLDENS / f"{name}.json").read_text(encoding="utf-8")
+
+
+def closed(name: str) -> Any:
+    """The document of that name in `CLOSED`: of each list the first, which its places are in."""
+    document = json.loads(text_of(name))
+    for value in document.values():
+        if isinstance(value, list):
+            del value[1:]
+    return document
 
 
 @pytest.mark.parametrize("path", JSON, ids=lambda path: path.stem)
 def test_goldens(path: Path) -> None:
     validated(read(path))
+
+
+def test_everything() -> None:
+    validated(json.loads(text_of("everything")))
 
 
 @pytest.mark.parametrize("name", NAMES)
