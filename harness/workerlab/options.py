@@ -1,7 +1,6 @@
 """Arguments of the command line, checked: bad input is one sentence and starts nothing."""
 
 import argparse
-import difflib
 import math
 import re
 import shutil
@@ -119,6 +118,8 @@ def list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 def one_of(kind: str, word: str, known: Collection[str]) -> str:
     if word not in known:
+        import difflib
+
         near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         raise Refused(f"unknown {kind} {word!r}: {hint}")

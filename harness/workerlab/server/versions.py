@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from workerlab.model import EnvironmentProblem
@@ -47,6 +46,8 @@ def place_of(version: str) -> Path:
 
 def of_the_lab() -> str:
     """The version in the lab's own environment; "" where it has none."""
+    from importlib import metadata  # takes long to import, and few commands ask
+
     try:
         return metadata.version("gunicorn")
     except metadata.PackageNotFoundError:
@@ -111,6 +112,8 @@ def _make(version: str, place: Path) -> None:
 def _copy(directory: Path) -> bool:
     """The lab's own. False, and nothing is there, where its files are not those of a release:
     somebody works on them."""
+    from importlib import metadata
+
     contents = dict[Path, bytes]()
     for file in metadata.files("gunicorn") or ():
         if not file.parts[0].startswith("gunicorn") or file.hash is None:
