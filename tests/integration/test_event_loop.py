@@ -113,7 +113,9 @@ def pids(trial: Path) -> set[int]:
     return {beat.pid for beat in read_beats(trial).beats}
 
 
-def test_beats_are_of_workers_alone(serve: Serve, worker_class: str) -> None:
+def test_beats_are_of_workers_alone_and_go_on_while_nobody_asks(
+    serve: Serve, worker_class: str
+) -> None:
     """Of each that served, and of no child it forked; threads and sync workers have no loop."""
     with serve(text_of(worker_class)) as server:
         trial = server.launch.trial
@@ -122,19 +124,12 @@ def test_beats_are_of_workers_alone(serve: Serve, worker_class: str) -> None:
         if worker_class not in LOOPS:
             assert list(trial.glob("beats-*")) == []
             return
-        until(lambda: pids(trial), "a beat")
+        before = len(until(lambda: read_beats(trial).beats, "a beat"))
+        assert pids(trial) <= set(server.proofs)
+        until(lambda: len(read_beats(trial).beats) > before + 20, "more beats")
         assert pids(trial) <= set(server.proofs)
         per_map = [path.name.split("-")[1] for path in trial.glob("beats-*")]
         assert len(per_map) == len(set(per_map))
-
-
-@pytest.mark.classes(*LOOPS)
-def test_beats_go_on_while_nobody_asks(serve: Serve, worker_class: str) -> None:
-    with serve(text_of(worker_class)) as server:
-        trial = server.launch.trial
-        fetch(server)
-        before = len(until(lambda: read_beats(trial).beats, "a beat"))
-        until(lambda: len(read_beats(trial).beats) > before + 20, "more beats")
         beats = read_beats(trial).beats
         assert all(beat.cpu_ns <= beat.length_ns + 1_000_000 for beat in beats)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in server.proofs)
