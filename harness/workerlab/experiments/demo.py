@@ -154,9 +154,9 @@ class Presenter:
         step = self._steps[one]
         self._give_live_steps()
         self._introduce(step)
+        self._put_question(step)
         if one.cell.server.variant in self._plan.unavailable:
             return
-        self._put_question(step)
         self._picture = Picture(self._plan, one, step.delay_s, step.at_once)
 
     def _introduce(self, step: Step) -> None:
@@ -205,13 +205,12 @@ class Presenter:
         self._show_no_more()
         step = self._steps[one]
         if record.fault and record.fault.kind == "unavailable":
-            say(f"This step is left out: {record.fault.reason}")
+            say(sentence("lesson.not_run", why=record.fault.reason))
+            say(answer(step, self._guess))
             self._told.append(Told(step, self._guess, left_out=True))
+        else:
             print()
-            self._give_live_steps()
-            return
-        print()
-        self._compare(step, one, record)
+            self._compare(step, one, record)
         self._explain(step)
         self._give_live_steps()
 

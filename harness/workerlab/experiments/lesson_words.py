@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from workerlab.analysis.core_wait import disturbance
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps
 from workerlab.analysis.stall import idle, in_flight_s, whole_load
@@ -90,7 +91,9 @@ def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
         slowest_s = max(_took_s(facts), default=None)
         return Measured(steady.rps, mean_s, kept_up_s=steady.length_s, slowest_s=slowest_s)
     stalled = any(one.code == "diagnosis.stall" for one in cell.findings)
-    return Measured(cell.throughput_rps, response_s, whole=stalled)
+    steady = None if stalled or facts is None else facts.window
+    kept_up_s = None if steady is None else steady.length_s
+    return Measured(cell.throughput_rps, response_s, whole=stalled, kept_up_s=kept_up_s)
 
 
 def measured_in_short(found: Measured | None) -> str:
@@ -129,7 +132,8 @@ def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[st
             if stall.code == "diagnosis.stall"
         ]
         lines += where(cell.breakdown)
-    return lines
+    others = None if facts is None else disturbance(facts)
+    return lines if others is None else [*lines, text(others)]
 
 
 def where(split: Breakdown) -> Iterable[str]:
@@ -198,6 +202,7 @@ class Told(Struct, frozen=True):
 
 
 def score(told: Iterable[Told]) -> str:
-    """Of those who guessed; "" where nobody did."""
-    guesses = [one.guess == one.step.right for one in told if one.guess is not None]
+    """Of the steps that were measured; "" where nobody guessed."""
+    measured = [one for one in told if not one.left_out]
+    guesses = [one.guess == one.step.right for one in measured if one.guess is not None]
     return say("lesson.score", right=sum(guesses), of=len(guesses)) if guesses else ""

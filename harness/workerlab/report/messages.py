@@ -1127,8 +1127,8 @@ lesson.failed = {failed:# request} failed.
 lesson.idle = For {idle_s:duration} of {load_s:duration} slots stood idle while clients waited.
 lesson.idle.end = At the end, in the last {load_s:duration}, some clients had nothing more to send:
     for {idle_s:duration} of it slots stood idle while others still waited.
-lesson.full = The accept queue was full: the kernel dropped {drops:# packet}[[, and clients sent a
-    SYN again {repeats:# time}]][[; {steps}]].
+lesson.full = The accept queue was full: the kernel dropped {drops:# packet} (SYNs, and last ACKs
+    of handshakes)[[, and clients sent a SYN again {repeats:# time}]][[; {steps}]].
 lesson.apart.last = In the last {last_s:duration}, the fastest request took {fastest_s:duration},
     the slowest {slowest_s:duration}.
 lesson.apart = Of all requests, the fastest took {fastest_s:duration}, the slowest
@@ -1137,6 +1137,7 @@ lesson.parts = Where a request spent its time: {parts:, }.
 lesson.part = {name} {spent_s:duration}
 lesson.part.none = {name} under 1 ms
 lesson.left_out = left out
+lesson.not_run = This step cannot be measured here: {why:sentence}
 lesson.score = {right} of {of:# guess/guesses} {right:was/were} right.
 
 # --- runs of any kind -----------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.analysis import SYNC, derived, evidence, judged
+from tests.builders.noise import noisy
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
@@ -187,8 +189,8 @@ def test_outcome_of_a_full_queue_says_what_means_hide() -> None:
     assert drops
     assert repeats
     assert full.startswith(
-        f"The accept queue was full: the kernel dropped {drops} packets,"
-        f" and clients sent a SYN again {repeats} times; "
+        f"The accept queue was full: the kernel dropped {drops} packets (SYNs, and last"
+        f" ACKs of handshakes), and clients sent a SYN again {repeats} times; "
     )
     assert full.endswith("the steps at which this kernel repeats a dropped SYN.")
     assert still.startswith("At the end, in the last ")
@@ -221,7 +223,8 @@ def test_a_queue_that_is_long_enough_is_told_as_ever() -> None:
     cell, facts = overflow(backlog=2048)
     assert not overflowed(facts)
     came, where = outcome(STEPS[3], cell, facts)
-    assert came.startswith("Measured: ")
+    assert came.startswith("Measured over ")
+    assert ", in which each of 16 clients had a request under way: " in came
     assert "accept queue" in where
 
 
@@ -265,6 +268,14 @@ def test_over_time_is_a_digit_a_column() -> None:
     assert all(len(line) <= WIDTH for line in full)
 
 
+def test_other_programs_are_named_beside_the_figures() -> None:
+    quiet = evidence(SYNC, 8, delay_s=0.1, rounds=20, tool="fast")
+    busy = noisy(quiet, server_wait=2.0, others=1.8)
+    *figures, others = outcome(STEPS[1], judged(busy), derived(busy))
+    assert others.startswith("Other programs used 1.80 of 2 cores")
+    assert len(outcome(STEPS[1], judged(quiet), derived(quiet))) == len(figures)
+
+
 def test_a_row_of_the_table_and_the_score() -> None:
     step = STEPS[1]
     told = Told(step, guess=0, measured=Measured(3.98, 2.01))
@@ -272,6 +283,7 @@ def test_a_row_of_the_table_and_the_score() -> None:
     assert Told(step, left_out=True).row[1:] == ("-", "b", "4/s, 2.00 s", "left out")
     assert Told(step).row[-1] == "-"  # nothing could be measured
     assert score([told, Told(step, 1), Told(step)]) == "1 of 2 guesses was right."
+    assert score([Told(step, 1), Told(step, 0, left_out=True)]) == "1 of 1 guess was right."
     assert score([Told(step)]) == ""
 
 
