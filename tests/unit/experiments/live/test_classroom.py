@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workerlab.analysis.places import Sample
 from workerlab.experiments.lesson import read
 from workerlab.experiments.live.asked import Refused
 from workerlab.experiments.live.classroom import (
@@ -18,6 +19,7 @@ from workerlab.experiments.live.classroom import (
     Classroom,
 )
 from workerlab.experiments.live.course import Course
+from workerlab.experiments.live.side import Seen
 
 LESSON = read()
 
@@ -110,7 +112,7 @@ def test_who_sees_the_score_sees_their_own() -> None:
     room.guess(right[0], course, {"step": 1, "choice": step.right})
     room.guess(wrong[0], course, {"step": 1, "choice": (step.right + 1) % 3})
     start(room, course)
-    course.left_out("no such class")
+    course.measure(Seen(Sample(3.99, 2.01, 2.0, 2.1, 0, 40, 8), 2.2, 1.0))
     course.go(len(LESSON.steps))
     room.show(course)
     scores = [json.loads(messages[-1])["score"] for _, messages in (right, wrong)]
