@@ -19,7 +19,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.test_live import PATIENCE_S, PHONE, ROOT, Lab, lesson, press, shows, until
+from tests.browser.test_live import (
+    PATIENCE_S, PHONE, ROOT, Lab, lesson, press, serious, shows, until,
+)  # fmt: skip
 
 pytest.importorskip("starlette")
 
@@ -261,6 +263,7 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
     assert [text for text in buttons if text not in ("Pause", "Slow motion")] == []
     assert second.locator("#controls").is_hidden()
     second.screenshot(path=str(screenshots / "class-waits.png"))
+    assert serious(second) == []
     press(teacher, "Lesson")
     for pupil in (first, second):
         pupil.wait_for_selector(".lab-choice")
@@ -291,6 +294,7 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
         assert pupil.evaluate("Lab.live.sides[0].sample.answered") > 0
         wide = pupil.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0
+        assert serious(pupil) == []
     first.screenshot(path=str(screenshots / "class-told-phone-dark.png"), full_page=True)
     second.screenshot(path=str(screenshots / "class-told-phone.png"))
     teacher.screenshot(path=str(screenshots / "class-told-teacher.png"))

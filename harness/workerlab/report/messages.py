@@ -479,6 +479,9 @@ page.headline = With {connections:# connection}, {best} answers {best_rate}[[; {
     {worst_rate}]][[ ({one:# trial} each)]].
 page.headline.tie = With {connections:# connection}, {names:list} tie at about {best_rate}
     [[; {worst} {worst_rate}]][[ ({one:# trial} each)]].
+page.headline.chance = With {connections:# connection}, {names:list} answer {least_rps:number} to
+    {most_rps:number} requests/s, a difference that may be chance[[; {worst} {worst_rate}]]
+    [[ ({one:# trial} each)]].
 page.headline.rate = {rate_rps:number} requests/s[[, each in {response_s:duration}]]
     [[, {wait_s:duration} of it waiting {where}]]
 page.headline.connect = until connected

@@ -496,6 +496,14 @@ def test_only_what_ties_with_the_best_is_named_beside_it() -> None:
     assert (found.values["names"], found.values["worst"]) == (("eventlet", "gevent"), "sync")
 
 
+def test_figures_far_apart_are_told_though_their_difference_may_be_chance() -> None:
+    one = sweep(("sync", "eventlet"))
+    wide = tuple(replace(cell, throughput_half_rps=9.0) for cell in one.cells)
+    found = headline(replace(one, cells=wide))
+    assert found.code == "page.headline.chance"
+    assert "4 to 16 requests/s" in text(found)
+
+
 @pytest.mark.parametrize(
     ("rates", "other_rates", "half_rps", "expected"),
     [

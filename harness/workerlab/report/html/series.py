@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.analysis.comparison import tie
+from workerlab.analysis.comparison import SIMILAR, tie
 from workerlab.analysis.diagnosis import seen_in
 from workerlab.model import CellResult, ClassResult, Document, Finding, Timeline
 from workerlab.report.html.figure import Figure, slug, some
@@ -188,6 +188,7 @@ def headline(document: Document) -> Finding:
     there.sort(key=lambda pair: -_rps(pair[1]))
     most, least = there[0][1], there[-1][1]
     first = tuple(name for name, cells in there if cells is most or tie(most, cells))
+    least_rps = min(_rps(cells) for name, cells in there if name in first)
     single = len(there) > 1 and min(len(most), len(least)) == 1
 
     def compared(waits: bool) -> Finding:
@@ -196,7 +197,9 @@ def headline(document: Document) -> Finding:
         if there[-1][0] not in first:
             values |= {"worst": there[-1][0], "worst_rate": _rate(least, waits)}
         if len(first) > 1:
-            return Finding("page.headline.tie", {**values, "names": first})
+            values |= {"names": first, "least_rps": least_rps, "most_rps": _rps(most)}
+            alike = _rps(most) < SIMILAR * least_rps
+            return Finding(f"page.headline.{'tie' if alike else 'chance'}", values)
         return Finding("page.headline", {**values, "best": first[0]})
 
     answer = compared(waits=True)

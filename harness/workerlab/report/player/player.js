@@ -204,7 +204,7 @@
   // What the picture shows, in words. `sample`: the latest, or null
   Lab.inWords = (scene, sample, cores) => {
     const said = scene.numbers(),
-      { rps = null, left = 0, busy = null } = sample || {},
+      { rps = null, left = 0, busy = null, settled = true } = sample || {},
       where = [];
     if (said.served) where.push(`${said.served} in the app`);
     if (said.queued) where.push(`${said.queued} in the accept queue`);
@@ -216,7 +216,8 @@
     if (said.underWay > crowd.underWay) part.push(`, ${crowd.underWay} of them drawn`);
     const places = where.length ? `: ${where.join(", ")}` : "";
     const words = [`${plural(said.underWay, "request")} under way${part.join("")}${places}`];
-    if (rps !== null) words.push(`${Lab.amount(rps)} requests/s`);
+    if (rps !== null)
+      words.push(`${Lab.amount(rps)} requests/s${settled ? "" : ", not settled yet"}`);
     if (busy && fullSaid(busy, cores)) words.push(fullSaid(busy, cores));
     if (crowd.stay !== null && crowd.stay * scene.pace < FOLLOWED_MS && said.underWay)
       words.push(`each is in the app too briefly for the eye${scene.pace < 10 ? ": go slower" : ""}`);
