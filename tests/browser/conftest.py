@@ -126,6 +126,13 @@ class Opened:
         return found
 
 
+def serious(page: Any) -> list[str]:
+    """What axe has against it. Skips where there is no axe."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    violations = axe.run(page).response["violations"]
+    return [one["id"] for one in violations if one["impact"] in ("serious", "critical")]
+
+
 Open = Callable[..., Opened]
 
 

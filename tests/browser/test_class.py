@@ -19,9 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.test_live import (
-    PATIENCE_S, PHONE, ROOT, Lab, lesson, press, serious, shows, until,
-)  # fmt: skip
+from tests.browser.conftest import serious
+from tests.browser.test_live import PATIENCE_S, PHONE, ROOT, Lab, lesson, press, shows, until
 
 pytest.importorskip("starlette")
 

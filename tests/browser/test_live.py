@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from tests.browser.conftest import serious
+
 pytest.importorskip("starlette")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,13 +132,6 @@ def press(page: Any, name: str) -> None:
     """A button, by keyboard alone."""
     page.get_by_role("button", name=name, exact=True).focus()
     page.keyboard.press("Enter")
-
-
-def serious(page: Any) -> list[str]:
-    """What axe has against it. Skips where there is no axe."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    violations = axe.run(page).response["violations"]
-    return [one["id"] for one in violations if one["impact"] in ("serious", "critical")]
 
 
 def running(page: Any) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.browser.conftest import Open, Opened
+from tests.browser.conftest import Open, Opened, serious
 from tests.builders.analysis import SYNC, derived, evidence, sentence
 from tests.builders.document import full_document
 from tests.builders.html import cell, no_cells, over_time, sweep, trial
@@ -286,11 +286,9 @@ AXES = """() => [...document.querySelectorAll(".chart")]
 
 
 def assert_accessible(opened: Opened) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     for scheme in ("light", "dark"):
         opened.page.emulate_media(color_scheme=scheme)
-        violations = axe.run(opened.page).response["violations"]
-        assert [v["id"] for v in violations if v["impact"] in ("serious", "critical")] == []
+        assert serious(opened.page) == []
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -1015,9 +1015,9 @@ live.at_most = up to {at_once:# request}
 live.as_many = as many requests as come
 live.room = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at once:
     with {clients:# client} nobody waits for a slot.[[ {shares}]]
-live.room.dealt = {worker_class} with {workers:# worker} serves {most} at once, one in each worker.
-    The kernel deals {clients:# client} out by chance: who shares a worker waits, though others may
-    be free.[[ {blocks}]]
+live.room.dealt = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at
+    once, {each} in each worker. The kernel deals {clients:# client} out by chance: who finds {each}
+    there waits, though another worker may be free.[[ {blocks}]][[ {shares}]]
 live.shares = What computes at the same time shares {cores:# core}.
 live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at once:
     of {clients:# client}, {waiting} wait in the kernel's accept queue.[[ {refused} find no room

@@ -136,6 +136,7 @@ def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
         "workers": server.workers,
         "threads": server.threads if row.slots == "threads" and server.threads > 1 else None,
         "at_once": prediction.at_once,
+        "each": prediction.at_once and prediction.at_once // server.workers,
         "most": Finding(
             "live.as_many" if prediction.at_once is None else "live.at_most",
             {"at_once": prediction.at_once},
@@ -164,8 +165,8 @@ def _closed(
         code = "live.cores" if server.workers >= values["cores"] else "live.cores.workers"
         return Finding(code, {**values, "rps": prediction.rps})
     if prediction.at_once is None or load.clients <= prediction.at_once:
-        dealt = server.blocks and server.workers > 1
-        return Finding("live.room.dealt" if dealt else "live.room", values)
+        dealt = ".dealt" if _dealt(server, load, prediction) else ""
+        return Finding(f"live.room{dealt}", values)
     values["waiting"] = waiting = load.clients - prediction.at_once
     if row.accepts_first:
         bound = Finding("live.bound") if load.keepalive and server.workers > 1 else None
@@ -175,6 +176,17 @@ def _closed(
     room = server.backlog + 1
     refused = waiting - room if waiting > room else None
     return Finding("live.waits", {**values, "waiting": min(waiting, room), "refused": refused})
+
+
+def _dealt(server: ServerAsked, load: LoadAsked, prediction: Law) -> bool:
+    """Whether a worker may get more clients than it serves at once, while another has room."""
+    if prediction.at_once is None or server.workers == 1:
+        return False
+    each = prediction.at_once / server.workers
+    accepts_more = server.blocks or (
+        class_named(server.worker_class).accepts_first and server.worker_connections > each
+    )
+    return accepts_more and load.clients > each
 
 
 def _open(prediction: Law, load: LoadAsked, values: dict[str, Any]) -> Finding:
