@@ -229,6 +229,13 @@ def test_what_waits_for_any_worker_makes_a_staircase_below_them_all() -> None:
     assert steps == [2.0] * 4 + [3.0] * 4 + [4.0] * 4
 
 
+def test_every_worker_has_its_number() -> None:
+    """Of more values than it wants ticks, Vega leaves out every second one."""
+    figure = cells_over_time(sweep(("sync",), (16,)))[0].figures[0]
+    axis = spec(figure.panes[0])["layer"][0]["encoding"]["y"]["axis"]
+    assert axis["tickCount"] == len(axis["values"]) == 5  # four workers, and what waits
+
+
 def test_what_a_worker_holds_waits_below_that_worker() -> None:
     served, waits = stack(sweep(("gthread",), (16,)))
     assert min(top for top, _, _ in waits) < max(served)

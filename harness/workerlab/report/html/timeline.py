@@ -111,6 +111,7 @@ def _rows_pane(seen: Timeline, shared: bool, *, titled: bool) -> Any:
     labels = dict(list(labels.items())[:: -(-len(labels) // LABELS)])
     axis = alt.Axis(
         values=list(labels),
+        tickCount=len(labels),  # or Vega leaves out every second one of more than it wants
         labelExpr=f"{json.dumps(list(labels.values()))}[indexof({list(labels)}, datum.value)]",
         grid=False,
     )
