@@ -277,6 +277,14 @@ def test_a_player_says_one_thing_at_a_time(live: Lab, screenshots: Path) -> None
         const place = document.querySelector('#lab-recorded');
         Lab.recorded = Lab.recordedLesson(place, JSON.parse(data));
     }""")
+    page.evaluate("""() => {
+        const picture = CanvasRenderingContext2D.prototype, { fillText } = picture;
+        Lab.drawn = [];
+        picture.fillText = function (words, ...at) {
+            Lab.drawn.push(words);
+            fillText.call(this, words, ...at);
+        };
+    }""")
     page.keyboard.press("b")
     most = 0
     for _ in range(100):
@@ -285,6 +293,7 @@ def test_a_player_says_one_thing_at_a_time(live: Lab, screenshots: Path) -> None
         most = max(most, *(side["dots"][1] for side in shown))
         time.sleep(moments.uniform(0.005, 0.08))
     assert most == 2  # a backlog of 1 lets one more in
+    assert page.evaluate("Lab.drawn.includes('2, full') && !Lab.drawn.includes('2 of 1')")
     for size in (PHONE, PROJECTOR):  # with what was told, and with the table of all steps
         page.set_viewport_size(size["viewport"])
         assert serious(page) == []

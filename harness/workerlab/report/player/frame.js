@@ -112,12 +112,12 @@
         ? `${said.connecting}, SYN again: ${scene.repeated}`
         : `${said.connecting} connecting`,
     );
-    const full = backlog && said.queued > backlog ? ", full" : "";
+    const room = said.queued > backlog ? ", full" : ` of ${backlog}`; // one more than the backlog
     paintNumber(
       to,
       scene,
       at.queue,
-      backlog ? `${said.queued} of ${backlog}${full}` : `${said.queued}`,
+      backlog ? `${said.queued}${room}` : `${said.queued}`,
     );
     paintNumber(to, scene, at.workers, servedSaid(scene));
     paintNumber(
