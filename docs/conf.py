@@ -1,11 +1,16 @@
 """The docs as a site with search: `tox -e docs`. The pages stay Markdown that GitHub shows, too."""
 
+import json
+import lzma
 import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 from workerlab import __version__
+from workerlab.experiments.lesson import SHIPPED, read
+from workerlab.experiments.live.course import words_of
+from workerlab.experiments.live.recording import page
 
 project = "workerlab"
 author = "The workerlab authors"
@@ -28,5 +33,21 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
         Path(app.outdir, "llms.txt").write_text(text, encoding="utf-8")
 
 
+def write_lesson(app: Sphinx, error: Exception | None) -> None:
+    """The steps of the shipped lesson that were recorded, as a page of today's code and words. To
+    record them anew, on an idle machine:
+    `workerlab live --record docs/lesson.html && xz -9e docs/lesson.html`."""
+    if app.builder.name == "html" and error is None:
+        recorded = lzma.decompress(Path(app.srcdir, "lesson.html.xz").read_bytes()).decode()
+        data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
+        seen = {step["title"]: step for step in json.loads(data)["steps"]}
+        lesson = read(SHIPPED)
+        played = [step for step in lesson.steps if step.title in seen]
+        steps = [{**seen[step.title], **words_of(step)} for step in played]
+        whole = page({"title": lesson.title, "steps": steps, "end": lesson.end})
+        Path(app.outdir, "lesson.html").write_text(whole, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     app.connect("build-finished", write_llms_txt)
+    app.connect("build-finished", write_lesson)

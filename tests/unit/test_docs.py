@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
+
+from workerlab.experiments.lesson import SHIPPED, read
+from workerlab.experiments.live.course import Course
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -61,3 +67,15 @@ def test_options_that_are_named_exist() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(PAGES[0].read_text().splitlines()) <= 150
+
+
+def test_the_recorded_steps_are_those_of_the_shipped_lesson() -> None:
+    recorded = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
+    data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
+    lesson = read(SHIPPED)
+    course, titles = Course(lesson), [step.title for step in lesson.steps]
+    for step in json.loads(data)["steps"]:
+        course.go(titles.index(step["title"]))
+        (side,) = step["trace"]["sides"]
+        assert side["server"] == asdict(course.server)
+        assert side["load"] == asdict(course.load)

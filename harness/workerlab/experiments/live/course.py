@@ -158,20 +158,10 @@ class Course:
 
     def keep(self, trace: Mapping[str, object]) -> None:
         """What was seen of the step that was measured last."""
-        step, told = self.step, self._told[self._place]
         self._kept[self._place] = {
-            "title": step.title,
-            "changed": step.changed,
-            "question": step.question,
-            "choices": step.choices,
-            "right": step.right,
-            "law": law(step),
-            "law_in_short": law_in_short(step),
-            "reactions": step.reactions,
-            "answer": answer(step, None),
+            **words_of(self.step),
             "outcome": self._outcome,
-            "why": step.why,
-            "measured": told.found,
+            "measured": self.told.found,
             "trace": trace,
         }
 
@@ -216,3 +206,19 @@ def _explains(split: Breakdown, mean_s: float | None) -> bool:
     """Not where some have waited for long and are not answered: the mean is of them, too."""
     parts = (split.connect_s, split.accept_queue_s, split.in_worker_s, split.service_s)
     return mean_s is not None and abs(sum(part or 0.0 for part in parts) - mean_s) < APART * mean_s
+
+
+def words_of(step: Step) -> dict[str, object]:
+    """What a page says of a step, whatever comes of it."""
+    return {
+        "title": step.title,
+        "changed": step.changed,
+        "question": step.question,
+        "choices": step.choices,
+        "right": step.right,
+        "law": law(step),
+        "law_in_short": law_in_short(step),
+        "reactions": step.reactions,
+        "answer": answer(step, None),
+        "why": step.why,
+    }
