@@ -143,7 +143,7 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
 ) -> None:
     page = live.tab()
     press(page, "Lesson")
-    outcomes = []
+    outcomes, pictures = [], list[Any]()
     for step, title in enumerate(("room", "queue", "full", "threads")):
         if step:
             page.get_by_role("button", name=f"step {step + 1}: {title}").focus()
@@ -152,13 +152,17 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
         panel = page.locator("#lesson")
         assert title in panel.inner_text()
         assert "The law" not in panel.inner_text()
+        pictures.append(page.locator(".lab-scene").bounding_box())
         page.locator(".lab-choice").first.focus()
         page.keyboard.press("a")
         shows(page, "document.querySelector('#lesson').innerText.includes('The law')")
+        pictures.append(page.locator(".lab-scene").bounding_box())
         assert "Then this." in panel.inner_text()
         shows(page, "document.querySelector('#lesson').innerText.includes('Measured')")
         outcomes.append(panel.inner_text())
+        pictures.append(page.locator(".lab-scene").bounding_box())
         assert "One. Two. Three." in outcomes[-1]
+    assert all(box == pictures[0] for box in pictures)  # a class looks at it
     page.screenshot(path=str(screenshots / "live-told.png"))
     press(page, "Hands on")
     press(page, "Lesson")  # goes on where it was left

@@ -232,18 +232,13 @@
     return `${name}: ${plural(workers, "worker")}${thread}, backlog ${backlog}`;
   };
 
-  // A figure for one side: heading, sentence, picture
+  // A figure for one side: heading, picture, and below it, so that it stays where it is, a sentence
   Lab.sidePicture = (level = 3) => {
     const title = Lab.make(`h${level}`, { className: "lab-side-title" });
     const sentence = Lab.make("p", { className: "lab-side-said" });
     const canvas = Lab.make("canvas", { className: "lab-scene", role: "img" });
     canvas.setAttribute("aria-label", "picture of the requests under way");
-    const element = Lab.make(
-      "section",
-      { className: "lab-side" },
-      Lab.make("div", { className: "lab-side-head" }, title, sentence),
-      canvas,
-    );
+    const element = Lab.make("section", { className: "lab-side" }, title, canvas, sentence);
     return { element, title, sentence, canvas, scene: new Lab.Scene(canvas) };
   };
 

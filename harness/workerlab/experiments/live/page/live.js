@@ -330,7 +330,7 @@
     showSide(one, side, i) {
       const phases = {
         stopped: this.asking() ? "Stopped. " : "Stopped. When it runs: ",
-        starting: "Starts, about a second. ",
+        starting: "Starting. ",
         failed: `Failed: ${side.why || ""}`,
       };
       const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
