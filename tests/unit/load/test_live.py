@@ -123,6 +123,19 @@ def answered(lines: list[list[str]]) -> int:
     return sum(line[0] == "e" for line in lines)
 
 
+def test_it_waits_for_its_pipes(tmp_path: Path) -> None:
+    commands, events = tmp_path / "commands", tmp_path / "events"
+    process = subprocess.Popen([sys.executable, "-I", "-S", GENERATORS, "live", commands, events])
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    os.mkfifo(commands)
+    os.mkfifo(events)
+    reads = os.open(events, os.O_RDONLY | os.O_NONBLOCK)
+    commands.write_bytes(b"")
+    assert process.wait(PATIENCE_S) == 0
+    os.close(reads)
+
+
 def test_clients_come_and_go(server: Server, load: Load) -> None:
     load.ask("/?sleep=1", clients=3)
     load.until(lambda lines: sum(line[0] == "c" for line in lines) == 3)

@@ -260,7 +260,7 @@ class Side:
             self._serve(stop, asked)
         except Faulty as fault:
             self._end(stop, fault.fault.reason)
-        except OSError as error:
+        except (OSError, psutil.Error) as error:
             self._end(stop, f"the server could not be started: {error}")
 
     def _serve(self, stop: threading.Event, asked: ServerAsked) -> None:

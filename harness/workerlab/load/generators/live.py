@@ -192,6 +192,8 @@ class LiveEngine(Engine):
 def main(argv: list[str]) -> int:
     """Until the commands end, or nobody reads the events. The exit code."""
     commands_path, events_path = argv
+    while not os.path.exists(events_path):  # both are made once this process is guarded
+        time.sleep(0.001)
     commands = os.open(commands_path, os.O_RDONLY)  # waits for the other end
     events = os.open(events_path, os.O_WRONLY)
     with os.fdopen(os.dup(commands), "rb", buffering=0) as first:
