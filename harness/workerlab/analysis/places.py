@@ -115,6 +115,7 @@ class Places:
     ) -> None:
         self._accepts_first, self._slots, self._timed = accepts_first, slots, timed
         self._requests: dict[int, Request] = {}
+        self._leaving = set[int]()  # have left the app, and are drawn there until it is let go
         self._early: dict[int, list[Event]] = {}  # of the app, before the client said it began
         self._workers: dict[int, int] = {}  # their numbers, by pid
         self._moves: list[Move] = []
@@ -184,11 +185,13 @@ class Places:
         elif event.kind == "s":
             if not request.app_ns:  # else it is told again, with its end
                 request.worker, request.app_ns = self.worker(event.pid), event.at_ns
+                self._let_go(event.at_ns, request.worker)
                 request.accepted_ns = request.accepted_ns or event.accept_ns
                 request.drawn = request.drawn or self._at[IN_APP] < DRAWN
                 self._move(event, request, IN_APP)
         elif event.kind == "x":
             request.left_ns = event.at_ns
+            self._leaving.add(event.number)
             if request.abandoned:
                 self._abandoned -= 1
                 self._wasted.append(event.at_ns)
@@ -222,6 +225,7 @@ class Places:
 
     def _remove(self, event: Event, request: Request, place: int) -> None:
         self._move(event, request, place)
+        self._leaving.discard(event.number)
         del self._requests[event.number]
         if self.left and event.number <= self._mark:
             self.left -= 1
@@ -235,13 +239,18 @@ class Places:
         if request.drawn:
             self._moves.append(Move(event.number, place, request.worker, event.at_ns))
 
+    def _let_go(self, at_ns: int, worker: int | None = None) -> None:
+        """Who has left the app (of that worker) has made room, answered or not."""
+        for number in tuple(self._leaving):
+            if worker in (None, (one := self._requests[number]).worker):
+                self._leaving.discard(number)
+                self._move(Event(at_ns, "", number), one, IN_WORKER)
+
     # --- what is inferred ------------------------------------------------------------------------
 
     def settle(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
         """`queue`: connections in the accept queue; None: nobody knows. `limit`: the most."""
-        for number, one in self._requests.items():
-            if one.left_ns and one.place == IN_APP:
-                self._move(Event(now_ns, "", number), one, IN_WORKER)
+        self._let_go(now_ns)
         if queue is None:
             return
         waiting = [

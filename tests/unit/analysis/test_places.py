@@ -207,6 +207,15 @@ def test_what_has_left_the_app_and_is_not_answered_is_still_in_its_worker() -> N
     assert told(places) == [(1, IN_WORKER, 0)]
 
 
+def test_a_worker_of_one_slot_never_has_two_in_its_app() -> None:
+    places = Places(accepts_first=False, slots=2)
+    places.hear(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
+    places.hear([Event(4, "s", 1, 9), Event(5, "x", 1, 9), Event(5, "s", 2, 8)])
+    places.moves()
+    places.hear([Event(6, "s", 3, 9), Event(7, "e", 1)])  # whose client is slow to see its answer
+    assert told(places) == [(1, IN_WORKER, 0), (3, IN_APP, 0), (1, ANSWERED, 0)]
+
+
 def test_of_many_requests_a_part_is_drawn_and_all_are_counted() -> None:
     places = Places(accepts_first=False)
     places.hear(Event(n, "b", n) for n in range(1, 3 * DRAWN + 1))
