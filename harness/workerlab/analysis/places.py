@@ -263,14 +263,21 @@ class Places:
         # A class that accepts when it has a slot is between the two for a moment only
         steady = beyond if self._accepts_first else min(beyond, self._before)
         self._before = beyond
-        # Where the queue is full, the kernel has dropped the last word of those that came last:
-        # they take themselves for connected, and it does not
+        # No more can be in between than there are free slots. Where the queue is or was full, the
+        # kernel has dropped the last word of those that came last: they take themselves for
+        # connected, and it does not
         full = not self._accepts_first and limit is not None and queue >= limit
-        if full and self._slots is not None:  # no more can be in between than there are free slots
-            steady = max(steady, beyond - max(0, self._slots - self._at[IN_APP]))
+        free, lost = len(waiting), 0
+        if not self._accepts_first and self._slots is not None:
+            free = max(0, self._slots - self._at[IN_APP])
+        if full:
+            steady = lost = max(steady, beyond - free)
+        elif limit is not None:
+            lost = max(0, steady - free)
+            steady -= lost
         unknown = 0  # of those that wait, whether somebody has accepted them
         room = math.inf if limit is None else limit + 1
-        room = min(room, len(waiting) - steady) if full else room + steady
+        room = min(room if full else room + steady, len(waiting) - lost)
         for place_of, (_, number, one) in enumerate(sorted(waiting)):
             place = QUEUED
             if place_of >= room:

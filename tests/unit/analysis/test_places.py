@@ -165,6 +165,13 @@ def test_no_more_are_in_between_than_there_are_free_slots() -> None:
     places.settle(10, 2, 2)  # five wait, two are in the queue, and one may be on its way to a slot
     now = {move.number: move.place for move in places.now(15)}
     assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: QUEUED, 5: CONNECTING, 6: CONNECTING}
+    for at_ns in (
+        20,
+        30,
+    ):  # there is room again, and those that found none still think themselves in
+        places.settle(at_ns, 1, 2)
+    now = {move.number: move.place for move in places.now(35)}
+    assert now == {1: IN_APP, 2: IN_WORKER, 3: QUEUED, 4: CONNECTING, 5: CONNECTING, 6: CONNECTING}
 
 
 def test_who_comes_late_hears_where_they_are() -> None:
