@@ -320,6 +320,18 @@ def test_a_worker_of_one_slot_has_its_request_in_it(live: Lab) -> None:
     assert page.evaluate(alone) == [2]
 
 
+def test_of_a_part_that_is_drawn_no_more_is_drawn_than_counted(live: Lab) -> None:
+    page = live.tab()
+    counts = """(() => {
+        const scene = new Lab.Scene(document.createElement('canvas'));
+        scene.observe({ drawn: 2, counts: [0, 3, 0, 1] });  // whose request has just been answered
+        scene.move(2, 0, null, 10);
+        const { connecting, queued, underWay } = scene.numbers();
+        return [connecting, queued, underWay];
+    })()"""
+    assert page.evaluate(counts) == [1, 3, 4]
+
+
 def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(live: Lab) -> None:
     page = live.tab()
     workers = page.get_by_label("Workers", exact=True)

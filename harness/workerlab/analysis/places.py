@@ -145,6 +145,11 @@ class Places:
         the abandoned as well."""
         return self._at[:ANSWERED]
 
+    @property
+    def drawn_of(self) -> int:
+        """As `every`, and not 1 before all that are under way are drawn."""
+        return max(self.every, 1 + any(not one.drawn for one in self._requests.values()))
+
     def change(self, now_ns: int) -> None:
         """Start a new load: requests of the one before are counted as `left`."""
         self._mark, self.left = self._newest, len(self._requests)

@@ -234,6 +234,16 @@ def test_of_many_requests_a_part_is_drawn_and_all_are_counted() -> None:
     assert places.answered == 3 * DRAWN
 
 
+def test_all_are_drawn_only_when_nobody_is_left_of_whom_a_part_was() -> None:
+    places = Places(accepts_first=False)
+    places.hear(Event(n, "b", n) for n in range(1, DRAWN + 9))
+    places.hear(Event(9000, "e", n) for n in range(1, DRAWN))
+    places.hear([Event(9001, "b", 9001)])
+    assert (places.every, places.drawn_of) == (1, 2)
+    places.hear(Event(9002, "e", n) for n in range(DRAWN, DRAWN + 9))
+    assert places.drawn_of == 1
+
+
 def test_all_are_counted_where_they_are_and_all_in_the_app_are_drawn() -> None:
     places = Places(accepts_first=False)
     places.hear(Event(n, kind, n) for n in range(1, 3 * DRAWN + 1) for kind in "bc")

@@ -150,7 +150,7 @@ class Live:
             queue, limit = seen.length, seen.limit
         self.places.settle(now_ns, queue, limit)
         moves = self.places.moves()
-        return Looked(moves, queue, self._connections, self.places.every, self.places.counts)
+        return Looked(moves, queue, self._connections, self.places.drawn_of, self.places.counts)
 
     def sample(self) -> dict[str, object]:
         """What was measured, and `busy`: cores, as in `CoresBusy`; None: nobody knows."""

@@ -5,7 +5,8 @@
 (() => {
   const Lab = (window.Lab = window.Lab || {});
 
-  const { CONNECTING, QUEUED, ACCEPTED, FAILED } = Lab.places;
+  const { CONNECTING, QUEUED, ACCEPTED, SERVED, FAILED } = Lab.places;
+  const DRAWN = 600; // of so many in the app all are drawn
   const EASE_MS = 75; // a dot covers 63 % of its way in this time,
   const STAY_EASED = 8; // or in such a part of the time that requests are in the app
   const LASTING_MS = 300; // who is between two places for so long waits there
@@ -104,12 +105,11 @@
       const { crowd, total } = this,
         [connecting, queued, accepted] = crowd.waiting;
       const kept = !this.load || this.load.keepalive ? (this.connections ?? 0) : 0;
-      [into.connecting, into.queued, into.accepted, into.served] = this.counts ?? [
-        connecting.length,
-        queued.length,
-        accepted.length,
-        crowd.served,
-      ];
+      const drawn = [connecting.length, queued.length, accepted.length, crowd.served];
+      // The moves go on between two counts
+      [into.connecting, into.queued, into.accepted, into.served] = drawn.map((count, place) =>
+        this.counts && (place < SERVED || count >= DRAWN) ? Math.max(count, this.counts[place]) : count,
+      );
       into.underWay = into.connecting + into.queued + into.accepted + into.served;
       into.queued = this.queue ?? into.queued;
       into.idle = Math.max(0, kept - into.underWay);
