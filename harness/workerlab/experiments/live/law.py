@@ -26,6 +26,7 @@ from workerlab.server.worker_classes import class_named, configured_slots
 # Where nothing limits them, requests under way are Poisson: more than so many standard deviations
 # above the mean in one moment of 30 000 (of a normal distribution)
 SELDOM = 4
+ASYNCIO_BACKLOG = 100  # with which a worker listens again that ignores the setting
 NEGLIGIBLE = 0.001  # waiting, as a share of the service time
 
 
@@ -113,6 +114,7 @@ def side_view(server: ServerAsked, load: LoadAsked, cores: float) -> dict[str, o
     prediction = law(server, load, cores)
     return {
         "server": server,
+        "backlog": server.backlog if "backlog" in server.heeds else ASYNCIO_BACKLOG,
         "slots": configured_slots(server.server),
         "blocked": prediction.at_once if server.blocks else None,
         "accepts_first": class_named(server.worker_class).accepts_first,

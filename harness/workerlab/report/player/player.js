@@ -226,8 +226,9 @@
     return words.join("; ");
   };
 
-  Lab.settingsSaid = (server) => {
-    const { worker_class: name, workers, threads, backlog } = server;
+  // `backlog`: the one in force, where it is not the server's setting
+  Lab.settingsSaid = ({ server, backlog = server.backlog }) => {
+    const { worker_class: name, workers, threads } = server;
     const thread = name === "gthread" ? `, ${plural(threads, "thread")} each` : "";
     return `${name}: ${plural(workers, "worker")}${thread}, backlog ${backlog}`;
   };
@@ -286,7 +287,7 @@
         const one = Lab.sidePicture(level);
         const clients = side.clients || mostUnderWay(side.moves);
         one.scene.configure({ ...side, clients }, side.load || this.trace.load || null);
-        one.title.textContent = Lab.settingsSaid(side.server);
+        one.title.textContent = Lab.settingsSaid(side);
         one.sentence.textContent = side.sentence || "";
         one.track = new Lab.Track(one.scene, side.moves);
         const named = this.trace.named !== false;

@@ -71,7 +71,8 @@
 
     // `side`: as in the stream or a trace; `load`: {model, clients, rate}, or null where not known
     configure(side, load) {
-      this.side = side;
+      const { server, backlog = server.backlog } = side;
+      this.side = { ...side, server: { ...server, backlog } };
       this.load = load;
       this.runs = side.phase === undefined || side.phase === "running";
       this.workers = side.server.workers || side.workers || 1;

@@ -18,7 +18,7 @@ from workerlab.experiments.live.asked import (
     changed_load,
     changed_server,
 )
-from workerlab.experiments.live.law import law, sentence
+from workerlab.experiments.live.law import law, sentence, side_view
 from workerlab.experiments.own_apps import OWN_APPS
 from workerlab.report.messages import text
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
@@ -183,6 +183,11 @@ def test_sentence_and_law_say_the_same(server: ServerAsked, load: LoadAsked) -> 
     assert "None" not in text(finding)
     if service_s > 0:
         assert (prediction.response_s is None) == ("response_s" in prediction.why)
+
+
+def test_a_queue_is_told_as_long_as_the_class_makes_it() -> None:
+    for name, backlog in (("uvicorn", 4), ("asgi", 100)):
+        assert side_view(ServerAsked(name, backlog=4), LoadAsked(), 2)["backlog"] == backlog
 
 
 def test_what_is_asked_can_be_told() -> None:

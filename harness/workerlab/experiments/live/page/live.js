@@ -334,7 +334,7 @@
         failed: `Failed: ${side.why || ""}`,
       };
       const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
-      one.title.textContent = name + Lab.settingsSaid(side.server);
+      one.title.textContent = name + Lab.settingsSaid(side);
       one.sentence.textContent = phases[side.phase] || "";
       if (!this.asking() && side.phase !== "failed") one.sentence.append(side.sentence || "");
       one.element.dataset.phase = side.phase;
