@@ -210,6 +210,10 @@ def test_what_the_page_counts_adds_up(live: Lab) -> None:
     page.get_by_label("open: they come at random (Poisson)").check()
     page.get_by_label("Requests a second", exact=True).fill("60")
     shows(page, "Lab.live.sides[0].scene.numbers().queued > 30")
+    # Charts say what they show, whether there is room for their lines or not
+    page.locator(".lab-chart canvas").evaluate_all(
+        "all => all.forEach(one => { one.hidden = true })"
+    )
     page.get_by_label("closed: each asks again when answered").check()
     shows(page, f"{LEFT}.test(document.querySelector('#words').textContent)")
     (shown,) = page.evaluate(f"({SHOWN})(Lab.live.sides)")
@@ -221,15 +225,18 @@ def test_what_the_page_counts_adds_up(live: Lab) -> None:
 # are in the accept queue, accepted and in the app; by the chart, what is in the queue
 SHOWN = """(sides) => {
     const words = document.querySelector('.lab-words').firstChild.textContent.split('. '),
+        law = document.querySelector('.lab-chart-law').textContent,
         chart = [...document.querySelectorAll('.lab-chart-now')].at(-1).textContent;
     return sides.map(({ scene }, i) => {
         const { crowd, said } = scene, part = words[i] || '',
             of = (place) => Number((part.match(`(\\\\d+) ${place}`) || [0, 0])[1]),
-            places = ['connecting', 'in the accept queue', 'accepted', 'in the app'];
+            places = ['connecting', 'in the accept queue', 'accepted', 'in the app'],
+            name = sides.length > 1 ? `${'AB'[i]} ` : '';
         return {
             dots: [...crowd.waiting.map((list) => list.length), crowd.served],
             header: [said.connecting, said.queued, said.accepted, said.served],
             words: places.map(of),
+            left: [of('of them left'), Number((law.match(`${name}(\\\\d+) of`) || [0, 0])[1])],
             chart: chart.split(', ')[i].replace(/^[AB] /, ''),
         };
     });
@@ -239,6 +246,7 @@ SHOWN = """(sides) => {
 def agree(shown: list[dict[str, Any]]) -> None:
     for side in shown:
         assert side["dots"] == side["header"] == side["words"], side
+        assert side["left"][0] == side["left"][1], side
         assert side["chart"] in ("\u2013", str(side["dots"][1])), side
 
 
@@ -291,9 +299,11 @@ def test_a_player_says_one_thing_at_a_time(live: Lab, screenshots: Path) -> None
     }""")
     page.keyboard.press("b")
     most = 0
-    for _ in range(100):
+    for _ in range(50):
         shown = page.evaluate(f"({SHOWN})(Lab.recorded.player.sides)")
         agree(shown)
+        sought = "() => { Lab.recorded.player.seek(%d); return (%s)(Lab.recorded.player.sides) }"
+        agree(page.evaluate(sought % (moments.uniform(0, 4000), SHOWN)))
         most = max(most, *(side["dots"][1] for side in shown))
         time.sleep(moments.uniform(0.005, 0.08))
     assert most == 2  # a backlog of 1 lets one more in

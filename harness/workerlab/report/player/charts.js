@@ -74,6 +74,7 @@
     // `sides`: {name, law, samples: [{t, rps, mean, p95, queue, settled}]}; `cursor`: the time now,
     // or null
     draw(sides, from, to, cursor, live) {
+      this.say(sides, cursor); // whether there is room for the lines or not
       const { canvas } = this,
         width = canvas.clientWidth,
         height = canvas.clientHeight;
@@ -99,7 +100,6 @@
       sides.forEach((side, i) => this.side(context, at, colour, side, i, sides.length));
       if (cursor !== null)
         this.rule(context, at.x(cursor), TOP, at.x(cursor), height - BOTTOM, colour("link"));
-      this.say(sides, cursor);
     }
 
     most(sides, from, to) {

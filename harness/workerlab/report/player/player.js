@@ -393,6 +393,7 @@
       this.playing = on;
       this.loop.wake();
       this.show();
+      this.paint(0);
     }
 
     restart() {
@@ -403,9 +404,15 @@
     seek(t) {
       this.at = Math.min(this.length, Math.max(0, t));
       for (const one of this.sides) one.track.seek(this.at);
-      this.snap = true;
       this.show();
+      this.paint(0, true);
       this.loop.wake();
+    }
+
+    // Returns whether anything still moves
+    paint(dt, snap = Lab.calm()) {
+      const moving = this.sides.filter(({ scene }) => scene.draw(this.at, dt, snap, 1 / this.speed));
+      return moving.length > 0;
     }
 
     end() {
@@ -444,12 +451,7 @@
       const ended = this.at >= this.length;
       if (this.beat.due(now) || (ended && this.playing)) this.show();
       if (ended) this.end();
-      let moves = false;
-      for (const one of this.sides) {
-        if (one.scene.draw(this.at, dt, this.snap || Lab.calm(), 1 / this.speed)) moves = true;
-      }
-      this.snap = false;
-      return this.playing || moves;
+      return this.paint(dt) || this.playing;
     }
   }
 

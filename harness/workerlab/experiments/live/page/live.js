@@ -280,7 +280,8 @@
     takeState(state) {
       const before = this.state;
       this.state = state;
-      if (this.sides.length !== state.sides.length) this.buildSides(state.sides.length);
+      const others = this.sides.length !== state.sides.length;
+      if (others) this.buildSides(state.sides.length);
       state.sides.forEach((side, i) => {
         const was = before && before.sides[i];
         if (side.phase !== "running" && (!was || was.phase !== side.phase))
@@ -290,6 +291,7 @@
       this.controls.show(state);
       this.controls.enable(this.role === "control");
       this.showLaws();
+      if (others) this.addToCharts();
       byId("start").textContent = this.started() ? "Stop" : "Start";
       byId("compare").setAttribute("aria-pressed", String(state.sides.length > 1));
       this.charts.draw();
@@ -395,12 +397,18 @@
       while (done < this.ticks.length && this.ticks[done].t <= clock.at)
         this.observe(this.ticks[done++]);
       this.ticks.splice(0, done);
-      this.sides.forEach(({ scene, sample }, i) => {
-        if (!sample || !this.runs(i)) return;
-        this.charts.add(i, clock.at, { ...sample, queue: scene.numbers().queued });
-      });
+      this.addToCharts();
       this.charts.draw();
       this.say();
+    }
+
+    addToCharts() {
+      this.sides.forEach(({ scene, sample }, i) => {
+        if (!sample || !this.runs(i)) return;
+        const { queued: queue, underWay } = scene.numbers();
+        const left = Math.min(sample.left, underWay); // as the words have it
+        this.charts.add(i, this.clock.at, { ...sample, queue, left });
+      });
     }
 
     observe(tick) {
