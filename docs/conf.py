@@ -34,16 +34,14 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
 
 
 def write_lesson(app: Sphinx, error: Exception | None) -> None:
-    """The steps of the shipped lesson that were recorded, as a page of today's code and words. To
-    record them anew, on an idle machine:
-    `workerlab live --record docs/lesson.html && xz -9e docs/lesson.html`."""
+    """The shipped lesson as it was recorded, as a page of today's code and words. To record them
+    anew, on an idle machine: `workerlab live --record docs/lesson.html && xz -9ef docs/lesson.html`
+    """
     if app.builder.name == "html" and error is None:
         recorded = lzma.decompress(Path(app.srcdir, "lesson.html.xz").read_bytes()).decode()
         data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
-        seen = {step["title"]: step for step in json.loads(data)["steps"]}
-        lesson = read(SHIPPED)
-        played = [step for step in lesson.steps if step.title in seen]
-        steps = [{**seen[step.title], **words_of(step)} for step in played]
+        lesson, seen = read(SHIPPED), json.loads(data)["steps"]
+        steps = [{**kept, **words_of(step)} for kept, step in zip(seen, lesson.steps, strict=True)]
         whole = page({"title": lesson.title, "steps": steps, "end": lesson.end})
         Path(app.outdir, "lesson.html").write_text(whole, encoding="utf-8")
 
