@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from workerlab.model import App, EnvironmentProblem, Finding, Plan, UsageError
 from workerlab.server.versions import with_version
@@ -75,10 +77,10 @@ class Interpreter(Struct, frozen=True):
 
     def ignores(self, name: str) -> tuple[str, ...]:
         """The settings that change nothing for this class in its version of Gunicorn."""
-        row = class_named(name)
+        row, own = class_named(name), Version(self.gunicorn)
         return tuple(
             one for one in row.ignores
-            if one not in row.heeds_from or _is_before(self.gunicorn, row.heeds_from[one])
+            if one not in row.heeds_from or own < Version(row.heeds_from[one])
         )  # fmt: skip
 
     def serves_asgi(self, name: str) -> bool | None:
@@ -124,7 +126,7 @@ def interpreter(
     if answer["gunicorn"] is None:
         how = f"{python} -m pip install gunicorn, or say --gunicorn 25.3.0"
         raise NoGunicorn(f"{python} has no Gunicorn: {how}")
-    if gunicorn and not _is_same(answer["gunicorn"], gunicorn):
+    if gunicorn and Version(answer["gunicorn"]) != Version(gunicorn):
         raise EnvironmentProblem(
             f"{python} imports Gunicorn {answer['gunicorn']} and not {gunicorn}: there is another"
             f" one in {chdir.absolute()} or on its PYTHONPATH"
@@ -138,39 +140,9 @@ def interpreter(
 def _unfit(python: str, version: str, gunicorn: str, requires: str | None) -> str:
     """Why an interpreter of that version cannot serve under the lab; "" where it can."""
     for what, wanted in ((f"Gunicorn {gunicorn}", requires or ""), ("workerlab", PYTHON)):
-        if not _meets(version, wanted):
+        if not SpecifierSet(wanted).contains(version, prereleases=True):
             return f"{what} needs Python {wanted}, and {python} is {version}"
     return ""
-
-
-# What only `packaging` can tell is rarely asked, and to import it takes as long as all other checks
-
-
-def _meets(version: str, wanted: str) -> bool:
-    lowest = wanted.removeprefix(">=")
-    if lowest != wanted and {*version, *lowest} <= set("0123456789."):
-        return _numbers(version) >= _numbers(lowest)
-    from packaging.specifiers import SpecifierSet
-
-    return SpecifierSet(wanted).contains(version, prereleases=True)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
-
-
-def _is_same(version: str, other: str) -> bool:
-    if version == other:
-        return True
-    from packaging.version import Version
-
-    return Version(version) == Version(other)
-
-
-def _is_before(version: str, other: str) -> bool:
-    from packaging.version import Version
-
-    return Version(version) < Version(other)
 
 
 def app_kind(interpreter: Interpreter, app: App, config: str | None) -> str:
