@@ -34,7 +34,7 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
 
 
 def write_lesson(app: Sphinx, error: Exception | None) -> None:
-    """The shipped lesson as it was recorded, as a page of today's code and words. To record them
+    """The shipped lesson as it was recorded, as a page of today's code and words. To record it
     anew, on an idle machine: `workerlab live --record docs/lesson.html && xz -9ef docs/lesson.html`
     """
     if app.builder.name == "html" and error is None:

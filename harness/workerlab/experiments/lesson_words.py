@@ -203,6 +203,6 @@ class Told(Struct, frozen=True):
 
 def score(told: Iterable[Told]) -> str:
     """Of the steps that were measured; "" where nobody guessed."""
-    measured = [one for one in told if not one.left_out]
-    guesses = [one.guess == one.step.right for one in measured if one.guess is not None]
+    made = [each for each in told if each.guess is not None and not each.left_out]
+    guesses = [each.guess == each.step.right for each in made]
     return say("lesson.score", right=sum(guesses), of=len(guesses)) if guesses else ""
