@@ -28,7 +28,10 @@ class Command(NamedTuple):
 
 
 # Of experiments that can do without a run of their own
-OWN_ACTIONS = {"compare": "workerlab.experiments.compare.saved:command"}
+OWN_ACTIONS = {
+    "compare": "workerlab.experiments.compare.saved:command",
+    "reproduce": "workerlab.experiments.reproduce.command:command",
+}
 COMMANDS: Mapping[str, Command] = {
     **{
         name: Command(

@@ -21,6 +21,8 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab import finding
+
 SCHEMA = 1  # of the JSON that a report is
 LONG_NAME = 40  # characters of a path within the name of a file
 
@@ -57,10 +59,10 @@ class ParseError(Exception):
 # --- what is said ---------------------------------------------------------------------------
 
 
-class Finding(Struct, frozen=True):
-    """Something that was found out: a code, and the numbers and names it is about. Its sentence
-    stands in `workerlab.report.messages`. Values are in base units (seconds, bytes, shares of 1)
-    and may hold further findings."""
+class Finding(finding.Finding, frozen=True):
+    """Of the older kind: a code, and the numbers and names it is about. Its sentence stands in
+    `workerlab.report.messages`. Values are in base units (seconds, bytes, shares of 1) and may hold
+    further findings."""
 
     code: str
     values: Mapping[str, Any] = {}
@@ -68,11 +70,14 @@ class Finding(Struct, frozen=True):
     evidence: tuple[Finding, ...] = ()  # what it was concluded from
     question: str = ""  # the code of the question that it answers
 
+    def __str__(self) -> str:
+        return self.code
+
     def __hash__(self) -> int:
         return hash(self.code)
 
 
-Label = str | Finding  # a name, or the finding that says one
+Label = str | finding.Finding  # a name, or the finding that says one
 
 
 # --- what shall be done -------------------------------------------------------------------
@@ -1016,7 +1021,7 @@ class Report(Struct, frozen=True):
 
 # --- experiments beyond the sweep ---------------------------------------------------------
 
-Value = str | int | float | bool | Mapping[str, int] | Finding | None
+Value = str | int | float | bool | Mapping[str, int] | finding.Finding | None
 Form = Literal["text", "count", "number", "seconds", "bytes", "percent", "counts"]
 
 
@@ -1027,15 +1032,16 @@ class Column(Struct, frozen=True):
     name: str
     form: Form = "number"  # how values are shown: number with three digits, percent of 1
     expendable: int = 0  # left out first of a narrow terminal where it is highest; 0: never
+    heading: str = ""  # "": that of `report.messages`
 
 
 class Table(Struct, frozen=True):
     """`rows` hold a value per column; None is missing."""
 
-    title: Finding
+    title: finding.Finding
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
-    note: Finding | None = None
+    note: finding.Finding | None = None
     keys: int = 1  # first columns that say what a row is about; equal ones stand together
     unit: str = ""  # of all durations, "s" or "ms"; "": each in its own
     anchors: tuple[str, ...] = ()  # of a page: what leads to each row; "": nothing does
@@ -1070,12 +1076,12 @@ class Chart(Struct, frozen=True):
     each other for each of `names`; or "stacked" on each other. Of bars, and of a scatter that has
     `names`, x is the place in them, from 0."""
 
-    title: Finding
-    x_title: Finding
-    y_title: Finding
+    title: finding.Finding
+    x_title: finding.Finding
+    y_title: finding.Finding
     series: tuple[Series, ...]
     log: tuple[bool, bool] = (False, False)  # whether the axes (x, y) are logarithmic
-    note: Finding | None = None
+    note: finding.Finding | None = None
     form: Literal["lines", "scatter", "bars", "stacked"] = "lines"
     names: tuple[Label, ...] = ()
     level: Level | None = None
@@ -1087,12 +1093,12 @@ class Document(Struct, frozen=True):
 
     run: str
     kind: str
-    title: Finding
+    title: finding.Finding
     environment: Mapping[str, object]
-    findings: tuple[Finding, ...]
+    findings: tuple[finding.Finding, ...]
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
-    notes: tuple[Finding, ...] = ()
+    notes: tuple[finding.Finding, ...] = ()
     valid: bool = True  # False: something it had to measure could not be (exit 1)
     target_kept: bool | None = None  # False: a target is not kept (exit 4); None: there is none
     exit_code: int | None = None  # of the command; None: by `valid` and the records

@@ -17,6 +17,7 @@ EXPERIMENTS: Mapping[str, str] = {
     "generators": "compare the load generators",
     "bottleneck": "is it the server or the load generator?",
     "limits": "how far one client goes, and what stops it",
+    "reproduce": "five published experiments, claim by claim: what holds today?",
     "advise": "which class, how many workers and threads, for your app and target?",
     "compare": "what does another version, interpreter or setting change?",
     "settings": "what does each worker class do with each of Gunicorn's settings?",

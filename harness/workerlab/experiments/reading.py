@@ -71,7 +71,8 @@ def _measured(run: Path) -> bool:
         records = store.load(run).records.values()
     except (UsageError, OSError):
         return False
-    return any(record.fault is None for record in records)
+    parts = run.glob("parts/*")  # of a run that is made of others
+    return any(record.fault is None for record in records) or any(map(_measured, parts))
 
 
 def measurement_of(trial: Trial, record: Record, run: Path) -> Measurement | None:

@@ -102,14 +102,12 @@ def run(
         if plan is None:
             project = getattr(options, "project", ())
             prepared = replace(prepared, plan=replace(prepared.plan, project=project))
-        directory = directory or _create_run(kind, options, prepared)
-        for note in prepared.plan.notes:
-            tell(text(note))
-        for name, why in prepared.plan.unavailable.items():
-            tell(f"{name} is unavailable: {why}")
+        if directory is None:
+            directory = run_store.fresh(options.out, prepared.label or kind)
+            create_run(directory, prepared)
         again = f"{program()} {kind} --resume {directory}"
         try:
-            _carry_out(directory, prepared)
+            carry_out(directory, prepared)
         except Stopped as signal:
             tell(f"Stopped. Finish it with: {again}")
             return directory, signal.exit_code
@@ -119,8 +117,13 @@ def run(
     return directory, None
 
 
-def _carry_out(directory: Path, prepared: Setup) -> None:
-    """Every trial of the plan, and of what it grows to. Raises as `execute`."""
+def carry_out(directory: Path, prepared: Setup) -> None:
+    """Every trial of the plan, and of what it grows to; what the plan notes is told first. Raises
+    as `execute`."""
+    for note in prepared.plan.notes:
+        tell(text(note))
+    for name, why in prepared.plan.unavailable.items():
+        tell(f"{name} is unavailable: {why}")
     if prepared.perform is not None:
         prepared.perform(directory, prepared.plan)
         return
@@ -177,7 +180,8 @@ def _load_for_resume(
     return directory, replace(plan, unavailable=lacking(plan.servers, found))
 
 
-def _create_run(kind: str, options: argparse.Namespace, prepared: Setup) -> Path:
+def create_run(directory: Path, prepared: Setup) -> None:
+    """Make the directory of a new run."""
     tools = {
         name: preflight.tool_version(argv)
         for name in prepared.plan.tools
@@ -185,6 +189,4 @@ def _create_run(kind: str, options: argparse.Namespace, prepared: Setup) -> Path
     }
     found = prepared.interpreters.values()
     machine = preflight.fingerprint(found, tools) if found else preflight.machine(tools)
-    directory = run_store.fresh(options.out, prepared.label or kind)
     run_store.create(directory, prepared.plan, {**machine, **prepared.environment})
-    return directory

@@ -13,8 +13,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from workerlab import codec
-from workerlab.model import Cell, CellResult, Document, Finding, Server, Trial, Value
+from workerlab import codec, model
+from workerlab.finding import Finding
+from workerlab.model import Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.document import SWEEP
 from workerlab.report.messages import counts_text, text
 from workerlab.report.shapes import JsonCellRow
@@ -81,5 +82,5 @@ def _sentence(spoken: Any) -> str:
 
 
 _ANY = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
-_EMPTY = CellResult(_ANY, "", None, "invalid", Finding("verdict.invalid", {"reasons": ()}))
+_EMPTY = CellResult(_ANY, "", None, "invalid", model.Finding("verdict.invalid"))
 HEADER = tuple(_flat(_EMPTY))

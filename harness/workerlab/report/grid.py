@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.model import Column, Finding, Table, Value
+from workerlab.finding import Finding
+from workerlab.model import Column, Table, Value
+from workerlab.numbers.formats import FORMATS, count_text
 from workerlab.numbers.units import DURATION, MISSING, three_digits
-from workerlab.report import messages
-from workerlab.report.messages import count_text, counts_text, heading, meaning, say, text
+from workerlab.report.messages import counts_text, heading, meaning, say, text
 from workerlab.report.values import finite
 
 
@@ -118,7 +119,7 @@ def _unsigned(text: str) -> str:
 
 
 # As in sentences, but that the digits of a column's numbers stand below each other
-FORMS = {**messages.FORMS, "text": "{:g}".format, "number": _number, "percent": _percent}
+FORMS = {**FORMATS, "text": "{:g}".format, "number": _number, "percent": _percent}
 
 
 def explained(table: Table, whole: Grid, known: set[tuple[str, str]]) -> list[str]:

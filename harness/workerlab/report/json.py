@@ -9,7 +9,8 @@ its columns, in base units (seconds, bytes, shares of 1).
 import json
 
 from workerlab import codec
-from workerlab.model import SCHEMA, Chart, Document, Finding, Level, Mark, Series, Table
+from workerlab.finding import Finding
+from workerlab.model import SCHEMA, Chart, Document, Level, Mark, Series, Table
 from workerlab.report import shapes
 from workerlab.report.document import SWEEP
 from workerlab.report.messages import heading, question_of

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from workerlab.model import Document, Finding, Table
+from workerlab.finding import Finding
+from workerlab.model import Document, Table
 from workerlab.report.grid import explained, grid
 from workerlab.report.messages import question_of, say, text
 

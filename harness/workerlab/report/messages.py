@@ -1,33 +1,9 @@
 """Every sentence the lab prints about what a run showed, by the code of what was found. Nothing
 else has any; but what ends a command or a trial is an error, and said where it is raised.
 
-A sentence is a template. `{name}` is one of the finding's values; after a colon stands how it is
-said:
-
-    {wait:duration}        0.25 -> "250 ms"
-    {wait:milliseconds}    0 -> "0 ms"
-    {rps:number}           3.984 -> "3.98"
-    {n:# connection}       8 -> "8 connections", 1 -> "1 connection"
-    {n:is/are}             8 -> "are", 1 -> "is"
-    {n:count}              10000 -> "10,000"
-    {share:percent}        0.25 -> "25 %"
-    {share:fraction}       0.00083 -> "0.083 %"
-    {size:bytes}           1536 -> "1.50 KB"
-    {size:missing}         None -> "missing", anything else -> ""
-    {names:list}           ["a", "b"] -> "a and b"; findings in it are said first
-    {gain:change}          0.05 -> "+5 %"
-    {gain:factor}          1.0 -> "1.00", 3.984 -> "3.98"
-    {used:cores}           0.93 -> "0.9 cores", 0.01 -> "hardly any CPU"
-    {causes:counts}        {"reset": 2} -> "2 x connection reset", by `cause.reset`
-    {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
-    {command:block}        "ls" -> "ls", indented, with an empty line before it
-    {reasons:; }           joined by what stands after the colon, any of JOINS
-    {why:sentence}         "it died" -> "it died.", "It died." -> "It died."
-    {inner}                a finding is said by its own template
-
-What stands in [[double brackets]] is left out where one of its values is missing or empty, and
-{+code} is another template, which stands above. A sentence that no template can say is a function
-of the values.
+A sentence is a template, as `workerlab.numbers.formats` describes it; a finding among its values is
+said by its own template. {+code} is another template, which stands above. A sentence that no
+template can say is a function of the values.
 
 TEXTS holds them as `code = template`, or `code, code = template`. A template may go on in indented
 lines, joined by a blank, but by nothing before [[. `heading.COLUMN` stands above a column of that
@@ -36,119 +12,47 @@ or for all whose titles begin so.
 """
 
 import re
-import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from workerlab import finding
 from workerlab.model import Column, Finding, Label
-from workerlab.numbers.units import format_bytes, format_duration, three_digits
+from workerlab.numbers.formats import Formatter, counted
 
 Sentence = str | Callable[[Mapping[str, Any]], str]
 
-JOINS = (", ", "; ", " ", " and ", " or ", "\n")
-OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 
-
-def amount(value: float) -> str:
-    """A rate or a count in three digits: '4', '3.98', '12.5', '1250', '61,200'."""
-    if abs(value) >= 10_000:
-        return f"{float(f'{value:.3g}'):,.0f}"
-    text = three_digits(value)
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def listed(names: Sequence[str]) -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def count_text(count: float) -> str:
-    """'8', '1250', '10,000'."""
-    return f"{count:,.0f}" if abs(count) >= 10_000 else f"{count:g}"
-
-
-def cause(name: str) -> str:
-    """Of a failure, in words: 'connection reset'; what has none as it is."""
-    return str(TEMPLATES.get(f"cause.{name}", name))
-
-
-def counted(count: float, noun: str) -> str:
-    """'1 connection', '8 connections'; the plural may be given: 'process/processes'."""
-    one, _, many = noun.partition("/")
-    return f"{count_text(count)} {one if count == 1 else many or one + 's'}"
-
-
-FORMS: Mapping[str, Callable[[Any], str]] = {
-    "duration": format_duration,
-    "seconds": format_duration,
-    "milliseconds": lambda seconds: f"{1e3 * seconds:.0f} ms",
-    "number": amount,
-    "percent": lambda share: f"{100 * share:.0f} %",
-    "fraction": lambda share: f"{100 * share:.2g} %",
-    "change": lambda share: f"{100 * share:+z.{1 if abs(share) < 0.0095 else 0}f} %",
-    "factor": three_digits,
-    "bytes": format_bytes,
-    "cores": lambda used: f"{used:.1f} cores" if used >= 0.05 else "hardly any CPU",
-    "missing": lambda value: "missing" if value is None else "",
-    "list": lambda items: listed([_item(one) for one in items]),
-    "count": count_text,
-    "counts": lambda of: ", ".join(
-        f"{count_text(n)} x {cause(name)}" for name, n in sorted(of.items())
-    ),
-    "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
-    "sentence": lambda words: words if words.endswith(".") else f"{words}.",
-    "block": "\n\n    {}\n".format,
-}
-
-
-class _Formatter(string.Formatter):
-    """str.format with the units of this lab."""
+class _Formatter(Formatter):
+    """Says the findings among the values."""
 
     def format_field(self, value: Any, spec: str) -> str:
         if isinstance(value, Finding):
             value = text(value)
-        if spec in FORMS:
-            return FORMS[spec](value)
-        if spec.startswith("# "):
-            return counted(value, spec[2:])
-        if "/" in spec:
-            return str(spec.split("/")[value != 1])
-        if spec in JOINS:
-            return spec.join(_item(one) for one in value)
-        return str(super().format_field(value, spec))
-
-
-def _item(value: Any) -> str:
-    return text(value) if isinstance(value, Finding) else str(value)
+        elif isinstance(value, list | tuple):
+            value = [text(item) if isinstance(item, Finding) else item for item in value]
+        return super().format_field(value, spec)
 
 
 _FORMATTER = _Formatter()
-EMPTY: tuple[Any, ...] = (None, "", (), [], {})
-
-
-def _filled(template: str, values: Mapping[str, Any]) -> str:
-    def kept(match: re.Match[str]) -> str:
-        named = (values.get(name) for _, name, _, _ in _FORMATTER.parse(match[1]) if name)
-        return "" if any(one in EMPTY for one in named) else match[1]
-
-    return _FORMATTER.vformat(OPTIONAL.sub(kept, template), (), values)
 
 
 def text(label: Label | None) -> str:
     """The sentence of a finding (KeyError for an unknown code), a name as it is, "" for none."""
     if not isinstance(label, Finding):
-        return label or ""
+        return str(label or "")
     sentence = SENTENCES[label.code]
-    return _filled(sentence, label.values) if isinstance(sentence, str) else sentence(label.values)
+    if isinstance(sentence, str):
+        return _FORMATTER.fill(sentence, label.values)
+    return sentence(label.values)
 
 
-def short(finding: Finding) -> Finding:
+def short(note: finding.Finding) -> finding.Finding:
     """The same in a few words, where it, or the finding within it, has some (`CODE.short`)."""
-    inner = finding.values.get("knee")
+    inner = note.values.get("knee")
     if isinstance(inner, Finding):
         return short(inner)
-    code = f"{finding.code}.short"
-    return Finding(code, finding.values) if code in TEMPLATES else finding
+    code = f"{note.code}.short"
+    return Finding(code, note.values) if code in TEMPLATES else note
 
 
 def say(code: str, **values: Any) -> str:
@@ -156,9 +60,11 @@ def say(code: str, **values: Any) -> str:
     return text(Finding(code, values))
 
 
-def question_of(finding: Finding) -> str:
+def question_of(answer: finding.Finding) -> str:
     """The question it answers, "" where nobody asked."""
-    return text(Finding(finding.question, finding.values)) if finding.question else ""
+    if not isinstance(answer, Finding) or not answer.question:
+        return answer.question
+    return text(Finding(answer.question, answer.values))
 
 
 def heading(column: Column, table: str = "", unit: str = "") -> str:
@@ -166,7 +72,7 @@ def heading(column: Column, table: str = "", unit: str = "") -> str:
     table; where each has its own, it stands beside the value."""
     name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
     name = name.removesuffix("_s") if column.form == "seconds" and not unit else name
-    return _of_column("heading", column, table) or name.replace("_", " ")
+    return column.heading or _of_column("heading", column, table) or name.replace("_", " ")
 
 
 def meaning(column: Column, table: str = "") -> str:
@@ -1860,26 +1766,6 @@ open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average
 open.stood_still = what was sent or served late, or not at all, may have been due while this
     machine stood still, or the lab was stopped: for up to {paused_s:duration} of {load_s:duration}
     the lab itself was not run, though it waited for no core; measure again[[; {failures}]]
-cause.non_2xx = status other than 2xx
-cause.unexpected_2xx = unexpected success
-cause.status, cause.wrong_status = unexpected status
-cause.length = body of another length
-cause.body = unexpected body
-cause.truncated = incomplete answer
-cause.protocol = malformed answer
-cause.never_accepted = never accepted by a worker
-cause.timeout = no answer in time
-cause.gave_up = given up by the client
-cause.connect_timeout = no connection in time
-cause.connect = no connection
-cause.refused = connection refused
-cause.reset = connection reset
-cause.closed = connection closed
-cause.read = error in reading
-cause.write = error in writing
-cause.exception = socket error
-cause.no_files = too many open files (errno 24)
-cause.no_address = no free local port (errno 99)
 verdict.failures = {requests} failed[[ ({causes:counts})]]
 slots.unlimited = no limit configured
 slots.unknown = limit not known

@@ -17,6 +17,7 @@ from rich.console import JustifyMethod
 from rich.table import Table as Drawing
 from rich.text import Text as Styled
 
+from workerlab import finding
 from workerlab.model import Document, Finding, Table
 from workerlab.numbers.units import MISSING
 from workerlab.report.grid import Grid, grid, join, legend
@@ -89,13 +90,13 @@ def _head(document: Document, width: int | None) -> str:
     )
 
 
-def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -> str:
+def _finding(conclusion: finding.Finding, colour: bool, width: int | None, explain: bool) -> str:
     """The question that it answers, its sentence, and with `explain` its evidence."""
-    question = wrapped([question_of(finding)], width)
+    question = wrapped([question_of(conclusion)], width)
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
-    lines.append(wrapped([text(finding)], width, "  " if question else ""))
+    lines.append(wrapped([text(conclusion)], width, "  " if question else ""))
     if explain:
-        lines.append(wrapped([f"- {text(one)}" for one in finding.evidence], width, "    "))
+        lines.append(wrapped([f"- {text(one)}" for one in conclusion.evidence], width, "    "))
     return "\n".join(filter(None, lines))
 
 
@@ -105,13 +106,13 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
         every = wrapped([text(note) for note in document.notes], width, "  ")
         yield f"{say('text.notes')}\n{every}" if every else ""
         return
-    seen = [one for one in document.notes if one.code in VISIBLE]
+    seen = [note for note in document.notes if note.code in VISIBLE or note.prominent]
     known = [one for one in document.notes if one.code in HEAD]
     yield wrapped([text(note) for note in seen], width)
     parts = []
     if notes := len(document.notes) - len(seen) - len(known):
         parts.append(Finding("text.explain.notes", {"notes": notes}))
-    if any(finding.evidence for finding in document.findings):
+    if any(conclusion.evidence for conclusion in document.findings):
         parts.append(Finding("text.explain.evidence"))
     if any(table.rows for table in document.tables):
         parts.append(Finding("text.explain.columns"))

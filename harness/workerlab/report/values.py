@@ -9,11 +9,12 @@ from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 
+from workerlab import model
+from workerlab.finding import Finding
 from workerlab.model import (
     Breakdown,
     CellResult,
     ClassResult,
-    Finding,
     Label,
     Server,
     Summary,
@@ -40,12 +41,12 @@ def finite(value: Value) -> Value:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def part_of_load(cells: Iterable[CellResult]) -> Finding:
+def part_of_load(cells: Iterable[CellResult]) -> model.Finding:
     """Of which part of their loads throughput, occupancy and breakdown are: the steady one, or the
     whole load where it stalled."""
     stalled = {any(one.code == "diagnosis.stall" for one in cell.findings) for cell in cells}
     kind = "mixed" if len(stalled) > 1 else "whole" if True in stalled else "steady"
-    return Finding(f"part_of_load.{kind}")
+    return model.Finding(f"part_of_load.{kind}")
 
 
 def rounded(value: float | None, digits: int = 4) -> float | None:

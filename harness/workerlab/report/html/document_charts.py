@@ -16,6 +16,7 @@ import altair as alt
 from msgspec.structs import replace
 
 from workerlab.model import Chart, Document, Finding, Series
+from workerlab.numbers.formats import amount
 from workerlab.report.html.bars import Drawn, Points, Upright, bars_pane
 from workerlab.report.html.colours import CLASSES, var
 from workerlab.report.html.figure import (
@@ -35,7 +36,7 @@ from workerlab.report.html.figure import (
     tip,
 )
 from workerlab.report.html.scatter import SCATTER_LOOKS, scatter_figure
-from workerlab.report.messages import amount, text
+from workerlab.report.messages import text
 
 LINES = ("solid", "dashed", "dotted")
 FEW = 12  # places on an axis that are all named

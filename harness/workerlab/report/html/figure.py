@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import altair as alt
 from msgspec import Struct
 
+from workerlab import finding
 from workerlab.model import Finding, Label
 from workerlab.report.html.colours import CLASSES, var
 from workerlab.report.messages import say, text
@@ -58,8 +59,8 @@ class Figure(Struct, frozen=True):
     """
 
     name: str
-    title: Finding
-    caption: tuple[Finding, ...]
+    title: finding.Finding
+    caption: tuple[finding.Finding, ...]
     alternative: tuple[Finding, ...]
     panes: tuple[Any, ...]  # Altair charts
     legend: tuple[Key, ...] = ()
@@ -96,7 +97,7 @@ def grouped(
     return [[every[place] for place in group] for group in sorted(split)]
 
 
-def part_of(title: Finding, number: int, parts: int) -> Finding:
+def part_of(title: finding.Finding, number: int, parts: int) -> finding.Finding:
     """The title of one of several pictures, counted from 1."""
     values = {"title": title, "number": number, "parts": parts}
     return Finding("chart.part", values) if parts > 1 else title

@@ -6,11 +6,12 @@ from typing import Any
 import altair as alt
 
 from workerlab.model import CellResult, Finding
+from workerlab.numbers.formats import amount
 from workerlab.numbers.units import format_duration
 from workerlab.report.html.colours import var
 from workerlab.report.html.figure import POINT, Figure, by_name, data, key, tip, unit
 from workerlab.report.html.series import SweepSeries
-from workerlab.report.messages import amount, say, text
+from workerlab.report.messages import say, text
 from workerlab.report.open_closed import UNTOLD, arrivals, one_trial
 from workerlab.report.sweep_tables import load_of
 from workerlab.report.values import finite

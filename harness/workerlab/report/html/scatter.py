@@ -15,10 +15,11 @@ import altair as alt
 from msgspec import Struct
 
 from workerlab.model import Chart, Finding, Mark, Series
+from workerlab.numbers.formats import amount
 from workerlab.numbers.units import MISSING
 from workerlab.report.html.colours import var
 from workerlab.report.html.figure import POINT, Figure, Key, Looks, by_name, data, some, tip
-from workerlab.report.messages import amount, text
+from workerlab.report.messages import text
 
 SCATTER_LOOKS: Looks = {  # by the code of the name
     "advise.chart.expected": ("prediction", "circle"),

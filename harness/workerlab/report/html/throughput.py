@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from workerlab.model import CellResult, Document, Finding
+from workerlab.numbers.formats import amount
 from workerlab.numbers.units import MISSING
 from workerlab.report.html.colours import var
 from workerlab.report.html.figure import (
@@ -24,7 +25,7 @@ from workerlab.report.html.figure import (
     tip,
 )
 from workerlab.report.html.series import SweepSeries, all_series, mean
-from workerlab.report.messages import amount, say
+from workerlab.report.messages import say
 from workerlab.report.values import finite, part_of_load
 
 ABOVE = 3.0  # times what was measured: a bound that is higher is cut off

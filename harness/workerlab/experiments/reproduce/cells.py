@@ -1,0 +1,81 @@
+"""What the parts of a reproduction have measured: a cell, and a result for each fresh launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from workerlab.experiments.generators.usage import usage_of
+from workerlab.experiments.limits.results import results_of
+from workerlab.experiments.reading import report_of, trial_data
+from workerlab.model import CellResult
+from workerlab.run_store import Run
+
+
+class MeasuredCell(Struct, frozen=True):
+    """`settings`: what marks it. `results`: of its valid launches, in a type of its command."""
+
+    settings: Mapping[str, Any]
+    results: tuple[object, ...]
+
+    def has(self, settings: Mapping[str, Any]) -> bool:
+        return all(self.settings.get(name) == value for name, value in settings.items())
+
+    def values(self, path: str) -> list[Any]:
+        """Of the launches that know it."""
+        read = (_read(result, path) for result in self.results)
+        return [value for value in read if value is not None]
+
+
+def _read(value: Any, path: str) -> Any:
+    """None as soon as a step of the path is None or missing from a mapping."""
+    for name in path.split("."):
+        if value is None:
+            return None
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
+    return value
+
+
+def measured_cells(run: Run) -> list[MeasuredCell]:
+    """In the order of the run's plan. Cells without a valid launch are there, with no result."""
+    launches: dict[tuple[tuple[str, Any], ...], list[object]] = {}
+    for settings, result in _launches(run):
+        kept = launches.setdefault(tuple(settings.items()), [])
+        if result is not None:
+            kept.append(result)
+    return [MeasuredCell(dict(key), tuple(results)) for key, results in launches.items()]
+
+
+def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
+    """None: it was not measured, or is invalid."""
+    if run.plan.kind == "generators":
+        for data in trial_data(run):
+            null = data.cell.server.null
+            low = null is not None and null.delay_s[1] > 0 and data.cell.name.startswith("low-")
+            cell = data.cell
+            settings = {"tool": cell.tool, "processes": cell.processes, "low": low}
+            yield {**settings, "connections": cell.concurrency}, usage_of(data)
+    elif run.plan.kind == "limits":
+        for result in results_of(trial_data(run), run.plan.details["steps"]):
+            yield {"step": result.name}, None if result.missing else result
+    else:
+        for cell in report_of(run).cells:
+            yield _settings(cell), None if cell.verdict == "invalid" else cell
+
+
+def _settings(result: CellResult) -> dict[str, Any]:
+    cell, server = result.trial.cell, result.trial.cell.server
+    return {
+        "worker_class": server.worker_class,
+        "workers": server.workers,
+        "threads": server.threads,
+        "backlog": server.backlog,
+        "servers": server.instances,
+        "server": server.name,
+        "tool": cell.tool,
+        "processes": cell.processes,
+        "users": cell.concurrency,
+        "env": server.app.env,
+    }

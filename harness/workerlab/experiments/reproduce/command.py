@@ -1,0 +1,135 @@
+"""`workerlab reproduce`: the write-ups that the lab began as, claim by claim.
+
+It measures nothing in a way of its own: each part is a run of another command, kept below the run's
+own directory, resumed with it, and left out where `--from` names one that was made before. A part
+that cannot run here is left out with the reason; the claims that rest on it are not shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from workerlab import run_store
+from workerlab.experiments import part as module_of
+from workerlab.experiments import runner
+from workerlab.experiments.reading import find
+from workerlab.experiments.reproduce.cells import measured_cells
+from workerlab.experiments.reproduce.document import DONE, MISSING, chosen_cells, part_directory
+from workerlab.experiments.reproduce.writeups import WriteUp, named, write_ups
+from workerlab.experiments.runner import Setup
+from workerlab.model import EnvironmentProblem, Plan, UsageError
+from workerlab.numbers.units import format_duration
+from workerlab.options import in_turn
+from workerlab.plan import null_plan
+from workerlab.terminal.console import program, tell
+
+
+def command(options: argparse.Namespace) -> int:
+    """Without a name, what can be reproduced; else as every command that makes a run."""
+    if options.writeup is None and not options.resume:
+        print(overview())
+        return 0
+    return runner.command(options)
+
+
+def overview() -> str:
+    """A line for each write-up."""
+    rows = [
+        (
+            writeup.name,
+            writeup.title,
+            f"{len(writeup.claim)} claims",
+            format_duration(writeup.takes_s(quick=False)),
+            f"--quick {format_duration(writeup.takes_s(quick=True))}",
+        )
+        for writeup in write_ups().values()
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in rows
+    ]
+    times = "How long each takes on two cores:"
+    return "\n".join([times, "", *lines, "", f"{program()} reproduce ab, or all"])
+
+
+@contextmanager
+def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
+    if plan is None:
+        chosen = named(options.writeup)
+        details = {
+            "writeups": [writeup.name for writeup in chosen],
+            "quick": bool(options.quick),
+            "from": taken_runs(options.made or (), chosen),
+        }
+        plan = null_plan("reproduce", (), details=details)
+    label = f"reproduce-{options.writeup}" if options.writeup else ""
+    yield Setup(plan, label=label, perform=perform)
+
+
+def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, str]:
+    """The directory of a run that was made before, by the part that it stands for. Raises
+    UsageError for one that has none of the cells of such a part."""
+    taken: dict[str, str] = {}
+    for name in names:
+        directory = find(name, measured=True)
+        run = run_store.load(directory)
+        fitting = [
+            f"{writeup.name}-{part.name}"
+            for writeup in chosen
+            for part in writeup.part
+            if shlex.split(part.command)[0] == run.plan.kind
+            if any(
+                writeup.cells[cell]["part"] == part.name
+                for cell, _ in chosen_cells(writeup, {part.name: measured_cells(run)})
+            )
+        ]
+        if not fitting:
+            names_of_chosen = ", ".join(writeup.name for writeup in chosen)
+            raise UsageError(f"{name} has no cell that {names_of_chosen} needs")
+        taken |= dict.fromkeys(fitting, str(directory))
+    return taken
+
+
+def perform(directory: Path, plan: Plan) -> None:
+    """Every part that is not there yet, or not whole."""
+    quick, taken = plan.details["quick"], plan.details["from"]
+    parts = [
+        (f"{writeup.name}-{part.name}", writeup, part)
+        for writeup in map(write_ups().__getitem__, plan.details["writeups"])
+        for part in writeup.part
+    ]
+    state = run_store.learned(directory) or {}
+    done, missing = list(state.get(DONE, ())), dict[str, str]()
+    for number, (name, writeup, part) in enumerate(parts, 1):
+        if name in taken or name in done:
+            continue
+        words = part.quick if quick else part.command
+        tell(f"part {number} of {len(parts)}: {program()} {words}")
+        place = part_directory(directory, writeup.name, part.name)
+        try:
+            run_part(place, words)
+            done.append(name)
+        except EnvironmentProblem as problem:
+            missing[name] = str(problem)
+            tell(f"left out: {problem}")
+        run_store.learn(directory, {DONE: done, MISSING: missing})
+    if len(missing) == len(parts):
+        raise EnvironmentProblem("; ".join(dict.fromkeys(missing.values())))
+
+
+def run_part(place: Path, words: str) -> None:
+    """A run of another command, in a directory of its own; only what is left of it, where it was
+    begun before. Raises as `runner.carry_out`, EnvironmentProblem where it cannot run here."""
+    from workerlab.cli import parse
+
+    _, options = next(in_turn(parse(shlex.split(words))))
+    experiment = module_of(options.command, "command")
+    plan = run_store.load(place).plan if (place / "run.json").is_file() else None
+    with experiment.setup(options, plan) as prepared:
+        if plan is None:
+            runner.create_run(place, prepared)
+        runner.carry_out(place, prepared)

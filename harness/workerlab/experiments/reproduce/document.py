@@ -1,0 +1,204 @@
+"""What `workerlab reproduce` shows: the original's table beside today's, and each claim judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from workerlab import run_store
+from workerlab.experiments.reading import notes_of
+from workerlab.experiments.reproduce.cells import MeasuredCell, measured_cells
+from workerlab.experiments.reproduce.claims import Corrected, Held, Measured, NotShown, judge
+from workerlab.experiments.reproduce.writeups import OriginalTable, WriteUp, write_ups
+from workerlab.finding import Finding
+from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.run_store import Run
+
+PARTS = "parts"  # of a run's directory: a run each
+DONE, MISSING = "parts_done", "parts_missing"  # what a run keeps of its parts
+
+
+class Title(Finding):
+    """{title}: the write-up's figures beside today's. Theirs: {theirs}. Ours: {cores:# core},
+    {system}, Python {python}, {date}."""
+
+    title: str
+    theirs: str
+    cores: int | str
+    system: str
+    python: str
+    date: str
+
+
+class Summary(Finding):
+    """{held} of {claims:# claim} held, {corrected} corrected, {not_shown} not shown."""
+
+    claims: int
+    held: int
+    corrected: int
+    not_shown: int
+
+    question = "What holds of it today?"
+
+
+class TableTitle(Finding):
+    """{title}"""
+
+    title: str
+
+
+class PartMissing(Finding):
+    """{part} was not measured: {why:sentence}"""
+
+    part: str
+    why: str
+
+    prominent = True
+
+
+def part_directory(directory: Path, writeup: str, part: str) -> Path:
+    return directory / PARTS / f"{writeup}-{part}"
+
+
+def document(run: Run) -> Document:
+    chosen = [write_ups()[name] for name in run.plan.details["writeups"]]
+    measured = {writeup.name: measured_of(run, writeup) for writeup in chosen}
+    claims = {
+        writeup.name: [judge(claim, measured[writeup.name]) for claim in writeup.claim]
+        for writeup in chosen
+    }
+    missing = [
+        PartMissing(f"{name}, {part}", why)
+        for name, writeup in measured.items()
+        for part, why in writeup.missing.items()
+    ]
+    pairs = [(table, measured[one.name]) for one in chosen for table in one.table]
+    return Document(
+        run=run.name,
+        kind="reproduce",
+        title=title(chosen, run),
+        environment=run.environment,
+        findings=(
+            summary([claim for judged in claims.values() for claim in judged]),
+            *(claim for judged in claims.values() for claim in judged),
+        ),
+        tables=tuple(table_of(original, cells) for original, cells in pairs),
+        charts=tuple(chart_of(original, cells) for original, cells in pairs if original.chart),
+        notes=(*missing, *notes_of(run)),
+        valid=not missing,
+    )
+
+
+def title(chosen: Sequence[WriteUp], run: Run) -> Title:
+    here = run.environment
+    several = len(chosen) > 1
+    return Title(
+        title="Five write-ups" if several else chosen[0].title,
+        theirs="as each of them says" if several else chosen[0].machine,
+        cores=here.get("cores", "unknown"),
+        system=str(here.get("system", "an unknown system")),
+        python=str(here.get("python", "unknown")),
+        date=f"{run.name[:4]}-{run.name[4:6]}-{run.name[6:8]}",
+    )
+
+
+def summary(claims: Sequence[Held | Corrected | NotShown]) -> Summary:
+    kinds = [type(claim) for claim in claims]
+    counts = {kind: kinds.count(kind) for kind in (Held, Corrected, NotShown)}
+    return Summary(len(claims), counts[Held], counts[Corrected], counts[NotShown])
+
+
+def measured_of(run: Run, writeup: WriteUp) -> Measured:
+    """Of the parts that are there; the reasons that others are missing are on file."""
+    cells: dict[str, list[MeasuredCell]] = {}
+    conclusions: dict[str, set[str]] = {}
+    missing: dict[str, str] = {}
+    reasons = (run_store.learned(run.directory) or {}).get(MISSING, {})
+    taken = run.plan.details.get("from", {})
+    tested = {test.part for claim in writeup.claim for test in claim.tests if test.part}
+    for part in writeup.part:
+        name = f"{writeup.name}-{part.name}"
+        place = Path(taken.get(name) or part_directory(run.directory, writeup.name, part.name))
+        if not (place / "run.json").is_file():
+            missing[part.name] = reasons.get(name, "it has not been run yet")
+            continue
+        part_run = run_store.load(place)
+        cells[part.name] = measured_cells(part_run)
+        if part.name in tested:
+            conclusions[part.name] = codes_of(place)
+    return Measured(
+        cells=dict(chosen_cells(writeup, cells)),
+        conclusions=conclusions,
+        missing=missing,
+        parts={name: settings["part"] for name, settings in writeup.cells.items()},
+    )
+
+
+def codes_of(directory: Path) -> set[str]:
+    """Of all that a run's document concludes, evidence included."""
+    from workerlab.experiments.results import document_of
+
+    def codes(findings: Sequence[Finding]) -> Iterator[str]:
+        for finding in findings:
+            yield finding.code
+            yield from codes(finding.evidence)
+
+    return set(codes(document_of(directory).findings))
+
+
+def chosen_cells(
+    writeup: WriteUp, measured: Mapping[str, Sequence[MeasuredCell]]
+) -> Iterator[tuple[str, MeasuredCell]]:
+    """By the names that the file gives them: the first cell of the part with these settings."""
+    for name, marks in writeup.cells.items():
+        settings = {key: value for key, value in marks.items() if key != "part"}
+        for cell in measured.get(marks["part"], ()):
+            if cell.has(settings):
+                yield name, cell
+                break
+
+
+def table_of(original: OriginalTable, measured: Measured) -> Table:
+    """Each figure of the write-up with today's, the mean over the launches, to its right."""
+    columns = [Column("row", "text", heading=" ")]
+    for pair in original.headings:
+        columns += [
+            Column(f"{pair.name}_then", pair.form, heading=f"{pair.heading}, write-up"),
+            Column(f"{pair.name}_today", pair.form, heading="today"),
+        ]
+    rows = []
+    for row in original.rows:
+        values: list[Any] = [row.label]
+        for pair, then in zip(original.headings, row.then, strict=True):
+            today = measured.values(f"{row.cell}.{pair.path}")
+            values += [None if then == "" else then, fmean(today) if today else None]
+        rows.append(tuple(values))
+    return Table(TableTitle(original.title), tuple(columns), tuple(rows))
+
+
+def chart_of(original: OriginalTable, measured: Measured) -> Chart:
+    """Both curves of each line."""
+    names = [pair.name for pair in original.headings]
+    place = names.index(original.chart)
+    pair = original.headings[place]
+    then: dict[str, list[tuple[float, float]]] = {}
+    today: dict[str, list[tuple[float, float]]] = {}
+    for row in original.rows:
+        if row.x is None:
+            continue
+        figure = row.then[place]
+        if isinstance(figure, int | float):
+            then.setdefault(row.line, []).append((row.x, float(figure)))
+        if values := measured.values(f"{row.cell}.{pair.path}"):
+            today.setdefault(row.line, []).append((row.x, fmean(values)))
+    lines = [(f"{line}, write-up", points) for line, points in then.items()]
+    lines += [(f"{line}, today", points) for line, points in today.items()]
+    return Chart(
+        title=TableTitle(original.title),
+        x_title=TableTitle(original.x_title),
+        y_title=TableTitle(pair.heading),
+        series=tuple(Series(name, tuple(points)) for name, points in lines),
+        log=(False, True),
+    )

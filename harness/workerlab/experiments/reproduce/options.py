@@ -1,0 +1,36 @@
+"""The command line of `workerlab reproduce`."""
+
+import argparse
+
+from workerlab.options import add_common
+
+EXAMPLES = """\
+examples:
+  workerlab reproduce
+      what can be reproduced, and how long each takes
+  workerlab reproduce ab
+      worker classes under ApacheBench, in about three minutes
+  workerlab reproduce all --quick
+      all five write-ups with fewer repetitions, in about 25 minutes
+  workerlab reproduce locust --from results/20261120-101500-bottleneck
+      of a run that was made before
+  workerlab report results --html reproduction.html
+      the newest run again, as a page with both curves
+"""
+
+
+def add_options(to: argparse.ArgumentParser) -> None:
+    to.description = (
+        "Reproduce the write-ups that this lab began as: the original's table beside today's"
+        " figures, and each of its claims held, corrected, or not shown, with the evidence."
+    )
+    to.epilog = EXAMPLES
+    to.add_argument(
+        "writeup", metavar="NAME", nargs="?", help="ab, generators, locust, million, ladder or all"
+    )
+    add_common(to)
+    to.add_argument("--quick", action="store_true", help="fewer repetitions, the same rows")
+    to.add_argument(
+        "--from", dest="made", metavar="RUN", action="append",
+        help="take a run that was made before instead of a part of the same command (repeatable)",
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""The five write-ups that the lab began as: their tables, their claims, and how each is tested.
+
+They are data, in `writeups.toml` beside this module. A claim is judged by the cells of existing
+experiments, which are the parts of a reproduction; what a test can ask is in `Test`. A figure is
+`CELL.PATH`: a cell by its name in the file, and the path of a value in what was measured of it,
+as in "sync4.response.mean".
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from workerlab.model import Form, UsageError
+
+FILE = Path(__file__).with_suffix(".toml")
+Range = tuple[float, float]  # both ends are inside
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run of another command. `takes_s`: how long it took on two cores, in full and quick."""
+
+    name: str
+    command: str
+    quick: str
+    takes_s: tuple[float, float]
+
+
+class Test(Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that can be false, said in words by `says`. Exactly one of
+
+    ratio      two figures: the first over the second, with its interval over fresh launches
+    value      a figure, of every launch; with `over`, of a second one
+    equals     a figure, of every launch, which is this text
+    shows      a part that shows one of these conclusions, by code
+
+    `between`: where ratio or value must lie. `original`: what the write-up has."""
+
+    says: str
+    ratio: tuple[str, str] | None = None
+    value: str | None = None
+    over: str | None = None
+    between: Range = (0.0, float("inf"))
+    equals: str | None = None
+    part: str | None = None
+    shows: tuple[str, ...] = ()
+    form: Form = "number"
+    original: float | None = None
+
+
+class Correction(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is so instead, shown by tests of its own, and why the write-up saw what it saw."""
+
+    text: str
+    tests: tuple[Test, ...]
+    why: str = ""
+
+
+class Claim(Struct, frozen=True, forbid_unknown_fields=True):
+    number: int
+    text: str
+    tests: tuple[Test, ...]
+    instead: Correction | None = None
+
+
+class Heading(Struct, frozen=True, forbid_unknown_fields=True):
+    """A pair of columns of the original's table: its own figures, and today's from `path`."""
+
+    name: str
+    heading: str
+    path: str
+    form: Form = "number"
+
+
+class OriginalRow(Struct, frozen=True, forbid_unknown_fields=True):
+    """`then`: a figure for each pair of columns; "" where the write-up has none. `line`, `x`: its
+    curve in the chart, and where it stands there."""
+
+    label: str
+    cell: str
+    then: tuple[float | str, ...]
+    line: str = ""
+    x: float | None = None
+
+
+class OriginalTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`chart`: the name of the pair of columns that is drawn."""
+
+    title: str
+    headings: tuple[Heading, ...]
+    rows: tuple[OriginalRow, ...]
+    chart: str = ""
+    x_title: str = ""
+
+
+class WriteUp(Struct, frozen=True, forbid_unknown_fields=True):
+    """`machine`: what is known of where and when the original was measured. `cells`: by name, the
+    part and the settings that mark each of them."""
+
+    name: str
+    title: str
+    machine: str
+    part: tuple[Part, ...]
+    cells: Mapping[str, Mapping[str, Any]]
+    table: tuple[OriginalTable, ...]
+    claim: tuple[Claim, ...]
+
+    def takes_s(self, *, quick: bool) -> float:
+        return sum(part.takes_s[quick] for part in self.part)
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    writeup: tuple[WriteUp, ...]
+
+
+def write_ups(file: Path = FILE) -> dict[str, WriteUp]:
+    """By name, in their order."""
+    content = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), _File)
+    return {writeup.name: writeup for writeup in content.writeup}
+
+
+def named(name: str) -> tuple[WriteUp, ...]:
+    """One of them, or `all`. Raises UsageError."""
+    known = write_ups()
+    if name == "all":
+        return tuple(known.values())
+    if name not in known:
+        raise UsageError(f"no write-up {name!r}: name {', '.join(known)} or all")
+    return (known[name],)

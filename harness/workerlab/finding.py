@@ -1,0 +1,71 @@
+"""What the lab concludes: a class per conclusion. Its name is the code, its fields are the values,
+its docstring is the sentence, and it stands above the rule that makes it.
+
+    class SlowService(Finding):
+        '''With {users:# user} a request spends {service_s:duration} in the app.'''
+
+        users: int
+        service_s: float
+
+`workerlab.numbers.formats` says how values are written. Fields are in base units, which end their
+names (`wait_s`, `memory_bytes`). A sentence that names a value which is no field, or a format that
+does not exist, is a TypeError on import. Rules, tests and programs look at the class and its
+fields; nothing searches a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, dataclass_transform
+
+from msgspec import Struct
+
+from workerlab.numbers.formats import fields, fill, is_format
+
+
+@dataclass_transform(frozen_default=True)
+class Finding(Struct, frozen=True):
+    """A conclusion, and the values it is about. `prominent`: as a note it is printed, not only
+    counted. The rest is what findings of the older kind (`model.Finding`) have as fields."""
+
+    template: ClassVar[str] = ""
+    prominent: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__str__" in vars(cls):
+            return
+        if cls.__doc__ is None:
+            raise TypeError(f"{cls.__name__} has no sentence (python -OO drops docstrings)")
+        # Lines are joined by a blank, but by nothing before what may be left out
+        cls.template = re.sub(r"\s*\n\s*", " ", re.sub(r"\s*\n\s*(?=\[\[)", "", cls.__doc__))
+        names = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())}
+        for name, spec in fields(cls.template):
+            if name not in names:
+                raise TypeError(f"{cls.__name__} has no field {name!r}")
+            if not is_format(spec):
+                raise TypeError(f"{cls.__name__}: no format {spec!r} for {name!r}")
+
+    def __str__(self) -> str:
+        return fill(self.template, self.values)
+
+    @property
+    def code(self) -> str:
+        return type(self).__name__
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def evidence(self) -> tuple[Finding, ...]:
+        return ()
+
+    @property
+    def question(self) -> str:
+        return ""
