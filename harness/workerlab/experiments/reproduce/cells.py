@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from workerlab.experiments.generators.usage import usage_of
+from workerlab.experiments.ladder.configurations import from_details
 from workerlab.experiments.limits.results import results_of
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model import CellResult
@@ -52,17 +53,24 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
     """None: it was not measured, or is invalid."""
     if run.plan.kind == "generators":
         for data in trial_data(run):
-            null = data.cell.server.null
-            low = null is not None and null.delay_s[1] > 0 and data.cell.name.startswith("low-")
-            cell = data.cell
-            settings = {"tool": cell.tool, "processes": cell.processes, "low": low}
-            yield {**settings, "connections": cell.concurrency}, usage_of(data)
+            settings = {"tool": data.cell.tool, "processes": data.cell.processes}
+            low = data.cell.name.startswith("low-")
+            yield {**settings, "connections": data.cell.concurrency, "low": low}, usage_of(data)
     elif run.plan.kind == "limits":
-        for result in results_of(trial_data(run), run.plan.details["steps"]):
-            yield {"step": result.name}, None if result.missing else result
+        for step in results_of(trial_data(run), run.plan.details["steps"]):
+            yield {"step": step.name}, None if step.missing else step
     else:
-        for cell in report_of(run).cells:
-            yield _settings(cell), None if cell.verdict == "invalid" else cell
+        ladder = from_details(run.plan) if run.plan.kind == "ladder" else ()
+        caches = {
+            step.name: {
+                "storage": step.storage, "cache": step.cache, "local_cache": step.local_cache
+            }
+            for step in ladder
+        }  # fmt: skip
+        for result in report_of(run).cells:
+            settings = _settings(result)
+            settings |= caches.get(result.trial.cell.server.name, {})
+            yield settings, None if result.verdict == "invalid" else result
 
 
 def _settings(result: CellResult) -> dict[str, Any]:

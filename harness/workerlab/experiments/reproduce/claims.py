@@ -55,12 +55,14 @@ class NotShown(JudgedClaim):
 
 class Measured(Struct, frozen=True):
     """What the parts have to say. `cells`: by their names in the file. `conclusions`: the codes
-    that each part shows. `missing`: why a part has no result, by its name. `parts`: of the cells."""
+    that each part shows. `missing`: why a part has no result, by its name. `parts`: of the cells.
+    `cores`: of the machine; None: not known."""
 
     cells: Mapping[str, MeasuredCell]
     conclusions: Mapping[str, Collection[str]]
     missing: Mapping[str, str]
     parts: Mapping[str, str]
+    cores: int | None = None
 
     def values(self, figure: str) -> list[Any]:
         name, _, path = figure.partition(".")
@@ -71,8 +73,10 @@ class Measured(Struct, frozen=True):
             name, _, path = figure.partition(".")
             if self.parts[name] in self.missing:
                 return self.missing[self.parts[name]]
+            if name not in self.cells:
+                return f"the cell {name} was not measured"
             if not self.values(figure):
-                return f"no valid launch of {name} tells its {path}"
+                return f"no valid launch of the cell {name} has a figure {path}"
         return ""
 
 
@@ -89,8 +93,11 @@ def judge(claim: Claim, measured: Measured) -> Held | Corrected | NotShown:
     outcomes = {answer.outcome for answer in answers}
     if outcomes == {"inside"}:
         return Held(claim.number, claim.text, texts)
-    if "outside" not in outcomes or claim.instead is None:
+    few_cores = measured.cores is not None and measured.cores < claim.cores
+    if "outside" not in outcomes or claim.instead is None or few_cores:
         reasons = [answer.text for answer in answers if answer.outcome != "inside"]
+        if few_cores:
+            reasons.insert(0, f"it needs {claim.cores} cores, this machine has {measured.cores}")
         return NotShown(claim.number, claim.text, "; ".join(reasons))
     instead = [answer_to(test, measured) for test in claim.instead.tests]
     undecided = [answer.text for answer in instead if answer.outcome != "inside"]
@@ -114,15 +121,18 @@ def answer_to(test: Test, measured: Measured) -> Answer:
     if test.equals is not None:
         return _text(test, values)
     if test.over is not None:
-        values = [first / other for first, other in zip(values, measured.values(test.over)) if other]
+        pairs = zip(values, measured.values(test.over), strict=False)  # one may not tell it
+        values = [value / other for value, other in pairs if other]
     return _value(test, values)
 
 
 def _conclusion(test: Test, part: str, measured: Measured) -> Answer:
     if part in measured.missing:
         return Answer("open", measured.missing[part])
-    shown = [code for code in test.shows if code in measured.conclusions[part]]
-    return Answer("inside", test.says) if shown else Answer("outside", f"not seen: {test.says}")
+    codes = measured.conclusions[part]
+    if any(code in codes for code in test.shows) and not any(code in codes for code in test.lacks):
+        return Answer("inside", test.says)
+    return Answer("outside", f"not shown: {test.says}")
 
 
 def _ratio(test: Test, after: list[float], before: list[float]) -> Answer:

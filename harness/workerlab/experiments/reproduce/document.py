@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from workerlab import run_store
+from workerlab.experiments.document import cores_of
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.reproduce.cells import MeasuredCell, measured_cells
 from workerlab.experiments.reproduce.claims import Corrected, Held, Measured, NotShown, judge
@@ -117,7 +118,8 @@ def measured_of(run: Run, writeup: WriteUp) -> Measured:
     missing: dict[str, str] = {}
     reasons = (run_store.learned(run.directory) or {}).get(MISSING, {})
     taken = run.plan.details.get("from", {})
-    tested = {test.part for claim in writeup.claim for test in claim.tests if test.part}
+    tests = [test for claim in writeup.claim for test in claim.all_tests]
+    tested = {test.part for test in tests if test.part}
     for part in writeup.part:
         name = f"{writeup.name}-{part.name}"
         place = Path(taken.get(name) or part_directory(run.directory, writeup.name, part.name))
@@ -133,17 +135,21 @@ def measured_of(run: Run, writeup: WriteUp) -> Measured:
         conclusions=conclusions,
         missing=missing,
         parts={name: settings["part"] for name, settings in writeup.cells.items()},
+        cores=cores_of(run.environment),
     )
 
 
 def codes_of(directory: Path) -> set[str]:
-    """Of all that a run's document concludes, evidence included."""
+    """Of all that a run's document concludes, with the evidence and the findings within them."""
     from workerlab.experiments.results import document_of
 
-    def codes(findings: Sequence[Finding]) -> Iterator[str]:
-        for finding in findings:
-            yield finding.code
-            yield from codes(finding.evidence)
+    def codes(value: Any) -> Iterator[str]:
+        if isinstance(value, Finding):
+            yield value.code
+            yield from codes((*value.evidence, *value.values.values()))
+        elif isinstance(value, list | tuple):
+            for item in value:
+                yield from codes(item)
 
     return set(codes(document_of(directory).findings))
 

@@ -37,7 +37,7 @@ class Test(Struct, frozen=True, forbid_unknown_fields=True):
     ratio      two figures: the first over the second, with its interval over fresh launches
     value      a figure, of every launch; with `over`, of a second one
     equals     a figure, of every launch, which is this text
-    shows      a part that shows one of these conclusions, by code
+    shows      a part whose conclusions have one of these codes, and none of `lacks`
 
     `between`: where ratio or value must lie. `original`: what the write-up has."""
 
@@ -49,6 +49,7 @@ class Test(Struct, frozen=True, forbid_unknown_fields=True):
     equals: str | None = None
     part: str | None = None
     shows: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     form: Form = "number"
     original: float | None = None
 
@@ -62,10 +63,17 @@ class Correction(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Claim(Struct, frozen=True, forbid_unknown_fields=True):
+    """`cores`: with fewer than these, a test that fails shows nothing."""
+
     number: int
     text: str
     tests: tuple[Test, ...]
+    cores: int = 1
     instead: Correction | None = None
+
+    @property
+    def all_tests(self) -> tuple[Test, ...]:
+        return (*self.tests, *(self.instead.tests if self.instead else ()))
 
 
 class Heading(Struct, frozen=True, forbid_unknown_fields=True):
