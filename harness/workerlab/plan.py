@@ -57,12 +57,14 @@ def product(
     keepalive: Iterable[bool] = (False,),
     processes: Iterable[int] = (1,),
     rates: Iterable[Rate] = (),
+    requests: int | None = None,
 ) -> tuple[Cell, ...]:
-    """Every cell of these axes: of the closed loop, then of the open model at the highest level."""
+    """Every cell of these axes: of the closed loop, then of the open model at the highest level.
+    `requests`: of each load of the closed loop, exactly; None: by rounds."""
     closed = [(level, None) for level in levels]
     opened = [(max(levels), rate) for rate in rates]
     return tuple(
-        Cell(server, tool, level, kept, many, rate)
+        Cell(server, tool, level, kept, many, rate, requests=None if rate else requests)
         for loads in (closed, opened)
         for tool, server, kept, many, (level, rate) in itertools.product(
             tools, servers, keepalive, processes, loads

@@ -93,6 +93,7 @@ BAD = {
     "sleep for days": ([*GOOD, "--sleep", "1e9"], "3600"),
     "sleep not a number": ([*GOOD, "--sleep", "long"], "'long'"),
     "rounds 1": ([*GOOD, "--rounds", "1"], "--rounds"),
+    "requests 0": ([*GOOD, "--requests", "0"], "--requests"),
     "trials 0": ([*GOOD, "--trials", "0"], "--trials"),
     "keep-alive perhaps": ([*GOOD, "--keepalive", "maybe"], "neither off nor on"),
     "keep-alive in a list": ([*GOOD, "--keepalive", "on,1"], "'1'"),

@@ -208,6 +208,20 @@ def test_the_defaults(words_to_plan: MakePlan) -> None:
     assert {server.app.sleep_s for server in made.servers} == {1.0}
 
 
+def test_requests_are_sent_exactly(words_to_plan: MakePlan) -> None:
+    made = words_to_plan("sync", "4,8", "--tool", "fast", "--requests", "100", "--rate", "5")
+    assert [cell.requests for cell in made.cells] == [100, 100, None]
+    assert made.max_seconds is None
+    assert load_for(made, made.cells[1], 1.0).requests == 100
+    for words, why in {
+        ("--requests", "15"): "at least 16: two for each connection",
+        ("--requests", "100", "--rounds", "5"): "--requests and --rounds both say",
+        ("--requests", "100", "--duration", "5"): "--requests and --duration both say",
+    }.items():
+        with pytest.raises(UsageError, match=why):
+            words_to_plan("sync", "4,8", *words)
+
+
 def test_comma_lists_become_axes(words_to_plan: MakePlan) -> None:
     made = words_to_plan("gevent,sync", "4", "--workers", "1,2", "--backlog", "8,16")
     shapes = [(s.worker_class, s.workers, s.backlog) for s in made.servers]

@@ -44,7 +44,7 @@ from workerlab.server.worker_classes import class_named, configured_slots
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
 MAX_SECONDS = 30.0
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
-FIX_LENGTH = ("rounds", "duration", "ramp", "load_hosts")  # options
+FIX_LENGTH = ("requests", "rounds", "duration", "ramp", "load_hosts")  # options
 
 
 def apps_of(
@@ -281,6 +281,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
             keepalive=options.keepalive or (False,),
             processes=options.tool_processes or (1,),
             rates=options.rate or (),
+            requests=_requests(options),
         ),
         every,
         trials=options.trials or 1,
@@ -311,6 +312,18 @@ def _arrivals(options: argparse.Namespace) -> Arrivals:
     if options.arrivals and not options.rate:
         raise UsageError("--arrivals needs --rate: without it, each client waits for its answer")
     return options.arrivals or ("poisson" if options.rate else "even")
+
+
+def _requests(options: argparse.Namespace) -> int | None:
+    """Raises UsageError for so few that not every connection sends two, or another length."""
+    if options.requests is None:
+        return None
+    if other := next((name for name in FIX_LENGTH[1:3] if getattr(options, name)), None):
+        raise UsageError(f"--requests and --{other} both say how long a load is: choose one")
+    if options.requests < 2 * max(options.levels):
+        least = 2 * max(options.levels)
+        raise UsageError(f"--requests must be at least {least}: two for each connection")
+    return int(options.requests)
 
 
 def _max_seconds(options: argparse.Namespace) -> float | None:

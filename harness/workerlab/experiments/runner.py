@@ -171,7 +171,8 @@ def _load_for_resume(
             f"{options.resume} is a run of `{plan.kind}`: resume it with"
             f" {program()} {plan.kind} --resume {options.resume}"
         )
-    preflight.check_levels([cell.concurrency for cell in plan.cells])
+    if plan.cells:
+        preflight.check_levels([cell.concurrency for cell in plan.cells])
     if all(server.null for server in plan.servers):
         return directory, plan
     check_tools(plan.tools)

@@ -82,5 +82,5 @@ def _sentence(spoken: Any) -> str:
 
 
 _ANY = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
-_EMPTY = CellResult(_ANY, "", None, "invalid", model.Finding("verdict.invalid"))
+_EMPTY = CellResult(_ANY, "", None, "invalid", model.Finding("verdict.invalid", {"reasons": ()}))
 HEADER = tuple(_flat(_EMPTY))

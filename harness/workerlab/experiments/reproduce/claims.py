@@ -14,7 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from workerlab.experiments.reproduce.cells import MeasuredCell
-from workerlab.experiments.reproduce.writeups import Claim, Test
+from workerlab.experiments.reproduce.writeups import Claim, ClaimTest
 from workerlab.finding import Finding
 from workerlab.numbers.formats import FORMATS
 from workerlab.numbers.intervals import TRIALS, ratio
@@ -109,7 +109,7 @@ def judge(claim: Claim, measured: Measured) -> Held | Corrected | NotShown:
     return Corrected(claim.number, claim.text, claim.instead.text, claim.instead.why, texts)
 
 
-def answer_to(test: Test, measured: Measured) -> Answer:
+def answer_to(test: ClaimTest, measured: Measured) -> Answer:
     if test.part is not None:
         return _conclusion(test, test.part, measured)
     figures = test.ratio or tuple(filter(None, (test.value, test.over)))
@@ -126,7 +126,7 @@ def answer_to(test: Test, measured: Measured) -> Answer:
     return _value(test, values)
 
 
-def _conclusion(test: Test, part: str, measured: Measured) -> Answer:
+def _conclusion(test: ClaimTest, part: str, measured: Measured) -> Answer:
     if part in measured.missing:
         return Answer("open", measured.missing[part])
     codes = measured.conclusions[part]
@@ -135,7 +135,7 @@ def _conclusion(test: Test, part: str, measured: Measured) -> Answer:
     return Answer("outside", f"not shown: {test.says}")
 
 
-def _ratio(test: Test, after: list[float], before: list[float]) -> Answer:
+def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> Answer:
     positive = [[value for value in values if value > 0] for values in (after, before)]
     if not all(positive):
         return Answer("open", f"{test.says}: nothing was measured that is above 0")
@@ -152,7 +152,7 @@ def _ratio(test: Test, after: list[float], before: list[float]) -> Answer:
     return _within(inside, outside, text, test)
 
 
-def _value(test: Test, values: list[float]) -> Answer:
+def _value(test: ClaimTest, values: list[float]) -> Answer:
     low, high = test.between
     ends = dict.fromkeys(_written(value, test) for value in (min(values), max(values)))
     text = f"{test.says} {' to '.join(ends)}"
@@ -162,17 +162,17 @@ def _value(test: Test, values: list[float]) -> Answer:
     return _within(all(inside), not any(inside), text, test)
 
 
-def _text(test: Test, values: list[str]) -> Answer:
+def _text(test: ClaimTest, values: list[str]) -> Answer:
     text = f"{test.says} {' or '.join(sorted(set(values)))}"
     same = [value == test.equals for value in values]
     return _within(all(same), not any(same), text, test)
 
 
-def _written(value: float, test: Test) -> str:
+def _written(value: float, test: ClaimTest) -> str:
     return FORMATS[test.form if test.form in FORMATS else "number"](value)
 
 
-def _within(inside: bool, outside: bool, text: str, test: Test) -> Answer:
+def _within(inside: bool, outside: bool, text: str, test: ClaimTest) -> Answer:
     if inside or outside:
         return Answer("inside" if inside else "outside", text)
     low, high = test.between

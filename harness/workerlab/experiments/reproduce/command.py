@@ -21,7 +21,7 @@ from workerlab.experiments.reproduce.cells import measured_cells
 from workerlab.experiments.reproduce.document import DONE, MISSING, chosen_cells, part_directory
 from workerlab.experiments.reproduce.writeups import WriteUp, named, write_ups
 from workerlab.experiments.runner import Setup
-from workerlab.model import EnvironmentProblem, Plan, UsageError
+from workerlab.model import EnvironmentProblem, LabError, Plan, UsageError
 from workerlab.numbers.units import format_duration
 from workerlab.options import in_turn
 from workerlab.plan import null_plan
@@ -114,7 +114,7 @@ def perform(directory: Path, plan: Plan) -> None:
         try:
             run_part(place, words)
             done.append(name)
-        except EnvironmentProblem as problem:
+        except LabError as problem:
             missing[name] = str(problem)
             tell(f"left out: {problem}")
         run_store.learn(directory, {DONE: done, MISSING: missing})

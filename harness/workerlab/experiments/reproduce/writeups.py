@@ -1,7 +1,7 @@
 """The five write-ups that the lab began as: their tables, their claims, and how each is tested.
 
 They are data, in `writeups.toml` beside this module. A claim is judged by the cells of existing
-experiments, which are the parts of a reproduction; what a test can ask is in `Test`. A figure is
+experiments, which are the parts of a reproduction; what a test can ask is in `ClaimTest`. A figure is
 `CELL.PATH`: a cell by its name in the file, and the path of a value in what was measured of it,
 as in "sync4.response.mean".
 """
@@ -31,7 +31,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
     takes_s: tuple[float, float]
 
 
-class Test(Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
     """Something that can be false, said in words by `says`. Exactly one of
 
     ratio      two figures: the first over the second, with its interval over fresh launches
@@ -58,7 +58,7 @@ class Correction(Struct, frozen=True, forbid_unknown_fields=True):
     """What is so instead, shown by tests of its own, and why the write-up saw what it saw."""
 
     text: str
-    tests: tuple[Test, ...]
+    tests: tuple[ClaimTest, ...]
     why: str = ""
 
 
@@ -67,12 +67,12 @@ class Claim(Struct, frozen=True, forbid_unknown_fields=True):
 
     number: int
     text: str
-    tests: tuple[Test, ...]
+    tests: tuple[ClaimTest, ...]
     cores: int = 1
     instead: Correction | None = None
 
     @property
-    def all_tests(self) -> tuple[Test, ...]:
+    def all_tests(self) -> tuple[ClaimTest, ...]:
         return (*self.tests, *(self.instead.tests if self.instead else ()))
 
 
@@ -126,9 +126,9 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     writeup: tuple[WriteUp, ...]
 
 
-def write_ups(file: Path = FILE) -> dict[str, WriteUp]:
+def write_ups() -> dict[str, WriteUp]:
     """By name, in their order."""
-    content = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), _File)
+    content = msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _File)
     return {writeup.name: writeup for writeup in content.writeup}
 
 

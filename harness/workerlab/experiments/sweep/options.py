@@ -62,6 +62,7 @@ AXES: tuple[Row, ...] = (
     ("--load-hosts", read.hosts, "LIST",
      "machines that send the load: a,b (this one); locust only"),
     ("--sleep", read.seconds, "S", "seconds that the bundled app sleeps (1)"),
+    ("--requests", read.whole, "N", "send N requests, as `ab -n N` does"),
     ("--rounds", read.rounds, "N",
      "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to know"
      " the throughput within 5%%)"),

@@ -1,0 +1,84 @@
+"""A reproduction from end to end: parts are runs of other commands, made once; what cannot run here
+is told, and tried again by --resume."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Lab
+
+pytestmark = [pytest.mark.once, pytest.mark.classes("sync")]
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from workerlab.experiments.reproduce import writeups
+writeups.FILE = Path("writeups.toml")
+from workerlab.cli import main
+sys.exit(main())
+"""
+WRITE_UPS = """
+[[writeup]]
+name = "small"
+title = "Two connections on one worker"
+machine = "made up"
+[writeup.cells]
+one = { part = "levels", users = 1 }
+two = { part = "levels", users = 2 }
+[[writeup.part]]
+name = "levels"
+command = ""
+quick = "sweep sync 1,2 --workers 1 --sleep 0.1 --tool fast --rounds 4 --trials 2"
+takes_s = [9, 3]
+[[writeup.part]]
+name = "wrk"
+command = ""
+quick = "sweep sync 2 --tool wrk"
+takes_s = [9, 3]
+[[writeup.table]]
+title = "Both"
+chart = "rps"
+x_title = "connections"
+headings = [{ name = "rps", heading = "req/s", path = "throughput_rps" }]
+rows = [
+    { label = "1", cell = "one", then = [10], line = "sync", x = 1 },
+    { label = "2", cell = "two", then = [10], line = "sync", x = 2 },
+]
+[[writeup.claim]]
+number = 1
+text = "It takes twice as long."
+[[writeup.claim.tests]]
+says = "mean of 2 over 1:"
+ratio = ["two.response.mean", "one.response.mean"]
+between = [1.2, 3]
+[[writeup.claim]]
+number = 2
+text = "wrk agrees."
+tests = [{ says = "it does", part = "wrk", shows = ["class.limits"] }]
+"""
+
+
+def test_parts_are_made_once_and_claims_judged_by_them(lab: Lab, tmp_path: Path) -> None:
+    (lab.place / "writeups.toml").write_text(WRITE_UPS)
+    lab.program = [sys.executable, "-c", PROGRAM]
+    lab.env["PATH"] = str(tmp_path / "empty")
+    done = lab("reproduce", "small", "--quick", "--format", "json")
+    assert done.code == 1, done.err  # a part is missing
+    document = json.loads(done.out)
+    summary, twice, agrees = document["findings"]
+    assert summary["answer"]["values"]["claims"] == 2
+    assert (twice["answer"]["code"], agrees["answer"]["code"]) == ("Held", "NotShown")
+    assert "wrk" in agrees["answer"]["values"]["reason"]
+    assert [row["rps_then"] for row in document["tables"][0]["rows"]] == [10, 10]
+    assert len(document["charts"][0]["series"]) == 2
+    (run,) = (lab.place / "results").iterdir()
+    before = {path: path.stat().st_mtime_ns for path in (run / "parts").rglob("*")}
+    assert before
+    again = lab("reproduce", "--resume", str(run))
+    assert again.code == 1
+    assert "left out: wrk" in again.err
+    assert before == {path: path.stat().st_mtime_ns for path in (run / "parts").rglob("*")}

@@ -1,0 +1,113 @@
+"""How a claim is judged: by cells made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from workerlab.experiments.reproduce.cells import MeasuredCell
+from workerlab.experiments.reproduce.claims import Corrected, Held, Measured, NotShown, judge
+from workerlab.experiments.reproduce.writeups import Claim, Correction, ClaimTest
+
+INF = float("inf")
+
+
+class Launch(Struct):
+    rps: float | None = None
+    failed: int = 0
+    verdict: str = "saturated"
+    errors: Mapping[str, int] = {}
+
+
+def measured(
+    cores: int = 4, missing: Mapping[str, str] | None = None, **rates: list[float]
+) -> Measured:
+    cells = {name: MeasuredCell({}, tuple(map(Launch, values))) for name, values in rates.items()}
+    return Measured(
+        cells={name: cell for name, cell in cells.items() if cell.results},
+        conclusions={"part": {"it.is.so"}} if not missing else {},
+        missing=missing or {},
+        parts=dict.fromkeys(rates, "part"),
+        cores=cores,
+    )
+
+
+def claim(*tests: ClaimTest, instead: Correction | None = None, cores: int = 1) -> Claim:
+    return Claim(7, "It doubles.", tests, cores, instead)
+
+
+DOUBLES = ClaimTest(
+    says="after over before:", ratio=("after.rps", "before.rps"), between=(1.8, 2.2)
+)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected", "words"),
+    [
+        ([7.9, 8.0, 8.1], Held, "after over before: 2.00 (1.94 to 2.06)"),
+        ([4.0, 4.0, 4.1], NotShown, "after over before: 1.01 (0.97 to 1.04)"),
+        ([6.0, 8.0, 10.0], NotShown, "inconclusive, as 1.8 to 2.2 would decide it"),
+        ([8.0], NotShown, "in one launch, has no interval (--trials 3)"),
+        ([], NotShown, "the cell after was not measured"),
+        ([0.0, 0.0], NotShown, "nothing was measured that is above 0"),
+    ],
+)
+def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, words: str) -> None:
+    judged = judge(claim(DOUBLES), measured(after=after, before=[4.0, 4.0, 4.0]))
+    assert type(judged) is expected
+    assert words in str(judged)
+    assert judged.question == "7. It doubles."
+
+
+def test_a_claim_is_corrected_where_what_is_so_instead_is_shown() -> None:
+    alike = ClaimTest(says="again:", ratio=("after.rps", "before.rps"), between=(0.9, 1.1))
+    instead = Correction("It stays.", (alike,), "Nobody looked.")
+    cells = measured(after=[4.0, 4.0, 4.1], before=[4.0, 4.0, 4.0])
+    judged = judge(claim(DOUBLES, instead=instead), cells)
+    assert isinstance(judged, Corrected)
+    assert str(judged).startswith("Corrected: It stays. Nobody looked. (after over before: 1.01")
+    undecided = measured(after=[4.0, 4.0, 5.2], before=[4.0, 4.0, 4.0])
+    judged = judge(claim(DOUBLES, instead=instead), undecided)
+    assert isinstance(judged, NotShown)
+
+
+def test_a_value_is_judged_by_that_of_every_launch() -> None:
+    quick = ClaimTest(says="it serves", value="cell.rps", between=(3, 5), original=3.96)
+    assert str(judge(claim(quick), measured(cell=[3.9, 4.1]))) == (
+        "Held: it serves 3.9 to 4.1, in the write-up 3.96."
+    )
+    assert isinstance(judge(claim(quick), measured(cell=[3.9, 5.1])), NotShown)
+    share = ClaimTest(says="share:", value="cell.rps", over="whole.rps", between=(0.4, 0.6))
+    assert isinstance(judge(claim(share), measured(cell=[2.0], whole=[4.0])), Held)
+
+
+def test_words_and_conclusions() -> None:
+    equal = ClaimTest(says="it is", value="cell.verdict", equals="saturated")
+    assert str(judge(claim(equal), measured(cell=[4.0]))) == "Held: it is saturated."
+    shown = ClaimTest(says="a conclusion", part="part", shows=("it.is.so", "or.so"))
+    assert isinstance(judge(claim(shown), measured()), Held)
+    assert isinstance(judge(claim(shown), measured(missing={"part": "no ab"})), NotShown)
+    hidden = ClaimTest(says="a conclusion", part="part", shows=("it.is.so",), lacks=("it.is.so",))
+    assert isinstance(judge(claim(hidden), measured()), NotShown)
+
+
+def test_what_is_missing_is_the_reason() -> None:
+    missing = measured(missing={"part": "ab is not installed"}, after=[], before=[])
+    assert str(judge(claim(DOUBLES), missing)) == "Not shown: ab is not installed."
+    judged = judge(claim(DOUBLES, cores=5), measured(cores=2, after=[4.0] * 3, before=[4.0] * 3))
+    assert "it needs 5 cores, this machine has 2; after over before: 1.00" in str(judged)
+    judged = judge(claim(DOUBLES, cores=5), measured(cores=2, after=[8.0] * 3, before=[4.0] * 3))
+    assert isinstance(judged, Held)
+
+
+def values_of(judged: Any) -> list[str]:
+    return list(judged.values)
+
+
+def test_json_has_the_claim_as_a_code_with_its_values() -> None:
+    judged = judge(claim(DOUBLES), measured(after=[8.0] * 3, before=[4.0] * 3))
+    assert judged.code == "Held"
+    assert values_of(judged) == ["number", "claim", "measured"]

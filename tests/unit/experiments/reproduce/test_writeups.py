@@ -1,0 +1,94 @@
+"""The write-ups as data, and what a reproduction makes of runs that were made before."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.builders.runs import recorded
+from workerlab.cli import main, parse
+from workerlab.experiments.reproduce.command import overview
+from workerlab.experiments.reproduce.writeups import WriteUp, write_ups
+from workerlab.experiments.results import document_of
+from workerlab.report import FORMATS
+
+WRITE_UPS = write_ups()
+
+
+def test_each_claim_is_there_once() -> None:
+    numbers = [claim.number for writeup in WRITE_UPS.values() for claim in writeup.claim]
+    assert numbers == list(range(1, 49))
+
+
+@pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
+def test_figures_are_of_cells_that_a_part_measures(writeup: WriteUp) -> None:
+    parts = {part.name for part in writeup.part}
+    assert {marks["part"] for marks in writeup.cells.values()} <= parts
+    used: set[str] = {row.cell for table in writeup.table for row in table.rows}
+    for claim in writeup.claim:
+        assert claim.tests, claim.number
+        for test in claim.all_tests:
+            figures = [*(test.ratio or ()), *filter(None, (test.value, test.over))]
+            assert bool(figures) != bool(test.part), test
+            assert test.part is None or (test.part in parts and test.shows)
+            assert (test.original is None) or not test.part
+            used |= {figure.partition(".")[0] for figure in figures}
+    assert used == set(writeup.cells)
+    for table in writeup.table:
+        assert {len(row.then) for row in table.rows} == {len(table.headings)}
+        assert not table.chart or table.chart in {heading.name for heading in table.headings}
+
+
+@pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
+def test_parts_are_commands(writeup: WriteUp) -> None:
+    for part in writeup.part:
+        full, quick = (parse(shlex.split(words)) for words in (part.command, part.quick))
+        assert full.command == quick.command
+        assert part.takes_s[1] <= part.takes_s[0]
+
+
+def test_without_a_name_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    out = capsys.readouterr().out
+    assert out.strip() == overview().strip()
+    assert all(f"\n{name} " in out for name in WRITE_UPS)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["nothing"], "no write-up 'nothing': name ab, generators, locust, million, ladder or all"),
+        (["million", "--from", "bottleneck"], "has no cell that million needs"),
+        (["million", "--from", "not-there"], "is no run"),
+    ],
+)
+def test_mistakes_are_told_and_start_nothing(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(recorded(word)) if word == "bottleneck" else word for word in words]
+    assert main(["reproduce", *words, "--out", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert why in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_was_made_is_not_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = str(recorded("limits"))
+    assert main(["reproduce", "million", "--from", made, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "31. 100 requests take a synchronous client" in out
+    assert "Not shown: the cell sync100 was not measured" in out
+    assert "Held: failed of 10,000: 0" in out
+    (run,) = tmp_path.iterdir()
+    assert not (run / "parts").exists()
+    document = document_of(run)
+    codes = [finding.code for finding in document.findings]
+    assert codes[0] == "Summary"
+    assert set(codes[1:]) <= {"Held", "Corrected", "NotShown"}
+    assert len(codes) == 1 + len(WRITE_UPS["million"].claim)
+    assert all(FORMATS[name](document) for name in FORMATS)

@@ -1,0 +1,41 @@
+"""Findings that are classes: their sentences fit their fields, or the import fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from workerlab.finding import Finding
+from workerlab.report.messages import question_of, text
+
+
+class Slow(Finding):
+    """With {users:# user} a request takes {service_s:duration}
+    [[, a lone one {lone_s:duration}]]."""
+
+    users: int
+    service_s: float
+    lone_s: float | None = None
+
+
+def test_a_finding_says_its_sentence() -> None:
+    assert text(Slow(1, 0.25)) == "With 1 user a request takes 250 ms."
+    slow = Slow(users=8, service_s=1.0, lone_s=0.5)
+    assert str(slow) == "With 8 users a request takes 1.00 s, a lone one 500 ms."
+    assert slow.code == "Slow"
+    assert slow.values == {"users": 8, "service_s": 1.0, "lone_s": 0.5}
+    assert question_of(slow) == ""
+    assert slow == Slow(8, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "why"),
+    [
+        ("It takes {lone_s:duration}.", "no field 'lone_s'"),
+        ("It takes {service_s:durations}.", "no format 'durations'"),
+        (None, "no sentence"),
+    ],
+)
+def test_a_sentence_that_does_not_fit_is_refused(sentence: str | None, why: str) -> None:
+    body = {"__doc__": sentence, "__annotations__": {"service_s": float}}
+    with pytest.raises(TypeError, match=why):
+        type(Finding)("Wrong", (Finding,), body)
