@@ -679,6 +679,31 @@ class RouteResult(Struct, frozen=True):
     answer: str = ""  # the first of these: what a person would read first in its body
 
 
+class AbTimes(Struct, frozen=True):
+    """A row of ApacheBench's table of connection times, seconds."""
+
+    min: float | None = None
+    mean: float | None = None
+    sd: float | None = None
+    median: float | None = None
+    max: float | None = None
+
+
+class AbReport(Struct, frozen=True):
+    """What ApacheBench prints. Both times per request and the rate are None where the run took no
+    time; `time_per_request_across_s` is that "(mean, across all concurrent requests)"."""
+
+    concurrency: int
+    requests: int
+    time_taken_s: float
+    time_per_request_s: float | None
+    time_per_request_across_s: float | None
+    transfer_rate_bytes_per_s: float | None
+    total_transferred_bytes: int
+    html_transferred_bytes: int
+    times: Mapping[str, AbTimes]  # of connect, processing, waiting, total
+
+
 class Measurement(Struct, frozen=True):
     """What one tool's output says, and nothing it does not say. Causes of `errors`: non_2xx,
     timeout, reset, refused, connect, read, write, length, exception, ..."""
@@ -710,6 +735,7 @@ class Measurement(Struct, frozen=True):
     notes: tuple[Finding, ...] = ()
     details: Mapping[str, Any] = {}  # what no other tool says
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
+    ab: AbReport | None = None  # None: another tool
 
 
 class NullCounts(Struct, frozen=True):
@@ -908,6 +934,7 @@ class CellResult(Struct, frozen=True):
     notes: tuple[Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
     target: tuple[Finding, ...] = ()  # what became of each of its terms, where there is one
+    ab: AbReport | None = None  # as ab printed it; None: another tool
 
 
 class Bar(Struct, frozen=True):

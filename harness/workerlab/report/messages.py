@@ -161,11 +161,11 @@ def question_of(finding: Finding) -> str:
     return text(Finding(finding.question, finding.values)) if finding.question else ""
 
 
-def heading(column: Column, table: str = "", unit: str = "") -> str:
-    """The words above a column; where TEXTS has none, its name. `unit`: of all durations in the
-    table; where each has its own, it stands beside the value."""
+def heading(column: Column, table: str = "") -> str:
+    """The words above a column; where TEXTS has none, its name without its unit, which stands
+    below, or beside each value."""
     name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
-    name = name.removesuffix("_s") if column.form == "seconds" and not unit else name
+    name = name.removesuffix("_s") if column.form == "seconds" else name
     return _of_column("heading", column, table) or name.replace("_", " ")
 
 
@@ -275,6 +275,14 @@ setup.start = start {seconds:duration}
 setup.warmup = warm-up {seconds:duration}
 setup.stop = stop {seconds:duration}
 
+ab.identities = ab with {load}: time taken x concurrency = {time_taken_s:duration} x {concurrency} =
+    {busy_s:duration}, time per request x requests = {time_per_request_s:duration} x {requests} =
+    {requests_s:duration}: {mean}. Time taken / requests = {each_s:duration}, time per request
+    across all = {time_per_request_across_s:duration}: {across}. Its connection times (total) add
+    up to {share:percent} of the first product.
+ab.holds = holds
+ab.broken = does not hold
+
 # --- a sweep: a server under the closed loop and at a rate ------------------------------------
 open_closed.open = Open[[ at {share:percent} of what closed cells reached]]
     [[, {asked_rps:number} req/s]][[, of which {sent_rps:number} were sent]]
@@ -358,6 +366,8 @@ table.open = Closed and open: the same server under N clients, and under arrival
 table.routes = The routes of the mix
 note.routes_left_out = {routes:# route} of each cell left out, those with the fewest requests and no
     more failures; the JSON has them all.
+table.ab = What ab printed
+table.ab_times = Connection times as ab printed them
 table.classes = Where each class stops
 note.lower_bound = generator-bound: the load tool was the limit, so the figures are a lower bound of
     the server.
@@ -391,6 +401,16 @@ heading.response_p99_s = p99
 heading.response_max_s = max
 heading.table:response_mean_s = response
 heading.table:unattributed_s = rest
+heading.time_per_request_s = per request
+heading.time_per_request_across_s = across all
+heading.total_transferred_bytes = total
+heading.html_transferred_bytes = HTML
+heading.transfer_rate_bytes_per_s = received/s
+heading.time_of = time
+meaning.time_per_request_s = "Time per request (mean)": time taken x concurrency / requests
+meaning.time_per_request_across_s = "(mean, across all concurrent requests)": time taken / requests
+meaning.time_of = connect: until connected; processing: from then until the server closed; waiting:
+    until the first byte; in whole ms, over all requests, the lone first one included
 heading.split_prediction_rps = by worker req/s
 heading.lag_p95_s = lag
 heading.capacity_ci95_rps = 95 % interval

@@ -10,6 +10,8 @@ from typing import Any, TypeVar, overload
 from msgspec import Struct
 
 from workerlab.model import (
+    AbReport,
+    AbTimes,
     Breakdown,
     CellResult,
     ClassResult,
@@ -27,6 +29,7 @@ S = TypeVar("S", bound=Struct)
 R = TypeVar("R", bound=shapes.JsonCellRow)
 
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
+AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
 
@@ -74,7 +77,7 @@ def _plain(value: object) -> object:
     return rounded(value) if isinstance(value, float) else value
 
 
-def milliseconds(kind: type[S], of: Summary | Breakdown) -> S:
+def milliseconds(kind: type[S], of: Summary | Breakdown | AbTimes) -> S:
     """Its times in ms; the names of the source may end in their unit. None: unknown."""
     seconds = {
         name: getattr(of, f"{name}_s" if isinstance(of, Breakdown) else name)
@@ -107,6 +110,7 @@ def cell(result: CellResult, kind: type[R], **more: Any) -> R:
         waiting_split_ms=milliseconds(shapes.JsonSplit, result.breakdown),
         split_exact=result.breakdown.exact,
         **_machine(result),
+        **_ab(result.ab),
         rate=None if asked.rate is None else asked.rate.label,
         routes={name: filled(shapes.JsonRoute, route) for name, route in result.routes.items()},
         **more,
@@ -131,6 +135,13 @@ def _machine(result: CellResult) -> dict[str, Struct]:
             server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
         ),
     }
+
+
+def _ab(printed: AbReport | None) -> dict[str, Struct]:
+    totals = {name: getattr(printed, name, None) for name in shapes.JsonAb.__struct_fields__}
+    times = printed.times if printed else dict.fromkeys(AB_TIMES, AbTimes())
+    rows = {f"ab_{name}_ms": milliseconds(shapes.JsonAbTimes, row) for name, row in times.items()}
+    return {"ab": shapes.JsonAb(**totals), **rows}
 
 
 def group(result: ClassResult) -> shapes.JsonClass:
