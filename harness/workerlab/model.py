@@ -134,6 +134,7 @@ class Server(Struct, frozen=True):
     null: NullServer | None = None  # a server that does nothing takes Gunicorn's place
     preload: bool = False  # the app is loaded once, before the workers are forked
     cores: int | None = None  # that it may run on; None: all
+    cpu_s: float | None = None  # that each request computes, where an experiment says how long
     gunicorn: str = ""  # the version that serves, where there are several; "": the plan's
     python: str = ""  # the interpreter that serves, where there are several; "": the plan's
     config: str | None = None  # its own Gunicorn file, where there are several; None: the plan's
@@ -144,11 +145,12 @@ class Server(Struct, frozen=True):
         key = f"{self.worker_class}-w{self.workers}-t{self.threads}-b{self.backlog}"
         key = f"{self.name}-{key}" if self.name else key
         several = f"-x{self.instances}" if self.instances > 1 else ""
+        cpu = "" if self.cpu_s is None else f"-cpu{1000 * self.cpu_s:g}ms"
         preload = "-preload" if self.preload else ""
         cores = "" if self.cores is None else f"-on{self.cores}"
         version = f"-g{self.gunicorn}" if self.gunicorn else ""
         python = f"-py{_as_name(self.python)}" if self.python else ""
-        return f"{key}-wc{self.worker_connections}{several}{preload}{cores}{version}{python}"
+        return f"{key}-wc{self.worker_connections}{several}{cpu}{preload}{cores}{version}{python}"
 
     @property
     def variant(self) -> str:
@@ -1021,6 +1023,7 @@ class ClassResult(Struct, frozen=True):
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = ANY_CLASS
     level_rps: float | None = None  # what throughput levels off at; None: no cell reports that
+    knee_predicted: float | None = None  # from what a request is told to wait and to compute
 
     @property
     def series(self) -> Cell:

@@ -221,6 +221,8 @@ setting.threads = {n:# thread}[[ ({not_taken:; })]]
 setting.threads_each = {n:# thread} each in {classes:list}
 setting.backlog = backlog {n}[[ ({not_taken:; })]]
 setting.worker_connections = {n} worker connections[[ ({not_taken:; })]]
+setting.cpu_s = {n:duration} of CPU per request
+setting.cores = server on {n:# core}
 setting.gunicorn = Gunicorn {n}
 setting.python = {n}
 setting.in_force = {n} in force[[ with {classes:list}]]
@@ -388,6 +390,10 @@ value.open = open, {rate}
 value.interval = {low:.4g} to {high:.4g}
 heading.worker_class, heading.series, chart.class = class
 heading.worker_connections = w. conn.
+heading.table:cpu_s = CPU s
+heading.knee_per_worker_predicted = predicted
+meaning.knee_per_worker_predicted, meaning.knee_predicted = what sleep, CPU per request, slots and
+    cores allow; Gunicorn's own CPU is not in it
 heading.tool_processes, heading.processes = proc.
 heading.concurrency, heading.connections = conn.
 heading.slots_configured = slots set
@@ -1078,6 +1084,7 @@ live.law.accepts_first = none, as workers accept more than they serve
 live.law.fills = none: it fills to {room:count}
 live.law.loop = none, as a blocked worker accepts no connections
 # --- what is known before a run starts ------------------------------------------------------------
+plan.server_cores = --server-cores binds the server alone: the load tool may use all {cores:# core}
 plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
     lingers), the oldest sooner where 1000 are open
 plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, a mix of

@@ -168,6 +168,8 @@ class JsonSettings(Shape, frozen=True):
     threads: int
     backlog: int
     worker_connections: int
+    cpu_s: Annotated[Number, Meta(description="that --cpu makes each request compute")]
+    cores: Annotated[Count, Meta(description="that --server-cores leaves the server; null: all")]
     gunicorn: str | None
     python: str | None
 
@@ -275,6 +277,7 @@ class JsonClass(JsonSettings, frozen=True):
     ]
     knee: Annotated[Number, Meta(description="connections from which on requests wait")]
     knee_note: JsonText
+    knee_predicted: Annotated[Number, Meta(description=TEMPLATES["meaning.knee_predicted"])]
     diagnosis: JsonText | None
 
 

@@ -67,8 +67,12 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
     yield from route_table(mixed, leading if opened else _leading(mixed, names), unit_of)
     yield from (table for table in ab_tables(closed, which) if table.rows)
     if report.classes:
-        rows = tuple((names.series(one), *_class(one)) for one in report.classes)
-        yield Table(Finding("table.classes"), CLASSES, rows)
+        ratios = RATIOS if any(one.knee_predicted for one in report.classes) else ()
+        rows = tuple(
+            (names.series(one), *_class(one), *_per_worker(one)[: len(ratios)])
+            for one in report.classes
+        )
+        yield Table(Finding("table.classes"), CLASSES + ratios, rows)
 
 
 def time_unit(cells: Cells) -> str:
@@ -278,6 +282,7 @@ CLASSES = (
     Column("capacity_ci95_rps", form="text"),
     Column("knee", form="text"),
 )
+RATIOS = (Column("knee_per_worker"), Column("knee_per_worker_predicted"))
 
 
 def _class(group: ClassResult) -> tuple[Value, ...]:
@@ -289,3 +294,8 @@ def _class(group: ClassResult) -> tuple[Value, ...]:
         None if low is None else Finding("value.interval", {"low": low, "high": high}),
         short(group.knee_note) if group.knee is None else round(group.knee, 1),
     )
+
+
+def _per_worker(group: ClassResult) -> list[float | None]:
+    knees = (group.knee, group.knee_predicted)
+    return [None if knee is None else knee / group.server.workers for knee in knees]

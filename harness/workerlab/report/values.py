@@ -158,7 +158,7 @@ def group(result: ClassResult) -> shapes.JsonClass:
 
 def _settings(server: Server) -> dict[str, Any]:
     """Null: that of the run, whose environment says which."""
-    own = {name: getattr(server, name) for name in ("worker_class", *AMOUNTS)}
+    own = {name: getattr(server, name) for name in ("worker_class", *AMOUNTS, "cpu_s", "cores")}
     return {**own, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 
