@@ -139,6 +139,7 @@ class Server(Struct, frozen=True):
     null: NullServer | None = None  # a server that does nothing takes Gunicorn's place
     preload: bool = False  # the app is loaded once, before the workers are forked
     cores: int | None = None  # that it may run on; None: all
+    cpu_s: float | None = None  # that each request computes, where an experiment says how long
     gunicorn: str = ""  # the version that serves, where there are several; "": the plan's
     python: str = ""  # the interpreter that serves, where there are several; "": the plan's
     config: str | None = None  # its own Gunicorn file, where there are several; None: the plan's
@@ -149,11 +150,12 @@ class Server(Struct, frozen=True):
         key = f"{self.worker_class}-w{self.workers}-t{self.threads}-b{self.backlog}"
         key = f"{self.name}-{key}" if self.name else key
         several = f"-x{self.instances}" if self.instances > 1 else ""
+        cpu = "" if self.cpu_s is None else f"-cpu{1000 * self.cpu_s:g}ms"
         preload = "-preload" if self.preload else ""
         cores = "" if self.cores is None else f"-on{self.cores}"
         version = f"-g{self.gunicorn}" if self.gunicorn else ""
         python = f"-py{_as_name(self.python)}" if self.python else ""
-        return f"{key}-wc{self.worker_connections}{several}{preload}{cores}{version}{python}"
+        return f"{key}-wc{self.worker_connections}{several}{cpu}{preload}{cores}{version}{python}"
 
     @property
     def variant(self) -> str:
@@ -684,6 +686,31 @@ class RouteResult(Struct, frozen=True):
     answer: str = ""  # the first of these: what a person would read first in its body
 
 
+class AbTimes(Struct, frozen=True):
+    """A row of ApacheBench's table of connection times, seconds."""
+
+    min: float | None = None
+    mean: float | None = None
+    sd: float | None = None
+    median: float | None = None
+    max: float | None = None
+
+
+class AbReport(Struct, frozen=True):
+    """What ApacheBench prints. Both times per request and the rate are None where the run took no
+    time; `time_per_request_across_s` is that "(mean, across all concurrent requests)"."""
+
+    concurrency: int
+    requests: int
+    time_taken_s: float
+    time_per_request_s: float | None
+    time_per_request_across_s: float | None
+    transfer_rate_bytes_per_s: float | None
+    total_transferred_bytes: int
+    html_transferred_bytes: int
+    times: Mapping[str, AbTimes]  # of connect, processing, waiting, total
+
+
 class Measurement(Struct, frozen=True):
     """What one tool's output says, and nothing it does not say. Causes of `errors`: non_2xx,
     timeout, reset, refused, connect, read, write, length, exception, ..."""
@@ -715,6 +742,7 @@ class Measurement(Struct, frozen=True):
     notes: tuple[Finding, ...] = ()
     details: Mapping[str, Any] = {}  # what no other tool says
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
+    ab: AbReport | None = None  # None: another tool
 
 
 class NullCounts(Struct, frozen=True):
@@ -913,6 +941,7 @@ class CellResult(Struct, frozen=True):
     notes: tuple[Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
     target: tuple[Finding, ...] = ()  # what became of each of its terms, where there is one
+    ab: AbReport | None = None  # as ab printed it; None: another tool
 
 
 class Bar(Struct, frozen=True):
@@ -999,6 +1028,7 @@ class ClassResult(Struct, frozen=True):
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = ANY_CLASS
     level_rps: float | None = None  # what throughput levels off at; None: no cell reports that
+    knee_predicted: float | None = None  # from what a request is told to wait and to compute
 
     @property
     def series(self) -> Cell:

@@ -235,7 +235,7 @@ def may_go_on(plan: Plan, cell: Cell) -> bool:
 def varies(plan: Plan, cell: Cell) -> bool:
     """Whether that is to be expected: of any app but the lab's own, which always take the same
     time, and of a worker class that deals its requests by chance."""
-    steady = cell.server.app.sleep_s is not None
+    steady = cell.server.app.sleep_s is not None and not cell.server.cpu_s
     return may_go_on(plan, cell) and not (steady and not accepts_first(cell))
 
 

@@ -27,6 +27,8 @@ from msgspec.structs import replace as changed
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.model import (
+    AbReport,
+    AbTimes,
     Cell,
     CellResult,
     ConnectionSample,
@@ -45,6 +47,7 @@ from workerlab.model import (
     Trial,
 )
 from workerlab.numbers.quantiles import summarise
+from workerlab.report.values import AB_TIMES
 from workerlab.server.worker_classes import class_named
 
 by_worker = attrgetter("worker")
@@ -212,6 +215,22 @@ def measurement(done: Sequence[Served], *, lone_first: bool = True) -> Measureme
     )
 
 
+def printed(said: Measurement, connections: int) -> AbReport:
+    """What ab prints of such a load, each answer 150 bytes long."""
+    times = AbTimes(*(said.response.mean,) * 5)
+    return AbReport(
+        connections,
+        said.requests,
+        said.duration_s,
+        said.duration_s * connections / said.requests,
+        said.duration_s / said.requests,
+        150 * said.requests / said.duration_s,
+        150 * said.requests,
+        10 * said.requests,
+        {"connect": AbTimes(0.0, 0.0, 0.0, 0.0, 0.0), **dict.fromkeys(AB_TIMES[1:], times)},
+    )
+
+
 def evidence(
     asked: Server = SYNC,
     connections: int = 8,
@@ -248,6 +267,8 @@ def evidence(
     said = measurement(done)
     if tool == "fast":
         said = replace(said, timings=timings_of(done), origin_ns=ORIGIN_NS)
+    if tool == "ab":
+        said = replace(said, ab=printed(said, connections))
     key = Trial(Cell(asked, tool, connections), trial)
     record = Record(
         key=key.key,

@@ -21,8 +21,16 @@ from workerlab.experiments.planning import plan_of
 from workerlab.load import ab
 from workerlab.load.fast import FAST
 from workerlab.load.registry import TOOLS
-from workerlab.model import App, Cell, Plan, Rate, Server, UsageError
-from workerlab.plan import ideal_s, load_for, predicted_s, product, records_for, trials
+from workerlab.model import App, Cell, Finding, Plan, Rate, Server, UsageError
+from workerlab.plan import (
+    ideal_s,
+    load_for,
+    predicted_s,
+    product,
+    records_for,
+    trials,
+    varies,
+)
 from workerlab.server import preflight
 from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES, configured_slots
@@ -231,6 +239,45 @@ def test_comma_lists_become_axes(words_to_plan: MakePlan) -> None:
         for workers in (1, 2)
         for backlog in (8, 16)
     ]
+
+
+def test_cpu_per_request_and_cores_become_axes(
+    words_to_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
+    words = ("gevent,uvicorn", "4", "--sleep", "0.1", "--cpu", "0.005,0", "--server-cores", "1,2")
+    made = words_to_plan(*words)
+    shapes = [(s.worker_class, s.cpu_s, s.cores) for s in made.servers]
+    assert shapes == [
+        (name, cpu_s, cores)
+        for name in ("gevent", "uvicorn")
+        for cpu_s in (0.005, 0.0)
+        for cores in (1, 2)
+    ]
+    assert [dict(s.app.env)["WORKERLAB_CPU"] for s in made.servers[:4]] == ["5", "5", "0", "0"]
+    assert {s.app.sleep_s for s in made.servers} == {0.1}
+    assert len({one.key for one in trials(made)}) == 8
+    assert [varies(made, cell) for cell in made.cells[:4]] == [True, True, False, False]
+    assert Finding("plan.server_cores", {"cores": 2}) in made.notes
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--cpu", "0.01", "--app", "shop:app"), "--cpu works only with @sleep_wsgi"),
+        (("--cpu", "0.01", "--app", "@blocking_asgi"), "--cpu works only with @sleep_wsgi"),
+        (("--cpu", "0.01", "--path", "/?cpu=5"), "without cpu= in --path"),
+        (("--server-cores", "1,3"), "3 is too many: this system can bind 2"),
+    ],
+)
+def test_cpu_or_cores_that_a_server_cannot_be_given(
+    words: tuple[str, ...], why: str, words_to_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
+    with pytest.raises(UsageError, match=why):
+        words_to_plan("uvicorn", "4", *words)
 
 
 def test_a_flag_wins_over_the_users_file_and_that_over_our_default(words_to_plan: MakePlan) -> None:

@@ -127,6 +127,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         usage=facts.usage,
         core_wait=core_wait(facts),
         routes=measurement.routes,
+        ab=measurement.ab,
         held_s=queued_gap_s(facts),
         notes=(
             *facts.record.warnings,

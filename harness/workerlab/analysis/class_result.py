@@ -22,6 +22,7 @@ from statistics import median
 from workerlab.analysis.core_wait import disturbance
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.knee import FLAT, NEAR, REACHED, Knee, step_below
+from workerlab.analysis.prediction.theory import closed_bound
 from workerlab.analysis.series import Series, rates_by_level
 from workerlab.model import CellResult, ClassResult, Finding
 
@@ -58,12 +59,23 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
         knee=found.connections,
         knee_note=found.note,
         level_rps=_level_rps(found, valid),
+        knee_predicted=_predicted(series),
         keepalive=series.key.keepalive,
         processes=series.key.processes,
         diagnosis=most.diagnosis if most else None,
         telling=most.trial.key if most else None,
         worker_class=series.trials[0].worker_class,
     )
+
+
+def _predicted(series: Series) -> float | None:
+    """The knee of an app that waits and computes for known times, Gunicorn's own CPU left out."""
+    server, cores = series.key.server, max((facts.cores or 0 for facts in series.closed), default=0)
+    wait_s, cpu_s = server.app.sleep_s, server.cpu_s
+    if wait_s is None or cpu_s is None or not cores:
+        return None
+    bound = closed_bound(server.workers, series.slots, cores, wait_s, cpu_s)
+    return None if bound is None else bound * (wait_s + cpu_s)
 
 
 def _tells(cell: CellResult) -> tuple[float, int, int]:

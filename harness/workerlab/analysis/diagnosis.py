@@ -84,21 +84,23 @@ def busy_machine(facts: Facts, cell: CellResult) -> Finding | None:
 
 
 def busy_workers(facts: Facts, cell: CellResult) -> Finding | None:
-    """Every worker computes all the time, and there are more requests than workers: a Python
-    process computes on one core at a time. Beside other programs it is known by what requests
-    need."""
-    used, workers, cores = _while_serving(facts), facts.cell.server.workers, facts.seen.cores
+    """Every worker, or every core that the server is bound to, computes all the time, and there are
+    more requests than workers: a Python process computes on one core at a time. Beside other
+    programs it is known by what requests need."""
+    used, workers, cores = _while_serving(facts), facts.cell.server.workers, facts.cores
+    fewer_cores = (facts.cell.server.cores or workers) < workers
     if used is None or facts.connections <= workers:
         return None
     measured = {"workers": workers, "used": used, "cores": cores}
-    if used >= COMPUTING * workers:
+    if used >= COMPUTING * (cores if cores and fewer_cores else workers):
         how = Finding("busy.workers", measured)
     elif (need := _needed(facts, cell)) and workers <= (cores or 0):
         how = Finding("busy.one_at_a_time", need)
     else:
         return None
     load = {"connections": facts.connections, "rps": facts.throughput_rps}
-    advice = (Finding("advice.faster_code_or_more_workers"),)
+    more_workers = Finding("advice.faster_code_or_more_workers")
+    advice = (Finding("advice.faster_code_or_more_cores") if fewer_cores else more_workers,)
     return Finding("diagnosis.busy_workers", {**measured, **load, "how": how, "advice": advice})
 
 

@@ -38,7 +38,8 @@ def stall(facts: Facts, cell: CellResult) -> Finding | None:
     """Slots stood idle while clients waited: how long, and what shows why."""
     if (found := stalled(facts)) is None:
         return None
-    seen = handshakes(facts)
+    seen, room = handshakes(facts), facts.cell.server.backlog >= facts.connections
+    longer_backlog = Finding("advice.longer_backlog", {"connections": facts.connections})
     return Finding(
         "diagnosis.stall",
         {
@@ -54,7 +55,7 @@ def stall(facts: Facts, cell: CellResult) -> Finding | None:
             "half_open": (seen.half_open or None) if seen.dropped else None,
             "steps": steps(seen),
             "never_accepted": seen.never_accepted or None,
-            "advice": (Finding("advice.longer_backlog", {"connections": facts.connections}),),
+            "advice": () if room else (longer_backlog,),
         },
     )
 

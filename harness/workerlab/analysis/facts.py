@@ -117,6 +117,11 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return self.cell.server.workers * self.cell.server.instances
 
     @property
+    def cores(self) -> int | None:
+        """That the workers may use; None: not known."""
+        return self.cell.server.cores or self.seen.cores
+
+    @property
     def no_limit(self) -> Finding | None:
         """Why there is no number of slots to tell; None where there is one."""
         if self.slots is not None:

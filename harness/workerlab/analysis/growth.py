@@ -89,7 +89,7 @@ def _full(facts: Facts, half: Window) -> tuple[str, float]:
         return "slots", occupied
     samples = [one for one in facts.seen.processes if half.contains(one.at_ns)]
     used = per_second((one.at_ns, one.server_cpu_s) for one in samples)
-    could = min(facts.workers, facts.seen.cores or facts.workers)
+    could = min(facts.workers, facts.cores or facts.workers)
     return ("workers", used / could) if used is not None and used >= FULL * could else ("", 0.0)
 
 

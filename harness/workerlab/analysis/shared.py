@@ -91,7 +91,7 @@ def shared(facts: Facts, cell: CellResult, series: Series) -> Finding | None:
 @once
 def computes(facts: Facts) -> bool:
     """Whether the CPU is what its requests wait for: of its workers or of the machine."""
-    cores, usage, workers = facts.seen.cores, facts.usage, facts.cell.server.workers
+    cores, usage, workers = facts.cores, facts.usage, facts.cell.server.workers
     if (used := usage.server_cores) is None:
         return False
     if used >= COMPUTING * min(workers, cores or workers):

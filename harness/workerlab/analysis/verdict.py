@@ -207,7 +207,7 @@ def _resource_full(facts: Facts, served: float) -> bool:
     own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
     if facts.connections > OVER * workers and loops_in_use(facts) > min(served, BUSY):
         return True
-    return max(own / min(workers, cores), (own + beside) / cores) >= BUSY
+    return max(own / min(workers, facts.cores or workers), (own + beside) / cores) >= BUSY
 
 
 def _finding(code: str, **values: object) -> Finding:

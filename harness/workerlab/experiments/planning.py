@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from workerlab.bundled import target_of
 from workerlab.experiments.environment import chdir_of, interpreters, serves_bundled_app
+from workerlab.experiments.jobs import CPU_ENV
 from workerlab.load import hosts
 from workerlab.load.locust import JOIN_S, PORT, host_command, worker_command
 from workerlab.load.registry import TOOLS, tool_named
@@ -45,6 +46,7 @@ DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connec
 MAX_SECONDS = 30.0
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
 FIX_LENGTH = ("requests", "rounds", "duration", "ramp", "load_hosts")  # options
+COMPUTING = ("@sleep_wsgi", "@sleep_asgi", "@sleep_flask")  # that --cpu works with: none blocks
 
 
 def apps_of(
@@ -110,11 +112,30 @@ def _servers(
         # has those that were asked for
         threaded = options.threads is not None if not row.slots_known else row.slots == "threads"
         threads = axis["threads"] if threaded else (1,)
-        for amounts in combinations(axis["workers"], threads, axis["backlog"]):
-            server = Server(row.name, *amounts, axis["worker_connections"][0], app=app)
-            yield from (
-                replace(server, python=python, gunicorn=version) for python, version in every
-            )
+        cpu, cores = options.cpu or (None,), options.server_cores or (None,)
+        each = combinations(axis["workers"], threads, axis["backlog"], cpu, cores, every)
+        for workers, count, backlog, cpu_s, on, (python, version) in each:
+            amounts = (workers, count, backlog, axis["worker_connections"][0])
+            server = Server(row.name, *amounts, app=_computing(app, cpu_s), cores=on, cpu_s=cpu_s)
+            yield replace(server, python=python, gunicorn=version)
+
+
+def _computing(app: App, cpu_s: float | None) -> App:
+    """A bundled app whose requests compute for so long before they sleep; None: as it is."""
+    env = {} if cpu_s is None else {CPU_ENV: f"{1000 * cpu_s:g}"}
+    return replace(app, env=tuple({**dict(app.env), **env}.items()))
+
+
+def _check_cpu(options: argparse.Namespace, found: preflight.Interpreter) -> None:
+    """Raises UsageError for CPU per request or cores that a server cannot be given."""
+    waits = options.app in (None, *COMPUTING) and serves_bundled_app(options, found.settings)
+    mixed = options.mix or options.access_log or "cpu=" in (options.path or "")
+    if options.cpu and (mixed or not waits):
+        able = ", ".join(COMPUTING)
+        raise UsageError(f"--cpu works only with {able}, without a mix and without cpu= in --path")
+    bindable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else 0
+    if (most := max(options.server_cores or (0,))) > bindable:
+        raise UsageError(f"--server-cores {most} is too many: this system can bind {bindable}")
 
 
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]:
@@ -218,6 +239,8 @@ def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Fi
 
 
 def _lingers(options: argparse.Namespace) -> Iterable[Finding]:
+    if options.server_cores:
+        yield Finding("plan.server_cores", {"cores": preflight.cores()})
     if options.client == "lingers":
         yield Finding("plan.lingers", {"linger_s": LINGER_S})
 
@@ -270,6 +293,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     for name, one in found.classes.items():
         if one.get("error"):
             raise UsageError(found.lacks(name))
+    _check_cpu(options, found)
     servers = tuple(_servers(options, every, mix))
     drops = _drops(servers, max(options.levels))
     plan = gunicorn_plan(

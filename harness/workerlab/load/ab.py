@@ -29,6 +29,7 @@ What the Measurement holds:
   the request; within 1 ms, as it is the sum of two rounded ms.
 - `duration_s`, `rps`: ab's "Time taken" and "Requests per second", lone first request included.
 - `lone_s`: the response time of the first request, where the `-g` file shows which one it was.
+- `ab`: the report as printed. Of a kept connection ab counts 0 ms to connect.
 """
 
 import math
@@ -38,6 +39,8 @@ from typing import NamedTuple
 
 from workerlab.load.tool import Tool, table_lines
 from workerlab.model import (
+    AbReport,
+    AbTimes,
     Command,
     Finding,
     Load,
@@ -66,6 +69,15 @@ ABORTS = {
     24: "too many open files: raise `ulimit -n`",
     **dict.fromkeys((99, 49), "no free local port: too many connections in a short time"),
     22: "ab did not understand its arguments",
+}
+
+COUNTS = ("Concurrency Level", "Total transferred", "HTML transferred")  # of its report
+TIMES = ("Connect", "Processing", "Waiting", "Total")  # rows of its table of connection times
+# Rates in ab's report by their labels: the unit, and how many are a second or a byte per second
+RATES = {
+    "Time per request": ("[ms] (mean)", 1000),
+    "Time per request, across": ("[ms] (mean, across all concurrent requests)", 1000),
+    "Transfer rate": ("[Kbytes/sec] received", 1 / 1024),
 }
 
 
@@ -147,6 +159,7 @@ class Ab(Tool):
             responses_s=tuple(ms / 1000 for ms in totals),
             connects_s=tuple(ms / 1000 for ms in connects_ms),
             notes=_notes(rows),
+            ab=report.printed(requests, duration_s),
         )
 
 
@@ -188,6 +201,7 @@ class _Report:
         for line in text.splitlines():
             label, colon, value = line.partition(":")
             if colon:
+                label += ", across" if "across all" in value else ""  # of two alike
                 self._values.setdefault(label.strip(), []).append(value.strip())
 
     def line(self, label: str) -> str:
@@ -237,14 +251,28 @@ class _Report:
             raise ParseError("ab's rate is not its requests by its time", self.line(label))
         return seconds, rps
 
+    def printed(self, requests: int, taken_s: float) -> AbReport:
+        """`requests` and `taken_s` as read. ab prints no rates of a run that took no time."""
+        rated = taken_s > 0 or "Transfer rate" in self._values
+        mean_s, across_s, rate = (self._rate(label) if rated else None for label in RATES)
+        concurrency, total, html = (self.count(label) for label in COUNTS)
+        times = {name.lower(): self.times(name) for name in TIMES}
+        return AbReport(concurrency, requests, taken_s, mean_s, across_s, rate, total, html, times)
+
+    def _rate(self, label: str) -> float:
+        unit, units = RATES[label]
+        return float(self._match(label, rf"(\d{{1,12}}\.\d{{2,3}}) {re.escape(unit)}")[1]) / units
+
+    def times(self, label: str) -> AbTimes:
+        """A row of the table of connection times; with ab's -S it has neither sd nor median."""
+        match = self._match(label, rf"{_N}\s+{_N}(?:\s+(\d{{1,15}}\.\d)\s+{_N})?\s+{_N}")
+        return AbTimes(*(None if ms is None else float(ms) / 1000 for ms in match.groups()))
+
     def check_totals(self, totals: list[float]) -> None:
-        """ParseError unless the table is whole and its last line agrees with the -g and -e files:
-        least and greatest to the ms, the mean within both roundings."""
-        for label in ("Connect", "Processing", "Waiting"):
-            self._match(label, r"[\d.\s]+")
-        line = self.line("Total")
-        match = self._match("Total", rf"{_N}\s+{_N}(?:\s+\d+\.\d\s+\d+)?\s+{_N}")
-        least, mean, greatest = (int(figure) for figure in match.groups())
+        """ParseError unless the last line of the table agrees with the -g and -e files: least and
+        greatest to the ms, the mean within both roundings."""
+        line, row = self.line("Total"), self.times("Total")
+        least, mean, greatest = (round(1000 * (one or 0.0)) for one in (row.min, row.mean, row.max))
         gap = abs(mean - math.fsum(totals) / len(totals))
         if (least, greatest) != (_whole(totals[0]), _whole(totals[-1])) or gap > 1.01:
             raise ParseError("ab's table of connection times and its files disagree", line)

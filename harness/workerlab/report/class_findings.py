@@ -1,5 +1,5 @@
 """What a sweep found of each series: where it stops serving more and why, with the evidence: what
-is so of each level, how its cells at a rate compare with the others, the phases of its loads.
+is so of each level, how its cells at a rate compare with the others, phases of loads, ab's sums.
 
 An inconclusive cell says nothing of where its class stops: neither its verdict nor its throughput
 is counted, and the sentence names its level."""
@@ -7,6 +7,7 @@ is counted, and the sentence names its level."""
 from collections.abc import Iterable, Mapping, Sequence
 
 from workerlab.model import CellResult, ClassResult, Finding, Phase
+from workerlab.report.ab_tables import identities
 from workerlab.report.naming import Names, level
 from workerlab.report.open_closed import UNTOLD, comparisons
 from workerlab.report.values import finite
@@ -31,7 +32,8 @@ def class_finding(
     at_rate = any(c.trial.cell.rate is not None and c.verdict not in UNTOLD for c in mine)
     telling = next((cell for cell in told if cell.trial.key == group.telling), None)
     limited = telling if telling is not None and _is_limited(telling) else None
-    evidence = (*_of_levels(closed), *comparisons(mine), *_phases(mine, phases))
+    of_ab = identities(closed)
+    evidence = (*_of_levels(closed), *comparisons(mine), *_phases(mine, phases), *of_ab)
     values: dict[str, object] = {"name": names.series(group)}
     code = "class.no_valid_cell"
     if any(finite(cell.throughput_rps) is not None for cell in told):

@@ -60,7 +60,7 @@ def _flat(result: CellResult) -> dict[str, object]:
         stem, _, unit = name.rpartition("_")
         if unit in ("ms", "bytes"):
             row |= {f"{stem}_{which}_{unit}": one for which, one in value.items()}
-        elif name in ("kernel", "cpu", "core_wait", "in_force", "served_by"):
+        elif name in ("kernel", "cpu", "core_wait", "in_force", "served_by", "ab"):
             row |= {f"{name}_{which}": one for which, one in value.items()}
         elif name == "routes":
             row[name] = clean(json.dumps(value)) if value else None

@@ -96,7 +96,8 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
     first = cells[0].trial.cell
     threaded = [cell for cell in cells if cell.worker_class.threaded(cell.trial.cell.server)]
     threads = {cell.trial.cell.server.threads for cell in threaded}
-    for name in AMOUNTS:
+    for name in (*AMOUNTS, "cpu_s", "cores"):
+        value = getattr(first.server, name)
         if name == "threads" and len(threads) == 1:
             classes = tuple(dict.fromkeys(cell.worker_class.name for cell in threaded))
             yield Finding("setting.threads_each", {"n": threads.pop(), "classes": classes})
@@ -104,8 +105,8 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
             "worker_connections" in cell.worker_class.ignores for cell in cells
         ):
             continue
-        elif name != "threads" and name not in names.settings:
-            yield setting(name, getattr(first.server, name), not_taken(name, cells))
+        elif name != "threads" and name not in names.settings and value is not None:
+            yield setting(name, value, not_taken(name, cells))
     if not names.tools:
         processes = first.processes if first.processes > 1 and not names.processes else None
         yield Finding("setting.load", {"tool": first.tool, "processes": processes})

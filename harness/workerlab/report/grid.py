@@ -59,12 +59,12 @@ def grid(table: Table) -> Grid:
     for place, column in enumerate(table.columns):
         values = [row[place] for row in table.rows]
         if all(finite(value) is None for value in values):
-            blank.append(heading(column, code, table.unit))
+            blank.append(heading(column, code))
             continue
         keys += place < table.keys
         columns.append(
             GridColumn(
-                heading=heading(column, code, table.unit),
+                heading=heading(column, code),
                 unit=table.unit if column.form == "seconds" else "",
                 meaning=meaning(column, code),
                 values=tuple(value_text(column, value, table.unit) for value in values),

@@ -74,7 +74,7 @@ def _table(table: Table) -> shapes.JsonTable:
         shapes.JsonTable,
         table,
         columns=[
-            filled(shapes.JsonColumn, column, title=heading(column, table.title.code, table.unit))
+            filled(shapes.JsonColumn, column, title=heading(column, table.title.code))
             for column in table.columns
         ],
         rows=[

@@ -67,11 +67,11 @@ def question_of(answer: finding.Finding) -> str:
     return text(Finding(answer.question, answer.values))
 
 
-def heading(column: Column, table: str = "", unit: str = "") -> str:
-    """The words above a column; where TEXTS has none, its name. `unit`: of all durations in the
-    table; where each has its own, it stands beside the value."""
+def heading(column: Column, table: str = "") -> str:
+    """The words above a column; where TEXTS has none, its name without its unit, which stands
+    below, or beside each value."""
     name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
-    name = name.removesuffix("_s") if column.form == "seconds" and not unit else name
+    name = name.removesuffix("_s") if column.form == "seconds" else name
     return column.heading or _of_column("heading", column, table) or name.replace("_", " ")
 
 
@@ -127,6 +127,8 @@ setting.threads = {n:# thread}[[ ({not_taken:; })]]
 setting.threads_each = {n:# thread} each in {classes:list}
 setting.backlog = backlog {n}[[ ({not_taken:; })]]
 setting.worker_connections = {n} worker connections[[ ({not_taken:; })]]
+setting.cpu_s = {n:duration} of CPU per request
+setting.cores = server on {n:# core}
 setting.gunicorn = Gunicorn {n}
 setting.python = {n}
 setting.in_force = {n} in force[[ with {classes:list}]]
@@ -180,6 +182,14 @@ setup.stages = medians per cell: {stages:, }
 setup.start = start {seconds:duration}
 setup.warmup = warm-up {seconds:duration}
 setup.stop = stop {seconds:duration}
+
+ab.identities = ab with {load}: time taken x concurrency = {time_taken_s:duration} x {concurrency} =
+    {busy_s:duration}, time per request x requests = {time_per_request_s:duration} x {requests} =
+    {requests_s:duration}: {mean}. Time taken / requests = {each_s:duration}, time per request
+    across all = {time_per_request_across_s:duration}: {across}. Its connection times (total) add
+    up to {share:percent} of the first product.
+ab.holds = holds
+ab.broken = does not hold
 
 # --- a sweep: a server under the closed loop and at a rate ------------------------------------
 open_closed.open = Open[[ at {share:percent} of what closed cells reached]]
@@ -264,6 +274,8 @@ table.open = Closed and open: the same server under N clients, and under arrival
 table.routes = The routes of the mix
 note.routes_left_out = {routes:# route} of each cell left out, those with the fewest requests and no
     more failures; the JSON has them all.
+table.ab = What ab printed
+table.ab_times = Connection times as ab printed them
 table.classes = Where each class stops
 note.lower_bound = generator-bound: the load tool was the limit, so the figures are a lower bound of
     the server.
@@ -284,6 +296,10 @@ value.open = open, {rate}
 value.interval = {low:.4g} to {high:.4g}
 heading.worker_class, heading.series, chart.class = class
 heading.worker_connections = w. conn.
+heading.table:cpu_s = CPU s
+heading.knee_per_worker_predicted = predicted
+meaning.knee_per_worker_predicted, meaning.knee_predicted = what sleep, CPU per request, slots and
+    cores allow; Gunicorn's own CPU is not in it
 heading.tool_processes, heading.processes = proc.
 heading.concurrency, heading.connections = conn.
 heading.slots_configured = slots set
@@ -297,6 +313,16 @@ heading.response_p99_s = p99
 heading.response_max_s = max
 heading.table:response_mean_s = response
 heading.table:unattributed_s = rest
+heading.time_per_request_s = per request
+heading.time_per_request_across_s = across all
+heading.total_transferred_bytes = total
+heading.html_transferred_bytes = HTML
+heading.transfer_rate_bytes_per_s = received/s
+heading.time_of = time
+meaning.time_per_request_s = "Time per request (mean)": time taken x concurrency / requests
+meaning.time_per_request_across_s = "(mean, across all concurrent requests)": time taken / requests
+meaning.time_of = connect: until connected; processing: from then until the server closed; waiting:
+    until the first byte; in whole ms, over all requests, the lone first one included
 heading.split_prediction_rps = by worker req/s
 heading.lag_p95_s = lag
 heading.capacity_ci95_rps = 95 % interval
@@ -964,6 +990,7 @@ live.law.accepts_first = none, as workers accept more than they serve
 live.law.fills = none: it fills to {room:count}
 live.law.loop = none, as a blocked worker accepts no connections
 # --- what is known before a run starts ------------------------------------------------------------
+plan.server_cores = --server-cores binds the server alone: the load tool may use all {cores:# core}
 plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
     lingers), the oldest sooner where 1000 are open
 plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, a mix of

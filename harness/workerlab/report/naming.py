@@ -6,7 +6,7 @@ from workerlab.bundled import BUNDLED_GUNICORN
 from workerlab.model import Cell, CellResult, ClassResult, Finding, Server
 
 AMOUNTS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
-SETTINGS = (*AMOUNTS, "gunicorn", "python")
+SETTINGS = (*AMOUNTS, "cpu_s", "cores", "gunicorn", "python")
 
 
 def varying(servers: Iterable[Server]) -> dict[str, set[str]]:

@@ -120,6 +120,28 @@ class JsonCoreWait(Shape, frozen=True):
     tool_s: Number
 
 
+class JsonAb(Shape, frozen=True):
+    """What ApacheBench prints; null: another tool."""
+
+    requests: Count
+    time_taken_s: Number
+    time_per_request_s: Number
+    time_per_request_across_s: Number
+    transfer_rate_bytes_per_s: Number
+    total_transferred_bytes: Count
+    html_transferred_bytes: Count
+
+
+class JsonAbTimes(Shape, frozen=True):
+    """A row of ApacheBench's table of connection times, in milliseconds; null: another tool."""
+
+    min: Number
+    mean: Number
+    sd: Number
+    median: Number
+    max: Number
+
+
 class JsonRss(Shape, frozen=True):
     """Resident memory in bytes: the highest sample."""
 
@@ -146,6 +168,8 @@ class JsonSettings(Shape, frozen=True):
     threads: int
     backlog: int
     worker_connections: int
+    cpu_s: Annotated[Number, Meta(description="that --cpu makes each request compute")]
+    cores: Annotated[Count, Meta(description="that --server-cores leaves the server; null: all")]
     gunicorn: str | None
     python: str | None
 
@@ -210,6 +234,11 @@ class JsonCellRow(JsonSettings, frozen=True):
     unsent: Count
     lag_ms: Annotated[JsonMilliseconds, Meta(description="how late requests were sent")]
     achieved_concurrency: Annotated[Number, Meta(description="mean requests in flight")]
+    ab: JsonAb
+    ab_connect_ms: JsonAbTimes
+    ab_processing_ms: JsonAbTimes
+    ab_waiting_ms: JsonAbTimes
+    ab_total_ms: JsonAbTimes
     verdict: Verdict
     target: Annotated[list[JsonText], Meta(description="the outcome of each term of --slo")]
     reason: Annotated[JsonText, Meta(description="of the verdict")]
@@ -248,6 +277,7 @@ class JsonClass(JsonSettings, frozen=True):
     ]
     knee: Annotated[Number, Meta(description="connections from which on requests wait")]
     knee_note: JsonText
+    knee_predicted: Annotated[Number, Meta(description=TEMPLATES["meaning.knee_predicted"])]
     diagnosis: JsonText | None
 
 

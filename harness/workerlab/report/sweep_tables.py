@@ -1,4 +1,4 @@
-"""The tables of a sweep: cells, where the time goes, kept connections, closed and open, classes.
+"""The tables of a sweep: cells, where time goes, kept connections, closed and open, ab, classes.
 
 Cells of the open model stand in no table of the closed loop: their connections are not kept busy,
 and neither knee nor bound applies to them.
@@ -14,6 +14,7 @@ from itertools import chain
 from operator import attrgetter
 
 from workerlab.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
+from workerlab.report.ab_tables import ab_tables
 from workerlab.report.messages import short
 from workerlab.report.naming import AMOUNTS, Names, taken
 from workerlab.report.open_closed import arrivals, one_trial, side_by_side
@@ -64,9 +65,14 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
     leading = [of_load if one[0].name == "concurrency" else one for one in _leading(mixed, names)]
     opened = any(cell.trial.cell.rate is not None for cell in mixed)
     yield from route_table(mixed, leading if opened else _leading(mixed, names), unit_of)
+    yield from (table for table in ab_tables(closed, which) if table.rows)
     if report.classes:
-        rows = tuple((names.series(one), *_class(one)) for one in report.classes)
-        yield Table(Finding("table.classes"), CLASSES, rows)
+        ratios = RATIOS if any(one.knee_predicted for one in report.classes) else ()
+        rows = tuple(
+            (names.series(one), *_class(one), *_per_worker(one)[: len(ratios)])
+            for one in report.classes
+        )
+        yield Table(Finding("table.classes"), CLASSES + ratios, rows)
 
 
 def time_unit(cells: Cells) -> str:
@@ -276,6 +282,7 @@ CLASSES = (
     Column("capacity_ci95_rps", form="text"),
     Column("knee", form="text"),
 )
+RATIOS = (Column("knee_per_worker"), Column("knee_per_worker_predicted"))
 
 
 def _class(group: ClassResult) -> tuple[Value, ...]:
@@ -287,3 +294,8 @@ def _class(group: ClassResult) -> tuple[Value, ...]:
         None if low is None else Finding("value.interval", {"low": low, "high": high}),
         short(group.knee_note) if group.knee is None else round(group.knee, 1),
     )
+
+
+def _per_worker(group: ClassResult) -> list[float | None]:
+    knees = (group.knee, group.knee_predicted)
+    return [None if knee is None else knee / group.server.workers for knee in knees]

@@ -26,8 +26,9 @@ from workerlab.report.terminal import WIDEST, bare_table, clean, drawn, natural,
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
 EXPLAINED = frozenset(
-    {"table.keepalive", "table.classes", "advise.table.all", "advise.table.launches"}
-)  # only with `explain`
+    {"table.keepalive", "table.ab", "table.ab_times", "table.classes", "advise.table.all",
+     "advise.table.launches"}
+)  # only with `explain`  # fmt: skip
 ROUTES_MOST = 24  # rows of the routes of a mix: a screen of them
 VISIBLE = frozenset(  # notes that are never only counted
     {

@@ -12,6 +12,8 @@ from msgspec import Struct
 from workerlab import model
 from workerlab.finding import Finding
 from workerlab.model import (
+    AbReport,
+    AbTimes,
     Breakdown,
     CellResult,
     ClassResult,
@@ -28,6 +30,7 @@ S = TypeVar("S", bound=Struct)
 R = TypeVar("R", bound=shapes.JsonCellRow)
 
 PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
+AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
 
@@ -75,7 +78,7 @@ def _plain(value: object) -> object:
     return rounded(value) if isinstance(value, float) else value
 
 
-def milliseconds(kind: type[S], of: Summary | Breakdown) -> S:
+def milliseconds(kind: type[S], of: Summary | Breakdown | AbTimes) -> S:
     """Its times in ms; the names of the source may end in their unit. None: unknown."""
     seconds = {
         name: getattr(of, f"{name}_s" if isinstance(of, Breakdown) else name)
@@ -108,6 +111,7 @@ def cell(result: CellResult, kind: type[R], **more: Any) -> R:
         waiting_split_ms=milliseconds(shapes.JsonSplit, result.breakdown),
         split_exact=result.breakdown.exact,
         **_machine(result),
+        **_ab(result.ab),
         rate=None if asked.rate is None else asked.rate.label,
         routes={name: filled(shapes.JsonRoute, route) for name, route in result.routes.items()},
         **more,
@@ -134,6 +138,13 @@ def _machine(result: CellResult) -> dict[str, Struct]:
     }
 
 
+def _ab(printed: AbReport | None) -> dict[str, Struct]:
+    totals = {name: getattr(printed, name, None) for name in shapes.JsonAb.__struct_fields__}
+    times = printed.times if printed else dict.fromkeys(AB_TIMES, AbTimes())
+    rows = {f"ab_{name}_ms": milliseconds(shapes.JsonAbTimes, row) for name, row in times.items()}
+    return {"ab": shapes.JsonAb(**totals), **rows}
+
+
 def group(result: ClassResult) -> shapes.JsonClass:
     """One (server, tool, processes, keep-alive)."""
     return filled(
@@ -148,7 +159,7 @@ def group(result: ClassResult) -> shapes.JsonClass:
 
 def _settings(server: Server) -> dict[str, Any]:
     """Null: that of the run, whose environment says which."""
-    own = {name: getattr(server, name) for name in ("worker_class", *AMOUNTS)}
+    own = {name: getattr(server, name) for name in ("worker_class", *AMOUNTS, "cpu_s", "cores")}
     return {**own, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 

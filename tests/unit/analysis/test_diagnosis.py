@@ -187,6 +187,14 @@ def test_workers_that_compute_all_the_time() -> None:
     assert values(found, "workers", "used", "cores") == pytest.approx((1, 0.98, 8))
 
 
+def test_workers_that_compute_on_fewer_cores_than_they_are() -> None:
+    """Half a core each: they wait for it, and not for something that they share."""
+    found = diagnosis(using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8))
+    assert found.code == "diagnosis.busy_workers"
+    assert values(found, "workers", "used", "cores") == pytest.approx((2, 0.98, 1))
+    assert found.values["advice"] == (Finding("advice.faster_code_or_more_cores"),)
+
+
 def test_requests_that_slow_each_other_down() -> None:
     found = diagnosis(using(slowed(server("asgi"), 8, 2), 0.2))
     assert found.code == "diagnosis.shared"

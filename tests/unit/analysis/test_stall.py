@@ -103,6 +103,13 @@ def test_slots_that_a_blocked_loop_leaves_idle_are_no_stall_beside_a_pause() -> 
     assert stalled(derived(seeing(trial, pauses=(pause,)))) is None
 
 
+def test_no_longer_backlog_is_advised_where_the_queue_holds_every_connection() -> None:
+    short = stall_of(judged(late(evidence(SMALL, 16, delay_s=0.3), 2)))
+    assert [one.code for one in short.values["advice"]] == ["advice.longer_backlog"]
+    long = stall_of(judged(late(evidence(replace(SMALL, backlog=16), 16, delay_s=0.3), 2)))
+    assert long.values["advice"] == ()
+
+
 def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
     """Slots that stood idle were not busy, and the steady part's interval is of another rate."""
     trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from workerlab.load import ab
-from workerlab.model import Finding, Load, Output, ParseError, UsageError
+from workerlab.model import AbReport, AbTimes, Finding, Load, Output, ParseError, UsageError
 
 URL = "http://127.0.0.1:8000/"
 
@@ -228,7 +228,32 @@ def test_the_table_of_dash_s() -> None:
     text = REPORT.replace(
         "Total:        100  104   5.0    102     112", "Total:        100   104  112"
     )
-    assert ab.AB.parse(output(text)) == ab.AB.parse(output())
+    found, usual = ab.AB.parse(output(text)), ab.AB.parse(output())
+    assert replace(found, ab=None) == replace(usual, ab=None)
+    assert found.ab is not None
+    assert usual.ab is not None
+    assert found.ab.times["total"] == replace(usual.ab.times["total"], sd=None, median=None)
+
+
+def test_the_report_as_ab_prints_it() -> None:
+    times = AbTimes(0.1, 0.104, 0.005, 0.102, 0.112)
+    figures = (2, 5, 0.3, 0.12, 0.06, pytest.approx(2.43 * 1024), 745, 45)
+    assert ab.AB.parse(output()).ab == AbReport(
+        *figures,
+        {
+            "connect": AbTimes(0, 0, 0, 0, 0),
+            **dict.fromkeys(("processing", "waiting", "total"), times),
+        },
+    )
+
+
+def test_a_run_that_took_no_time_has_no_rates() -> None:
+    labels = ("Requests per", "Time per", "Transfer rate")
+    lines = [line for line in REPORT.splitlines() if not line.startswith(labels)]
+    text = "\n".join([*lines, ""]).replace("0.300 seconds", "0.000 seconds")
+    printed = ab.AB.parse(output(text)).ab
+    assert printed is not None
+    assert printed.time_per_request_s is printed.transfer_rate_bytes_per_s is None
 
 
 @pytest.mark.parametrize(
@@ -299,6 +324,11 @@ def test_a_first_byte_after_the_end_is_noted() -> None:
         ("16.67 [#/sec]", "18.67 [#/sec]"),
         ("16.67 [#/sec] (mean)", "16.67 [#/sec]"),
         ("Requests per second:    16.67 [#/sec] (mean)\n", ""),
+        ("Time per request:       120.000 [ms] (mean)\n", ""),
+        ("Transfer rate:          2.43 [Kbytes/sec] received", "Transfer rate: much"),
+        ("Concurrency Level:      2\n", ""),
+        ("HTML transferred:       45 bytes\n", ""),
+        ("Waiting:      100  104   5.0    102     112", "Waiting:      100"),
         (
             "Total:        100  104   5.0    102     112",
             "Total:        100  104   5.0    102     113",

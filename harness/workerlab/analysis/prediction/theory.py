@@ -11,6 +11,19 @@ gives is a mean over many of them.
 """
 
 
+def closed_bound(
+    workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float
+) -> float | None:
+    """The most requests per second (Denning & Buzen 1978) that slots allow and that workers compute
+    on a core each. Times wait_s + cpu_s it is the knee of a closed loop. None: no bound."""
+    bounds = []
+    if slots is not None and wait_s + cpu_s > 0:
+        bounds.append(slots / (wait_s + cpu_s))
+    if cpu_s > 0:
+        bounds.append(min(cores, workers) / cpu_s)
+    return min(bounds, default=None)
+
+
 def pollaczek_khinchine(rate_rps: float, mean_s: float, square_s2: float) -> float:
     """Mean waiting of M/G/1 in seconds, from the service times' mean and mean square. ValueError
     where the slot is not enough."""

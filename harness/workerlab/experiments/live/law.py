@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from workerlab.analysis.prediction.theory import allen_cunneen
+from workerlab.analysis.prediction.theory import allen_cunneen, closed_bound
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.experiments.own_apps import at_once
 from workerlab.model import Finding
@@ -47,12 +47,7 @@ class Law(Struct, frozen=True):
 def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
     slots, cpu_s = at_once(server.app, server.server), load.cpu_ms / 1000
     service_s = load.delay_s + cpu_s
-    bounds = []
-    if slots is not None and service_s > 0:
-        bounds.append(slots / service_s)
-    if cpu_s > 0:
-        bounds.append(min(cores, server.workers) / cpu_s)
-    bound = min(bounds, default=None)
+    bound = closed_bound(server.workers, slots, cores, load.delay_s, cpu_s)
     knee = None if bound is None else bound * service_s
     if service_s <= 0:  # what Gunicorn itself takes is all there is
         rps = load.rate if load.model == "open" else None

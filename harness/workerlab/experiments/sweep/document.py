@@ -8,7 +8,7 @@ from workerlab.report.document import of_sweep
 from workerlab.run_store import Run
 
 # What was known before it started, and a reader of its figures must know, too
-KEPT = frozenset({"plan.setting_ignored", "plan.flag_ignored", "plan.lingers"})
+KEPT = frozenset({"plan.setting_ignored", "plan.flag_ignored", "plan.lingers", "plan.server_cores"})
 
 
 def document(run: Run) -> Document:

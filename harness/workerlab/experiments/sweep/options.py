@@ -16,6 +16,9 @@ examples:
       threads as an axis
   workerlab sweep gthread 8,16,32 --workers 2 --threads 4 --tool wrk --keepalive off,on
       what does it cost that a kept-alive connection stays with its worker?
+  workerlab sweep gevent,eventlet,uvicorn 2,4,8,16,32 --workers 2 --sleep 0.1 \\
+      --cpu 0.02,0.05 --server-cores 1,2 --rounds 5 --explain
+      how many connections per worker does each class use, by CPU per request and cores?
   workerlab sweep sync,gevent 2,4,8,16,32 --trials 3 --sleep 0.2
       repeated on fresh servers in random order: capacity with a 95 % interval
   workerlab sweep sync,gthread 2,4,8,16 --tool fast --rate 50%,80%,90%
@@ -63,6 +66,8 @@ AXES: tuple[Row, ...] = (
      "machines that send the load: a,b (this one); locust only"),
     ("--sleep", read.seconds, "S", "seconds that the bundled app sleeps (1)"),
     ("--requests", read.whole, "N", "send N requests, as `ab -n N` does"),
+    ("--cpu", read.list_of(read.seconds), "LIST", "CPU seconds that the bundled app computes (0)"),
+    ("--server-cores", read.whole_numbers, "LIST", "cores that the server may run on (all)"),
     ("--rounds", read.rounds, "N",
      "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to know"
      " the throughput within 5%%)"),
