@@ -1640,8 +1640,9 @@ generators.gil.growth = {many:# thread} send {growth:number} times as much as {f
 generators.few = Inconclusive: one trial of each, so no comparison: repeat with --trials {trials}.
 generators.gil.chance = Inconclusive: {+generators.gil.growth}; more --trials would show whether
     that is growth.
-generators.title = Load generators, each against the same server, which does nothing; {core};
-    {connections}.
+generators.title = Load generators, each against the same server, which does
+    nothing[[ and answers after {delay}]]; {core}; {connections}.
+generators.delay = [[{least_s:duration} to ]]{most_s:duration}
 generators.core.own = the server has core {core} to itself
 generators.core.shared = the server shares the only core
 generators.connections.kept = kept-alive connections
@@ -1680,10 +1681,11 @@ generators.question.high_rate = Which generator sends the most at a high rate?
 generators.high_rate = {best}.[[ Not significantly less: {alike:list}.]][[ Of those in Python,
     {python}, {times:number} times {second}.]]
 generators.reach = {name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f}
-    cores]][[, a lower bound: the server's core was {busy:percent} busy]]
+    cores]][[, a lower bound: the server's core was {busy:percent} busy]][[, a lower bound: the
+    server's delay allows no more than {delay_rps:number}]]
 generators.question.gil = Where does the GIL show?
 generators.gil.few_levels = Inconclusive: this needs threads at two levels of connections, and
-    processes.
+    processes; of a server that answers late, at levels where its delay is not the limit.
 generators.gil.no_cpu = Inconclusive: no CPU time was recorded.
 generators.gil.disturbed = Inconclusive: {noise}
 generators.gil.grows = Not here: {+generators.gil.growth}.
@@ -1697,6 +1699,8 @@ generators.machine = From {rps:number} requests/s on[[ ({lower})]]: that is the 
     fastest generator here, {name}, gets out of this machine. A server that answers more than a
     third of it ({safe_rps:number}) cannot be measured reliably from one machine.
 generators.machine.server_busy = a lower bound: the server was busy
+generators.machine.delay_bound = a lower bound: more connections would get more from a server that
+    answers so late
 generators.machine.others_busy = a lower bound: it had to wait for cores that others used
 generators.machine.ceiling = {name}: up to {safe_rps:number} requests/s reliably, {rps:number} at
     most
@@ -1721,6 +1725,7 @@ generators.chart.memory.note = The highest sample, of all its processes.
 generators.chart.overhead = Client overhead, p50
 generators.chart.overhead.note = What the generator adds to the response times that it reports: its
     own queueing.
+heading.generators:delay_rps = delay allows req/s
 heading.generators:response_p50_s = p50 reported
 heading.generators:response_p99_s = p99 reported
 heading.service_p50_s = p50 server-side
@@ -1733,6 +1738,8 @@ meaning.generators:cpu_s = of the generator, from its start to its end
 meaning.generators:memory_bytes = the highest sample; pages that processes share count in each
 meaning.generators:server_cores = used by the server, of its one; near 1, the server sets the limit
 meaning.generators:achieved_concurrency = requests under way at once, as the generator counts them
+meaning.generators:processes = that send; they share the connections evenly
+meaning.generators:delay_rps = connections / delay: what a generator gets that takes no time itself
 meaning.generators:response_p50_s, meaning.generators:response_p99_s = response time as the
     generator reports it
 meaning.service_p50_s, meaning.service_p99_s = from a request read until its answer was sent
