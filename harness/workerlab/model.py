@@ -118,6 +118,7 @@ class NullServer(Struct, frozen=True):
     seed: int = 1
     core: int | None = None  # the CPU it is pinned to; None: any
     fault: str = ""  # of every answer: reset, stall, garbage, half, status500, close
+    requests_per_connection: int = 0  # it closes a kept connection after so many; 0: never
 
 
 class Server(Struct, frozen=True):
