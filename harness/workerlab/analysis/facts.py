@@ -5,6 +5,7 @@ of Facts, what other modules derive from them is kept with them by `once`.
 """
 
 import functools
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -261,7 +262,11 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def usage(self) -> Usage:
-        return usage(self.seen, self.record, self.load_s)
+        said = self.measurement
+        bytes_per_s = said.received_bytes and said.received_bytes / (said.duration_s or math.inf)
+        calls_s = {f"{name}_calls_s": spent_s for name, spent_s in said.calls_s.items()}
+        seen = usage(self.seen, self.record, self.load_s)
+        return replace(seen, received_bytes_per_s=bytes_per_s, **calls_s)
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:

@@ -182,6 +182,9 @@ class Part(Struct, frozen=True):
     routes: dict[str, Account] = {}  # of a mix, by label
     unsent: Count = 0  # due in its time
     lag: Histogram = field(default_factory=Histogram)  # sent later than due
+    socket_ns: dict[str, Count] = {}  # in the calls connect, send, receive; all requests together
+    received_bytes: Count | None = None  # heads and bodies
+    answers_ns: tuple[tuple[Count, Count], ...] = ()
 
     def __post_init__(self) -> None:
         if self.complete != self.response.count or self.complete > self.sent:
@@ -260,6 +263,8 @@ def _measurement(name: str, said: Result) -> Measurement:
     alone = "local" in said.parts  # otherwise a master wrote the result, which is none of the parts
     firsts = [part.first_ns for part in parts if part.first_ns is not None]
     cpu_ns = sum(part.cpu_ns for part in parts) + (0 if alone else said.cpu_ns)
+    received = [part.received_bytes for part in parts if part.received_bytes is not None]
+    socket_ns = sum((Counter(part.socket_ns) for part in parts), Counter[str]())
     return Measurement(
         requests=sum(part.complete for part in parts),
         failed=failed,
@@ -277,6 +282,9 @@ def _measurement(name: str, said: Result) -> Measurement:
         cpu_s=cpu_ns / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
         routes=results(part.routes for part in parts),
+        received_bytes=sum(received) if received else None,
+        calls_s={name: spent_ns / 1e9 / sent for name, spent_ns in sorted(socket_ns.items())},
+        answers_ns=tuple(answer for part in parts for answer in part.answers_ns),
         notes=(
             *(rate_notes(sent, unsent, said.rate_rps, lag) if said.rate_rps else ()),
             *recorded(part.note for part in parts if part.note),
