@@ -1203,6 +1203,14 @@ bottleneck.inside = With {users:# user} a response takes {response_s:duration}; 
     {inside_s:duration} of them ({share:percent}) the request is in the server: accept queue, worker
     and app.
 bottleneck.inside.time = {users:# user}: {inside_s:duration} of {response_s:duration}
+bottleneck.question.phases = Which phases does a load go through, if the server closes connections?
+bottleneck.phases = {phases: } The server closes a connection after {requests} requests, in mid-load
+    from {at_s:duration} on: {users:# user} opened {opened:# connection}.
+bottleneck.phases.no_churn = Inconclusive: no connections were seen to close in
+    mid-load.[[ {phases: }]]
+bottleneck.phases.load = the load whose connections are closed
+bottleneck.one_core = {processes} processes of the generator are not compared with one at {users:#
+    user}: they and the server need {needed} cores, this machine has {cores}
 bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}
     [[, {servers:# server}]][[, trial {trial}]]
 bottleneck.invalid = {cell}: {reason}
@@ -1211,6 +1219,10 @@ bottleneck.table.threads = More threads in the server
 bottleneck.table.servers = A second server, on a port of its own
 bottleneck.table.processes = The generator in more processes
 bottleneck.table.tool = Another generator
+bottleneck.table.sides = Both sides of each load
+bottleneck.table.sides.note = In connect, send, receive: per request, in the socket's calls, which
+    only Locust times here; receive includes the wait for the server and for the user's turn in
+    Locust. Received: heads and bodies, where the generator counts them.
 bottleneck.table.note = Means of the trials, of throughput the geometric one. Mean and p95: response
     times as the generator reports them. In the app: by the workers' records.
 bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# server}]]
@@ -1227,6 +1239,12 @@ bottleneck.threads.no, bottleneck.servers.no = No: throughput differs by less th
     The server is not the limit.
 heading.bottleneck:tool = generator
 heading.bottleneck:response_mean_s = mean
+heading.connect_calls_s = in connect
+heading.send_calls_s = in send
+heading.receive_calls_s = in receive
+heading.received_bytes_per_s = received per s
+heading.generator_rss_bytes = generator memory
+heading.server_rss_bytes = server memory
 heading.errors = causes
 heading.achieved_concurrency = in flight
 heading.generator_bound = generator-bound
@@ -2143,8 +2161,9 @@ phase.steady = {+phase.established}[[; responses take {p50_s:duration}, 90 % of 
     to {p95_s:duration}]]
 phase.steady_in_app = {+phase.established}; requests spend {p50_s:duration} inside the app, 90 % of
     them {p5_s:duration} to {p95_s:duration}
-phase.churn = connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or CLOSE_WAIT, {left}
-    of {most} still ESTABLISHED
+phase.churn = connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or
+    CLOSE_WAIT[[ (at most {states:counts})]], {left} of {most} still ESTABLISHED[[; responses take
+    {p50_s:duration}, 90 % of them {p5_s:duration} to {p95_s:duration}]]
 
 # timelines: what was left out and how
 timeline.cut = Drawn are the first {drawn_s:duration} of {load_s:duration}, {drawn:,} of
