@@ -186,8 +186,8 @@ def _churn(after: Sequence[Sockets], most: int, times_s: Sequence[float]) -> Pha
     left = min(one.client for one in after)
     states = {name: max(one.states.get(name, 0) for one in after) for name in CLOSING}
     closed = {"closing": closing - before.closing, "left": left, "most": most}
-    closed |= {"states": {name: n for name, n in states.items() if n}, **_middle(times_s)}
-    return Phase("churn", before.at_s, after[-1].at_s, Finding("phase.churn", closed))
+    seen = {"states": {name: n for name, n in states.items() if n}, **_middle(times_s)}
+    return Phase("churn", before.at_s, after[-1].at_s, Finding("phase.churn", closed | seen))
 
 
 # --- of a trial ---------------------------------------------------------------------------

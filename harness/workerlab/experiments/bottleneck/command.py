@@ -84,7 +84,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     planned = cells(generator, [name for name in OTHERS if name in tools], scale, cores)
     if (cores or 0) <= CORES:
         values = {"processes": CORES, "users": scale.users[-1], "needed": CORES + 1, "cores": cores}
-        notes = [*notes, Finding("bottleneck.one_core", values)]
+        notes = (*notes, Finding("bottleneck.one_core", values))
     closing = NullServer(delay_s=DELAY_S, requests_per_connection=scale.requests_per_connection)
     planned = (*planned, null_cell("phases", closing, generator, scale.phases))
     more = {"duration_s": scale.duration_s, "trials": options.trials or TRIALS}
