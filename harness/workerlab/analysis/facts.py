@@ -5,7 +5,6 @@ of Facts, what other modules derive from them is kept with them by `once`.
 """
 
 import functools
-import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -263,7 +262,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def usage(self) -> Usage:
         said = self.measurement
-        bytes_per_s = said.received_bytes and said.received_bytes / (said.duration_s or math.inf)
+        known = said.received_bytes is not None and said.duration_s > 0
+        bytes_per_s = said.received_bytes / said.duration_s if known else None
         calls_s = {f"{name}_calls_s": spent_s for name, spent_s in said.calls_s.items()}
         seen = usage(self.seen, self.record, self.load_s)
         return replace(seen, received_bytes_per_s=bytes_per_s, **calls_s)

@@ -1210,7 +1210,7 @@ bottleneck.phases.no_churn = Inconclusive: no connections were seen to close in
     mid-load.[[ {phases: }]]
 bottleneck.phases.load = the load whose connections are closed
 bottleneck.one_core = {processes} processes of the generator are not compared with one at {users:#
-    user}: they and the server need {needed} cores, this machine has {cores}
+    user}: they and the server need {needed} cores[[, this machine has {cores}]]
 bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}
     [[, {servers:# server}]][[, trial {trial}]]
 bottleneck.invalid = {cell}: {reason}

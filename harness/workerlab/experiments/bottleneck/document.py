@@ -69,22 +69,8 @@ def study(
     cells = pooled(report.cells)
     generator = generator_of(cells)
     compared = {name: comparisons(name, cells, generator) for name in FACTORS}
-    seen = [facts for data in closing if isinstance(facts := data.facts, Facts)][:1]
-    load = Finding("bottleneck.phases.load")
-    invalid = [
-        Finding("note.not_measured", {"what": load, "why": why})
-        for data in closing
-        if (why := unusable(data)) is not None
-    ]
-    for cell in report.cells:
-        if cell.verdict == "invalid":
-            asked = cell.trial.cell
-            trial = cell.trial.number if cell.trial.number > 1 else None
-            name = Finding(
-                "bottleneck.cell", {**_way(asked), "users": asked.concurrency, "trial": trial}
-            )
-            values = {"cell": name, "reason": cell.reason}
-            invalid.append(Finding("bottleneck.invalid", values, (cell.trial.key,)))
+    seen = [facts for data in closing if isinstance(facts := data.facts, Facts)]
+    invalid = [*_invalid(report.cells), *_not_measured(closing)]
     return Document(
         run=report.run,
         kind="bottleneck",
@@ -99,6 +85,25 @@ def study(
         notes=(*notes, *invalid),
         valid=bool(report.cells) and not invalid,
     )
+
+
+def _not_measured(closing: Iterable[TrialData]) -> Iterable[Finding]:
+    load = Finding("bottleneck.phases.load")
+    for data in closing:
+        if (why := unusable(data)) is not None:
+            yield Finding("note.not_measured", {"what": load, "why": why})
+
+
+def _invalid(cells: Iterable[CellResult]) -> Iterable[Finding]:
+    for cell in cells:
+        if cell.verdict == "invalid":
+            asked = cell.trial.cell
+            trial = cell.trial.number if cell.trial.number > 1 else None
+            name = Finding(
+                "bottleneck.cell", {**_way(asked), "users": asked.concurrency, "trial": trial}
+            )
+            values = {"cell": name, "reason": cell.reason}
+            yield Finding("bottleneck.invalid", values, (cell.trial.key,))
 
 
 def _title(cells: Sequence[CellResult], generator: str) -> Finding:

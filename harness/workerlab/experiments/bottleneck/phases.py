@@ -1,6 +1,6 @@
 """The phases of a load whose connections the server closes, and the TCP states of each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.phases import phases_of
@@ -12,8 +12,13 @@ from workerlab.report.class_findings import phase_finding
 MID_LOAD = 0.9  # of a load: what begins before is not its end
 
 
-def phases_answer(loads: Iterable[Facts]) -> Iterator[Finding]:
-    """Of each load on a null server."""
+def phases_answer(loads: Iterable[Facts]) -> Sequence[Finding]:
+    """Of the first load, on a null server, whose connections were seen to close; else of the first
+    one; of none where there is none."""
+    return sorted(_answers(loads), key=lambda answer: answer.code != "bottleneck.phases")[:1]
+
+
+def _answers(loads: Iterable[Facts]) -> Iterator[Finding]:
     for facts in loads:
         phases, said, opened = phases_of(facts), facts.measurement, facts.data.null
         begun_s = ((said.origin_ns or facts.started_ns) - facts.started_ns) / NS
