@@ -262,8 +262,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def usage(self) -> Usage:
         said = self.measurement
-        known = said.received_bytes is not None and said.duration_s > 0
-        bytes_per_s = said.received_bytes / said.duration_s if known else None
+        received, length_s = said.received_bytes, said.duration_s
+        bytes_per_s = None if received is None or not length_s else received / length_s
         calls_s = {f"{name}_calls_s": spent_s for name, spent_s in said.calls_s.items()}
         seen = usage(self.seen, self.record, self.load_s)
         return replace(seen, received_bytes_per_s=bytes_per_s, **calls_s)

@@ -35,9 +35,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
     add("--tools", type=tools, metavar="LIST", help=f"of {','.join(TOOLS)} (all)")
     of_each = "connections (1,10,100); with --processes, connections of each process"
     add("--levels", type=levels, metavar="LIST", help=of_each)
-    processes = (
-        "processes of each tool that sends from several: each N at each level (one per core)"
-    )
+    processes = "processes of each tool that sends from several, all at each level (one per core)"
     add("--processes", type=levels, metavar="LIST", help=processes)
     delay = "seconds until the server answers at full speed; LO-HI: random between the two (0)"
     add("--delay", type=_delay, metavar="S", help=delay)
