@@ -123,6 +123,7 @@ class NullServer(Struct, frozen=True):
     seed: int = 1
     core: int | None = None  # the CPU it is pinned to; None: any
     fault: str = ""  # of every answer: reset, stall, garbage, half, status500, close
+    requests_per_connection: int = 0  # it closes a kept connection after so many; 0: never
 
 
 class Server(Struct, frozen=True):
@@ -739,6 +740,11 @@ class Measurement(Struct, frozen=True):
     cpu_s: float | None = None  # of the tool, by itself
     exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
     body_sha256: str | None = None  # of the body that every complete answer had, where it compares
+    received_bytes: int | None = None  # heads and bodies
+    # Per request, in its socket's calls (connect, send, receive), waiting for its turn included
+    calls_s: Mapping[str, float] = {}
+    # When each answer ended (CLOCK_MONOTONIC) and how long it took, where `timings` are not
+    answers_ns: tuple[tuple[int, int], ...] = ()
     notes: tuple[Finding, ...] = ()
     details: Mapping[str, Any] = {}  # what no other tool says
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
@@ -826,6 +832,12 @@ class Usage(Struct, frozen=True):
     host_busy: float | None = None
     server_rss_bytes: int | None = None
     generator_rss_bytes: int | None = None
+    host_memory_bytes: int | None = None  # of everything on it, caches aside
+    received_bytes_per_s: float | None = None  # by the generator, heads and bodies
+    # Of the generator, per request: as `Measurement.calls_s`
+    connect_calls_s: float | None = None
+    send_calls_s: float | None = None
+    receive_calls_s: float | None = None
 
 
 WAITED = 0.05  # of the response time: from here on, waiting for a core is not to be neglected

@@ -106,3 +106,34 @@ def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab) -> None:
     assert (ends["established"], ends["connections"]) == (48, 24)
     left = found[-1]["why"]["values"]
     assert (left["left"], left["most"]) == (0, 24)
+
+
+CLOSE_AFTER = """
+def pre_request(worker, req):
+    if req.req_number >= 12:
+        req.force_close()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="TCP states are seen on Linux")
+@pytest.mark.classes("gthread")
+def test_a_gunicorn_file_can_close_connections_in_mid_load(lab: Lab) -> None:
+    (lab.place / "close_after.py").write_text(CLOSE_AFTER)
+    words = ("--workers", "2", "--threads", "12", "--sleep", "0.2", "--config", "close_after.py")
+    ramp = ("--tool", "fast", "--keepalive", "on", "--ramp", "1", "--duration", "8")
+
+    def churn(found: list[dict[str, Any]]) -> dict[str, Any] | None:
+        last: dict[str, Any] = found[0]["phases"][-1]
+        return last if last["name"] == "churn" and last["start_s"] < 0.9 * 8 else None
+
+    measured = right_unless_still(
+        lab,
+        lambda: cells(lab, "gthread", "12", *words, *ramp),
+        lambda found: churn(found) is not None,
+    )
+    phase = churn(measured)
+    assert phase is not None
+    values = phase["why"]["values"]
+    assert values["states"]["TIME_WAIT"] >= 12
+    assert values["p50_s"] >= 0.2 - 0.001
+    assert measured[0]["failed"] == 0

@@ -266,7 +266,12 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def usage(self) -> Usage:
-        return usage(self.seen, self.record, self.load_s)
+        said = self.measurement
+        received, length_s = said.received_bytes, said.duration_s
+        bytes_per_s = None if received is None or not length_s else received / length_s
+        calls_s = {f"{name}_calls_s": spent_s for name, spent_s in said.calls_s.items()}
+        seen = usage(self.seen, self.record, self.load_s)
+        return replace(seen, received_bytes_per_s=bytes_per_s, **calls_s)
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:

@@ -23,7 +23,7 @@ Fitting change points to the series was rejected: it finds as many as it is told
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -52,6 +52,7 @@ class Sockets(NamedTuple):
     client: int
     server: int
     closing: int
+    states: Mapping[str, int] = {}  # those that are closing, by state
 
 
 def phases(
@@ -79,7 +80,8 @@ def phases(
         still = [one for one in sockets if begin_s <= one.at_s <= end_s]
         found.append(_steady(still, inside, (begin_s, end_s), in_app=in_app))
     if closes is not None:
-        found.append(_churn(sockets[closes:], most))
+        later = [] if in_app else [took_s for at_s, took_s in responses if at_s > end_s]
+        found.append(_churn(sockets[closes:], most, later))
     return tuple(found)
 
 
@@ -165,21 +167,27 @@ def _steady(
 ) -> Phase:
     both = round(median(one.client + one.server for one in still)) if still else 0
     users = round(median(one.client for one in still)) if still else 0
-    inside = sorted(took_s for at_s, took_s in responses if at_s > stretch_s[0])
-    times = {}
-    if inside:
-        ends = {"p5_s": quantile(inside, 0.05), "p95_s": quantile(inside, 0.95)}
-        times = {**ends, "p50_s": median(inside)}
+    inside = [took_s for at_s, took_s in responses if at_s > stretch_s[0]]
+    times = _middle(inside)
     code = "phase.steady_in_app" if in_app and inside else "phase.steady"
     why = Finding(code, {"established": both, "connections": users, **times})
     return Phase("steady", *stretch_s, why)
 
 
-def _churn(after: Sequence[Sockets], most: int) -> Phase:
+def _middle(times_s: Sequence[float]) -> dict[str, float]:
+    """The median, and the bounds of 90 %; empty where there are none."""
+    ordered = sorted(times_s)
+    quantiles = {"p5_s": 0.05, "p95_s": 0.95, "p50_s": 0.5} if ordered else {}
+    return {name: quantile(ordered, part) for name, part in quantiles.items()}
+
+
+def _churn(after: Sequence[Sockets], most: int, times_s: Sequence[float]) -> Phase:
     before, closing = after[0], max(one.closing for one in after)
     left = min(one.client for one in after)
+    states = {name: max(one.states.get(name, 0) for one in after) for name in CLOSING}
     closed = {"closing": closing - before.closing, "left": left, "most": most}
-    return Phase("churn", before.at_s, after[-1].at_s, Finding("phase.churn", closed))
+    seen = {"states": {name: n for name, n in states.items() if n}, **_middle(times_s)}
+    return Phase("churn", before.at_s, after[-1].at_s, Finding("phase.churn", closed | seen))
 
 
 # --- of a trial ---------------------------------------------------------------------------
@@ -194,22 +202,28 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
             at_s=max(0.0, (one.at_ns - facts.started_ns) / NS),
             client=one.client.get(DONE, 0),
             server=one.server.get(DONE, 0),
-            closing=sum(one.client.get(name, 0) + one.server.get(name, 0) for name in CLOSING),
+            closing=sum(states.values()),
+            states=states,
         )
         for one in facts.data.observations.connections
+        for states in [{n: one.client.get(n, 0) + one.server.get(n, 0) for n in CLOSING}]
     ]
     return phases(sockets, responses_of(facts), in_app=not timed(facts))
 
 
 def timed(facts: Facts) -> bool:
     """By the client, each request."""
-    return bool(facts.measurement.timings) and facts.measurement.origin_ns is not None
+    said = facts.measurement
+    return bool(said.answers_ns or (said.timings and said.origin_ns is not None))
 
 
 @once
 def responses_of(facts: Facts) -> list[Response]:
     """Each as the client timed it; where it did not, as long as the app held it."""
     measurement = facts.measurement
+    if measurement.answers_ns:
+        answers = measurement.answers_ns
+        return [((ended_ns - facts.started_ns) / NS, took_ns / NS) for ended_ns, took_ns in answers]
     if measurement.origin_ns is not None and timed(facts):
         origin_s = (measurement.origin_ns - facts.started_ns) / NS
         return [

@@ -66,6 +66,7 @@ def usage(seen: Observations, record: Record, load_s: float) -> Usage:
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
         server_rss_bytes=_most(one.server_rss_bytes for one in samples),
         generator_rss_bytes=_most(one.tool_rss_bytes for one in samples),
+        host_memory_bytes=_most(one.host_memory_bytes for one in samples),
     )
 
 

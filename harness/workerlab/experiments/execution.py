@@ -11,13 +11,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.analysis.facts import unusable
+from workerlab.analysis.facts import TrialData, unusable
 from workerlab.analysis.open_model import capacity_of
 from workerlab.experiments import trial
 from workerlab.experiments.jobs import Jobs
 from workerlab.experiments.length import longer
 from workerlab.experiments.planning import lacks
-from workerlab.experiments.reading import report_of, trial_data
+from workerlab.experiments.reading import report_of
 from workerlab.experiments.side_by_side import Lanes
 from workerlab.load import hosts
 from workerlab.load.locust import missing_hosts
@@ -61,12 +61,11 @@ def asked_rps(one: Trial) -> float | None:
 
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     """Trials with no record yet, and those whose cell is invalid."""
-    run = run_store.load(directory)
-    if all(server.null for server in plan.servers):
-        valid = {one.trial.key for one in trial_data(run) if unusable(one) is None}
-    else:
-        cells = report_of(run).cells if run.records else ()
-        valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
+    run, known = run_store.load(directory), dict[str, TrialData]()
+    cells = report_of(run, known=known).cells if run.records else ()
+    valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
+    null = (one for one in known.values() if one.cell.server.null)
+    valid |= {one.trial.key for one in null if unusable(one) is None}
     return [one for one in trials(plan) if one.key not in valid]
 
 

@@ -247,7 +247,8 @@ def _lingers(options: argparse.Namespace) -> Iterable[Finding]:
 
 def lacking(servers: Iterable[Server], found: preflight.Interpreters) -> dict[str, str]:
     """Variants that cannot run in their interpreters, and why."""
-    every = {one.variant: (one, found[one.python, one.gunicorn]) for one in servers}
+    every = {one.variant: (one, found[one.python, one.gunicorn])
+             for one in servers if one.null is None}  # fmt: skip
     return {name: why for name, (one, its) in every.items() if (why := its.lacks(one.worker_class))}
 
 

@@ -203,9 +203,9 @@ def read_before(run: Run) -> Known:
 
 
 def report_of(run: Run, *, over_time: bool = False, known: Known | None = None) -> Report:
-    """All that is found out about a run; its timelines where they are asked for. `known`: as of
-    `trial_data`."""
-    trials = trial_data(run, known)
+    """All that is found out about a run, but for its loads on null servers; its timelines where
+    they are asked for. `known`: as of `trial_data`."""
+    trials = [one for one in trial_data(run, known) if one.cell.server.null is None]
     terms = parse(run.plan.slo) if run.plan.slo else ()
     place = as_argument(run)
     return analyse(run.name, run.environment, trials, over_time=over_time, place=place, terms=terms)

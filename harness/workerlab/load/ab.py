@@ -158,6 +158,7 @@ class Ab(Tool):
             lone_s=None if failed else _lone(rows, totals),
             responses_s=tuple(ms / 1000 for ms in totals),
             connects_s=tuple(ms / 1000 for ms in connects_ms),
+            received_bytes=report.count("Total transferred"),
             notes=_notes(rows),
             ab=report.printed(requests, duration_s),
         )

@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -182,6 +183,9 @@ class Part(Struct, frozen=True):
     routes: dict[str, Account] = {}  # of a mix, by label
     unsent: Count = 0  # due in its time
     lag: Histogram = field(default_factory=Histogram)  # sent later than due
+    socket_ns: dict[Literal["connect", "send", "receive"], Count] = {}  # of all requests together
+    received_bytes: Count | None = None  # heads and bodies
+    answers_ns: tuple[tuple[Count, Count], ...] = ()
 
     def __post_init__(self) -> None:
         if self.complete != self.response.count or self.complete > self.sent:
@@ -242,6 +246,16 @@ def _errors(parts: Collection[Part], bodies: Sequence[str]) -> Counter[str]:
     return errors
 
 
+def _sockets(parts: Collection[Part], sent: int) -> dict[str, Any]:
+    """What a Measurement says of the sockets."""
+    received = [part.received_bytes for part in parts if part.received_bytes is not None]
+    spent_ns = Counter[str]()
+    for part in parts:
+        spent_ns.update(part.socket_ns)
+    calls_s = {name: spent_ns[name] / 1e9 / sent for name in sorted(spent_ns)}
+    return {"received_bytes": sum(received) if received else None, "calls_s": calls_s}
+
+
 def _measurement(name: str, said: Result) -> Measurement:
     parts = said.parts.values()
     response, lag = Histogram(), Histogram()
@@ -277,6 +291,8 @@ def _measurement(name: str, said: Result) -> Measurement:
         cpu_s=cpu_ns / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
         routes=results(part.routes for part in parts),
+        answers_ns=tuple(answer for part in parts for answer in part.answers_ns),
+        **_sockets(parts, sent),
         notes=(
             *(rate_notes(sent, unsent, said.rate_rps, lag) if said.rate_rps else ()),
             *recorded(part.note for part in parts if part.note),

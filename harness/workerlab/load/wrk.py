@@ -193,6 +193,7 @@ class Wrk(Tool):
             rps=requests / duration_s,
             response=exact.response,
             exact_mean=False,
+            received_bytes=exact.bytes,
             notes=_notes(exact),
         )
 

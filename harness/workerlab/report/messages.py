@@ -1136,6 +1136,14 @@ bottleneck.inside = With {users:# user} a response takes {response_s:duration}; 
     {inside_s:duration} of them ({share:percent}) the request is in the server: accept queue, worker
     and app.
 bottleneck.inside.time = {users:# user}: {inside_s:duration} of {response_s:duration}
+bottleneck.question.phases = Which phases does a load go through, if the server closes connections?
+bottleneck.phases = {phases: } The server closes a connection after {requests} requests, in mid-load
+    from {at_s:duration} on: {users:# user} opened {opened:# connection}.
+bottleneck.phases.no_churn = Inconclusive: no connections were seen to close in
+    mid-load.[[ {phases: }]]
+bottleneck.phases.load = the load whose connections are closed
+bottleneck.one_core = {processes} processes of the generator are not compared with one at {users:#
+    user}: they and the server need {needed} cores[[, this machine has {cores}]]
 bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}
     [[, {servers:# server}]][[, trial {trial}]]
 bottleneck.invalid = {cell}: {reason}
@@ -1144,6 +1152,10 @@ bottleneck.table.threads = More threads in the server
 bottleneck.table.servers = A second server, on a port of its own
 bottleneck.table.processes = The generator in more processes
 bottleneck.table.tool = Another generator
+bottleneck.table.sides = Both sides of each load
+bottleneck.table.sides.note = In connect, send, receive: per request, in the socket's calls, which
+    only Locust times here; receive includes the wait for the server and for the user's turn in
+    Locust. Received: heads and bodies, where the generator counts them.
 bottleneck.table.note = Means of the trials, of throughput the geometric one. Mean and p95: response
     times as the generator reports them. In the app: by the workers' records.
 bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# server}]]
@@ -1160,6 +1172,12 @@ bottleneck.threads.no, bottleneck.servers.no = No: throughput differs by less th
     The server is not the limit.
 heading.bottleneck:tool = generator
 heading.bottleneck:response_mean_s = mean
+heading.connect_calls_s = in connect
+heading.send_calls_s = in send
+heading.receive_calls_s = in receive
+heading.received_bytes_per_s = received per s
+heading.generator_rss_bytes = generator memory
+heading.server_rss_bytes = server memory
 heading.errors = causes
 heading.achieved_concurrency = in flight
 heading.generator_bound = generator-bound
@@ -1573,8 +1591,9 @@ generators.gil.growth = {many:# thread} send {growth:number} times as much as {f
 generators.few = Inconclusive: one trial of each, so no comparison: repeat with --trials {trials}.
 generators.gil.chance = Inconclusive: {+generators.gil.growth}; more --trials would show whether
     that is growth.
-generators.title = Load generators, each against the same server, which does nothing; {core};
-    {connections}.
+generators.title = Load generators, each against the same server, which does
+    nothing[[ and answers after {delay}]]; {core}; {connections}.
+generators.delay = [[{least_s:duration} to ]]{most_s:duration}
 generators.core.own = the server has core {core} to itself
 generators.core.shared = the server shares the only core
 generators.connections.kept = kept-alive connections
@@ -1613,10 +1632,11 @@ generators.question.high_rate = Which generator sends the most at a high rate?
 generators.high_rate = {best}.[[ Not significantly less: {alike:list}.]][[ Of those in Python,
     {python}, {times:number} times {second}.]]
 generators.reach = {name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f}
-    cores]][[, a lower bound: the server's core was {busy:percent} busy]]
+    cores]][[, a lower bound: the server's core was {busy:percent} busy]][[, a lower bound: the
+    server's delay allows no more than {delay_rps:number}]]
 generators.question.gil = Where does the GIL show?
 generators.gil.few_levels = Inconclusive: this needs threads at two levels of connections, and
-    processes.
+    processes; of a server that answers late, at levels where its delay is not the limit.
 generators.gil.no_cpu = Inconclusive: no CPU time was recorded.
 generators.gil.disturbed = Inconclusive: {noise}
 generators.gil.grows = Not here: {+generators.gil.growth}.
@@ -1630,6 +1650,8 @@ generators.machine = From {rps:number} requests/s on[[ ({lower})]]: that is the 
     fastest generator here, {name}, gets out of this machine. A server that answers more than a
     third of it ({safe_rps:number}) cannot be measured reliably from one machine.
 generators.machine.server_busy = a lower bound: the server was busy
+generators.machine.delay_bound = a lower bound: more connections would get more from a server that
+    answers so late
 generators.machine.others_busy = a lower bound: it had to wait for cores that others used
 generators.machine.ceiling = {name}: up to {safe_rps:number} requests/s reliably, {rps:number} at
     most
@@ -1654,6 +1676,7 @@ generators.chart.memory.note = The highest sample, of all its processes.
 generators.chart.overhead = Client overhead, p50
 generators.chart.overhead.note = What the generator adds to the response times that it reports: its
     own queueing.
+heading.generators:delay_rps = delay allows req/s
 heading.generators:response_p50_s = p50 reported
 heading.generators:response_p99_s = p99 reported
 heading.service_p50_s = p50 server-side
@@ -1666,6 +1689,8 @@ meaning.generators:cpu_s = of the generator, from its start to its end
 meaning.generators:memory_bytes = the highest sample; pages that processes share count in each
 meaning.generators:server_cores = used by the server, of its one; near 1, the server sets the limit
 meaning.generators:achieved_concurrency = requests under way at once, as the generator counts them
+meaning.generators:processes = that send; they share the connections evenly
+meaning.generators:delay_rps = connections / delay: what a generator gets that takes no time itself
 meaning.generators:response_p50_s, meaning.generators:response_p99_s = response time as the
     generator reports it
 meaning.service_p50_s, meaning.service_p99_s = from a request read until its answer was sent
@@ -2049,8 +2074,9 @@ phase.steady = {+phase.established}[[; responses take {p50_s:duration}, 90 % of 
     to {p95_s:duration}]]
 phase.steady_in_app = {+phase.established}; requests spend {p50_s:duration} inside the app, 90 % of
     them {p5_s:duration} to {p95_s:duration}
-phase.churn = connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or CLOSE_WAIT, {left}
-    of {most} still ESTABLISHED
+phase.churn = connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or
+    CLOSE_WAIT[[ (at most {states:counts})]], {left} of {most} still ESTABLISHED[[; responses take
+    {p50_s:duration}, 90 % of them {p5_s:duration} to {p95_s:duration}]]
 
 # timelines: what was left out and how
 timeline.cut = Drawn are the first {drawn_s:duration} of {load_s:duration}, {drawn:,} of

@@ -35,6 +35,7 @@ def command(server: Server, directory: Path) -> list[str]:
     argv += ["--body-bytes", str(null.body_bytes), "--delay", "{!r},{!r}".format(*null.delay_s)]
     argv += ["--seed", str(null.seed), "--backlog", str(server.backlog)]
     argv += ["--core", str(null.core)] if null.core is not None else []
+    argv += ["--requests-per-connection", str(null.requests_per_connection)]
     return [*argv, "--fault", null.fault]
 
 

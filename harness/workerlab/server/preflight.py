@@ -171,7 +171,7 @@ Interpreters = Mapping[tuple[str, str], Interpreter]  # by `python` and `gunicor
 
 def of_plan(plan: Plan, chdir: Path) -> Interpreters:
     """Those that the servers of a plan need. Raises as `interpreter`."""
-    classes = [server.worker_class for server in plan.servers]
+    classes = [server.worker_class for server in plan.servers if server.null is None]
     env = dict(pair for server in plan.servers for pair in server.app.env)
     return {
         (own, version): interpreter(

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tests.integration.conftest import Done, Lab, fake_program, right_unless_still, until
+from tests.integration.conftest import LONG_S, Done, Lab, fake_program, right_unless_still, until
 from workerlab import run_store as store
+from workerlab.analysis.facts import Facts
 from workerlab.experiments import calibration
 from workerlab.experiments.bottleneck.command import GENERATORS
+from workerlab.experiments.bottleneck.phases import phases_answer
 from workerlab.experiments.calibration import CeilingKey
-from workerlab.plan import SLEEP_ENV
+from workerlab.experiments.planning import lacks
+from workerlab.experiments.reading import evidence
+from workerlab.experiments.trial import null_task, run
+from workerlab.model import Load, NullServer, Trial
+from workerlab.plan import SLEEP_ENV, null_cell, null_plan
 
 # --- ceilings -------------------------------------------------------------------------------
 
@@ -124,20 +131,51 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     )
     titles = [table["title"]["code"] for table in found["tables"]]
     assert titles[:3] == [f"bottleneck.table.{name}" for name in ("users", "threads", "servers")]
+    assert "bottleneck.table.sides" in titles
+    answers = {one["answer"]["code"]: one["answer"]["values"] for one in found["findings"]}
+    assert answers.keys() & {"bottleneck.phases", "bottleneck.phases.no_churn"}
     again = lab("report", str(lab.run), "--format", "json")
     assert again.report == found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="TCP states are seen on Linux")
+@pytest.mark.parametrize("tool", ["fast", "locust"])
+def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
+    tmp_path: Path, tool: str
+) -> None:
+    if missing := lacks(tool):
+        pytest.skip(missing)
+    null = NullServer(delay_s=(0.1, 0.1), requests_per_connection=15)
+    load = Load(8, 8, 6.0, LONG_S, keepalive=True, ramp_s=1.0, timed=True, same_body=True)
+    trial = Trial(null_cell("phases", null, tool, load), 1)
+    record = run(null_task(trial, tmp_path), lambda _: None)
+    data = evidence(trial, record, null_plan("bottleneck", [trial.cell]), tmp_path)
+    if data.observations.pauses:
+        pytest.skip("the machine stood still")
+    assert isinstance(data.facts, Facts)
+    (answer,) = phases_answer([data.facts])
+    assert answer.code == "bottleneck.phases"
+    assert answer.values["opened"] > answer.values["users"] == 8
+    assert data.facts.measurement.failed == 0
+    churn = answer.values["phases"][-1].values["why"].values
+    assert churn["states"]["TIME_WAIT"] >= 8  # of the server, which closes first
+    assert churn["p50_s"] >= 0.1
 
 
 def made_smaller(directory: Path) -> store.Run:
     """The same run with fewer users, on an app that sleeps: it keeps no core busy. Its directory is
     gone."""
-    run = store.load(directory)
+    whole = store.load(directory)
     cells = []
-    for cell in run.plan.cells:
+    for cell in whole.plan.cells:
+        if cell.load is not None:  # on the server that closes connections
+            load = replace(cell.load, concurrency=8, ramp_s=1.0, duration_s=6.0)
+            cells.append(replace(cell, concurrency=8, load=load))
+            continue
         app = replace(cell.server.app, env=((SLEEP_ENV, "0.5"),), sleep_s=0.5)
         if cell.tool in GENERATORS and cell.processes == 1:
             server = replace(cell.server, app=app)
             cells.append(replace(cell, server=server, concurrency=cell.concurrency // 40))
     shutil.rmtree(directory)
-    plan = replace(run.plan, cells=tuple(cells), trials=1, duration_s=2.0)
-    return replace(run, plan=plan)
+    plan = replace(whole.plan, cells=tuple(cells), trials=1, duration_s=2.0)
+    return replace(whole, plan=plan)

@@ -90,6 +90,12 @@ def test_what_is_missing_is_left_out_with_the_fix(lab: Lab, compared: tuple[Lab,
         (("--levels", "100000000"), "open files"),
         (("--duration", "0.2"), "must be at least 1"),
         (("--keepalive", "off,on"), "off or on, not both"),
+        (("--processes", "1"), "must be from 2 to 25"),
+        (("--processes", "40"), "must be from 2 to 25"),
+        (("--tools", "threads", "--processes", "4"), "sends from several: fast, proc"),
+        (("--delay", "0.2-0.1"), "the lower one first"),
+        (("--delay", "soon"), "'soon' is not a number of seconds"),
+        (("--delay", "0.3"), "at most a tenth of --duration"),
         (("--resume", "nothing"), "nothing is no run"),
         (("--resume", "nothing", "--levels", "3"), "its plan is on file"),
     ],
@@ -100,6 +106,20 @@ def test_bad_words_are_one_sentence(lab: Lab, words: tuple[str, ...], says: str)
     assert len(done.err.splitlines()) == 1
     assert says in done.err
     assert not (lab.place / "results").exists()
+
+
+def test_a_grid_of_processes_and_connections_on_a_server_that_answers_late(lab: Lab) -> None:
+    words = ("--tools", "processes-coroutines,threads", "--processes", "2,3", "--levels", "2,4",
+             "--delay", "0.08-0.1", "--duration", "1", "--trials", "1")  # fmt: skip
+    document = lab("generators", *words, "--format", "json").report
+    full = {(row["generator"].split()[0], row["processes"], row["connections"]): row
+            for row in rows(document, FULL)}  # fmt: skip
+    grid = {("processes-coroutines", many, many * each) for many in (2, 3) for each in (2, 4)}
+    assert full.keys() == grid | {("threads", 1, 2), ("threads", 1, 4)}
+    for (_, _, connections), row in full.items():
+        assert row["delay_rps"] == pytest.approx(connections / 0.09, rel=1e-4)
+        assert 0 < row["throughput_rps"] <= connections / 0.08
+    assert all(row["service_p50_s"] >= 0.08 * 0.99 for row in rows(document, TIMES))
 
 
 def test_an_interrupted_run_keeps_what_it_has_and_is_finished(lab: Lab) -> None:

@@ -62,6 +62,24 @@ def ask(connection: http.client.HTTPConnection, **headers: str) -> tuple[int, by
     return answer.status, answer.read()
 
 
+@pytest.mark.parametrize("delay_s", [(0.0, 0.0), (0.01, 0.01)])
+def test_it_closes_a_kept_connection_after_so_many_requests(
+    tmp_path: Path, delay_s: tuple[float, float]
+) -> None:
+    null = NullServer(requests_per_connection=3, delay_s=delay_s)
+    with serving_null(tmp_path, null) as server:
+        client = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
+        kept = [(ask(client)[0], client.sock is not None) for _ in range(7)]
+        client.close()
+        assert kept == [(200, number % 3 > 0) for number in range(1, 8)]
+        with connected(server) as pipelined:  # what comes after the last one is not answered
+            pipelined.sendall(GET * 5)
+            assert until_end(pipelined).count(b"200 OK") == 3
+    said = null_counts(tmp_path)
+    assert said is not None
+    assert said.connections == 4
+
+
 def test_it_keeps_connections_and_counts(tmp_path: Path) -> None:
     with serving_null(tmp_path, NullServer(body_bytes=1000)) as server:
         one = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)

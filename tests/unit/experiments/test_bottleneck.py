@@ -7,17 +7,26 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from tests.builders.null import COUNTS, null_trial
 from workerlab import codec
+from workerlab.analysis.facts import TrialData
 from workerlab.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
 from workerlab.experiments.bottleneck.document import study
 from workerlab.model import (
     Breakdown,
     Cell,
     CellResult,
+    ConnectionSample,
     CoreWait,
     Document,
+    Fault,
     Finding,
+    Load,
+    Measurement,
+    NullServer,
+    Observations,
     Plan,
+    Record,
     Report,
     Summary,
     Table,
@@ -298,3 +307,105 @@ def test_a_second_server_that_makes_it_worse_does_not_convict_the_server() -> No
 
 def test_users_are_compared_on_the_usual_server_only() -> None:
     assert [row[0] for row in table(document_of(*MEASURED), "users").rows] == [200, 500, 1000]
+
+
+# --- both sides, and the phases --------------------------------------------------------------
+
+
+def test_users_are_raised_to_1500_and_two_servers_have_as_many() -> None:
+    planned = cells("locust", ("wrk",), FULL)
+    users = {servers: {one.concurrency for one in planned
+                       if one.server.instances == servers and one.tool == "locust"
+                       and one.processes == 1 and one.server.threads == SERVER.threads}
+             for servers in (1, 2)}  # fmt: skip
+    assert users == {1: {200, 500, 1000, 1500}, 2: {500, 1000, 1500}}
+    assert {one.concurrency for one in planned if one.server.threads == 200} == {1000}
+
+
+@pytest.mark.parametrize(("cores", "most"), [(None, {1, 4}), (3, {1, 4}), (4, {1, 3, 4})])
+def test_three_cores_of_the_generator_where_there_are_four(
+    cores: int | None, most: set[int]
+) -> None:
+    planned = cells("locust", (), FULL, cores)
+    assert {one.processes for one in planned} == most
+    assert {one.concurrency for one in planned if one.processes == 3} <= {1500}
+
+
+def test_both_sides_of_each_load_stand_in_a_table() -> None:
+    usage = Usage(
+        server_rss_bytes=30 << 20, generator_rss_bytes=90 << 20, received_bytes_per_s=317e3,
+        connect_calls_s=0.0001, send_calls_s=0.001, receive_calls_s=0.9,
+    )  # fmt: skip
+    locust = replace(cell(505, 1000), usage=usage)
+    sides = table(document_of(*MEASURED[:2], locust), "sides")
+    names = [column.name for column in sides.columns]
+    row = dict(zip(names, sides.rows[-1], strict=True))
+    assert (row["users"], row["received_bytes_per_s"]) == (1000, 317e3)
+    assert (row["generator_rss_bytes"], row["server_rss_bytes"]) == (90 << 20, 30 << 20)
+    calls = ("connect_calls_s", "send_calls_s", "receive_calls_s", "service_mean_s")
+    assert [row[name] for name in calls] == [0.0001, 0.001, 0.9, 0.0001]
+    assert "tool" not in names  # it is the same in all of them
+    first = dict(zip(names, sides.rows[0], strict=True))
+    assert first["received_bytes_per_s"] is None
+
+
+def closing(*, churn_s: float | None) -> TrialData:
+    """20 users for 8 s, answered after 0.1 s; the server closes their connections from `churn_s`
+    on, one after the other in 2 s, and each is opened again."""
+    load = Load(20, 20, 8.0, 68.0, keepalive=True, ramp_s=2.0, timed=True)
+    samples = []
+    for tenth in range(85):
+        at_s = tenth / 10
+        users = round(20 * min(1.0, at_s / 2)) if at_s <= 8 else 0
+        closed = 0 if churn_s is None else round(20 * min(1.0, max(0.0, (at_s - churn_s) / 2)))
+        closed = 20 if at_s > 8 else closed
+        seen = {"ESTABLISHED": users}
+        samples.append(ConnectionSample(
+            1 + round(at_s * 1e9), seen | {"TIME_WAIT": closed}, seen | {"CLOSE_WAIT": closed // 9},
+            {}, 0,
+        ))  # fmt: skip
+    answers = [(1 + round(tenth * 1e8), 100_000_000) for tenth in range(1, 80) for _ in range(9)]
+    return null_trial(
+        "phases",
+        "locust",
+        load,
+        Measurement(711, 0, {}, 8.0, 89.0, Summary(mean=0.1), origin_ns=1,
+                    answers_ns=tuple(answers)),
+        record=Record("phases-1", None, load_start_ns=1, load_end_ns=8_500_000_001),
+        null=NullServer(delay_s=(0.1, 0.1), requests_per_connection=40),
+        counts=replace(COUNTS, connections=40 if churn_s else 20),
+        observations=Observations(connections=tuple(samples)),
+    )  # fmt: skip
+
+
+def test_connections_that_close_in_mid_load_are_a_phase_with_its_states() -> None:
+    document = study(Report("run", {}, None, thrice(MEASURED), (), {}), (), [closing(churn_s=5)])
+    one = finding(document, "phases")
+    assert one.code == "bottleneck.phases"
+    told = {phase.code.removeprefix("phases."): phase for phase in one.values["phases"]}
+    assert list(told) == ["ramp-up", "steady", "churn"]
+    steady = told["steady"].values["why"].values
+    assert (steady["connections"], steady["established"]) == (20, 40)
+    churn = told["churn"].values["why"].values
+    assert churn["states"] == {"TIME_WAIT": 20, "CLOSE_WAIT": 2}
+    assert churn["p50_s"] == pytest.approx(0.1)
+    assert 4.9 <= one.values["at_s"] <= 5.3
+    assert (one.values["requests"], one.values["opened"], one.values["users"]) == (40, 40, 20)
+    assert "1 LISTEN and 40 ESTABLISHED" in " ".join(FORMATS["table"](document).split())
+    assert document.valid
+
+
+def test_connections_that_close_at_the_end_only_are_no_churn_in_mid_load() -> None:
+    document = study(Report("run", {}, None, thrice(MEASURED), (), {}), (), [closing(churn_s=None)])
+    assert finding(document, "phases").code == "bottleneck.phases.no_churn"
+
+
+def test_a_load_that_failed_leaves_the_document_invalid_and_says_why() -> None:
+    data = closing(churn_s=5)
+    broken = replace(data, record=replace(data.record, fault=Fault("tool", "it died")))
+    document = study(Report("run", {}, None, thrice(MEASURED), (), {}), (), [broken])
+    assert not document.valid
+    assert "bottleneck.question.phases" not in [one.question for one in document.findings]
+    assert [note.code for note in document.notes if isinstance(note, Finding)] == [
+        "note.not_measured"
+    ]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.builders.null import null_trial
 from workerlab.analysis.facts import TrialData
+from workerlab.experiments.generators.command import Generator, cells, generators_of
 from workerlab.experiments.generators.document import study
 from workerlab.experiments.generators.findings import findings
 from workerlab.experiments.generators.usage import Usage, usage_of
@@ -52,6 +53,7 @@ def trial(
     origin: bool = True,
     p50_s: float = 0.002,
     server_s: float = 0.00001,
+    delay_s: float = 0.0,
 ) -> TrialData:
     """A tool that starts up for BEFORE_S with `start_cpu_s` of CPU, then loads steadily."""
     key = f"{'low' if low else 'full'}-{tool}-{connections}"
@@ -80,7 +82,7 @@ def trial(
         key,
         tool,
         load,
-        null=NullServer(delay_s=(0.05, 0.05) if low else (0.0, 0.0), core=1),
+        null=NullServer(delay_s=(0.05, 0.05) if low else (delay_s, delay_s), core=1),
         record=Record(
             key=f"{key}-1",
             fault=None,
@@ -116,8 +118,9 @@ def usage(data: TrialData) -> Usage:
     return found
 
 
-def run(*notes: Finding, cores: int = 2) -> Run:
-    plan = null_plan("generators", (), notes, {"server_core": 1, "keepalive": True})
+def run(*notes: Finding, cores: int = 2, **details: object) -> Run:
+    details = {"server_core": 1, "keepalive": True, **details}
+    plan = null_plan("generators", (), notes, details)
     return Run(Path("a run"), plan, {"cores": cores}, {})
 
 
@@ -315,6 +318,69 @@ def test_the_gil_is_not_seen_where_it_does_not_show(
 ) -> None:
     trials = (*changed, trial("processes", 1), trial("processes", 10, rps=1800, cores=1.7))
     assert concluded("gil", trials).code == f"generators.gil.{verdict}"
+
+
+def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
+    """20 threads on a server that takes 80 ms send 250 requests/s, as anything would."""
+    delayed = (
+        trial("threads", 20, rps=248, delay_s=0.08),
+        trial("threads", 80, rps=960, delay_s=0.08),
+        trial("processes", 20, rps=249, delay_s=0.08),
+    )
+    assert usage(delayed[0]).delay_rps == pytest.approx(250)
+    assert concluded("high_rate", delayed).values["best"].values["delay_rps"] == pytest.approx(1000)
+    lower = concluded("machine", delayed).values["lower"]
+    assert lower.code == "generators.machine.delay_bound"
+    assert concluded("gil", delayed).code == "generators.gil.few_levels"
+    beyond = (
+        *(trial("threads", level, rps=1050, delay_s=0.08) for level in (160, 200)),
+        trial("processes", 200, rps=1800, cores=1.7, delay_s=0.08),
+    )
+    assert concluded("gil", (*delayed, *beyond)).code == "generators.gil.shows"
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "words"),
+    [((0.0, 0.0), "does nothing;"), ((0.08, 0.08), "answers after 80.0 ms;"),
+     ((0.0, 0.16), "answers after 0.00 s to 160 ms;")],
+)  # fmt: skip
+def test_the_delay_is_in_the_title_and_what_it_allows_in_the_table(
+    delay_s: tuple[float, float], words: str
+) -> None:
+    document = study(run(delay_s=delay_s), FOUR)
+    assert words in " ".join(text.render(document).split())
+    names = [column.name for column in document.tables[0].columns]
+    assert ("delay_rps" in names) == any(delay_s)
+
+
+def test_a_grid_of_processes_and_coroutines() -> None:
+    generators = tuple(generators_of(["coroutines", "processes-coroutines"], 2, (4, 6, 8)))
+    planned = cells(generators, (80, 100, 120), 60.0, True, None, (0.08, 0.08), per_process=True)
+    full = [cell for cell in planned if cell.name.startswith("full-")]
+    grid = {(cell.processes, cell.concurrency) for cell in full if cell.processes > 1}
+    assert grid == {(many, many * each) for many in (4, 6, 8) for each in (80, 100, 120)}
+    assert {cell.server.null.delay_s for cell in full if cell.server.null} == {(0.08, 0.08)}
+    assert {cell.concurrency for cell in full if cell.tool == "coroutines"} == {80, 100, 120}
+    low = [cell for cell in planned if cell.name.startswith("low-")]
+    assert {(cell.concurrency, cell.server.null.delay_s) for cell in low if cell.server.null} == {
+        (25, (0.05, 0.05))
+    }
+
+
+def test_a_tool_that_only_counts_sends_no_more_than_the_delay_allows() -> None:
+    (*_, cell) = cells([Generator("ab")], (20,), 2.0, False, None, (0.0, 0.16))
+    assert cell.load is not None
+    assert cell.load.requests == 500
+
+
+def test_the_table_has_the_processes_that_send() -> None:
+    rows = study(run(), (trial("processes", 10), trial("processes-coroutines", 320, processes=4)))
+    columns = [column.name for column in rows.tables[0].columns]
+    at = columns.index("processes"), columns.index("connections")
+    assert {tuple(row[place] for place in at) for row in rows.tables[0].rows} == {
+        (10, 10),
+        (4, 320),
+    }
 
 
 def test_one_core_cannot_show_the_gil() -> None:

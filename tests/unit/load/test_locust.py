@@ -390,3 +390,18 @@ def test_an_account_that_cannot_be_is_refused() -> None:
                   account(sent=1, response=histogram(1))):  # fmt: skip
         with pytest.raises(ParseError, match="incomplete"):
             locust.FAST.parse(result(part(routes={"GET /": wrong})))
+
+
+# --- what its sockets did ---------------------------------------------------------------------
+
+
+def test_time_in_socket_calls_is_told_per_request_and_answers_of_all_processes() -> None:
+    def sockets(receive_ns: int, received: int, *answers_ns: tuple[int, int]) -> dict[str, Any]:
+        calls = {"connect": 300_000, "send": 600_000, "receive": receive_ns}
+        return part(socket_ns=calls, received_bytes=received, answers_ns=answers_ns)
+
+    said = locust.FAST.parse(result(sockets(30_000_000, 400, (5, 1)), sockets(60_000_000, 500)))
+    assert said.calls_s == pytest.approx({"connect": 1e-4, "send": 2e-4, "receive": 0.015})
+    assert (said.received_bytes, said.answers_ns) == (900, ((5, 1),))
+    before = locust.FAST.parse(result(part()))  # a run of before
+    assert (before.calls_s, before.received_bytes, before.answers_ns) == ({}, None, ())

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from workerlab.numbers.histogram import Histogram
 from workerlab.server.null.program import parse
-from workerlab.server.null.replies import FAULTS, Garbage, Request, read_request, reply_to
+from workerlab.server.null.replies import (
+    FAULTS,
+    Garbage,
+    Request,
+    last_reply,
+    read_request,
+    reply_to,
+)
 from workerlab.server.null.server import Tally
 
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -129,3 +136,17 @@ def test_the_report(tmp_path: Path) -> None:
     service = Histogram.from_json(said["service"])
     assert (service.count, service.sum) == (4, 100)
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_the_last_answer_of_a_connection_says_so(told: bool) -> None:
+    kept = reply_to(keep=True, told=told, bodiless=False, body_bytes=12, fault="")
+    assert last_reply(kept) == reply_to(
+        keep=False, told=False, bodiless=False, body_bytes=12, fault=""
+    )
+
+
+@pytest.mark.parametrize("fault", ["reset", "half", "stall"])
+def test_a_faulty_answer_is_the_same_at_the_end(fault: str) -> None:
+    faulty = reply_to(keep=True, told=False, bodiless=False, body_bytes=12, fault=fault)
+    assert last_reply(faulty) is faulty

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+from workerlab.analysis.facts import Facts, TrialData, unusable
 from workerlab.experiments.bottleneck.findings import (
     FACTORS,
     comparisons,
     findings,
     generator_of,
 )  # fmt: skip
+from workerlab.experiments.bottleneck.phases import phases_answer
 from workerlab.experiments.bottleneck.pooled import Pooled, pooled
 from workerlab.experiments.document import Field, cores_of, table
 from workerlab.experiments.reading import notes_of, report_of
@@ -39,17 +41,61 @@ RESULTS: tuple[Field, ...] = (
 )
 
 
+SIDES: tuple[Field, ...] = (
+    ("response_mean_s", "seconds", lambda c: c.response.mean),
+    ("connect_calls_s", "seconds", lambda c: c.usage.connect_calls_s),
+    ("send_calls_s", "seconds", lambda c: c.usage.send_calls_s),
+    ("receive_calls_s", "seconds", lambda c: c.usage.receive_calls_s),
+    ("service_mean_s", "seconds", lambda c: c.service.mean),
+    ("received_bytes_per_s", "bytes", lambda c: c.usage.received_bytes_per_s),
+    ("generator_rss_bytes", "bytes", lambda c: c.usage.generator_rss_bytes),
+    ("server_rss_bytes", "bytes", lambda c: c.usage.server_rss_bytes),
+    ("host_memory_bytes", "bytes", lambda c: c.usage.host_memory_bytes),
+)
+
+
 def document(run: Run) -> Document:
-    return study(report_of(run), notes_of(run))
+    known: dict[str, TrialData] = {}
+    report = report_of(run, known=known)
+    closing = [data for data in known.values() if data.cell.server.null and data.record]
+    return study(report, notes_of(run), closing)
 
 
-def study(report: Report, notes: Sequence[Finding] = ()) -> Document:
-    """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan."""
+def study(
+    report: Report, notes: Sequence[Finding] = (), closing: Sequence[TrialData] = ()
+) -> Document:
+    """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan; `closing`: the
+    trials on a server that closes connections."""
     cells = pooled(report.cells)
     generator = generator_of(cells)
     compared = {name: comparisons(name, cells, generator) for name in FACTORS}
-    invalid = []
-    for cell in report.cells:
+    seen = [facts for data in closing if isinstance(facts := data.facts, Facts)]
+    invalid = [*_invalid(report.cells), *_not_measured(closing)]
+    return Document(
+        run=report.run,
+        kind="bottleneck",
+        title=_title(report.cells, generator),
+        environment=report.environment,
+        findings=(
+            *findings(compared, generator, cores_of(report.environment)),
+            *phases_answer(seen),
+        ),
+        tables=(*_tables(compared), *_sides(cells)),
+        charts=_charts(cells, generator),
+        notes=(*notes, *invalid),
+        valid=bool(report.cells) and not invalid,
+    )
+
+
+def _not_measured(closing: Iterable[TrialData]) -> Iterable[Finding]:
+    load = Finding("bottleneck.phases.load")
+    for data in closing:
+        if (why := unusable(data)) is not None:
+            yield Finding("note.not_measured", {"what": load, "why": why})
+
+
+def _invalid(cells: Iterable[CellResult]) -> Iterable[Finding]:
+    for cell in cells:
         if cell.verdict == "invalid":
             asked = cell.trial.cell
             trial = cell.trial.number if cell.trial.number > 1 else None
@@ -57,18 +103,7 @@ def study(report: Report, notes: Sequence[Finding] = ()) -> Document:
                 "bottleneck.cell", {**_way(asked), "users": asked.concurrency, "trial": trial}
             )
             values = {"cell": name, "reason": cell.reason}
-            invalid.append(Finding("bottleneck.invalid", values, (cell.trial.key,)))
-    return Document(
-        run=report.run,
-        kind="bottleneck",
-        title=_title(report.cells, generator),
-        environment=report.environment,
-        findings=findings(compared, generator, cores_of(report.environment)),
-        tables=tuple(_tables(compared)),
-        charts=_charts(cells, generator),
-        notes=(*notes, *invalid),
-        valid=bool(report.cells) and not invalid,
-    )
+            yield Finding("bottleneck.invalid", values, (cell.trial.key,))
 
 
 def _title(cells: Sequence[CellResult], generator: str) -> Finding:
@@ -103,6 +138,14 @@ def _tables(compared: dict[str, list[list[Pooled]]]) -> Iterable[Table]:
             name = Finding(f"bottleneck.table.{factor}")
             yield table(name, (*settings, *RESULTS), cells, note)
             note = None
+
+
+def _sides(cells: Sequence[Pooled]) -> Iterable[Table]:
+    """What the load cost each side, and where the generator's time went, of every cell."""
+    settings = [field for field in SETTINGS if len({field[2](cell) for cell in cells}) > 1]
+    if settings:
+        note = Finding("bottleneck.table.sides.note")
+        yield table(Finding("bottleneck.table.sides"), (*settings, *SIDES), cells, note)
 
 
 def _charts(cells: Sequence[CellResult], generator: str) -> tuple[Chart, ...]:

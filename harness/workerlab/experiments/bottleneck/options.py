@@ -7,9 +7,9 @@ from workerlab.options import add_common, add_serves_in_turn, whole
 EXAMPLES = """\
 examples:
   workerlab bottleneck
-      200, 500 and 1000 users on a server that does next to nothing, in about seven minutes
+      200, 500, 1000 and 1500 users on a server that does next to nothing, in about ten minutes
   workerlab bottleneck --quick
-      50 and 200 users, in about three minutes
+      50 and 200 users, in about four minutes
   workerlab report results --html bottleneck.html
       the newest run again, as a page with its chart
 """

@@ -6,13 +6,17 @@ The server is not under test: it answers 12 bytes from a loop that is pinned to 
     as fast as it can     answers at once: requests/s at each number of connections
     at a low rate         answers after 50 ms: 25 connections make 500 requests/s of anybody
 
-A slow server makes the low rate because most generators know no other way to keep to one.
+A slow server makes the low rate because most generators know no other way to keep to one. With
+`--delay`, the first server answers late, too: then each unit waits most of the time, and as many
+requests/s as connections / delay are possible, however fast a generator is.
 """
 
 import argparse
+import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -32,6 +36,7 @@ LOW_CONNECTIONS, LOW_DELAY_S, LOW_LEAST_S = 25, 0.05, 3.0
 # where each request connects anew
 COUNTED_RPS = {"one": 30_000, "several": 50_000, "anew": 8_000}
 SLACK_S = 60.0  # beside the load, until a tool is given up
+LONGEST_DELAY_SHARE = 0.1  # of a load: in it, each connection has ten answers at least
 
 
 class Generator(NamedTuple):
@@ -45,12 +50,18 @@ class Generator(NamedTuple):
         return f"{self.tool}-p{self.processes}" if self.processes > 1 else self.tool
 
 
-def generators_of(names: Iterable[str], cores: int) -> Iterator[Generator]:
-    """Each tool in one process; the lab's own fast one also in one per core."""
+def generators_of(
+    names: Iterable[str], cores: int, processes: Sequence[int] = ()
+) -> Iterator[Generator]:
+    """Each tool in one process; the lab's own fast one also in one per core. `processes`: how many
+    there are of each tool that sends from several, instead."""
     for name in names:
-        yield Generator(name, max(2, cores) if name == "processes-coroutines" else 1)
-        if name == "fast" and cores > 1:
-            yield Generator(name, cores)
+        several = processes if tool_named(name).PROCESSES else ()
+        if not processes:
+            several = {"processes-coroutines": [max(2, cores)], "fast": [cores]}.get(name, [])
+        if name != "processes-coroutines":
+            yield Generator(name)
+        yield from (Generator(name, many) for many in several if many > 1)
 
 
 def cells(
@@ -59,59 +70,71 @@ def cells(
     duration_s: float,
     keepalive: bool,
     core: int | None,
+    delay_s: tuple[float, float] = (0.0, 0.0),
+    *,
+    per_process: bool = False,
 ) -> list[Cell]:
-    """Level by level, the low rate first: neighbours in time are what is compared."""
-    quick = NullServer(core=core)
+    """Level by level, the low rate first: neighbours in time are what is compared. `delay_s`: of
+    the server at full speed. `per_process`: a level is the connections of each process."""
+    quick = NullServer(core=core, delay_s=delay_s)
     slow = replace(quick, delay_s=(LOW_DELAY_S, LOW_DELAY_S))
+    connection_rps = 2 / sum(delay_s) if any(delay_s) else math.inf
+    low_s, low_rps = max(LOW_LEAST_S, duration_s), LOW_CONNECTIONS / LOW_DELAY_S
 
     def cell(
-        rate: str, null: NullServer, one: Generator, level: int, duration_s: float, rps: float
+        null: NullServer, generator: Generator, connections: int, load_s: float, rps: float
     ) -> Cell:
         """`rps`: what tools that only count are supposed to reach."""
-        load = Load(
-            concurrency=level,
-            requests=max(1 + level, round(rps * duration_s)),
-            duration_s=duration_s,
-            deadline_s=duration_s + SLACK_S,
-            keepalive=keepalive,
-            processes=one.processes,
-            timed=True,
-            same_body=True,
-            summed=True,
-        )
-        tool_named(one.tool).check(load)
-        return null_cell(f"{rate}-{one.name}-c{level}", null, one.tool, load)
+        count, rate = max(1 + connections, round(rps * load_s)), "low" if null is slow else "full"
+        load = Load(connections, count, load_s, load_s + SLACK_S, keepalive)
+        load = replace(load, processes=generator.processes, timed=True, same_body=True, summed=True)
+        tool_named(generator.tool).check(load)
+        return null_cell(f"{rate}-{generator.name}-c{connections}", null, generator.tool, load)
 
-    low_s, low_rps = max(LOW_LEAST_S, duration_s), LOW_CONNECTIONS / LOW_DELAY_S
-    planned = [cell("low", slow, one, LOW_CONNECTIONS, low_s, low_rps) for one in generators]
-    for level in sorted(set(levels)):
+    planned = [cell(slow, generator, LOW_CONNECTIONS, low_s, low_rps) for generator in generators]
+    for level, generator in product(sorted(set(levels)), generators):
+        connections = level * generator.processes if per_process else level
         kind = "anew" if not keepalive else "one" if level == 1 else "several"
-        planned += [
-            cell("full", quick, one, level, duration_s, COUNTED_RPS[kind])
-            for one in generators
-            if one.processes <= level
-        ]
+        rps = min(COUNTED_RPS[kind], connections * connection_rps)
+        if generator.processes <= connections:
+            planned.append(cell(quick, generator, connections, duration_s, rps))
     return planned
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
     """Raises UsageError, EnvironmentProblem. Looks at the machine, starts nothing."""
-    levels = options.levels or LEVELS
-    preflight.check_levels([*levels, LOW_CONNECTIONS])
+    levels, processes = options.levels or LEVELS, options.processes or ()
+    preflight.check_levels([max(levels) * max(processes, default=1), LOW_CONNECTIONS])
     tools, notes = installed(options.tools or TOOLS)
     if not tools:
         raise EnvironmentProblem(" ".join(note.values["why"] for note in notes))
     duration_s = options.duration or DURATION_S
     if duration_s < 1:
         raise UsageError("--duration must be at least 1: a shorter load shows no CPU time")
+    delay_s = options.delay or (0.0, 0.0)
+    _check(tools, processes, delay_s, duration_s)
     keepalive, core = options.keepalive is not False, preflight.own_core()
-    generators = tuple(generators_of(tools, preflight.cores() or 1))
-    planned = cells(generators, levels, duration_s, keepalive, core)
-    details = {"server_core": core, "keepalive": keepalive}
+    generators = tuple(generators_of(tools, preflight.cores() or 1, processes))
+    load = (levels, duration_s, keepalive, core, delay_s)
+    planned = cells(generators, *load, per_process=bool(processes))
+    details = {"server_core": core, "keepalive": keepalive, "delay_s": delay_s}
     plan = null_plan("generators", planned, notes, details)
     return replace(
         plan, trials=options.trials or TRIALS, seed=random.SystemRandom().randrange(2**32)
     )
+
+
+def _check(
+    tools: Iterable[str], processes: Sequence[int], delay_s: tuple[float, float], duration_s: float
+) -> None:
+    """Raises UsageError for a grid of nothing, and a delay that leaves too few answers."""
+    able = [name for name, tool in TOOLS.items() if tool.PROCESSES]
+    if processes and not set(able) & set(tools):
+        raise UsageError(f"--processes needs a tool that sends from several: {', '.join(able)}")
+    if processes and not 2 <= min(processes) <= max(processes) <= LOW_CONNECTIONS:
+        raise UsageError(f"--processes must be from 2 to {LOW_CONNECTIONS}")
+    if delay_s[1] > duration_s * LONGEST_DELAY_SHARE:
+        raise UsageError("--delay must be at most a tenth of --duration, for enough answers")
 
 
 @contextmanager

@@ -16,8 +16,10 @@ GAP_S = 0.5  # CPU and memory are to be seen at least that often
 
 WHO: tuple[Field, ...] = (
     ("generator", "text", lambda usage: usage.name),
+    ("processes", "count", lambda usage: usage.sending_processes),
     ("connections", "count", lambda usage: usage.connections),
 )
+DELAYED: Field = ("delay_rps", "number", lambda usage: usage.delay_rps)
 COST: tuple[Field, ...] = (
     ("trials", "count", lambda usage: len(usage.rates) or None),
     ("throughput_rps", "number", lambda usage: usage.rps),
@@ -53,6 +55,7 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
     together = pooled(usages)
     full = _in_order([usage for usage in together if not usage.low])
     low = _in_order([usage for usage in together if usage.low])
+    delayed = any(run.plan.details.get("delay_s", ()))
     return Document(
         run=run.name,
         kind="generators",
@@ -60,10 +63,10 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
         environment=run.environment,
         findings=findings(full, low, cores_of(run.environment)),
         tables=(
-            _table("full", (*WHO, *COST), full),
+            _table("full", (*WHO, *COST, *([DELAYED] if delayed else ())), full),
             _table("full_times", (*WHO, *TIMES), full),
-            _table("low", (*WHO[:1], *COST), low),
-            _table("low_times", (*WHO[:1], *TIMES), low),
+            _table("low", (*WHO[:2], *COST), low),
+            _table("low_times", (*WHO[:2], *TIMES), low),
         ),
         charts=_charts(full),
         notes=(
@@ -78,7 +81,10 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
 def _title(details: Mapping[str, Any]) -> Finding:
     core, kept = details["server_core"], details["keepalive"]
     own = Finding("generators.core.own", {"core": core})
+    least_s, most_s = details.get("delay_s", (0.0, 0.0))
+    delay = {"least_s": least_s if least_s < most_s else None, "most_s": most_s}
     values = {
+        "delay": Finding("generators.delay", delay) if most_s else None,
         "core": own if core is not None else Finding("generators.core.shared"),
         "connections": Finding(f"generators.connections.{'kept' if kept else 'anew'}"),
     }

@@ -2,7 +2,8 @@
 
     low rate     least CPU per request among those that kept the rate; those that differ by no more
                  than the kernel's step, or by no more than their trials do, are not told apart
-    high rate    most requests/s; a lower bound where the server's own core is busy
+    high rate    most requests/s; a lower bound where the server's own core is busy, or where it
+                 answers late and so many connections get no more from it
     GIL          more threads bring nothing while all of them use one core, and processes use more;
                  not seen where others kept it waiting for a core, or there are too few
     machine      the most that this machine's generators reach; a server is measured without doubt
@@ -40,7 +41,7 @@ def findings(full: Usages, low: Usages, cores: int | None) -> tuple[Finding, ...
     return (
         _low_rate(low),
         _high_rate(full),
-        _gil(full, cores),
+        _gil([usage for usage in full if not usage.delay_bound], cores),
         _machine(full),
         _overhead([one for one in (*low, *full) if not (one.server_busy or disturbed([one]))]),
     )
@@ -118,6 +119,7 @@ def _reach(usage: Usage) -> Finding:
         "connections": usage.connections,
         "cores": usage.cores,
         "busy": usage.server_cores if usage.server_busy else None,
+        "delay_rps": usage.delay_rps if usage.delay_bound else None,
     }
     return Finding("generators.reach", values)
 
@@ -169,6 +171,8 @@ def _machine(usages: Usages) -> Finding:
     lower = None
     if best[0].server_busy:
         lower = Finding("generators.machine.server_busy")
+    elif best[0].delay_bound:
+        lower = Finding("generators.machine.delay_bound")
     elif disturbed(best[:1]) is not None:
         lower = Finding("generators.machine.others_busy")
     evidence = [Finding("generators.machine.ceiling", values) for values in ceilings]

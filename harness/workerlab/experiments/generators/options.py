@@ -1,9 +1,10 @@
 """The command line of `workerlab generators`."""
 
 import argparse
+import re
 
 from workerlab.load.registry import TOOLS
-from workerlab.options import Refused, add_common, duration, levels, switch, tools, whole
+from workerlab.options import Refused, add_common, duration, levels, seconds, switch, tools, whole
 
 EXAMPLES = """\
 examples:
@@ -11,6 +12,10 @@ examples:
       every load generator that is installed, at 1, 10 and 100 connections, in about seven minutes
   workerlab generators --tools fast,wrk --levels 10,100,1000 --duration 5
       only these two, at higher levels
+  workerlab generators --tools threads,processes,coroutines --levels 20,80,200 --delay 0.08
+      a server that takes 80 ms to answer, so that more connections send more
+  workerlab generators --tools processes-coroutines --processes 4,6,8 --levels 80,100,120
+      a grid: 4 processes of 80 coroutines each (320 connections), 6 of 80, ..., 8 of 120
   workerlab generators --keepalive off
       a new connection per request, as ab does by default
   workerlab report results --html generators.html
@@ -28,10 +33,24 @@ def add_options(to: argparse.ArgumentParser) -> None:
     add_common(to)
     add = to.add_argument
     add("--tools", type=tools, metavar="LIST", help=f"of {','.join(TOOLS)} (all)")
-    add("--levels", type=levels, metavar="LIST", help="connections (1,10,100)")
+    of_each = "connections (1,10,100); with --processes, connections of each process"
+    add("--levels", type=levels, metavar="LIST", help=of_each)
+    processes = "processes of each tool that sends from several, all at each level (one per core)"
+    add("--processes", type=levels, metavar="LIST", help=processes)
+    delay = "seconds until the server answers at full speed; LO-HI: random between the two (0)"
+    add("--delay", type=_delay, metavar="S", help=delay)
     add("--duration", type=duration, metavar="S", help="seconds per load (2)")
     add("--trials", type=whole, metavar="N", help="repetitions, which are what is compared (3)")
     add("--keepalive", type=_once, metavar="WORD", help="reuse connections: off or on (on)")
+
+
+def _delay(text: str) -> tuple[float, float]:
+    """Least and most: 0.08, or 0-0.16."""
+    span = re.fullmatch(r"(.*[\d.])-([\d.].*)", text)
+    least, most = map(seconds, span.groups() if span else (text, text))
+    if least > most:
+        raise Refused(f"{text!r} must be LO-HI, the lower one first")
+    return least, most
 
 
 def _once(text: str) -> bool:

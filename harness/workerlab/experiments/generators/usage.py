@@ -37,6 +37,7 @@ from workerlab.model import (
 EDGE = 0.1  # of the load at either end, where it begins and ends
 TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
 RESOLUTION = 0.01  # of a response time: less is within the buckets of the histograms
+DELAY_BOUND = 0.9  # of what the server's delay allows: a faster generator would send no more
 SERVER_BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
 MOST_COUNTED = 1.01  # answers a generator may count for each that the server sent
 
@@ -47,7 +48,8 @@ class Usage(Struct, frozen=True):
     `low`: at the low rate. `cores`: its CPU seconds per second, steady; `cpu_s`: from its start to
     its end. `memory_bytes`: the most; pages that processes share count in each of them.
     `core_wait`: what it cost to wait for a core, and who had it. `stood_still`: whether the machine
-    did, in a part of the load.
+    did, in a part of the load. `delay_rps`: what its connections get from a server that answers
+    late, if the generator takes no time.
     """
 
     measured: Measurement
@@ -71,6 +73,17 @@ class Usage(Struct, frozen=True):
     rates: tuple[float, ...] = ()  # `rps` of each trial
     costs_s: tuple[float, ...] = ()  # `cpu_per_request_s` of each, where it is known
     stood_still: bool = False
+    delay_rps: float | None = None
+
+    @property
+    def sending_processes(self) -> int:
+        """A process per connection where the tool starts one for each, whoever asks."""
+        return self.connections if self.tool == "processes" else self.processes
+
+    @property
+    def delay_bound(self) -> bool:
+        """Whether the server's delay is what limits it."""
+        return self.delay_rps is not None and self.rps >= DELAY_BOUND * self.delay_rps
 
     @property
     def name(self) -> str:
@@ -175,7 +188,7 @@ def usage_of(data: TrialData) -> Usage | None:
         tool=tool,
         processes=load.processes,
         connections=load.concurrency,
-        low=null is not None and null.delay_s[1] > 0,
+        low=data.cell.name.startswith("low-"),
         rps=measured.rps if measured.rps is not None else answered_rps,
         cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else measured.cpu_s,
         cores=cores,
@@ -190,6 +203,7 @@ def usage_of(data: TrialData) -> Usage | None:
         widest_gap_s=max(gaps, default=None),
         doubt=doubt,
         stood_still=_stood_still(seen, record),
+        delay_rps=2 * load.concurrency / sum(null.delay_s) if null and any(null.delay_s) else None,
     )
 
 

@@ -21,8 +21,13 @@ have stopped; whoever has all writes them into `result`:
     {"tool": "locust", "format": 1, "version", "user", "expected", "whole", "parts": {process: {
         "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
         "in_flight_ns", "cpu_ns", "note", "response": histogram, "unsent", "lag": histogram,
+        "socket_ns": {"connect", "send", "receive"}, "received_bytes", "answers_ns": with a ramp on
+        one machine, when each answer ended and how long it took,
         "body_sha256": of the first body, where the others are compared with it,
         "routes": {label: as in load/routes.py}}}}
+
+A socket's calls (connect, send, receive) last until gevent gives the user its turn again. To time
+them costs some 0.5 microseconds of CPU a call; a request makes two or three, and costs 200 or more.
 
 An address is not looked up: gevent has ten threads for that, which get so little of a busy process
 that seconds later not half of its users were connected.
@@ -52,6 +57,7 @@ import gevent
 import locust
 from gevent.event import AsyncResult
 from gevent.resolver.thread import Resolver
+from gevent.socket import socket as Socket
 from locust import FastHttpUser, HttpUser, events, runners
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
@@ -105,7 +111,12 @@ ACCOUNT: dict[str, Any] = {
     "routes": {},
     "unsent": 0,
     "lag": LAG,
+    "socket_ns": Counter(),
+    "received_bytes": 0,
+    "answers_ns": [],
 }
+ANSWERS = 100_000  # of answers_ns, at most
+SOCKET_CALLS = {"connect": "connect", "sendall": "send", "recv": "receive", "recv_into": "receive"}
 PARTS: dict[str, object] = {}  # of all processes, where the result is written
 STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None, "body": None}
 ASKED: dict[str, Any] = {}
@@ -128,6 +139,27 @@ class Numeric(Resolver):
 
 
 gevent.get_hub().resolver = Numeric()
+
+
+def _timed(name: str) -> None:
+    """Add up how long this method of all sockets takes, and what it receives."""
+    call, part, spent_ns = getattr(Socket, name), SOCKET_CALLS[name], ACCOUNT["socket_ns"]
+
+    def timed(self: Any, *words: Any) -> Any:
+        start_ns = time.monotonic_ns()
+        try:
+            result = call(self, *words)
+        finally:
+            spent_ns[part] += time.monotonic_ns() - start_ns
+        if part == "receive":
+            ACCOUNT["received_bytes"] += result if isinstance(result, int) else len(result)
+        return result
+
+    setattr(Socket, name, timed)
+
+
+for call_name in SOCKET_CALLS:
+    _timed(call_name)
 
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int) -> list[int]:
@@ -155,6 +187,8 @@ def _answered(took_ns: int, size: int) -> None:
     ACCOUNT["complete"] += 1
     ACCOUNT["body_bytes"] += size
     _record(RESPONSE, took_ns)
+    if ASKED["ramp_s"] and ASKED["together"] and len(ACCOUNT["answers_ns"]) < ANSWERS:
+        ACCOUNT["answers_ns"].append((time.monotonic_ns(), took_ns))
 
 
 def sequence(weights: list[float], seed: int) -> Iterator[int]:

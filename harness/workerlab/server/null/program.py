@@ -44,6 +44,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of the delays")
     add("--backlog", type=_whole, default=4096)
     add("--fault", choices=FAULTS, default="", help="what every answer suffers from")
+    add("--requests-per-connection", type=_whole, default=0, help="then it closes; 0: never")
     add("--report", metavar="FILE", help="where it counts what it did")
     return parser.parse_args(argv)
 

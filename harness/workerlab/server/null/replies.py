@@ -29,6 +29,15 @@ class Reply(NamedTuple):
     then: Literal["keep", "close", "reset", "never"]
 
 
+def last_reply(reply: Reply) -> Reply:
+    """The same answer, which says that its connection is closed after it, and closes it."""
+    if reply.then != "keep":
+        return reply
+    head, blank, body = reply.data.partition(b"\r\n\r\n")
+    head = head.replace(b"\r\nConnection: keep-alive", b"")
+    return Reply(head + b"\r\nConnection: close" + blank + body, "close")
+
+
 BAD_REQUEST = Reply(
     b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", "close"
 )

@@ -23,7 +23,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from workerlab.numbers.histogram import Histogram
-from workerlab.server.null.replies import BAD_REQUEST, Garbage, Reply, read_request, reply_to
+from workerlab.server.null.replies import (
+    BAD_REQUEST,
+    Garbage,
+    Reply,
+    last_reply,
+    read_request,
+    reply_to,
+)
 
 AT_ONCE = 8192  # spans that wait to be counted: many at once cost less than one by one
 READ_BYTES = 65_536
@@ -77,6 +84,8 @@ class Server:
         self._listener, self._tally = listener, Tally(options.report)
         self._body_bytes, self._fault = options.body_bytes, options.fault
         self._least_ns, self._most_ns = (round(limit * 1e9) for limit in options.delay)
+        self._requests_per_connection: int = options.requests_per_connection
+        self._left: dict[int, int] = {}  # requests that a connection may still send
         self._random = random.Random(options.seed)
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
@@ -185,6 +194,10 @@ class Server:
     def _begin(self, fd: int, connection: socket.socket, reply: Reply, read_ns: int) -> None:
         """A request is there in full. The k-th one waits as long in every run."""
         self._tally.requests += 1
+        if self._requests_per_connection:
+            left = self._left.get(fd, self._requests_per_connection) - 1
+            self._left[fd] = left
+            reply = reply if left > 0 else last_reply(reply)
         if not self._most_ns:
             self._send(fd, reply, read_ns)
             return
@@ -249,6 +262,7 @@ class Server:
     def _drop(self, fd: int) -> None:
         self._sockets.pop(fd).close()  # which takes it out of the epoll
         self._held.pop(fd, None)
+        self._left.pop(fd, None)
         self._unsent.pop(fd, None)
         self._busy.discard(fd)
         if self._full:
