@@ -1564,6 +1564,12 @@ limits.chart.y = seconds
 limits.chart.series = {connections:# connection}
 limits.chart.ideal, heading.ideal_s = ideal
 limits.chart.note = Steps without a failure. Ideal: delays / connections, or the longest answer.
+limits.memory_chart.title = Memory of the client over time
+limits.memory_chart.x = seconds
+limits.memory_chart.y = MB
+limits.memory_chart.note = From samples, so that the highest moment may be missed; the table has the
+    highest value.
+limits.chart.step = {tool}, {requests:# request}: {step}
 limits.question.asynchronous = What does an asynchronous client gain?
 limits.asynchronous = {requests:count} requests at once took {took_s:duration}[[, hardly longer than
     the longest answer ({near_s:duration})]][[; the longest answer took {longest_s:duration}]]. One
@@ -1618,6 +1624,7 @@ limits.session_per_request = {connections:# connection} for {requests:# request}
 heading.wall_s, heading.took_s = took
 heading.wall_to_ideal = took / ideal
 heading.cpu_s = CPU total
+heading.server_cpu_s = CPU of the server
 heading.asked = requests wanted
 heading.got = returned
 heading.requests_seen = requests at the server
@@ -1630,6 +1637,9 @@ meaning.limits:wall_to_ideal = fast sends its first request alone, and at the en
     out of requests; the fewer requests each has, the more this adds
 meaning.limits:memory_bytes = the highest sample of the load tool
 meaning.limits:cpu_s = of the load tool, from its start to its end
+meaning.limits:server_cpu_s = of the server, from its start to its end
+meaning.limits:client_cores = CPU seconds of the load tool per second, its start and end included
+meaning.limits:server_cores = CPU seconds of the server per second, during the load
 meaning.time_wait = sockets of the client that its kernel keeps for a minute
 
 # --- generators: the load generators themselves ---------------------------------------------------

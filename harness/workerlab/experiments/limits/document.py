@@ -1,9 +1,10 @@
 """What a run of `workerlab limits` shows. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from workerlab.analysis.facts import TrialData
+from workerlab.analysis.samples import NS
 from workerlab.experiments.document import Field, table
 from workerlab.experiments.limits.findings import findings, mistake_values
 from workerlab.experiments.limits.results import Result, results_of
@@ -12,6 +13,8 @@ from workerlab.model import Chart, Document, Finding, Series, Table
 from workerlab.run_store import Run
 
 CHAPTERS = ("clients", "unbounded", "far", "ports")
+MEMORY_CHAPTERS = ("far", "memory")  # whose memory is drawn over time
+MOST_POINTS = 40  # of a line
 FIELDS: tuple[Field, ...] = (
     ("step", "text", lambda result: result.label),
     ("tool", "text", lambda result: result.tool),
@@ -24,6 +27,9 @@ FIELDS: tuple[Field, ...] = (
     ("errors", "counts", lambda result: result.not_measured or result.errors),
     ("memory_bytes", "bytes", lambda result: result.memory_bytes),
     ("cpu_s", "seconds", lambda result: result.cpu_s),
+    ("server_cpu_s", "seconds", lambda result: result.server_cpu_s),
+    ("client_cores", "number", lambda result: result.client_cores),
+    ("server_cores", "number", lambda result: result.server_cores),
 )
 MISTAKE_FIELDS: tuple[Field, ...] = (
     ("mistake", "text", lambda values: Finding(f"limits.mistake.{values['mistake']}")),
@@ -57,7 +63,7 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
         environment=run.environment,
         findings=findings(results),
         tables=_tables(results),
-        charts=_charts(results),
+        charts=tuple(_charts(results)),
         notes=(*lost, *notes_of(run)),
         valid=not any(result.missing for result in results),
     )
@@ -80,13 +86,43 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
     )
 
 
-def _charts(results: Sequence[Result]) -> tuple[Chart, ...]:
+def _charts(results: Sequence[Result]) -> Iterator[Chart]:
+    yield from _times(results)
+    lines = [
+        Series(Finding("limits.chart.step", _what(result)), points)
+        for result in results
+        if result.chapter in MEMORY_CHAPTERS and (points := _memory_over_time(result))
+    ]
+    if lines:
+        title, x, y, note = (
+            Finding(f"limits.memory_chart.{name}") for name in ("title", "x", "y", "note")
+        )
+        yield Chart(title, x, y, tuple(lines), log=(True, False), note=note)
+
+
+def _what(result: Result) -> dict[str, Any]:
+    return {"tool": result.tool, "requests": result.load.requests, "step": result.label}
+
+
+def _memory_over_time(result: Result) -> tuple[tuple[float, float], ...]:
+    """(seconds of the load, MB), every so many samples."""
+    record = result.data.record
+    start_ns = (record.load_start_ns if record else None) or 0
+    points = [
+        ((sample.at_ns - start_ns) / NS, sample.tool_rss_bytes / 2**20)
+        for sample in result.data.observations.processes
+        if sample.tool_rss_bytes is not None
+    ]
+    return tuple(points[:: 1 + len(points) // MOST_POINTS])
+
+
+def _times(results: Sequence[Result]) -> Iterator[Chart]:
     whole = sorted(
         (result for result in results if result.chapter in CHAPTERS and result.ratio),
         key=lambda result: result.load.requests,
     )
     if not whole:
-        return ()
+        return
     lines = []
     for bound in sorted({result.load.concurrency for result in whole}):
         these = [result for result in whole if result.load.concurrency == bound]
@@ -95,4 +131,4 @@ def _charts(results: Sequence[Result]) -> tuple[Chart, ...]:
     ideal = tuple((float(one.load.requests), one.ideal_s or 0.0) for one in whole)
     lines.append(Series(Finding("limits.chart.ideal"), ideal))
     title, x, y, note = (Finding(f"limits.chart.{name}") for name in ("title", "x", "y", "note"))
-    return (Chart(title, x, y, tuple(lines), log=(True, True), note=note),)
+    yield Chart(title, x, y, tuple(lines), log=(True, True), note=note)

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from workerlab.analysis.facts import TrialData, unusable
-from workerlab.model import Finding, Load, Measurement, NullServer
+from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.model import Finding, Load, Measurement, NullServer, Usage
 
 SPARE_FILES = 64  # what a process has open beside its connections
 
@@ -21,7 +21,8 @@ class Result(Struct, frozen=True):
     """A step as it was executed. `chapter`: of the Step. `missing`: why nothing was measured.
     `failed`: without a success, those never sent among them. `ideal_s`: None where some failed,
     which cost the server nothing, or nothing was counted. `memory_bytes`: the most that was seen of
-    the load tool's."""
+    the load tool's. `cpu_s`, `server_cpu_s`: of load tool and server, each from its start to its
+    end; `client_cores`, `server_cores`: of both, per second of the load tool's life."""
 
     data: TrialData
     chapter: str
@@ -37,6 +38,9 @@ class Result(Struct, frozen=True):
     ideal_s: float | None
     memory_bytes: int | None
     cpu_s: float | None
+    server_cpu_s: float | None
+    client_cores: float | None
+    server_cores: float | None
 
     @property
     def name(self) -> str:
@@ -94,7 +98,8 @@ def _result_of(data: TrialData, chapter: str, what: str) -> Result:
         "ports": None if load.ports is None else load.ports[1] - load.ports[0] + 1,
         "sources": len(load.sources),
     }
-    missing = unusable(data)
+    facts = facts_of(data)
+    missing, usage = (None, facts.usage) if isinstance(facts, Facts) else (facts, Usage())
     measured = None if missing else data.measurement
     failed = None if measured is None else measured.failed + (measured.unsent or 0)
     ideal_s = None
@@ -111,4 +116,7 @@ def _result_of(data: TrialData, chapter: str, what: str) -> Result:
         ideal_s=ideal_s,
         memory_bytes=max(filter(None, sizes), default=None),
         cpu_s=data.record.tool_cpu_s if data.record else None,
+        server_cpu_s=counted.cpu_s if counted else None,
+        client_cores=usage.generator_cores,
+        server_cores=usage.server_cores,
     )
