@@ -1,6 +1,6 @@
 """What a run of `workerlab limits` shows. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from workerlab.analysis.facts import TrialData
@@ -12,8 +12,7 @@ from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.model import Chart, Document, Finding, Series, Table
 from workerlab.run_store import Run
 
-CHAPTERS = ("clients", "unbounded", "far", "ports")
-MEMORY_CHAPTERS = ("far", "memory")  # whose memory is drawn over time
+CHAPTERS = ("clients", "unbounded", "far", "memory", "ports")
 MOST_POINTS = 40  # of a line
 FIELDS: tuple[Field, ...] = (
     ("step", "text", lambda result: result.label),
@@ -27,9 +26,8 @@ FIELDS: tuple[Field, ...] = (
     ("errors", "counts", lambda result: result.not_measured or result.errors),
     ("memory_bytes", "bytes", lambda result: result.memory_bytes),
     ("cpu_s", "seconds", lambda result: result.cpu_s),
-    ("server_cpu_s", "seconds", lambda result: result.server_cpu_s),
-    ("client_cores", "number", lambda result: result.client_cores),
-    ("server_cores", "number", lambda result: result.server_cores),
+    ("client_cores", "number", lambda result: result.usage.generator_cores),
+    ("server_cores", "number", lambda result: result.usage.server_cores),
 )
 MISTAKE_FIELDS: tuple[Field, ...] = (
     ("mistake", "text", lambda values: Finding(f"limits.mistake.{values['mistake']}")),
@@ -63,7 +61,7 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
         environment=run.environment,
         findings=findings(results),
         tables=_tables(results),
-        charts=tuple(_charts(results)),
+        charts=(*_charts(results), *_memory_charts(results)),
         notes=(*lost, *notes_of(run)),
         valid=not any(result.missing for result in results),
     )
@@ -86,43 +84,13 @@ def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
     )
 
 
-def _charts(results: Sequence[Result]) -> Iterator[Chart]:
-    yield from _times(results)
-    lines = [
-        Series(Finding("limits.chart.step", _what(result)), points)
-        for result in results
-        if result.chapter in MEMORY_CHAPTERS and (points := _memory_over_time(result))
-    ]
-    if lines:
-        title, x, y, note = (
-            Finding(f"limits.memory_chart.{name}") for name in ("title", "x", "y", "note")
-        )
-        yield Chart(title, x, y, tuple(lines), log=(True, False), note=note)
-
-
-def _what(result: Result) -> dict[str, Any]:
-    return {"tool": result.tool, "requests": result.load.requests, "step": result.label}
-
-
-def _memory_over_time(result: Result) -> tuple[tuple[float, float], ...]:
-    """(seconds of the load, MB), every so many samples."""
-    record = result.data.record
-    start_ns = (record.load_start_ns if record else None) or 0
-    points = [
-        ((sample.at_ns - start_ns) / NS, sample.tool_rss_bytes / 2**20)
-        for sample in result.data.observations.processes
-        if sample.tool_rss_bytes is not None
-    ]
-    return tuple(points[:: 1 + len(points) // MOST_POINTS])
-
-
-def _times(results: Sequence[Result]) -> Iterator[Chart]:
+def _charts(results: Sequence[Result]) -> tuple[Chart, ...]:
     whole = sorted(
         (result for result in results if result.chapter in CHAPTERS and result.ratio),
         key=lambda result: result.load.requests,
     )
     if not whole:
-        return
+        return ()
     lines = []
     for bound in sorted({result.load.concurrency for result in whole}):
         these = [result for result in whole if result.load.concurrency == bound]
@@ -131,4 +99,22 @@ def _times(results: Sequence[Result]) -> Iterator[Chart]:
     ideal = tuple((float(one.load.requests), one.ideal_s or 0.0) for one in whole)
     lines.append(Series(Finding("limits.chart.ideal"), ideal))
     title, x, y, note = (Finding(f"limits.chart.{name}") for name in ("title", "x", "y", "note"))
-    yield Chart(title, x, y, tuple(lines), log=(True, True), note=note)
+    return (Chart(title, x, y, tuple(lines), log=(True, True), note=note),)
+
+
+def _memory_charts(results: Sequence[Result]) -> tuple[Chart, ...]:
+    """Of the load tool, over the time of its load."""
+    lines = []
+    for result in results:
+        samples = result.data.observations.processes
+        points = [
+            ((sample.at_ns - samples[0].at_ns) / NS, sample.tool_rss_bytes / 2**20)
+            for sample in samples
+            if sample.tool_rss_bytes is not None
+        ]
+        if points and result.chapter in ("far", "memory"):
+            name = Finding("limits.chart.step", result.evidence.values)
+            lines.append(Series(name, tuple(points[:: 1 + len(points) // MOST_POINTS])))
+    title, x, y, note = (Finding(f"limits.memory.{name}") for name in ("title", "x", "y", "note"))
+    chart = Chart(title, x, y, tuple(lines), log=(True, False), note=note)
+    return (chart,) if lines else ()

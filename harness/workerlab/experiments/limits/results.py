@@ -21,8 +21,7 @@ class Result(Struct, frozen=True):
     """A step as it was executed. `chapter`: of the Step. `missing`: why nothing was measured.
     `failed`: without a success, those never sent among them. `ideal_s`: None where some failed,
     which cost the server nothing, or nothing was counted. `memory_bytes`: the most that was seen of
-    the load tool's. `cpu_s`, `server_cpu_s`: of load tool and server, each from its start to its
-    end; `client_cores`, `server_cores`: of both, per second of the load tool's life."""
+    the load tool's."""
 
     data: TrialData
     chapter: str
@@ -38,9 +37,7 @@ class Result(Struct, frozen=True):
     ideal_s: float | None
     memory_bytes: int | None
     cpu_s: float | None
-    server_cpu_s: float | None
-    client_cores: float | None
-    server_cores: float | None
+    usage: Usage
 
     @property
     def name(self) -> str:
@@ -80,6 +77,9 @@ class Result(Struct, frozen=True):
             "ideal_s": self.ideal_s,
             "failed": self.failed,
             "errors": self.errors,
+            "memory_bytes": self.memory_bytes,
+            "client_cores": self.usage.generator_cores,
+            "server_cores": self.usage.server_cores,
         }
         return Finding("limits.step", values)
 
@@ -97,6 +97,7 @@ def _result_of(data: TrialData, chapter: str, what: str) -> Result:
         "body_bytes": null.body_bytes,
         "ports": None if load.ports is None else load.ports[1] - load.ports[0] + 1,
         "sources": len(load.sources),
+        "tw_reuse": null.tw_reuse,
     }
     facts = facts_of(data)
     missing, usage = (None, facts.usage) if isinstance(facts, Facts) else (facts, Usage())
@@ -105,7 +106,8 @@ def _result_of(data: TrialData, chapter: str, what: str) -> Result:
     ideal_s = None
     if counted is not None and failed == 0 and counted.service.max is not None:
         ideal_s = max(counted.delays_s / load.concurrency, counted.service.max)
-    sizes = (sample.tool_rss_bytes for sample in data.observations.processes)
+    sizes = [sample.tool_rss_bytes for sample in data.observations.processes]
+    sizes.append(measured.details.get("peak_bytes") if measured else None)
     return Result(
         *(data, chapter, what, load, null, Finding(f"limits.step.{what}", label)),
         missing=missing,
@@ -116,7 +118,5 @@ def _result_of(data: TrialData, chapter: str, what: str) -> Result:
         ideal_s=ideal_s,
         memory_bytes=max(filter(None, sizes), default=None),
         cpu_s=data.record.tool_cpu_s if data.record else None,
-        server_cpu_s=counted.cpu_s if counted else None,
-        client_cores=usage.generator_cores,
-        server_cores=usage.server_cores,
+        usage=usage,
     )
