@@ -122,8 +122,9 @@ class NullServer(Struct, frozen=True):
     delay_s: tuple[float, float] = (0.0, 0.0)  # uniform between
     seed: int = 1
     core: int | None = None  # the CPU it is pinned to; None: any
-    fault: str = ""  # of every answer: reset, stall, garbage, half, status500, close
+    fault: str = ""  # of every answer: reset, stall, garbage, half, status500, close, kept
     requests_per_connection: int = 0  # it closes a kept connection after so many; 0: never
+    tw_reuse: int | None = None  # net.ipv4.tcp_tw_reuse in a network namespace of its own
 
 
 class Server(Struct, frozen=True):

@@ -5,10 +5,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from workerlab.model import Fault, Server
+from workerlab.server.network import own_network
 from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Serving, explained
 
@@ -44,8 +45,11 @@ def null_server(server: Server, directory: Path) -> Iterator[RunningNull]:
     """A null server that listens; gone afterwards, what it counted in `directory`, which is there
     already. Raises Faulty where it does not come up."""
     began, log = time.monotonic(), directory / LOG
-    argv = command(server, directory)
-    with Guarded(argv, cwd=directory, env=os.environ, stdout=log, grace_s=GRACE_S) as process:
+    argv, tw_reuse = command(server, directory), server.null.tw_reuse if server.null else None
+    with (
+        nullcontext() if tw_reuse is None else own_network(tw_reuse),
+        Guarded(argv, cwd=directory, env=os.environ, stdout=log, grace_s=GRACE_S) as process,
+    ):
         while not (directory / READY).exists():
             if process.wait(POLL_S) or time.monotonic() > began + BOOT_S:
                 raise Faulty("unavailable", explained("the null server did not start", log))

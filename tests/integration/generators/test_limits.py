@@ -69,6 +69,41 @@ def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
         assert (found.requests, found.failed) == (800, 0), name
 
 
+def test_ports_in_time_wait_run_out_and_are_used_again_after_a_second(tmp_path: Path) -> None:
+    if why := limits.machine().no_network:
+        pytest.skip(f"no network namespace can be made: {why}")
+    if not preflight.narrows_ports():
+        pytest.skip("this kernel cannot tell a socket which ports to use")
+    few: Any = {"ports": (40_000, 40_199), "requests": 300, "concurrency": 10}
+    used_up, data = executed(step("time-wait-0", **few), tmp_path)
+    assert used_up.errors == {"no_address": 100}
+    assert data.null is not None
+    assert data.null.connections == 200
+    assert data.observations.connections[-1].client["TIME_WAIT"] == 200
+    again, _ = executed(step("time-wait-2", **few), tmp_path)
+    assert (again.requests, again.failed) == (300, 0)
+
+
+def test_a_thousand_connections_fit_into_the_usual_limit_of_files(tmp_path: Path) -> None:
+    found, data = executed(step("unbounded-1000"), tmp_path)
+    assert (found.requests, found.failed) == (1000, 0)
+    assert data.cell.load is not None
+    assert (data.cell.concurrency, data.cell.load.open_files) == (1000, 1024)
+
+
+def test_what_a_client_keeps_takes_memory(tmp_path: Path) -> None:
+    """Tasks, and bodies of 440 KB."""
+    loads = {"all-tasks-10000": 300, "all-bodies-250": 20, "all-bodies-500": 60}
+    peaks = {}
+    for name, requests in loads.items():
+        found, _ = executed(step(name, requests=requests), tmp_path)
+        assert (found.requests, found.failed) == (requests, 0), name
+        peaks[name] = found.details["peak_bytes"]
+    kept = peaks["all-bodies-500"] - peaks["all-bodies-250"]
+    assert 40 * limits.NOVEL_BYTES * 0.9 < kept < 40 * limits.NOVEL_BYTES * 1.5
+    assert peaks["all-tasks-10000"] > 1 << 20
+
+
 def planned(place: Path, names: tuple[str, ...]) -> Path:
     """A run of `limits` with a few of its steps, smaller, not begun."""
     here = limits.machine()
@@ -97,7 +132,8 @@ def values_of(said: Mapping[str, Any], code: str) -> Mapping[str, Any]:
 
 
 def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None:
-    keys = ("async-100-fast", "kept-100000", "ports-used-up", "ports-sources", "ports-reuse")
+    keys = ("async-100-fast", "kept-100000", "ports-used-up", "ports-sources", "ports-reuse",
+            "aiohttp-100000")  # fmt: skip
     directory = planned(lab.place, keys)
     process = lab.start("limits", "--resume", str(directory))
     until(lambda: list(directory.glob("raw/*/tool/stdout")), "a load runs")
@@ -112,6 +148,11 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     assert said["kind"] == "limits"
     assert "note.not_measured" not in [note["code"] for note in said["notes"]]
     assert values_of(said, "limits.far")["requests"] == 3000
+    aiohttp = values_of(said, "limits.aiohttp")
+    assert aiohttp["requests"] == 3000
+    assert aiohttp["client_cores"] > 0
+    assert aiohttp["server_cores"] > 0
+    assert len(said["charts"]) == 2
     missing = values_of(said, "limits.missing_await")
     assert (missing["requests"], missing["right_requests"]) == (0, 100)
     session = values_of(said, "limits.session_per_request")
@@ -143,6 +184,8 @@ def test_resuming_takes_no_other_words(lab: Lab, words: tuple[str, ...]) -> None
                            "reported 10 times: Task was destroyed but it is pending!",
                            "10 x int returned: 10 answers"]),
         ("session_per_request", ["10 answers, 10 connections opened"]),
+        ("everything_at_once", ["10 x int returned: 10 answers",
+                                "10 x bytes returned: 10 answers", "MB of memory so far"]),
     ],
 )  # fmt: skip
 def test_a_mistake_by_itself(tmp_path: Path, name: str, symptoms: list[str]) -> None:

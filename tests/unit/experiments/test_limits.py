@@ -18,6 +18,7 @@ from workerlab.experiments.limits.command import Machine, left_out, plan_of, ste
 from workerlab.experiments.limits.document import study
 from workerlab.experiments.limits.results import results_of
 from workerlab.model import (
+    ConnectionSample,
     Document,
     Fault,
     Finding,
@@ -88,7 +89,8 @@ def mistake(name: str, form: str, *, seconds: float = 0.5, **values: Any) -> Tri
 
 
 CHAPTER = {"sync": "clients", "async": "clients", "kept": "far", "bodies": "far", "new": "far",
-           "ports": "ports", "missing": "mistakes", "session": "mistakes"}  # fmt: skip
+           "ports": "ports", "time": "ports", "all": "memory", "dropped": "far",
+           "aiohttp": "far", "missing": "mistakes", "session": "mistakes"}  # fmt: skip
 
 
 def meant(trials: tuple[TrialData, ...]) -> dict[str, dict[str, str]]:
@@ -223,12 +225,111 @@ def test_the_farthest_is_the_largest_without_a_failure() -> None:
     assert values["verdict"].code == "limits.near_ideal"
     memory = answer(found, "memory").values
     assert (memory["memory_bytes"], memory["requests"]) == (20 << 20, 1_000_000)
-    (chart,) = found.charts
+    chart, _ = found.charts
     names = [series.name for series in chart.series]
     assert [name.code for name in names if isinstance(name, Finding)] == [
         "limits.chart.series",
         "limits.chart.ideal",
     ]
+
+
+def test_memory_of_the_client_over_time() -> None:
+    found = of(step("kept-100000", 100_000, 10_000, delays_s=50_000), step("ports-reuse"))
+    *_, chart = found.charts
+    (line,) = chart.series  # those without a limit that is run into
+    # Samples at 1, 2 and 3 ns; at the first one the load tool had not begun
+    assert line.points == ((1e-9, 20.0), (2e-9, 10.0))
+
+
+def test_a_long_line_has_few_points() -> None:
+    data = step("kept-1")
+    samples = [ProcessSample(at, 0.0, 0.0, 0.0, 1, at) for at in range(1, 1000)]
+    data = replace(data, observations=Observations(processes=tuple(samples)))
+    *_, chart = of(data).charts
+    assert 20 <= len(chart.series[0].points) <= 40
+
+
+def test_cpu_of_client_and_server() -> None:
+    data = step("kept-1")
+    assert data.record is not None
+    samples = (ProcessSample(0, 0.0, None, 0.0, 1, None), ProcessSample(10**9, 0.5, 1.0, 0.0, 1, 9))
+    record = replace(data.record, load_start_ns=0, load_end_ns=2 * 10**9, tool_cpu_s=1.8)
+    data = replace(data, record=record, observations=Observations(processes=samples))
+    (table,) = of(data).tables
+    row = dict(zip((column.name for column in table.columns), table.rows[0], strict=True))
+    assert (row["cpu_s"], row["client_cores"], row["server_cores"]) == (1.8, 0.9, 0.5)
+
+
+def test_how_far_aiohttp_goes() -> None:
+    found = of(
+        step("aiohttp-100000", 100_000, 1000, delays_s=50_000, longest_s=1.0, wall_s=61.0),
+        step("aiohttp-1000000", 1_000_000, 1000, delays_s=500_000, longest_s=1.0, wall_s=640.0),
+    )
+    values = answer(found, "aiohttp").values
+    assert (values["requests"], values["took_s"], values["failed"]) == (1_000_000, 640.0, 0)
+    failed = step("aiohttp-100000", 100_000, 1000, errors={"reset": 1})
+    assert not [one for one in of(failed).findings if one.code == "limits.aiohttp"]
+
+
+def test_a_million_large_bodies_is_an_extrapolation() -> None:
+    values = answer(of(step("dropped-5000", 5000, 1000, wall_s=8.0)), "large").values
+    assert (values["million_s"], values["delays_s"]) == (1600.0, 1500.0)  # 1.5 s each here
+    assert values["body_bytes"] == NULL.body_bytes
+
+
+MB = 1 << 20
+
+
+def kept(**peaks: int) -> Document:
+    """Steps of these peaks of memory, by name."""
+    sizes = {"tasks_10": 10, "tasks_20": 20, "bodies_5": 5, "bodies_9": 9, "bounded": 100}
+    names = {"bounded": "aiohttp-100"}
+    return of(*(
+        step(names.get(name, f"all-{name.replace('_', '-')}"), sizes[name], memory_bytes=peak)
+        for name, peak in peaks.items()
+    ))  # fmt: skip
+
+
+def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
+    found = kept(tasks_10=30 * MB, tasks_20=40 * MB, bodies_5=50 * MB, bodies_9=58 * MB,
+                 bounded=33 * MB)  # fmt: skip
+    values = answer(found, "kept").values
+    assert (values["task_bytes"], values["million_tasks_bytes"]) == (MB, 1_000_000 * MB)
+    assert (values["kept_bytes"], values["million_bodies_bytes"]) == (2 * MB, 2_000_000 * MB)
+    (bounded,) = values["bounded"]
+    assert (bounded.values["memory_bytes"], bounded.values["requests"]) == (33 * MB, 100)
+
+
+@pytest.mark.parametrize("peaks", [{"tasks_20": 29 * MB}, {"bodies_9": 50 * MB}, {"bodies_9": 0}])
+def test_nothing_is_extrapolated_from_what_did_not_grow(peaks: dict[str, int]) -> None:
+    grown = {"tasks_10": 30 * MB, "tasks_20": 40 * MB, "bodies_5": 50 * MB, "bodies_9": 58 * MB}
+    assert not [one for one in kept(**grown | peaks).findings if one.code == "limits.kept"]
+
+
+def test_the_peak_that_a_client_says_itself_counts() -> None:
+    data = step("all-tasks-1", memory_bytes=20 * MB)
+    assert data.measurement is not None
+    measured = replace(data.measurement, details={"peak_bytes": 25 * MB})
+    (result,) = results_of([replace(data, measurement=measured)], meant((data,)))
+    assert result.memory_bytes == 25 * MB
+
+
+def test_ports_in_time_wait_run_out_in_a_long_run() -> None:
+    data = step("time-wait-0", 30_000, 1000, errors={"no_address": 1768})
+    seen = (ConnectionSample(1, {}, {"TIME_WAIT": 28_232}, {}, 0),)
+    counted = NullCounts(28_232, 28_232, 28_232, 1000, 0.1, 1.0, Summary())
+    data = replace(data, observations=Observations(connections=seen), null=counted)
+    found = of(data, step("time-wait-2", 30_000, 1000))
+    said = answer(found, "time_wait")
+    assert said.code == "limits.time_wait"
+    assert (said.values["no_address"], said.values["connected"]) == (1768, 28_232)
+    assert said.values["time_wait"] == 28_232
+    assert len(said.values["good"]) == 1
+    assert found.valid
+
+
+def test_a_client_too_slow_to_use_up_the_ports() -> None:
+    assert answer(of(step("time-wait-0")), "time_wait").code == "limits.enough_ports"
 
 
 def test_a_slow_client_is_not_praised() -> None:
@@ -298,20 +399,31 @@ def test_a_mistake_that_could_not_be_shown() -> None:
     tools=st.sets(st.sampled_from(["threads", "coroutines", "missing_await-mistake"])),
     ports=st.none() | st.just((32768, 60999)),
     quick=st.booleans(),
+    no_network=st.sampled_from(["", "Operation not permitted"]),
 )
 def test_steps_keep_to_the_machine(
-    files: int | None, tools: set[str], ports: tuple[int, int] | None, quick: bool
+    files: int | None,
+    tools: set[str],
+    ports: tuple[int, int] | None,
+    quick: bool,
+    no_network: str,
 ) -> None:
-    here = Machine(lambda tool: tool == "fast" or tool in tools, files, ports, core=None)
+    here = Machine(
+        lambda tool: tool == "fast" or tool in tools, files, ports, core=None, no_network=no_network
+    )
     plan = plan_of(here, quick)
     assert len({cell.name for cell in plan.cells}) == len(plan.cells)
     assert plan.details["steps"].keys() == {cell.name for cell in plan.cells}
     for one in steps(here, quick):
         load = one.cell.load
         assert load is not None
-        assert here.has(one.cell.tool) or one.chapter == "mistakes"
+        mistaken = one.cell.tool.startswith(("missing", "session", "everything"))
+        assert here.mistakes if mistaken else here.has(one.cell.tool)
         assert load.concurrency <= here.connections
         assert load.open_files is None or files is None or load.open_files <= files
+        null = one.cell.server.null
+        assert null is not None
+        assert null.tw_reuse is None or not no_network
         if one.chapter != "mistakes":
             predicted = predicted_s(plan, one.cell, 0.0)
             assert load.deadline_s > 3 * predicted
@@ -323,18 +435,42 @@ def test_steps_keep_to_the_machine(
 
 
 def test_what_is_left_out_is_said() -> None:
-    poor = Machine(lambda tool: tool == "fast", files=1100, ports=None, core=None)
+    poor = Machine(
+        lambda tool: tool == "fast", files=1100, ports=None, core=None, no_network="not permitted"
+    )
     assert [note.code.rpartition(".")[2] for note in left_out(poor, quick=True)] == [
         "ports",
+        "network",
         "quick",
         "connections",
         "mistakes",
     ]
     cells = [one.cell for one in steps(poor, quick=True)]
     assert max(cell.concurrency for cell in cells) == 1100 - 64
-    assert not [cell for cell in cells if cell.name.startswith("ports")]
+    assert not [cell for cell in cells if cell.name.startswith(("ports", "time-wait"))]
     rich = Machine(lambda _: True, files=None, ports=(32768, 60999), core=1)
     assert left_out(rich, quick=False) == []
+
+
+RICH = Machine(lambda _: True, files=None, ports=(32768, 60999), core=1)
+
+
+def test_the_longest_comes_last_and_its_time_is_said_first() -> None:
+    short, long = plan_of(RICH, quick=False), plan_of(RICH, quick=False, long=True)
+    assert long.cells[:-1] == short.cells
+    million = long.cells[-1]
+    assert million.load is not None
+    assert (million.tool, million.load.requests) == ("coroutines", 1_000_000)
+    (note,) = [note for note in long.notes if note.code == "limits.long"]
+    assert 500 <= note.values["least_s"] < 510
+    assert not [note for note in short.notes if note.code == "limits.long"]
+
+
+def test_an_unbounded_client_that_fits_into_the_usual_limit_of_files() -> None:
+    loads = {one.cell.name: one.cell.load for one in steps(RICH, quick=True)}
+    fits = loads["unbounded-1000"]
+    assert fits is not None
+    assert (fits.concurrency, fits.open_files) == (1000, 1024)
 
 
 def test_too_few_files_for_anything() -> None:

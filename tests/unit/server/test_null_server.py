@@ -98,14 +98,21 @@ def test_an_answer_fits_what_was_asked() -> None:
     assert reply_to(*asking(GET)[1:], 12, "") is reply_to(*asking(GET)[1:], 12, "")
 
 
+def test_a_server_that_leaves_the_client_to_close() -> None:
+    wish = asking(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:]
+    kept = reply_to(*wish, 12, "kept")
+    assert kept.then == "keep"
+    assert b"Connection" not in kept.data
+
+
 @pytest.mark.parametrize("body_bytes", [0, 1, 12, 1000])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_spoilt_answer_is_no_success(fault: str, body_bytes: int) -> None:
     reply = reply_to(*asking(GET)[1:], body_bytes, fault)
     _, end, body = reply.data.partition(b"\r\n\r\n")
     whole = reply.data.startswith(b"HTTP/1.1 200 ") and bool(end) and len(body) == body_bytes
-    assert whole is (fault == "")
-    assert (reply.then == "keep") is (fault in ("", "status500"))
+    assert whole is (fault in ("", "kept"))
+    assert (reply.then == "keep") is (fault in ("", "kept", "status500"))
 
 
 def test_the_words() -> None:

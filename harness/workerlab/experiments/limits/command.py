@@ -14,23 +14,29 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.experiments.planning import installed, lacks
+from workerlab.experiments.planning import check_tools, installed, lacks
 from workerlab.experiments.runner import Setup
 from workerlab.load.mistakes.tool import MISTAKES
 from workerlab.model import Cell, Finding, Load, NullServer, Plan, UsageError
-from workerlab.plan import null_cell, null_plan, null_s
+from workerlab.plan import null_cell, null_plan, null_s, predicted_s
 from workerlab.server import preflight
+from workerlab.server.network import own_network
 
-Chapter = Literal["clients", "unbounded", "far", "ports", "mistakes"]
+Chapter = Literal["clients", "unbounded", "far", "memory", "ports", "mistakes"]
 
 USUAL_FILES = 1024  # the soft limit that most systems set
-BOUND = 900  # connections that fit into it, beside what else is open
+BOUND = 1000  # connections that fit into it: an asyncio client has seven other files open
 SPARE_FILES = 64
 NOVEL_BYTES = 440 << 10
 PAGE_BYTES = 1024
 SLOW_S, BRISK_S, QUICK_S = (0.0, 3.0), (0.0, 1.0), (0.0, 0.2)
 FEW_PORTS = 200
+ALL_PORTS = 28_232  # 32768 to 60999, the kernel's usual range, which a new network namespace has
+NO_REUSE, LOOPBACK_REUSE = 0, 2  # net.ipv4.tcp_tw_reuse: until Linux 4.18 the usual one, and since
 LEAST_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # below that not even the ports can be used up
+AIOHTTP = (100_000, 1_000_000)  # requests; the second where that is asked for
+# Of clients that keep all tasks or bodies: two numbers of requests, and the bytes of a body
+KEPT_LOADS = {"tasks": (10_000, 20_000, PAGE_BYTES), "bodies": (250, 500, NOVEL_BYTES)}
 # Requests of a mistake's program, and how many it has under way
 MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
 
@@ -46,12 +52,13 @@ class Step(NamedTuple):
 class Machine(Struct, frozen=True):
     """What it allows. `has(tool)`: whether that load tool can run; `files`: open in one process,
     None: unlimited; `ports`: local ones, lowest and highest, None: a socket cannot be told which
-    to use; `core`: for the server alone."""
+    to use; `core`: for the server alone; `no_network`: why there can be no network namespace."""
 
     has: Callable[[str], bool]
     files: int | None
     ports: tuple[int, int] | None
     core: int | None
+    no_network: str = ""
 
     @property
     def connections(self) -> int:
@@ -69,35 +76,50 @@ def machine() -> Machine:
         files=preflight.raise_file_limit(),
         ports=preflight.port_range() if preflight.narrows_ports() else None,
         core=preflight.own_core(),
+        no_network=_why_no_network(),
     )
+
+
+def _why_no_network() -> str:  # "" where one can be made
+    try:
+        with own_network(LOOPBACK_REUSE):
+            return ""
+    except OSError as error:
+        return str(error)
 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     if plan is None:
-        plan = plan_of(machine(), bool(options.quick))
+        check_tools(["coroutines"] if options.long else ())
+        plan = plan_of(machine(), bool(options.quick), bool(options.long))
         preflight.check_levels(cell.concurrency for cell in plan.cells)
     yield Setup(plan)
 
 
-def plan_of(here: Machine, quick: bool) -> Plan:
+def plan_of(here: Machine, quick: bool, long: bool = False) -> Plan:
     """Raises UsageError where too little can be shown."""
     if here.files is not None and here.files < LEAST_FILES:
         raise UsageError(
             f"limits needs at least {LEAST_FILES} open files, and 10,064 to show everything; the"
             f" limit is {here.files}: raise it (ulimit -n 10064, as root where that is refused)"
         )
-    notes = (*left_out(here, quick), *installed(("threads", "coroutines"))[1])
-    planned = steps(here, quick)
+    notes = [*left_out(here, quick), *installed(("threads", "coroutines"))[1]]
+    planned = steps(here, quick, long)
     meant = {one.cell.name: {"chapter": one.chapter, "what": one.what} for one in planned}
-    return null_plan("limits", (one.cell for one in planned), notes, {"steps": meant})
+    plan = null_plan("limits", (one.cell for one in planned), notes, {"steps": meant})
+    if long:
+        least_s = predicted_s(plan, plan.cells[-1], 0.0)
+        plan = replace(plan, notes=(*plan.notes, Finding("limits.long", {"least_s": least_s})))
+    return plan
 
 
 def left_out(machine: Machine, quick: bool) -> list[Finding]:
     """What the steps do not show, and why."""
-    many = {"connections": machine.connections, "files": machine.files}
+    many = {"connections": machine.connections, "files": machine.files, "why": machine.no_network}
     reasons = {
         "limits.left_out.ports": machine.ports is None,
+        "limits.left_out.network": bool(machine.no_network),
         "limits.left_out.quick": quick,
         "limits.left_out.connections": machine.connections < 10_000,
         "limits.left_out.mistakes": not machine.mistakes,
@@ -105,14 +127,15 @@ def left_out(machine: Machine, quick: bool) -> list[Finding]:
     return [Finding(code, many) for code, true in reasons.items() if true]
 
 
-def steps(machine: Machine, quick: bool) -> list[Step]:
+def steps(machine: Machine, quick: bool, long: bool = False) -> list[Step]:
     """In the order of execution."""
     return [
         *_clients(machine, quick),
         *_unbounded(machine),
-        *_far(machine, quick),
+        *_memory(machine),
         *_ports(machine),
         *_mistakes(machine),
+        *_far(machine, quick, long),
     ]
 
 
@@ -127,9 +150,11 @@ def _step(
     connections: int,
     delay_s: tuple[float, float] = BRISK_S,
     body_bytes: int = PAGE_BYTES,
+    tw_reuse: int | None = None,
     **load: Any,
 ) -> Step:
-    null = NullServer(body_bytes=body_bytes, delay_s=delay_s, core=machine.core)
+    fault = "" if tw_reuse is None else "kept"  # the client is to close first
+    null = NullServer(body_bytes, delay_s, core=machine.core, fault=fault, tw_reuse=tw_reuse)
     usual: dict[str, Any] = {"keepalive": True, "same_body": True, "summed": True}
     asked = Load(connections, requests, duration_s=1.0, deadline_s=0.0, **{**usual, **load})
     cell = null_cell(name, null, tool, asked)
@@ -166,8 +191,8 @@ def _unbounded(machine: Machine) -> Iterable[Step]:
         )  # fmt: skip
 
 
-def _far(machine: Machine, quick: bool) -> Iterable[Step]:
-    most, bounded = machine.connections, min(1000, machine.connections)
+def _far(machine: Machine, quick: bool, long: bool) -> Iterable[Step]:
+    most, bounded = machine.connections, min(BOUND, machine.connections)
     one = partial(_step, machine, "far", tool="fast")
     novels: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
     yield one("bodies-10000", "bodies", requests=10_000, connections=bounded, **novels)
@@ -176,11 +201,32 @@ def _far(machine: Machine, quick: bool) -> Iterable[Step]:
         anew: dict[str, Any] = {"connections": bounded, "keepalive": False}
         yield one("new-100000", "new_connections", requests=100_000, **anew)
         yield one("kept-1000000", "bodies", requests=1_000_000, connections=most)
+    aiohttp = partial(_step, machine, "far", what="bodies", tool="coroutines", connections=bounded)
+    for requests in AIOHTTP[: 1 + long] if machine.has("coroutines") else ():
+        yield aiohttp(f"aiohttp-{requests}", requests=requests)
+
+
+def _memory(machine: Machine) -> Iterable[Step]:
+    """What the tasks and bodies of a client take that keeps them all, and of one that does not."""
+    if not (machine.mistakes and machine.has("coroutines")) or machine.connections < BOUND:
+        return
+    one = partial(_step, machine, "memory", connections=BOUND)
+    for what, (*sizes, body_bytes) in KEPT_LOADS.items():
+        kept = partial(one, what=f"all_{what}", tool=f"everything_at_once-{what}")
+        for requests in sizes:
+            yield kept(f"all-{what}-{requests}", requests=requests, body_bytes=body_bytes)
+    yield one("dropped-5000", "bodies", tool="coroutines", requests=5000, body_bytes=NOVEL_BYTES)
 
 
 def _ports(machine: Machine) -> Iterable[Step]:
     """More connections than local ports; then the two ways out. Each step has ports of its own: the
-    one before leaves some in TIME_WAIT."""
+    one before leaves some in TIME_WAIT. And all ports used up by connections that are over."""
+    one = partial(_step, machine, "ports", tool="fast", delay_s=QUICK_S)
+    for tw_reuse in () if machine.no_network else (NO_REUSE, LOOPBACK_REUSE):
+        yield one(
+            f"time-wait-{tw_reuse}", "time_wait", requests=ALL_PORTS + 1800, keepalive=False,
+            connections=min(BOUND, machine.connections), tw_reuse=tw_reuse,
+        )  # fmt: skip
     if machine.ports is None:
         return
     low, crowd = sum(machine.ports) // 2, FEW_PORTS * 3 // 2
@@ -190,16 +236,16 @@ def _ports(machine: Machine) -> Iterable[Step]:
         ("reuse", crowd // 2, {}),
     )
     for what, connections, load in loads:
-        yield _step(
-            machine, "ports", f"ports-{what}", f"ports_{what.replace('-', '_')}", tool="fast",
-            requests=4 * FEW_PORTS, connections=connections, delay_s=QUICK_S,
-            ports=(low, low + FEW_PORTS - 1), **load,
+        yield one(
+            f"ports-{what}", f"ports_{what.replace('-', '_')}", requests=4 * FEW_PORTS,
+            connections=connections, ports=(low, low + FEW_PORTS - 1), **load,
         )  # fmt: skip
         low += FEW_PORTS
 
 
 def _mistakes(machine: Machine) -> Iterable[Step]:
-    for tool, mistake in MISTAKES.items() if machine.mistakes else ():
+    made = {tool: one for tool, one in MISTAKES.items() if one.mistake in MISTAKE_LOADS}
+    for tool, mistake in made.items() if machine.mistakes else ():
         requests, connections = MISTAKE_LOADS[mistake.mistake]
         load = Load(connections, requests, duration_s=1.0, deadline_s=60.0)
         name = tool.replace("_", "-")

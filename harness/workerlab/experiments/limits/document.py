@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from workerlab.analysis.facts import TrialData
+from workerlab.analysis.samples import NS
 from workerlab.experiments.document import Field, table
 from workerlab.experiments.limits.findings import findings, mistake_values
 from workerlab.experiments.limits.results import Result, results_of
@@ -11,7 +12,8 @@ from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.model import Chart, Document, Finding, Series, Table
 from workerlab.run_store import Run
 
-CHAPTERS = ("clients", "unbounded", "far", "ports")
+CHAPTERS = ("clients", "unbounded", "far", "memory", "ports")
+MOST_POINTS = 40  # of a line
 FIELDS: tuple[Field, ...] = (
     ("step", "text", lambda result: result.label),
     ("tool", "text", lambda result: result.tool),
@@ -24,6 +26,8 @@ FIELDS: tuple[Field, ...] = (
     ("errors", "counts", lambda result: result.not_measured or result.errors),
     ("memory_bytes", "bytes", lambda result: result.memory_bytes),
     ("cpu_s", "seconds", lambda result: result.cpu_s),
+    ("client_cores", "number", lambda result: result.usage.generator_cores),
+    ("server_cores", "number", lambda result: result.usage.server_cores),
 )
 MISTAKE_FIELDS: tuple[Field, ...] = (
     ("mistake", "text", lambda values: Finding(f"limits.mistake.{values['mistake']}")),
@@ -57,7 +61,7 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
         environment=run.environment,
         findings=findings(results),
         tables=_tables(results),
-        charts=_charts(results),
+        charts=(*_charts(results), *_memory_charts(results)),
         notes=(*lost, *notes_of(run)),
         valid=not any(result.missing for result in results),
     )
@@ -96,3 +100,21 @@ def _charts(results: Sequence[Result]) -> tuple[Chart, ...]:
     lines.append(Series(Finding("limits.chart.ideal"), ideal))
     title, x, y, note = (Finding(f"limits.chart.{name}") for name in ("title", "x", "y", "note"))
     return (Chart(title, x, y, tuple(lines), log=(True, True), note=note),)
+
+
+def _memory_charts(results: Sequence[Result]) -> tuple[Chart, ...]:
+    """Of the load tool, over the time of its load."""
+    lines = []
+    for result in results:
+        samples = result.data.observations.processes
+        points = [
+            ((sample.at_ns - samples[0].at_ns) / NS, sample.tool_rss_bytes / 2**20)
+            for sample in samples
+            if sample.tool_rss_bytes is not None
+        ]
+        if points and result.chapter in ("far", "memory"):
+            name = Finding("limits.chart.step", result.evidence.values)
+            lines.append(Series(name, tuple(points[:: 1 + len(points) // MOST_POINTS])))
+    title, x, y, note = (Finding(f"limits.memory.{name}") for name in ("title", "x", "y", "note"))
+    chart = Chart(title, x, y, tuple(lines), log=(True, False), note=note)
+    return (chart,) if lines else ()

@@ -11,6 +11,7 @@ from workerlab.experiments.limits.results import Result
 from workerlab.model import Finding
 
 NEAR = 1.15  # times the ideal: no worse than the wait for the last answers
+MILLION = 1_000_000
 Results = Sequence[Result]
 
 
@@ -22,9 +23,13 @@ def findings(results: Results) -> tuple[Finding, ...]:
         *_unbounded(_named(known, "unbounded-")),
         *_bounded(_named(known, "raised-", "bounded-")),
         *_far([result for result in known if result.chapter == "far"]),
+        *_aiohttp("aiohttp", _named(known, "aiohttp-")),
         *_memory([one for one in _named(known, "kept-") if one.memory_bytes and one.failed == 0]),
         *_bodies(_named(known, "bodies-")),
+        *_kept(known),
+        *_aiohttp("large", _named(known, "dropped-")),
         *_ports(_named(known, "ports-")),
+        *_time_wait(_named(known, "time-wait-")),
         *_mistake(known, "missing_await"),
         *_mistake(known, "session_per_request"),
     )
@@ -110,6 +115,19 @@ def _far(tried: Results) -> Iterator[Finding]:
         yield _answer("far", "far", values, tried)
 
 
+def _aiohttp(question: str, tried: Results) -> Iterator[Finding]:
+    """Of the largest without a failure: what its client did, and what that makes of a million."""
+    whole = [one for one in tried if one.failed == 0 and one.wall_s]
+    for result in sorted(whole, key=lambda one: one.load.requests)[-1:]:
+        values = {
+            **result.evidence.values,
+            "body_bytes": result.null.body_bytes,
+            "million_s": (result.wall_s or 0.0) * MILLION / result.load.requests,
+            "delays_s": sum(result.null.delay_s) / 2 * MILLION / result.load.concurrency,
+        }
+        yield _answer(question, question, values, tried)
+
+
 def _memory(known: Results) -> Iterator[Finding]:
     sizes = [{"requests": one.load.requests, "memory_bytes": one.memory_bytes} for one in known]
     if sizes:
@@ -134,6 +152,33 @@ def _bodies(tried: Results) -> Iterator[Finding]:
             yield _answer("bodies", "bodies", values, [result])
 
 
+def _kept(results: Results) -> Iterator[Finding]:
+    """Memory per request of the clients that keep everything, and what that is of a million."""
+    tasks, bodies = _named(results, "all-tasks-"), _named(results, "all-bodies-")
+    per_task, per_body = _bytes_per_request(tasks), _bytes_per_request(bodies)
+    if per_task and per_body:
+        bounded = _named(results, "aiohttp-")[:1]
+        at_most = [Finding("limits.memory_of_bounded", one.evidence.values) for one in bounded]
+        values = {
+            "task_bytes": per_task,
+            "million_tasks_bytes": per_task * MILLION,
+            "body_bytes": bodies[0].null.body_bytes,
+            "kept_bytes": per_body,
+            "million_bodies_bytes": per_body * MILLION,
+            "bounded": at_most,
+        }
+        yield _answer("kept", "kept", values, [*tasks, *bodies, *bounded])
+
+
+def _bytes_per_request(tried: Results) -> float | None:
+    """By how much more the larger load took; None where not two are known, or it took no more."""
+    sizes = sorted((one.load.requests, one.memory_bytes) for one in tried if one.memory_bytes)
+    if len(sizes) != 2 or sizes[0][1] >= sizes[1][1]:
+        return None
+    (few, least_bytes), (many, most_bytes) = sizes
+    return (most_bytes - least_bytes) / (many - few)
+
+
 def _ports(tried: Results) -> Iterator[Finding]:
     for used_up in _named(tried, "ports-used-up")[:1]:
         others = _named(tried, "ports-sources", "ports-reuse")
@@ -141,6 +186,20 @@ def _ports(tried: Results) -> Iterator[Finding]:
         values = {"causes": used_up.causes, "failed": used_up.failed, "good": good}
         code = "ports" if used_up.errors.get("no_address") else "enough_ports"
         yield _answer("ports", code, values, [used_up, *others])
+
+
+def _time_wait(tried: Results) -> Iterator[Finding]:
+    for first in tried[:1]:
+        sockets = (seen.client.get("TIME_WAIT", 0) for seen in first.data.observations.connections)
+        no_address = first.errors.get("no_address")
+        values = {
+            **first.evidence.values,
+            "no_address": no_address,
+            "connected": first.data.null.connections if first.data.null else None,
+            "time_wait": max(sockets, default=None),
+            "good": tuple(result.label for result in tried[1:] if result.failed == 0),
+        }
+        yield _answer("time_wait", "time_wait" if no_address else "enough_ports", values, tried)
 
 
 def mistake_values(result: Result) -> dict[str, Any]:

@@ -7,9 +7,11 @@ from workerlab.options import add_common
 EXAMPLES = """\
 examples:
   workerlab limits
-      from a hundred requests to a million, in about six minutes
+      from a hundred requests to a million, in about eight minutes
   workerlab limits --quick
-      without the synchronous client and the million, in about one minute
+      without the synchronous client and the million, in about three minutes
+  workerlab limits --long
+      also a million with aiohttp, which takes ten minutes or more
   workerlab report results --html limits.html
       the newest run again, as a page with its chart
 """
@@ -19,8 +21,9 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Send a hundred, ten thousand, a million requests to a server that answers after a random"
         " delay; run out of open files (errno 24) and of local ports (errno 99) on purpose, and"
-        " avoid both; make two classic mistakes and show their symptoms."
+        " avoid both; keep all tasks and bodies in memory; make two classic mistakes."
     )
     to.epilog = EXAMPLES
     add_common(to)
     to.add_argument("--quick", action="store_true", help="leave out the steps that take minutes")
+    to.add_argument("--long", action="store_true", help="also send a million requests by aiohttp, last")

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from workerlab.analysis.facts import TrialData, unusable
-from workerlab.model import Finding, Load, Measurement, NullServer
+from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.model import Finding, Load, Measurement, NullServer, Usage
 
 SPARE_FILES = 64  # what a process has open beside its connections
 
@@ -37,6 +37,7 @@ class Result(Struct, frozen=True):
     ideal_s: float | None
     memory_bytes: int | None
     cpu_s: float | None
+    usage: Usage
 
     @property
     def name(self) -> str:
@@ -76,6 +77,9 @@ class Result(Struct, frozen=True):
             "ideal_s": self.ideal_s,
             "failed": self.failed,
             "errors": self.errors,
+            "memory_bytes": self.memory_bytes,
+            "client_cores": self.usage.generator_cores,
+            "server_cores": self.usage.server_cores,
         }
         return Finding("limits.step", values)
 
@@ -93,14 +97,17 @@ def _result_of(data: TrialData, chapter: str, what: str) -> Result:
         "body_bytes": null.body_bytes,
         "ports": None if load.ports is None else load.ports[1] - load.ports[0] + 1,
         "sources": len(load.sources),
+        "tw_reuse": null.tw_reuse,
     }
-    missing = unusable(data)
+    facts = facts_of(data)
+    missing, usage = (None, facts.usage) if isinstance(facts, Facts) else (facts, Usage())
     measured = None if missing else data.measurement
     failed = None if measured is None else measured.failed + (measured.unsent or 0)
     ideal_s = None
     if counted is not None and failed == 0 and counted.service.max is not None:
         ideal_s = max(counted.delays_s / load.concurrency, counted.service.max)
-    sizes = (sample.tool_rss_bytes for sample in data.observations.processes)
+    sizes = [sample.tool_rss_bytes for sample in data.observations.processes]
+    sizes.append(measured.details.get("peak_bytes") if measured else None)
     return Result(
         *(data, chapter, what, load, null, Finding(f"limits.step.{what}", label)),
         missing=missing,
@@ -111,4 +118,5 @@ def _result_of(data: TrialData, chapter: str, what: str) -> Result:
         ideal_s=ideal_s,
         memory_bytes=max(filter(None, sizes), default=None),
         cpu_s=data.record.tool_cpu_s if data.record else None,
+        usage=usage,
     )

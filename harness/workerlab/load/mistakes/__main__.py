@@ -1,7 +1,8 @@
-"""Two mistakes that are easily made in an asynchronous client, by name, against any server:
+"""Three mistakes that are easily made in an asynchronous client, by name, against any server:
 
     python -m workerlab.load.mistakes missing_await http://127.0.0.1:8000/
     python -m workerlab.load.mistakes session_per_request http://127.0.0.1:8000/
+    python -m workerlab.load.mistakes everything_at_once http://127.0.0.1:8000/
 
 Each is made first and then done right; what shows is printed for people, or as JSON.
 
@@ -13,17 +14,22 @@ gets a turn, and where the loop ends first, asyncio says that it was pending.
 session_per_request: every request connects anew and closes after it. That costs time, and the side
 that closes first, the client, leaves each of its sockets in TIME_WAIT for a minute: ports that are
 gone for so long (errno 99, where they run out).
+
+everything_at_once: a semaphore bounds how many requests are under way, not how many tasks wait for
+it; `gather` keeps what each returns until the last one is done.
 """
 
 import argparse
 import asyncio
 import gc
 import json
+import resource
 import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -34,8 +40,9 @@ except ModuleNotFoundError as error:
     print(f"mistakes: needs {error.name}: pip install {error.name}", file=sys.stderr)
     sys.exit(3)
 
-REQUESTS = {"missing_await": 100, "session_per_request": 2000}
-AT_ONCE = 20
+REQUESTS = {"missing_await": 100, "session_per_request": 2000, "everything_at_once": 10_000}
+AT_ONCE, SEMAPHORE = 20, 1000
+MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 TIME_WAIT = "06"  # include/net/tcp_states.h
 
 Form: TypeAlias = Callable[[aiohttp.ClientSession, str, int], Awaitable[list[Any]]]
@@ -71,6 +78,19 @@ async def with_one(session: aiohttp.ClientSession, url: str, requests: int) -> l
     return await all_of(lambda: fetch(session, url), requests)
 
 
+async def all_tasks(
+    session: aiohttp.ClientSession, url: str, requests: int, *, keep: bool = False
+) -> list[Any]:
+    semaphore = asyncio.Semaphore(SEMAPHORE)
+
+    async def fetch_in_turn() -> int | bytes:
+        async with semaphore, session.get(url, raise_for_status=True) as answer:
+            body = await answer.read()
+            return body if keep else answer.status
+
+    return list(await asyncio.gather(*(fetch_in_turn() for _ in range(requests))))
+
+
 async def all_of(fetch_one: Callable[[], Awaitable[int]], requests: int) -> list[int]:
     """Their status codes; AT_ONCE at a time."""
     left, returned = iter(range(requests)), []
@@ -94,6 +114,11 @@ MISTAKES: dict[str, dict[str, tuple[str, Form]]] = {
         "mistake": ("async with ClientSession() as session: ...  for each request", with_many),
         "cure": ("one ClientSession for all requests", with_one),
     },
+    "everything_at_once": {  # the cure first: the peak of memory of a process never falls
+        "cure": ("a coroutine for each connection, which drops the bodies", with_one),
+        "tasks": ("a task for each request, and a semaphore", all_tasks),
+        "bodies": ("the same, each body kept", partial(all_tasks, keep=True)),
+    },
 }
 
 
@@ -106,7 +131,8 @@ async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
         opened.append(1)
 
     counting.on_connection_create_end.append(count)
-    session = aiohttp.ClientSession(trace_configs=[counting])
+    connector = aiohttp.TCPConnector(limit=0)  # it is the form that bounds them, or does not
+    session = aiohttp.ClientSession(connector=connector, trace_configs=[counting])
     returned = await form(session, url, requests)
     if form is not abandoned:  # closing the session would give the tasks that are pending a turn
         await session.close()
@@ -119,7 +145,7 @@ def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
 
     `returned`: how many objects of each type the caller was handed; `complaints`: of Python or
     asyncio, and how often; `time_wait`: sockets to that server that the kernel still holds for this
-    client, None where it does not say or nobody asked.
+    client, None where it does not say or nobody asked; `peak_bytes`: of memory, so far.
     """
     code, form = MISTAKES[mistake][name]
     messages: Counter[str] = Counter()
@@ -138,7 +164,7 @@ def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
         seconds = time.monotonic() - began
         after = None if before is None else left_behind(port)
         types = dict(Counter(type(one).__name__ for one in returned))
-        answers = sum(one == 200 for one in returned)
+        answers = sum(one == 200 or isinstance(one, bytes) for one in returned)
         del returned
         gc.collect()
     messages.update(str(warning.message) for warning in caught)
@@ -155,6 +181,7 @@ def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
             text: n for text, n in messages.items() if text.startswith(("Task", "coroutine"))
         },
         "time_wait": None if before is None or after is None else after - before,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES,
     }
 
 
@@ -177,6 +204,7 @@ def text_of(outcome: dict[str, Any]) -> str:
     ]
     if outcome["time_wait"] is not None:
         lines.append(f"  {outcome['time_wait']} of its sockets are left in TIME_WAIT")
+    lines.append(f"  at most {outcome['peak_bytes'] >> 20} MB of memory so far")
     lines += [f"  reported {count} times: {text}" for text, count in outcome["complaints"].items()]
     return "\n".join(lines)
 

@@ -30,6 +30,7 @@ class Mistake(Tool):
         try:
             document = json.loads(output.stdout)
             details = {name: document[name] for name in DETAILS}
+            details["peak_bytes"] = document.get("peak_bytes")  # which older runs lack
             answers, seconds = int(document["answers"]), float(document["seconds"])
             connections = int(document["connections"])
         except (ValueError, KeyError, TypeError):
@@ -49,7 +50,8 @@ class Mistake(Tool):
 
 
 FORMS = {"missing_await": ("mistake", "abandoned", "cure"),
-         "session_per_request": ("mistake", "cure")}  # fmt: skip
+         "session_per_request": ("mistake", "cure"),
+         "everything_at_once": ("tasks", "bodies")}  # fmt: skip
 MISTAKES = {
     f"{name}-{form}": Mistake(f"{name}-{form}", name, form)
     for name, forms in FORMS.items()

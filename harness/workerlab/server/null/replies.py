@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Literal, NamedTuple
 
-FAULTS = ("", "reset", "stall", "garbage", "half", "status500", "close")
+FAULTS = ("", "reset", "stall", "garbage", "half", "status500", "close", "kept")
 TEXT = b"Hello World\n"
 MAX_HEAD = 65_536
 
@@ -74,7 +74,9 @@ def read_request(data: bytes | bytearray) -> Request | None:
 
 @cache
 def reply_to(keep: bool, told: bool, bodiless: bool, body_bytes: int, fault: str) -> Reply:
-    """The answer to a request, by what it wants of its connection."""
+    """The answer to a request, by what it wants of its connection. The fault "kept": the server
+    closes none, though the request says so."""
+    keep = keep or fault == "kept"
     status = b"500 Internal Server Error" if fault == "status500" else b"200 OK"
     wish = b"keep-alive" if told else b"" if keep else b"close"
     connection = b"Connection: %b\r\n" % wish if wish else b""
