@@ -11,7 +11,7 @@ from workerlab.experiments.generators.usage import usage_of
 from workerlab.experiments.ladder.configurations import from_details
 from workerlab.experiments.limits.results import results_of
 from workerlab.experiments.reading import report_of, trial_data
-from workerlab.model import CellResult
+from workerlab.model import Cell
 from workerlab.run_store import Run
 
 
@@ -67,14 +67,17 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
             }
             for step in ladder
         }  # fmt: skip
-        for result in report_of(run).cells:
-            settings = _settings(result)
+        report = report_of(run)
+        for group in report.classes:
+            yield {**_settings(group.series), "users": "all"}, group
+        for result in report.cells:
+            settings = _settings(result.trial.cell)
             settings |= caches.get(result.trial.cell.server.name, {})
             yield settings, None if result.verdict == "invalid" else result
 
 
-def _settings(result: CellResult) -> dict[str, Any]:
-    cell, server = result.trial.cell, result.trial.cell.server
+def _settings(cell: Cell) -> dict[str, Any]:
+    server = cell.server
     return {
         "worker_class": server.worker_class,
         "workers": server.workers,
@@ -82,8 +85,9 @@ def _settings(result: CellResult) -> dict[str, Any]:
         "backlog": server.backlog,
         "servers": server.instances,
         "server": server.name,
+        "cpu_s": server.cpu_s,
+        "server_cores": server.cores,
         "tool": cell.tool,
         "processes": cell.processes,
         "users": cell.concurrency,
-        "env": server.app.env,
     }

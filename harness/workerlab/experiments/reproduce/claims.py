@@ -169,7 +169,7 @@ def _text(test: ClaimTest, values: list[str]) -> Answer:
 
 
 def _written(value: float, test: ClaimTest) -> str:
-    return FORMATS[test.form if test.form in FORMATS else "number"](value)
+    return FORMATS[test.form](value)
 
 
 def _within(inside: bool, outside: bool, text: str, test: ClaimTest) -> Answer:

@@ -1,9 +1,10 @@
 """The five write-ups that the lab began as: their tables, their claims, and how each is tested.
 
 They are data, in `writeups.toml` beside this module. A claim is judged by the cells of existing
-experiments, which are the parts of a reproduction; what a test can ask is in `ClaimTest`. A figure is
-`CELL.PATH`: a cell by its name in the file, and the path of a value in what was measured of it,
-as in "sync4.response.mean".
+experiments, which are the parts of a reproduction; what a test can ask is in `ClaimTest`. A figure
+is `CELL.PATH`: a cell by its name in the file, and the path of a value in what was measured of it,
+as in "sync4.response.mean". Of a worker class, all levels together, the cell is marked by `users =
+"all"`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
     part: str | None = None
     shows: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
-    form: Form = "number"
+    form: str = "number"  # how a value is written, of `numbers.formats`
     original: float | None = None
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from workerlab.experiments.reproduce.cells import MeasuredCell
 from workerlab.experiments.reproduce.claims import Corrected, Held, Measured, NotShown, judge
-from workerlab.experiments.reproduce.writeups import Claim, Correction, ClaimTest
+from workerlab.experiments.reproduce.writeups import Claim, ClaimTest, Correction
 
 INF = float("inf")
 
