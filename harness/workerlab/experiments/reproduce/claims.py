@@ -98,7 +98,7 @@ def judge(claim: Claim, measured: Measured) -> Held | Corrected | NotShown:
         reasons = [answer.text for answer in answers if answer.outcome != "inside"]
         if few_cores:
             reasons.insert(0, f"it needs {claim.cores} cores, this machine has {measured.cores}")
-        return NotShown(claim.number, claim.text, "; ".join(reasons))
+        return NotShown(claim.number, claim.text, "; ".join(dict.fromkeys(reasons)))
     instead = [answer_to(test, measured) for test in claim.instead.tests]
     undecided = [answer.text for answer in instead if answer.outcome != "inside"]
     if undecided:
@@ -132,7 +132,7 @@ def _conclusion(test: ClaimTest, part: str, measured: Measured) -> Answer:
     codes = measured.conclusions[part]
     if any(code in codes for code in test.shows) and not any(code in codes for code in test.lacks):
         return Answer("inside", test.says)
-    return Answer("outside", f"not shown: {test.says}")
+    return Answer("outside", f"not found: {test.says}")
 
 
 def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> Answer:
