@@ -33,7 +33,7 @@ from workerlab.experiments.runner import Setup
 from workerlab.model import Cell, EnvironmentProblem, Plan, Trial
 from workerlab.server import preflight
 from workerlab.server.running import Launch
-from workerlab.server.service_check import KINDS, check_url, name_of
+from workerlab.server.service_check import KINDS, OTHER, check_url, name_of
 from workerlab.server.services import BLOG, Service, folder, lacks, lacks_packages, service
 from workerlab.terminal.console import tell
 
@@ -72,7 +72,8 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
         if not plan:
             workers = options.workers or 2
-            planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages)
+            others = tuple(k for k, one in found.running.items() if one.version.startswith(OTHER))
+            planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages, others)
             loads = [(ONE_USER_TOOL, ONE_USER), *((tool, users) for tool in tools)]
             cells = (
                 Cell(one.server, tool, many, keepalive=True)

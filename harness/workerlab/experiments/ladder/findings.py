@@ -81,7 +81,8 @@ def _trips(ladder: Ladder) -> Finding:
         return _answer("trips", "trips.unmeasured")
     evidence = []
     for step in steps:
-        alone, storage = ladder.with_one_user(step), name_of(step.configuration.storage)
+        alone, one = ladder.with_one_user(step), step.configuration
+        storage = one.service(one.storage)
         response_s = alone and alone.mean("breakdown.response_s")
         more = {"removed": step.removed, "storage_name": storage, "rps": step.rps}
         values = {**_trips_of(step), **more, "response_s": response_s}

@@ -50,7 +50,7 @@ def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str,
     for role, kind, usable in (("cache", one.cache, 1), ("storage", one.storage, cores)):
         used = step.metric("cores", role)
         if used is not None and usable and used >= FULL * usable:
-            yield "service", "", {"service": name_of(kind), "used": used, "cores": usable}
+            yield "service", "", {"service": one.service(kind), "used": used, "cores": usable}
     used = step.mean("usage.server_cores")
     usable = min(one.server.workers, cores or one.server.workers)
     if used is not None and used >= FULL * usable:

@@ -14,7 +14,7 @@ examples:
   workerlab ladder --quick
       100 users, one launch per step, in about two minutes; no intervals
   workerlab ladder --mongo-url mongodb://127.0.0.1:27017/lab
-      with steps on MongoDB; the database must hold no posts, and is left as it was
+      with steps on this MongoDB; the database must hold no posts, and is left as it was
   workerlab ladder --storages sqlite --users 200
       with no database server installed
   workerlab report results --html ladder.html
@@ -51,5 +51,5 @@ def add_options(to: argparse.ArgumentParser) -> None:
     )
     for kind, service in KINDS.items():
         if service.option:
-            text = f"use this {service.name}" + " instead of starting one" * (kind != "mongodb")
+            text = f"use this {service.name} instead of starting one"
             add(service.option, dest=f"{kind}_url", metavar="URL", help=text)
