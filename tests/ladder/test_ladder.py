@@ -166,6 +166,29 @@ def test_a_stand_in_for_mongodb_makes_all_six_steps_and_is_named(lab: Lab, stand
     assert "MongoDB" not in named
 
 
+def test_a_search_for_the_limit_and_more_launches_for_a_run_that_is_there(lab: Lab) -> None:
+    """Nothing answers within a microsecond, as far as others leave it a core to be measured on."""
+    (lab.place / "empty").mkdir()
+    lab.env["PATH"] = str(lab.place / "empty")
+    words = ("--storages", "sqlite", "--workers", "1", "--format", "json")
+    done = lab("ladder", *COUNTED, *words, "--find-limit", "p95<1us")
+    assert done.code == 0, done.err
+    (answer,) = (
+        one for one in done.report["findings"] if one["question"] == "ladder.question.users"
+    )
+    assert answer["code"] == "ladder.users"
+    levels = [row["users"] for row in rows(done.report, "users")]
+    broken = answer["values"]["why"]["code"] == "ladder.users.target"
+    assert levels[: 1 if broken else 4] == ([6] if broken else [6, 12, 24, 48][: len(levels)])
+    again = ("ladder", "--resume", str(lab.run), "--format", "json")
+    refused = lab(*again, "--trials", "1")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--trials must be more than the 1 that the run has" in refused.err
+    done = lab(*again, "--trials", "2")
+    assert done.code == 0, done.err
+    assert {row["launches"] for row in rows(done.report, "factor")} == {2}
+
+
 def test_a_killed_one_leaves_nothing(lab: Lab, temporary: Path) -> None:
     needs("postgresql", "redis")
     first = lab.start("ladder", *SMALL)

@@ -716,6 +716,17 @@ ladder.limits.load = With {load}, by what was removed: {limits:; }.
 ladder.limits.of = {limit}: {steps:list}
 ladder.limits.why = {load}, {removed} removed: {why}
 ladder.limits.unmeasured = Inconclusive: no step was measured under many users.
+ladder.question.users = How many users does it serve until its target or its stability breaks?
+ladder.users = [[With {before:count} users nothing breaks. ]]With {load} {why}.[[ Throughput:
+    {before_rps:number} req/s, then {rps:number}; where it does not grow, response times grow with
+    the users (Little's law).]][[ {dropped:count} handshakes were dropped: the accept queue was
+    full.]][[ The limit with {held:count} users: {limit}.]]
+ladder.users.most = nothing breaks, and more users were not tried
+ladder.users.tool = nothing breaks; more would show the load tool's limit, not the server's
+ladder.users.target = {terms:; } (in {broken} of {launches:# launch/launches})
+ladder.users.invalid = {invalid} of {launches:# launch/launches} {invalid:was/were} invalid,
+    {reason}
+ladder.users.unstable = a launch serves {lowest:number} req/s, where {best:number} were reached
 ladder.question.redis = Why does losing Redis cost so little?
 ladder.redis = [[{cost} ]]{hit}[[ {cpu}]]
 ladder.redis.unmeasured = Inconclusive: no step lost Redis and nothing else.
@@ -775,6 +786,7 @@ ladder.table.steps.note = Each step lacks what those above it lack, and one thin
 ladder.table.rates = The ladder, {load}
 ladder.table.rates.note = Factor: requests/s (the geometric mean of the trials) over those of the
     step before; from and to: its 95 % interval over fresh launches of the server.
+ladder.table.users = The first step, from {load} on
 ladder.table.trips = Round trips, {load}
 ladder.table.trips.note = Round trips per request, and each cache's hits as a share of its lookups:
     counted in the app's workers during the steady part.

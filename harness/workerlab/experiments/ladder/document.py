@@ -10,8 +10,8 @@ from workerlab.analysis.core_wait import worst
 from workerlab.experiments.document import Field, Getter, table
 from workerlab.experiments.ladder.configurations import Configuration, from_details
 from workerlab.experiments.ladder.findings import findings
-from workerlab.experiments.ladder.limits import SPENT, limit, other_code_s
-from workerlab.experiments.ladder.steps import ONE_USER, Ladder, Load, Step, ladder
+from workerlab.experiments.ladder.limits import SPENT, levels, limit, other_code_s
+from workerlab.experiments.ladder.steps import ONE_USER, USUAL_USERS, Ladder, Load, Step, ladder
 from workerlab.experiments.reading import notes_of, report_of
 from workerlab.model import Chart, Document, Finding, Report, Series, Table
 from workerlab.numbers.intervals import TRIALS
@@ -21,15 +21,20 @@ SHORT_S = 0.001  # what is shorter is drawn in microseconds
 
 
 def document(run: Run) -> Document:
-    return study(report_of(run), from_details(run.plan), notes_of(run))
+    users = run.plan.details.get(USUAL_USERS)
+    return study(report_of(run), from_details(run.plan), notes_of(run), users)
 
 
 def study(
-    report: Report, configurations: Sequence[Configuration], notes: Sequence[Finding] = ()
+    report: Report,
+    configurations: Sequence[Configuration],
+    notes: Sequence[Finding] = (),
+    usual_users: int | None = None,
 ) -> Document:
-    """`report`: of the run's cells; `configurations`, `notes`: of its plan."""
-    steps = ladder(report.cells, configurations, report.environment)
-    loads = tuple(load.text for load in steps.steps)
+    """`report`: of the run's cells; `configurations`, `notes`, `usual_users`: of its plan."""
+    steps = ladder(report.cells, configurations, report.environment, usual_users)
+    loads = tuple(load.text for load in steps.steps if steps.usual(load.users))
+    usual = [cell for cell in report.cells if steps.usual(cell.trial.cell.concurrency)]
     return Document(
         run=report.run,
         kind="ladder",
@@ -39,7 +44,7 @@ def study(
         tables=tuple(_tables(steps)),
         charts=tuple(_charts(steps)),
         notes=(*notes, *_notes(report, steps)),
-        valid=bool(report.cells) and all(cell.verdict != "invalid" for cell in report.cells),
+        valid=bool(usual) and all(cell.verdict != "invalid" for cell in usual),
     )
 
 
@@ -143,6 +148,10 @@ def _tables(ladder: Ladder) -> Iterable[Table]:
 
     yield _settings(ladder)
     yield from _each("rates", [*many, one], rates)
+    if more := [level.step for level in levels(ladder) if level.step]:
+        users: Field = ("users", "count", lambda step: step.load.users)
+        title = Finding("ladder.table.users", {"load": more[0].load.text})
+        yield table(title, (users, *RATES[1:5], limits, LAUNCHES), more)
     yield from _each("trips", [ladder.conclusive or one], lambda _: TRIPS)
     yield from _each("cores", many, lambda _: CORES)
     yield from _each("times", [one, ladder.conclusive], _times)
