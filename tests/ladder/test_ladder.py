@@ -173,6 +173,10 @@ def test_a_search_for_the_limit_and_more_launches_for_a_run_that_is_there(lab: L
     words = ("--storages", "sqlite", "--workers", "1", "--format", "json")
     done = lab("ladder", *COUNTED, *words, "--find-limit", "p95<1us")
     assert done.code == 0, done.err
+    titles = [chart["title"] for chart in done.report["charts"]]
+    over_time = {one["values"]["what"] for one in titles if one["code"].endswith(".over_time")}
+    assert {"answers", "memory"} <= over_time <= {"answers", "cores", "memory", "network"}
+    assert {"cores", "network"} <= over_time or stood_still(lab.run)
     (answer,) = (
         one for one in done.report["findings"] if one["question"] == "ladder.question.users"
     )

@@ -807,6 +807,13 @@ ladder.chart.times.note = Means of the steady part. What is below 0 is not drawn
 ladder.chart.trips = Round trips per request
 ladder.chart.trips.axis = round trips
 ladder.chart.trips.note = Counted in the app's workers; a hit in the cache inside them costs none.
+ladder.chart.over_time = Over time: {what}; {removed} removed, {load}
+ladder.chart.over_time.note = One launch. Memory: pages that processes share count in each. Network:
+    by interface, as the kernel does not count by process; loopback carries the traffic of load
+    tool, storage and cache, and of whatever else uses it.
+ladder.chart.seconds = seconds
+ladder.chart.network = MB/s
+ladder.no_single_user = A single user is not measured: the load comes from other hosts.
 ladder.left_out = Left out: {configuration}: {why}
 ladder.invalid = {configuration}, {load}, trial {trial}: {reason}
 ladder.few_trials = The interval of a factor needs at least {needed:# trial} of each step (--trials
