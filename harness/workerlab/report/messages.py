@@ -764,6 +764,10 @@ ladder.sync.moved.rps = Here throughput changes more: p95 by a factor of {p95:.2
     {rps:.2f}.
 ladder.sync.moved.neither = Here neither changes much more than the other: p95 by a factor of
     {p95:.2f}, throughput by {rps:.2f}.
+ladder.sync.moved.undecided = Inconclusive: p95 changes by a factor of {p95:.2f} (95 % interval
+    {p95_low:.2f} to {p95_high:.2f}), throughput by {rps:.2f} ({rps_low:.2f} to {rps_high:.2f}).
+    [[ If launches scatter as these, about {launches} of each step decide which changes more
+    (--resume RUN --trials {launches}).]][[ Not even {most} launches of each step would decide it.]]
 ladder.sync.order.shown = sync serves one request at a time, in order of arrival, so all wait alike;
     async begins them all, and some are overtaken.
 ladder.sync.order.hidden = That sync serves in order of arrival does not show here: something else
@@ -775,10 +779,6 @@ ladder.services = {services:; }.
 ladder.services.unknown = Inconclusive: the run does not say.
 ladder.service = {service}: {version}
 ladder.service.none = {service}: not used[[ ({why})]]
-ladder.sync.moved.undecided = Inconclusive: p95 changes by a factor of {p95:.2f} (95 % interval
-    {p95_low:.2f} to {p95_high:.2f}), throughput by {rps:.2f} ({rps_low:.2f} to {rps_high:.2f}).
-    [[ If launches scatter as these, about {launches} of each step decide which changes more
-    (--resume RUN --trials {launches}).]][[ Not even {most} launches of each step would decide it.]]
 
 # --- the ladder: tables, charts, notes ------------------------------------------------------------
 ladder.table.steps = The steps

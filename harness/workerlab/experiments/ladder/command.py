@@ -33,7 +33,9 @@ from workerlab.experiments.ladder.steps import ONE_USER, USUAL_USERS, ladder
 from workerlab.experiments.planning import check_tools, gunicorn_plan, installed
 from workerlab.experiments.reading import read_before, report_of
 from workerlab.experiments.runner import Setup
-from workerlab.model import Cell, EnvironmentProblem, Plan, Trial, UsageError
+from workerlab.load import hosts
+from workerlab.load.locust import PORT
+from workerlab.model import Cell, EnvironmentProblem, Finding, Plan, Trial, UsageError
 from workerlab.server import preflight
 from workerlab.server.running import Launch
 from workerlab.server.service_check import KINDS, OTHER, check_url, name_of
@@ -64,8 +66,14 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         preflight.check_levels([users * (MOST_TIMES if options.find_limit else 1)])
     elif options.trials and options.trials <= plan.trials:
         raise UsageError(f"--trials must be more than {plan.trials}, which the run has")
-    check_tools(options.tools or ())
-    tools, notes = installed(options.tools or TOOLS)
+    check_tools(options.tools or (TOOLS[:1] if options.load_hosts else ()))
+    tools, notes = installed(options.tools or TOOLS[: 1 if options.load_hosts else None])
+    if options.load_hosts:
+        if "fast" in tools:
+            raise UsageError("--load-hosts needs locust-fast or locust (--tools)")
+        hosts.check(options.load_hosts, PORT)
+        notes = (Finding("ladder.no_single_user"),)
+    single = [] if options.load_hosts else [(ONE_USER_TOOL, ONE_USER)]
     gunicorns = {} if plan else interpreters(options)
     if plan:  # of the services that it needs
         able = [one for one in from_details(plan) if not one.why_not]
@@ -80,7 +88,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
             search = {USUAL_USERS: users} if options.find_limit else {}
             others = tuple(k for k, one in found.running.items() if one.version.startswith(OTHER))
             planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages, others)
-            loads = [(ONE_USER_TOOL, ONE_USER), *((tool, users) for tool in tools)]
+            loads = [*single, *((tool, users) for tool in tools)]
             cells = (
                 Cell(one.server, tool, many, keepalive=True)
                 for one in planned
@@ -94,6 +102,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
                 trials=options.trials or trials,
                 duration_s=options.duration or duration_s,
                 notes=notes,
+                load_hosts=options.load_hosts or (),
                 slo=options.find_limit or "",
                 details={**steps.to_details(planned), **search},
             )

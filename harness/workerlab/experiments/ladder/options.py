@@ -55,6 +55,8 @@ def add_options(to: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help=f"of {','.join(STORAGES)}, in this order (all that are available; sqlite if none)",
     )
+    text = f"machines that send the load: a,b (this one); {' or '.join(LADDER_TOOLS[:2])} only"
+    add("--load-hosts", type=read.hosts, metavar="LIST", help=text)
     text = "double the users until the first step breaks TARGET or is unstable (%s)"
     add("--find-limit", nargs="?", const=TARGET, type=read.target_of_cells, metavar="TARGET",
         help=text % TARGET.replace("%", "%%"))  # fmt: skip
