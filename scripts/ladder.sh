@@ -4,4 +4,5 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 "$root/scripts/setup.sh" --ladder
-exec "$root/.venv/bin/workerlab" ladder "$@"
+"$root/scripts/mongodb_stand_in.sh" "$root/.venv/bin"
+PATH="$root/.venv/bin:$PATH" exec "$root/.venv/bin/workerlab" ladder "$@"

@@ -544,6 +544,7 @@ class ProcessSample(Struct, frozen=True):
     host_steal_s: float | None = None  # of host_busy_s: cores given to another machine
     lab_cpu_s: float | None = None  # of this process, which looks on
     beside_cpu_s: float | None = None  # of the lab's other trials; None: there were none
+    network_bytes: Mapping[str, int] = {}  # "eth0 in", "eth0 out": since it came up, of everything
 
 
 class ConnectionSample(Struct, frozen=True):

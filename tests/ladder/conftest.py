@@ -214,6 +214,20 @@ def mortal_mongodb() -> Iterator[Mortal]:
         yield server
 
 
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    """The program that scripts/mongodb_stand_in.sh makes."""
+    if why := services.lacks_driver("mongodb"):
+        pytest.skip(why)
+    made, program = _mongo(), tmp_path / "stand-in" / services.STAND_INS["mongod"]
+    program.parent.mkdir()
+    script = (HERE.parents[1] / "scripts" / "mongodb_stand_in.sh").read_text()
+    lines = script.partition("<<END\n")[2].partition("END\n")[0].replace("\\$", "$")
+    program.write_text(lines.replace("$jars", str(made)))
+    program.chmod(0o755)
+    return program
+
+
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # what lives for seconds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -57,7 +58,7 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
     needs("postgresql", "redis")
     with services.service("postgresql") as storage, services.service("redis") as redis:
         words = ("--postgres-url", storage.url, "--redis-url", redis.url, "--format", "json")
-        done = lab("ladder", *COUNTED, *words)
+        done = lab("ladder", *COUNTED, "--storages", "postgresql", *words)
         assert done.code == 0, done.err
         assert tables(storage.url) == []
         assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
@@ -140,6 +141,56 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
             assert trips <= 6 * 5
         else:  # at either end some of the six have made a trip and have no answer yet
             assert trips == pytest.approx(requests, abs=6 + ROUNDED * requests)
+
+
+def test_a_stand_in_for_mongodb_makes_all_six_steps_and_is_named(lab: Lab, stand_in: Path) -> None:
+    """Started, looked at and ended as MongoDB's own server would be."""
+    needs("postgresql", "redis")
+    lab.env["PATH"] = f"{stand_in.parent}{os.pathsep}{lab.env['PATH']}"
+    done = lab("ladder", *COUNTED, "--format", "json")
+    assert done.code == 0, done.err
+    mongodb = done.report["environment"]["services"]["mongodb"]
+    assert re.fullmatch(r"a server that calls itself MongoDB \S+ and is not it, .* lab", mongodb)
+    first, *_ = counted = rows(done.report, "storage_trips")
+    assert [row["removed"]["code"].rpartition(".")[2] for row in counted] == [
+        "nothing", "local_cache", "cache", "storage", "workers", "worker_class",
+    ]  # fmt: skip
+    assert first["counted_requests"]
+    cores = [row["storage_cores"] for row in rows(done.report, "storage_cores")]
+    assert any(cores) or stood_still(lab.run)
+    words = " ".join(lab("report", str(lab.run), "--explain").out.split())
+    named, count = re.subn(
+        r"MongoDB- ?compatible server|MongoDB: a server|itself MongoDB", "", words
+    )
+    assert count > 3
+    assert "MongoDB" not in named
+
+
+def test_a_search_for_the_limit_and_more_launches_for_a_run_that_is_there(lab: Lab) -> None:
+    """Nothing answers within a microsecond, as far as others leave it a core to be measured on."""
+    (lab.place / "empty").mkdir()
+    lab.env["PATH"] = str(lab.place / "empty")
+    words = ("--storages", "sqlite", "--workers", "1", "--format", "json")
+    done = lab("ladder", *COUNTED, *words, "--find-limit", "p95<1us")
+    assert done.code == 0, done.err
+    titles = [chart["title"] for chart in done.report["charts"]]
+    over_time = {one["values"]["what"] for one in titles if one["code"].endswith(".over_time")}
+    assert {"answers", "memory"} <= over_time <= {"answers", "cores", "memory", "network"}
+    assert {"cores", "network"} <= over_time or stood_still(lab.run)
+    (answer,) = (
+        one for one in done.report["findings"] if one["question"] == "ladder.question.users"
+    )
+    assert answer["code"] == "ladder.users"
+    levels = [row["users"] for row in rows(done.report, "users")]
+    broken = answer["values"]["why"]["code"] == "ladder.users.target"
+    assert levels[: 1 if broken else 4] == ([6] if broken else [6, 12, 24, 48][: len(levels)])
+    again = ("ladder", "--resume", str(lab.run), "--format", "json")
+    refused = lab(*again, "--trials", "1")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--trials must be more than the 1 that the run has" in refused.err
+    done = lab(*again, "--trials", "2")
+    assert done.code == 0, done.err
+    assert {row["launches"] for row in rows(done.report, "factor")} == {2}
 
 
 def test_a_killed_one_leaves_nothing(lab: Lab, temporary: Path) -> None:

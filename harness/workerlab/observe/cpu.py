@@ -1,5 +1,5 @@
 """CPU, waiting for a core, and memory of the server's processes and the load tool's; CPU and memory
-of what the app stands on, and of the whole machine.
+of what the app stands on, and of the whole machine; network bytes by interface.
 
 The CPU of a tree is the sum over its live processes of their own time and that of the children
 they awaited, so that a child which ends is not forgotten. The tree is looked up anew for each
@@ -147,6 +147,14 @@ def host_cpu() -> Host:
     return Host(float(busy), irq, times.get("steal"))
 
 
+def network_bytes() -> dict[str, int]:
+    """As in ProcessSample."""
+    with contextlib.suppress(OSError):
+        every = psutil.net_io_counters(pernic=True).items()
+        return {f"{name} {w}": one[w == "in"] for name, one in every for w in ("out", "in")}
+    return {}
+
+
 class Services:
     """Samples what each of `pids` and all below it have used since the first sample, by name."""
 
@@ -245,6 +253,7 @@ class Processes:
             host_steal_s=steal,
             lab_cpu_s=lab_s - lab_zero_s,
             beside_cpu_s=self._beside_s(server_s + lab_s) if alive else None,
+            network_bytes=network_bytes(),
         )
 
     def _beside_s(self, own_s: float) -> float | None:

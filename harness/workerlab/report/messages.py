@@ -648,6 +648,17 @@ ladder.limits.load = With {load}, by what was removed: {limits:; }.
 ladder.limits.of = {limit}: {steps:list}
 ladder.limits.why = {load}, {removed} removed: {why}
 ladder.limits.unmeasured = Inconclusive: no step was measured under many users.
+ladder.question.users = How many users does it serve until its target or its stability breaks?
+ladder.users = [[With {before:count} users nothing breaks. ]]With {load} {why}.[[ Throughput:
+    {before_rps:number} req/s, then {rps:number}; where it does not grow, response times grow with
+    the users (Little's law).]][[ {dropped:count} handshakes were dropped: the accept queue was
+    full.]][[ The limit with {held:count} users: {limit}.]]
+ladder.users.most = nothing breaks, and more users were not tried
+ladder.users.tool = nothing breaks; more would show the load tool's limit, not the server's
+ladder.users.target = {terms:; } (in {broken} of {launches:# launch/launches})
+ladder.users.invalid = {invalid} of {launches:# launch/launches} {invalid:was/were} invalid,
+    {reason}
+ladder.users.unstable = a launch serves {lowest:number} req/s, where {best:number} were reached
 ladder.question.redis = Why does losing Redis cost so little?
 ladder.redis = [[{cost} ]]{hit}[[ {cpu}]]
 ladder.redis.unmeasured = Inconclusive: no step lost Redis and nothing else.
@@ -685,6 +696,10 @@ ladder.sync.moved.rps = Here throughput changes more: p95 by a factor of {p95:.2
     {rps:.2f}.
 ladder.sync.moved.neither = Here neither changes much more than the other: p95 by a factor of
     {p95:.2f}, throughput by {rps:.2f}.
+ladder.sync.moved.undecided = Inconclusive: p95 changes by a factor of {p95:.2f} (95 % interval
+    {p95_low:.2f} to {p95_high:.2f}), throughput by {rps:.2f} ({rps_low:.2f} to {rps_high:.2f}).
+    [[ If launches scatter as these, about {launches} of each step decide which changes more
+    (--resume RUN --trials {launches}).]][[ Not even {most} launches of each step would decide it.]]
 ladder.sync.order.shown = sync serves one request at a time, in order of arrival, so all wait alike;
     async begins them all, and some are overtaken.
 ladder.sync.order.hidden = That sync serves in order of arrival does not show here: something else
@@ -703,6 +718,7 @@ ladder.table.steps.note = Each step lacks what those above it lack, and one thin
 ladder.table.rates = The ladder, {load}
 ladder.table.rates.note = Factor: requests/s (the geometric mean of the trials) over those of the
     step before; from and to: its 95 % interval over fresh launches of the server.
+ladder.table.users = The first step, from {load} on
 ladder.table.trips = Round trips, {load}
 ladder.table.trips.note = Round trips per request, and each cache's hits as a share of its lookups:
     counted in the app's workers during the steady part.
@@ -723,6 +739,13 @@ ladder.chart.times.note = Means of the steady part. What is below 0 is not drawn
 ladder.chart.trips = Round trips per request
 ladder.chart.trips.axis = round trips
 ladder.chart.trips.note = Counted in the app's workers; a hit in the cache inside them costs none.
+ladder.chart.over_time = Over time: {what}; {removed} removed, {load}
+ladder.chart.over_time.note = One launch. Memory: pages that processes share count in each. Network:
+    by interface, as the kernel does not count by process; loopback carries the traffic of load
+    tool, storage and cache, and of whatever else uses it.
+ladder.chart.seconds = seconds
+ladder.chart.network = MB/s
+ladder.no_single_user = A single user is not measured: the load comes from other hosts.
 ladder.left_out = Left out: {configuration}: {why}
 ladder.invalid = {configuration}, {load}, trial {trial}: {reason}
 ladder.few_trials = The interval of a factor needs at least {needed:# trial} of each step (--trials

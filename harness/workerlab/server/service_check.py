@@ -14,6 +14,7 @@ from msgspec import Struct
 from workerlab.model import EnvironmentProblem, UsageError
 
 ANSWER_S = 5
+OTHER = "a server"  # begins the version of one that stands in for another
 EXTRA = "pip install 'workerlab[ladder]'"
 
 
@@ -51,7 +52,7 @@ def _redis(url: str) -> str:
     for name in ("valkey", "redis"):
         if f"{name}_version" in info:
             return f"{name.capitalize()} {info[f'{name}_version']}"
-    return "a server that speaks Redis' protocol and does not give its name"
+    return f"{OTHER} that speaks Redis' protocol and does not give its name"
 
 
 def _mongodb(url: str) -> str:
@@ -64,7 +65,7 @@ def _mongodb(url: str) -> str:
     ) as one:
         built = one.admin.command("buildInfo")
     name = f"MongoDB {built['version']}"
-    return name if "gitVersion" in built else f"a server that calls itself {name} and is not it"
+    return name if "gitVersion" in built else f"{OTHER} that calls itself {name} and is not it"
 
 
 KINDS = {

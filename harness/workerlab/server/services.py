@@ -102,7 +102,24 @@ def _redis_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
         return bool(client.info("server")["process_id"] == pid)
 
 
+def _mongodb_argv(programs: Sequence[str], directory: Path, port: int) -> list[str]:
+    script = f'umask 077; mkdir "$2" && exec "$1" --dbpath "$2" --bind_ip 127.0.0.1 --port {port}'
+    return ["/bin/sh", "-c", script, "sh", *programs, str(directory / "data")]
+
+
+def _mongodb_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
+    import pymongo
+
+    with pymongo.MongoClient[dict[str, object]](url, timeoutMS=ANSWER_S * 1000) as client:
+        return client.admin.command("serverStatus").get("pid") == pid
+
+
+STAND_INS = {"mongod": "mongodb-stand-in"}  # that scripts/ladder.sh makes, with its options
 PROGRAMS = {
+    "mongodb": Program(
+        ("mongod",), ("mongodb", "mongod"), _mongodb_argv, "mongodb://127.0.0.1:{port}/blog",
+        _mongodb_is_ours, signal.SIGTERM,
+    ),
     "postgresql": Program(
         ("initdb", "postgres"), ("postgres", "nobody"), _postgresql_argv,
         "postgresql://blog@127.0.0.1:{port}/postgres", _postgresql_is_ours, signal.SIGQUIT,
@@ -120,11 +137,10 @@ def lacks(kind: str) -> str | None:
     if kind == "sqlite":
         return None
     name, or_url = KINDS[kind].name, f"; {KINDS[kind].option} names one that runs"
-    if kind not in PROGRAMS:
-        return f"the lab starts no {name}{or_url}"
     if missing := [one for one in PROGRAMS[kind].programs if _program(one) is None]:
         where = f"{' and '.join(missing)} not found"
-        return f"{name} is not installed here ({where}): {SETUP} installs it{or_url}"
+        installs = f": {SETUP} installs it" if kind != "mongodb" else ""
+        return f"{name} is not installed here ({where}){installs}{or_url}"
     if kind == "postgresql" and os.geteuid() == 0 and _user(kind) is None:
         return f"{name} refuses to run as root, and no other user is known{or_url}"
     return None
@@ -236,7 +252,7 @@ def _program(name: str) -> str | None:
         return int(version) if version.isdigit() else 0
 
     newest = max((path for path in kept if os.access(path, os.X_OK)), key=major, default=None)
-    return str(newest) if newest else None
+    return str(newest) if newest else shutil.which(STAND_INS.get(name, name))
 
 
 def _user(kind: str) -> str | None:

@@ -211,24 +211,66 @@ def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> Non
     assert said.lag.max is not None
 
 
+def reported(
+    here: Host, senders: Sequence[Host], words: Sequence[str], place: Path, *, cores: bool = False
+) -> dict[str, Any]:
+    """What the lab prints as JSON, with the load from hosts that run what it says. `cores`: the lab
+    and its server have one, the hosts the others."""
+    first, others = (["taskset", "-c", which] for which in ("0", f"1-{(os.cpu_count() or 2) - 1}"))
+    lab = here.start(
+        [*(first if cores else ()), sys.executable, "-m", "workerlab", *words],
+        place / "lab",
+        PYTHONPATH=str(ROOT / "harness"),
+    )
+    said = text(place / "lab" / "stderr")
+    pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
+    command = until(lambda: pattern.search(said()), "it says what to run on the hosts")[1]
+    for number, host in enumerate(senders):
+        argv = ["sh", "-c", f"exec {command}"]
+        host.start([*(others if cores else ()), *argv], place / f"host-{number}")
+    assert lab.wait(LONG_S * 3) == 0, said()
+    found: dict[str, Any] = json.loads(text(place / "lab" / "stdout")())
+    return found
+
+
+def test_a_ladder_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
+    """The blog has a core that the load tool does not take from it."""
+    cores = (os.cpu_count() or 1) > 1 and shutil.which("taskset") is not None
+    senders = [hosts["one"], hosts["two"]]
+    words = ["ladder", "--storages", "sqlite", "--workers", "1", "--users", "8", "--trials", "1"]
+    words += ["--duration", "2", "--load-hosts", ",".join(host.address for host in senders)]
+    report = reported(hosts["master"], senders, [*words, "--format", "json"], tmp_path, cores=cores)
+    assert any(note["code"] == "ladder.no_single_user" for note in report["notes"])
+    rates = [row for table in report["tables"] for row in table["rows"] if "factor" in row]
+    assert len(rates) >= 3
+    assert all(row["failed"] == 0 for row in rates)
+    results = list(tmp_path.rglob(f"raw/*/tool/{RESULT}"))
+    assert len(results) == len(rates)
+    for result in results:
+        assert len(json.loads(result.read_text())["parts"]) == 2
+
+
+def test_a_ladder_refuses_a_tool_that_sends_from_here_alone(tmp_path: Path) -> None:
+    words = ["ladder", "--tools", "fast", "--load-hosts", "127.0.0.1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "workerlab", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "harness")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith("--load-hosts needs locust-fast or locust (--tools)\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
     """The command is the one that the sweep prints; it serves both trials."""
     here, senders = hosts["master"], [hosts["one"], hosts["two"]]
     words = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.3", "--tool", "locust",
              "--duration", "4"]  # fmt: skip
     words += ["--load-hosts", ",".join(host.address for host in senders), "--format", "json"]
-    sweep = here.start(
-        [sys.executable, "-m", "workerlab", *words],
-        tmp_path / "lab",
-        PYTHONPATH=str(ROOT / "harness"),
-    )
-    said = text(tmp_path / "lab" / "stderr")
-    pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
-    command = until(lambda: pattern.search(said()), "it says what to run on the hosts")[1]
-    for number, host in enumerate(senders):
-        host.start(["sh", "-c", f"exec {command}"], tmp_path / f"host-{number}")
-    assert sweep.wait(LONG_S * 3) == 0, said()
-    report = json.loads(text(tmp_path / "lab" / "stdout")())
+    report = reported(here, senders, words, tmp_path)
     few, many = report["cells"]
     assert few["verdict"] != "invalid"  # four users start too slowly to fill two slots, at times
     assert many["verdict"] == "saturated"

@@ -15,6 +15,7 @@ from workerlab.model import CellResult, CoreWait, Document, Finding, Label, Tabl
 from workerlab.report import FORMATS
 from workerlab.report import text as terminal
 from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.messages import text
 
 FAST, TRIPS, LIMITS, REDIS, SYNC, SERVICES = (
     f"ladder.question.{name}" for name in ("fast", "trips", "limits", "redis", "sync", "services")
@@ -114,8 +115,8 @@ def test_too_few_trials_are_inconclusive() -> None:
     assert set(column(rates, "factor_low")) == {None}
 
 
-def codes(text: Label) -> str:
-    return text.code if isinstance(text, Finding) else ""
+def codes(label: Label) -> str:
+    return label.code if isinstance(label, Finding) else ""
 
 
 def test_where_the_load_tool_was_the_limit_is_a_lower_bound() -> None:
@@ -337,8 +338,38 @@ def test_sync_spreads_responses_otherwise() -> None:
     assert spread == (pytest.approx(3.0), pytest.approx(1.05))
 
 
+def moved(rps: float, spread: float) -> Finding:
+    """Of a sync step that differs so from the async one, which has 1900 requests/s."""
+    seen = changed("postgresql-sync-w1", rps=rps, spread=spread)
+    one = finding(whole(seen), SYNC).values["moved"]
+    assert isinstance(one, Finding)
+    return one
+
+
 def test_what_does_not_happen_is_not_explained_away() -> None:
-    assert finding(whole(), SYNC).values["moved"].code == "ladder.sync.moved.neither"
+    assert moved(1900.0, 3.0).code == "ladder.sync.moved.neither"
+    assert moved(950.0, 3.0).code == "ladder.sync.moved.neither"  # half the rate, twice the time
+
+
+def test_where_launches_do_not_decide_it_takes_more_of_them() -> None:
+    one = moved(1250.0, 1.05)  # factors of 1.52 and 1.27, which three launches do not tell apart
+    assert one.code == "ladder.sync.moved.undecided"
+    assert 3 < one.values["launches"] < 10
+    assert f"--trials {one.values['launches']}" in text(one)
+    assert text(one).startswith("Inconclusive: p95 changes by a factor of 0.79 (95 % interval")
+
+
+def test_where_no_number_of_launches_would_decide_that_is_said() -> None:
+    planned = all_configurations()
+    every = [
+        replace(one, response=replace(one.response, p95=1e-3 * 9**one.trial.number))
+        if one.trial.cell.server.name == "postgresql-sync-w1"
+        else one
+        for one in cells(planned)
+    ]
+    one = finding(study(report(every), planned), SYNC).values["moved"]
+    assert one.values["launches"] is None
+    assert "Not even 100 launches" in text(one)
 
 
 # --- what is missing ----------------------------------------------------------------------------
@@ -446,8 +477,8 @@ def test_charts_are_bars_by_step() -> None:
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_terminal_holds_the_tables(width: int) -> None:
-    text = terminal.render(whole(), width=width)
-    assert max(map(len, text.splitlines())) <= width
+    page = terminal.render(whole(), width=width)
+    assert max(map(len, page.splitlines())) <= width
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))

@@ -117,3 +117,12 @@ def test_a_plan_without_configurations_is_one_sentence(details: dict[str, object
     plan = Plan("ladder", (), 3, 5, 1, "python", None, {}, (), details=details)
     with pytest.raises(UsageError, match="the plan of this run has no configurations"):
         from_details(plan)
+
+
+def test_a_stand_in_is_named_in_every_line() -> None:
+    found = configurations({}, ALL, stand_ins=("mongodb",))
+    lines = [text(one.text) for one in found] + [text(one) for one in removals(found).values()]
+    names = [one.name for one in found]
+    assert [name.startswith("mongodb-compatible-") for name in names] == [True] * 3 + [False] * 3
+    assert sum("MongoDB-compatible server" in line for line in lines) == 4
+    assert not any("MongoDB" in line.replace("MongoDB-compatible server", "") for line in lines)

@@ -20,6 +20,24 @@ def test_one_value_on_a_side_has_no_interval(after: list[float]) -> None:
     assert (found.low, found.high, found.differs) == (None, None, None)
 
 
+def test_more_values_narrow_an_interval_around_the_same_ratio() -> None:
+    after, before = [0.9, 1.0, 1.1], [2.0, 2.1, 2.2]
+    found = [ratio(after, before, count) for count in (3, 12, 48)]
+    assert {round(one.value, 12) for one in found} == {round(ratio(after, before).value, 12)}
+    widths = [math.log((one.high or 0.0) / (one.low or 1.0)) for one in found]
+    assert widths[0] > 2 * widths[1] > 3.9 * widths[2]
+    now = ratio(after, before)
+    assert widths[0] > math.log((now.high or 0.0) / (now.low or 1.0))
+
+
+def test_a_sample_size_is_that_of_the_textbook() -> None:
+    """Two means a standard deviation apart: 17 on each side for a power of 80 %."""
+    off = math.sqrt(0.5)  # of two values, a standard deviation of 1
+    after, before = [math.exp(1 - off), math.exp(1 + off)], [math.exp(-off), math.exp(off)]
+    shown = [n for n in range(3, 40) if (ratio(after, before, n).low or 0.0) > 1]
+    assert shown[0] in (17, 18, 19)  # with Student's t of fewer degrees of freedom
+
+
 def test_one_value_has_no_interval() -> None:
     assert half_of_mean([1.0]) is None
 

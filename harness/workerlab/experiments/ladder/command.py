@@ -22,23 +22,28 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab import run_store
 from workerlab.bundled import bundled_root
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.ladder import configurations as steps
 from workerlab.experiments.ladder.configurations import CACHE, Configuration, from_details
+from workerlab.experiments.ladder.limits import MOST_TIMES, next_load
 from workerlab.experiments.ladder.options import STORAGES
-from workerlab.experiments.ladder.steps import ONE_USER
+from workerlab.experiments.ladder.steps import ONE_USER, USUAL_USERS, ladder
 from workerlab.experiments.planning import check_tools, gunicorn_plan, installed
+from workerlab.experiments.reading import read_before, report_of
 from workerlab.experiments.runner import Setup
-from workerlab.model import Cell, EnvironmentProblem, Plan, Trial
+from workerlab.load import hosts
+from workerlab.load.locust import PORT
+from workerlab.model import Cell, EnvironmentProblem, Finding, Plan, Trial, UsageError
 from workerlab.server import preflight
 from workerlab.server.running import Launch
-from workerlab.server.service_check import KINDS, check_url, name_of
+from workerlab.server.service_check import KINDS, OTHER, check_url, name_of
 from workerlab.server.services import BLOG, Service, folder, lacks, lacks_packages, service
 from workerlab.terminal.console import tell
 
 URLS = {f"{kind}_url": kind for kind in KINDS if kind != "sqlite"}  # options; may hold passwords
-RESUMES_WITH = tuple(URLS)
+RESUMES_WITH = (*URLS, "trials")
 ONE_USER_TOOL = "fast"
 TOOLS = ("locust-fast", "fast")  # for many users: those of them that are installed
 POSTS = 1000
@@ -58,9 +63,17 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     users, duration_s, trials = QUICK if options.quick else FULL
     users = options.users or users
     if plan is None:  # else its own levels are looked at
-        preflight.check_levels([users])
-    check_tools(options.tools or ())
-    tools, notes = installed(options.tools or TOOLS)
+        preflight.check_levels([users * (MOST_TIMES if options.find_limit else 1)])
+    elif options.trials and options.trials <= plan.trials:
+        raise UsageError(f"--trials must be more than {plan.trials}, which the run has")
+    check_tools(options.tools or (TOOLS[:1] if options.load_hosts else ()))
+    tools, notes = installed(options.tools or TOOLS[: 1 if options.load_hosts else None])
+    if options.load_hosts:
+        if "fast" in tools:
+            raise UsageError("--load-hosts needs locust-fast or locust (--tools)")
+        hosts.check(options.load_hosts, PORT)
+        notes = (Finding("ladder.no_single_user"),)
+    single = [] if options.load_hosts else [(ONE_USER_TOOL, ONE_USER)]
     gunicorns = {} if plan else interpreters(options)
     if plan:  # of the services that it needs
         able = [one for one in from_details(plan) if not one.why_not]
@@ -72,8 +85,10 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
             raise EnvironmentProblem("; ".join(found.lacking.values()))
         if not plan:
             workers = options.workers or 2
-            planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages)
-            loads = [(ONE_USER_TOOL, ONE_USER), *((tool, users) for tool in tools)]
+            search = {USUAL_USERS: users} if options.find_limit else {}
+            others = tuple(k for k, one in found.running.items() if one.version.startswith(OTHER))
+            planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages, others)
+            loads = [*single, *((tool, users) for tool in tools)]
             cells = (
                 Cell(one.server, tool, many, keepalive=True)
                 for one in planned
@@ -87,13 +102,30 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
                 trials=options.trials or trials,
                 duration_s=options.duration or duration_s,
                 notes=notes,
-                details=steps.to_details(planned),
+                load_hosts=options.load_hosts or (),
+                slo=options.find_limit or "",
+                details={**steps.to_details(planned), **search},
             )
         assert plan is not None, "it is on file, or was made here"
         by_name = {one.name: one for one in from_details(plan)}
         environment = {"services": {kind: one.version for kind, one in found.running.items()}}
         prepare_launch = partial(found.prepare_launch, by_name)
-        yield Setup(plan, gunicorns, environment, prepare_launch=prepare_launch)
+        growing = partial(grow, options.trials or 0)
+        yield Setup(plan, gunicorns, environment, prepare_launch=prepare_launch, grow=growing)
+
+
+def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
+    """With more launches, where a run is resumed with them; then with the next number of users."""
+    if trials > plan.trials:
+        return replace(plan, trials=trials)
+    if (users := plan.details.get(USUAL_USERS)) is None:
+        return None
+    run = run_store.load(directory)
+    report = report_of(run, known=read_before(run))
+    if load := next_load(ladder(report.cells, from_details(plan), report.environment, users)):
+        more = replace(plan.cells[0], tool=load.tool, concurrency=load.users)
+        return replace(plan, cells=(*plan.cells, more))
+    return None
 
 
 def _storages(urls: Mapping[str, str]) -> tuple[str, ...]:

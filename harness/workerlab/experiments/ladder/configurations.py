@@ -33,12 +33,14 @@ LOCAL = "BLOG_LOCAL"  # tells the blog whether its workers keep what they have r
 
 class Configuration(Struct, frozen=True):
     """One step of the ladder. `storage`, `cache`: the services that the app needs (postgresql,
-    mongodb, sqlite; redis), "" for none. `why_not`: why it cannot be run here, "" where it can."""
+    mongodb, sqlite; redis), "" for none. `why_not`: why it cannot be run here, "" where it can.
+    `stand_ins`: services in whose place another server speaks their protocol."""
 
     server: Server
     storage: str
     cache: str = ""
     why_not: str = ""
+    stand_ins: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -50,6 +52,10 @@ class Configuration(Struct, frozen=True):
         """Of the services that it needs."""
         return tuple(filter(None, (self.storage, self.cache)))
 
+    def service(self, kind: str) -> str:
+        """What it is called wherever figures of it are shown."""
+        return f"{name_of(kind)}-compatible server" if kind in self.stand_ins else name_of(kind)
+
     @property
     def local_cache(self) -> bool:
         return (LOCAL, "1") in self.server.app.env
@@ -60,8 +66,8 @@ class Configuration(Struct, frozen=True):
         values = {
             "worker_class": self.server.worker_class,
             "workers": self.server.workers,
-            "storage": name_of(self.storage),
-            "cache": name_of(self.cache),
+            "storage": self.service(self.storage),
+            "cache": self.service(self.cache),
             "local_cache": Finding("ladder.local_cache") if self.local_cache else None,
         }
         return Finding("ladder.configuration", values)
@@ -85,8 +91,11 @@ def removals(configurations: Sequence[Configuration]) -> dict[str, Finding]:
     for before, after in pairwise(able):
         (setting,) = differences(before, after)
         values: dict[str, dict[str, object]] = {
-            "cache": {"cache": name_of(before.cache)},
-            "storage": {"storage": name_of(before.storage), "instead": name_of(after.storage)},
+            "cache": {"cache": before.service(before.cache)},
+            "storage": {
+                "storage": before.service(before.storage),
+                "instead": name_of(after.storage),
+            },
         }
         found[after.name] = Finding(f"ladder.removed.{setting}", values.get(setting, {}))
     return found
@@ -97,11 +106,12 @@ def configurations(
     storages: Sequence[str],
     workers: int = 2,
     pages: Mapping[str, str] = {},
+    stand_ins: tuple[str, ...] = (),
 ) -> tuple[Configuration, ...]:
     """All of them on these storages, with those that cannot be run: their `why_not` is not empty.
 
     `lacking`: services that cannot be had, and why; `pages`: SHA-256 of the only right answer, by
-    storage.
+    storage; `stand_ins`: as of a Configuration.
     """
     able = [one for one in storages if one not in lacking]
     full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
@@ -120,22 +130,23 @@ def configurations(
             {"worker_class": SYNC},
         ]
         planned += accumulate(changes, or_, initial=first)
-    return tuple(_configuration(lacking, pages, **one) for one in planned)
+    return tuple(_configuration(lacking, pages, stand_ins, **one) for one in planned)
 
 
 def _configuration(
-    lacking: Mapping[str, str], pages: Mapping[str, str],
+    lacking: Mapping[str, str], pages: Mapping[str, str], stand_ins: tuple[str, ...],
     *, storage: str, redis: bool, local: bool, workers: int, worker_class: str,
 ) -> Configuration:  # fmt: skip
     caches = ["redis"] * redis + ["local"] * local
-    name = "-".join([storage, *caches, worker_class, f"w{workers}"])
+    kind = f"{storage}-compatible" if storage in stand_ins else storage
+    name = "-".join([kind, *caches, worker_class, f"w{workers}"])
     env = ((LOCAL, str(int(local))), ("BLOG_POOL", str(POOL)), ("BLOG_ANSWER", str(ANSWER_S)))
     target = target_of("@blog.asgi" if worker_class == ASYNC else "@blog.wsgi")
     app = App(target, path=PATH, env=env, body_sha256=pages.get(storage))
     server = Server(worker_class, workers, 1, BACKLOG, CONNECTIONS, app=app, name=name)
     cache = CACHE if redis else ""
     why_not = "; ".join(lacking[one] for one in (storage, cache) if one in lacking)
-    return Configuration(server, storage, cache, why_not)
+    return Configuration(server, storage, cache, why_not, stand_ins)
 
 
 def to_details(configurations: Sequence[Configuration]) -> dict[str, object]:

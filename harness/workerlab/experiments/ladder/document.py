@@ -4,15 +4,17 @@ The cells are ordinary ones, of any sweep, on a server that is named like its co
 that say least stand on the right: a narrow terminal hides them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from workerlab.analysis.core_wait import worst
+from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.experiments.document import Field, Getter, table
 from workerlab.experiments.ladder.configurations import Configuration, from_details
 from workerlab.experiments.ladder.findings import findings
-from workerlab.experiments.ladder.limits import SPENT, limit, other_code_s
-from workerlab.experiments.ladder.steps import ONE_USER, Ladder, Load, Step, ladder
-from workerlab.experiments.reading import notes_of, report_of
+from workerlab.experiments.ladder.limits import SPENT, levels, limit, other_code_s
+from workerlab.experiments.ladder.monitor import monitor
+from workerlab.experiments.ladder.steps import ONE_USER, USUAL_USERS, Ladder, Load, Step, ladder
+from workerlab.experiments.reading import Known, notes_of, report_of
 from workerlab.model import Chart, Document, Finding, Report, Series, Table
 from workerlab.numbers.intervals import TRIALS
 from workerlab.run_store import Run
@@ -21,15 +23,23 @@ SHORT_S = 0.001  # what is shorter is drawn in microseconds
 
 
 def document(run: Run) -> Document:
-    return study(report_of(run), from_details(run.plan), notes_of(run))
+    known: Known = {}
+    report, users = report_of(run, known=known), run.plan.details.get(USUAL_USERS)
+    return study(report, from_details(run.plan), notes_of(run), users, known)
 
 
 def study(
-    report: Report, configurations: Sequence[Configuration], notes: Sequence[Finding] = ()
+    report: Report,
+    configurations: Sequence[Configuration],
+    notes: Sequence[Finding] = (),
+    usual_users: int | None = None,
+    known: Mapping[str, TrialData] = {},
 ) -> Document:
-    """`report`: of the run's cells; `configurations`, `notes`: of its plan."""
-    steps = ladder(report.cells, configurations, report.environment)
-    loads = tuple(load.text for load in steps.steps)
+    """`report`: of the run's cells; `configurations`, `notes`, `usual_users`: of its plan; `known`:
+    its trials, which are shown over time."""
+    steps = ladder(report.cells, configurations, report.environment, usual_users)
+    loads = tuple(load.text for load in steps.steps if steps.usual(load.users))
+    usual = [cell for cell in report.cells if steps.usual(cell.trial.cell.concurrency)]
     return Document(
         run=report.run,
         kind="ladder",
@@ -37,9 +47,9 @@ def study(
         environment=report.environment,
         findings=findings(steps),
         tables=tuple(_tables(steps)),
-        charts=tuple(_charts(steps)),
+        charts=(*_charts(steps), *_over_time(steps, known)),
         notes=(*notes, *_notes(report, steps)),
-        valid=bool(report.cells) and all(cell.verdict != "invalid" for cell in report.cells),
+        valid=bool(usual) and all(cell.verdict != "invalid" for cell in usual),
     )
 
 
@@ -143,6 +153,10 @@ def _tables(ladder: Ladder) -> Iterable[Table]:
 
     yield _settings(ladder)
     yield from _each("rates", [*many, one], rates)
+    if more := [level.step for level in levels(ladder) if level.step]:
+        users: Field = ("users", "count", lambda step: step.load.users)
+        title = Finding("ladder.table.users", {"load": more[0].load.text})
+        yield table(title, (users, *RATES[1:5], limits, LAUNCHES), more)
     yield from _each("trips", [ladder.conclusive or one], lambda _: TRIPS)
     yield from _each("cores", many, lambda _: CORES)
     yield from _each("times", [one, ladder.conclusive], _times)
@@ -209,6 +223,15 @@ def _charts(ladder: Ladder) -> Iterable[Chart]:
         trips = [(kind, _points(steps, _metric("per_request", f"{kind}_trips"))) for kind in kinds]
         title, axis = Finding("ladder.chart.trips"), Finding("ladder.chart.trips.axis")
         yield _stacked(title, axis, trips, steps, "ladder.chart.trips.note")
+
+
+def _over_time(ladder: Ladder, known: Mapping[str, TrialData]) -> Iterable[Chart]:
+    """The first launch of each step, and of the level that breaks."""
+    broken = [level.step for level in levels(ladder) if level.why and level.step]
+    for step in (*ladder.conclusive, *broken):
+        data = known.get(step.cells[0].trial.key)
+        if data and isinstance(facts := facts_of(data), Facts):
+            yield from monitor(step, facts)
 
 
 Points = Sequence[tuple[float, float]]

@@ -4,7 +4,7 @@
                          is not statistically significant
     round trips          whether each cache that is removed costs a trip that was not there before,
                          and whether each trip costs throughput
-    limits               of each step (`limits`)
+    limits, users        of each step; how many, where that was searched for (`limits`)
     Redis, sync          `why`
     services             which servers were used, in their own words
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from workerlab.experiments.document import answer
 from workerlab.experiments.ladder.configurations import differences
-from workerlab.experiments.ladder.limits import limit
+from workerlab.experiments.ladder.limits import how_many_users, levels, limit
 from workerlab.experiments.ladder.steps import Ladder, Step
 from workerlab.experiments.ladder.why import why_redis, why_sync
 from workerlab.model import Finding
@@ -31,7 +31,8 @@ _answer = partial(answer, "ladder")
 
 
 def findings(ladder: Ladder) -> tuple[Finding, ...]:
-    questions = (_fast, _trips, _limits, why_redis, why_sync, _services)
+    search = (how_many_users,) if levels(ladder) else ()
+    questions = (_fast, _trips, _limits, *search, why_redis, why_sync, _services)
     return tuple(question(ladder) for question in questions)
 
 
@@ -81,7 +82,8 @@ def _trips(ladder: Ladder) -> Finding:
         return _answer("trips", "trips.unmeasured")
     evidence = []
     for step in steps:
-        alone, storage = ladder.with_one_user(step), name_of(step.configuration.storage)
+        alone, one = ladder.with_one_user(step), step.configuration
+        storage = one.service(one.storage)
         response_s = alone and alone.mean("breakdown.response_s")
         more = {"removed": step.removed, "storage_name": storage, "rps": step.rps}
         values = {**_trips_of(step), **more, "response_s": response_s}

@@ -1,4 +1,6 @@
-"""What limited a step. The first of these whose numbers show it:
+"""What limited a step, and how many users the first configuration serves.
+
+A step is limited by the first of these whose numbers show it:
 
     load tool   the lab's own judgement of each trial (`workerlab.analysis.load_tool`)
     others      programs, or other machines, that kept the load waiting for a core in half of the
@@ -12,20 +14,27 @@
 
 A worker that is short of CPU is late in everything, also in taking a free connection: so the pool
 comes late. Where none of them is it, the limit is not known.
+
+In a search for the limit, users are doubled until a level breaks: half of its launches break the
+target, or one is invalid, or one serves less than STABLE of the best level, while neither the load
+tool nor other programs were the limit. Where the load tool was, more users would show no more.
 """
 
 import math
 from collections.abc import Iterator
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-from workerlab.experiments.ladder.steps import Step
-from workerlab.model import Finding
-from workerlab.server.service_check import name_of
+from workerlab.analysis.target import word
+from workerlab.experiments.document import answer
+from workerlab.experiments.ladder.steps import Ladder, Load, Step
+from workerlab.model import CellResult, Finding
 
 FULL = 0.8  # of what someone can use
 HOST_FULL = 0.9  # of all cores
 SLOTS_FULL = 0.9
+MOST_TIMES = 8  # the users of the steps are the most that are tried
+STABLE = 2 / 3
 SPENT = ("pool", "storage", "redis", "serialise", "template")  # what an app metric times
 BEFORE = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
@@ -50,7 +59,7 @@ def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str,
     for role, kind, usable in (("cache", one.cache, 1), ("storage", one.storage, cores)):
         used = step.metric("cores", role)
         if used is not None and usable and used >= FULL * usable:
-            yield "service", "", {"service": name_of(kind), "used": used, "cores": usable}
+            yield "service", "", {"service": one.service(kind), "used": used, "cores": usable}
     used = step.mean("usage.server_cores")
     usable = min(one.server.workers, cores or one.server.workers)
     if used is not None and used >= FULL * usable:
@@ -104,3 +113,74 @@ def other_code_s(step: Step) -> float | None:
     service_s = step.mean("breakdown.service_s")
     timed = [value for name in SPENT if (value := step.metric("spent_s", name)) is not None]
     return None if service_s is None or not timed else service_s - sum(timed)
+
+
+# --- how many users -----------------------------------------------------------------------------
+
+
+class Level(NamedTuple):
+    """`step`: of the valid launches, if there are any; `why` it breaks, if it does."""
+
+    load: Load
+    cells: list[CellResult]
+    step: Step | None
+    why: Finding | None = None
+
+
+def levels(ladder: Ladder) -> list[Level]:
+    """The fewest users first; none without a search, or without a valid step."""
+    found: list[Level] = []
+    tool = next((step.load.tool for step in ladder.conclusive), "")
+    own = [one for one in ladder.cells if one.trial.cell.server.name in list(ladder.removed)[:1]]
+    own = [one for one in own if one.trial.cell.tool == tool]
+    every, least = {one.trial.cell.concurrency for one in own}, ladder.usual_users or math.inf
+    for users in sorted(users for users in every if users >= least):
+        load, cells = Load(tool, users), [c for c in own if c.trial.cell.concurrency == users]
+        names = [step.configuration.name for step in ladder.steps.get(load, ())]
+        step = ladder.steps[load][0] if cells[0].trial.cell.server.name in names else None
+        level = Level(load, cells, step)
+        found.append(level._replace(why=_why([*found, level])))
+    return found
+
+
+def _why(found: list[Level]) -> Finding | None:
+    """Why the last of them breaks."""
+    _, cells, step, _ = found[-1]
+    values: dict[str, Any] = {"launches": len(cells)}
+    if invalid := [one.reason for one in cells if one.verdict == "invalid"]:
+        values |= {"invalid": len(invalid), "reason": invalid[0]}
+        return Finding("ladder.users.invalid", values)
+    broken = [terms for one in cells if (terms := [t for t in one.target if word(t) == "broken"])]
+    if 2 * len(broken) >= len(cells):
+        return Finding("ladder.users.target", {**values, "broken": len(broken), "terms": broken[0]})
+    if step and not step.tool_bound and step.disturbance is None:
+        lowest, best = min(step.rates), max(level.step.rps for level in found if level.step)
+        if lowest < STABLE * best:
+            return Finding("ladder.users.unstable", {"lowest": lowest, "best": best})
+    return None
+
+
+def next_load(ladder: Ladder) -> Load | None:
+    """Of the level that is to be measured; None where the search has ended."""
+    for load, _, step, why in levels(ladder)[-1:]:
+        if not why and not (step and step.tool_bound):
+            most = MOST_TIMES * (ladder.usual_users or 0)
+            return Load(load.tool, 2 * load.users) if 2 * load.users <= most else None
+    return None
+
+
+def how_many_users(ladder: Ladder) -> Finding:
+    """By the last level, and what limited the last that did not break."""
+    *_, before, last = None, *levels(ladder)
+    held = (before if before and last.why else last).step
+    ended = "tool" if held and held.tool_bound else "most"
+    return answer("ladder", "users", "users", {
+        "before": before and last.why and before.load.users,
+        "before_rps": before and before.step and before.step.rps,
+        "load": last.load.text,
+        "rps": last.step and last.step.rps,
+        "why": last.why or Finding(f"ladder.users.{ended}"),
+        "held": held and held.load.users,
+        "dropped": sum(one.counters.listen_drops or 0 for one in last.cells) or None,
+        "limit": held and limit(held, ladder.cores)[1],
+    })  # fmt: skip

@@ -2,10 +2,12 @@
 
 import argparse
 
+from workerlab import options as read
 from workerlab.options import add_common, add_serves_in_turn, duration, names_of, whole
 from workerlab.server.service_check import KINDS
 
 STORAGES = ("mongodb", "postgresql", "sqlite")  # in the order of the ladder
+TARGET = "p95<5s,errors<1%"
 LADDER_TOOLS = ("locust-fast", "locust", "fast")
 EXAMPLES = """\
 examples:
@@ -14,9 +16,13 @@ examples:
   workerlab ladder --quick
       100 users, one launch per step, in about two minutes; no intervals
   workerlab ladder --mongo-url mongodb://127.0.0.1:27017/lab
-      with steps on MongoDB; the database must hold no posts, and is left as it was
+      with steps on this MongoDB; the database must hold no posts, and is left as it was
   workerlab ladder --storages sqlite --users 200
       with no database server installed
+  workerlab ladder --find-limit 'p95<2s'
+      and then: with how many users does the first step break this target, or become unstable?
+  workerlab ladder --resume results/20261120-101500-ladder --trials 12
+      the same run with more launches per step
   workerlab report results --html ladder.html
       the newest run again, as a page with its charts
 """
@@ -49,7 +55,12 @@ def add_options(to: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help=f"of {','.join(STORAGES)}, in this order (all that are available; sqlite if none)",
     )
+    text = f"machines that send the load: a,b (this one); {' or '.join(LADDER_TOOLS[:2])} only"
+    add("--load-hosts", type=read.hosts, metavar="LIST", help=text)
+    text = "double the users until the first step breaks TARGET or is unstable (%s)"
+    add("--find-limit", nargs="?", const=TARGET, type=read.target_of_cells, metavar="TARGET",
+        help=text % TARGET.replace("%", "%%"))  # fmt: skip
     for kind, service in KINDS.items():
         if service.option:
-            text = f"use this {service.name}" + " instead of starting one" * (kind != "mongodb")
+            text = f"use this {service.name} instead of starting one"
             add(service.option, dest=f"{kind}_url", metavar="URL", help=text)

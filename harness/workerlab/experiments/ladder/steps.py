@@ -18,6 +18,7 @@ from workerlab.model import CellResult, Finding
 from workerlab.numbers.intervals import Ratio, ratio
 
 ONE_USER = 1
+USUAL_USERS = "usual_users"  # in the details of a plan that searches for the limit
 
 
 class Load(Struct, frozen=True):
@@ -90,12 +91,19 @@ class Step(Struct, frozen=True):
 
 class Ladder(Struct, frozen=True):
     """`removed`: what each configuration that can be run lacks, by its name. `steps`: by load, the
-    fewest users first; configurations of which no trial is valid are not among them."""
+    fewest users first; configurations of which no trial is valid are not among them. `cells`: all
+    of the run. `usual_users`: in a search for the limit, those of the steps, the fewest of many."""
 
     configurations: tuple[Configuration, ...]
     removed: Mapping[str, Finding]
     steps: Mapping[Load, tuple[Step, ...]]
     environment: Mapping[str, object]
+    cells: tuple[CellResult, ...] = ()
+    usual_users: int | None = None
+
+    def usual(self, users: int) -> bool:
+        """Whether so many are those of a step, and not of a search for the limit."""
+        return self.usual_users is None or users <= self.usual_users
 
     @property
     def cores(self) -> int | None:
@@ -108,7 +116,8 @@ class Ladder(Struct, frozen=True):
 
     @property
     def many_users(self) -> Mapping[Load, tuple[Step, ...]]:
-        return {load: steps for load, steps in self.steps.items() if load.users > ONE_USER}
+        many = [load for load in self.steps if load.users > ONE_USER and self.usual(load.users)]
+        return {load: self.steps[load] for load in many}
 
     @property
     def conclusive(self) -> tuple[Step, ...]:
@@ -129,8 +138,10 @@ def ladder(
     cells: Iterable[CellResult],
     configurations: Sequence[Configuration],
     environment: Mapping[str, object],
+    usual_users: int | None = None,
 ) -> Ladder:
     """`cells`: of a run, on servers that are named like their configuration."""
+    cells = tuple(cells)
     valid: dict[Load, dict[str, list[CellResult]]] = {}
     for cell in cells:
         if cell.verdict != "invalid" and cell.throughput_rps:
@@ -147,4 +158,4 @@ def ladder(
                 to_before = ratio(step.rates, found[-1].rates) if found else None
                 found.append(replace(step, ratio=to_before))
         steps[load] = tuple(found)
-    return Ladder(tuple(configurations), removed, steps, environment)
+    return Ladder(tuple(configurations), removed, steps, environment, cells, usual_users)

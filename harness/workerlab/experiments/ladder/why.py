@@ -21,8 +21,12 @@ from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 
 LITTLE = 0.8  # of the requests/s before: who loses less than a fifth loses little
 MOVED = 1.1  # times the other's factor: one moved more than the other
+ALIKE = 1.25  # times the other's factor at most: neither moved much more
+MOST_LAUNCHES = 100  # that are worth naming
 HIT = ("redis", "serialise")
 MISS = ("pool", "storage")
+
+Sides = tuple[list[float], list[float]]  # of the launches after and before
 
 _answer = partial(answer, "ladder")
 
@@ -105,13 +109,15 @@ def why_sync(ladder: Ladder) -> Finding:
     p95 = [step.mean("response.p95") or 0.0 for step in pair]
     if not all((*p50, *p95)):
         return _answer("sync", "sync.no_percentiles")
-    tails = ratio(*([cell.response.p95 or 0.0 for cell in step.cells] for step in (after, before)))
+    late, early = ([cell.response.p95 or 0.0 for cell in step.cells] for step in (after, before))
+    tails = ratio(late, early)
     if after.ratio is None or after.ratio.differs is None or tails.differs is None:
         return _answer("sync", "sync.few", {"trials": TRIALS}, map(_response, pair))
     spread = [high / middle for high, middle in zip(p95, p50, strict=True)]
     cpu, cores = _cpu(pair, "ladder.sync.cpu")
     values = {
-        "moved": _moved(tails, after.ratio),
+        "moved": _moved(tails, after.ratio)
+        or _undecided((late, early), (after.rates, before.rates)),
         "chance": None if after.ratio.differs else Finding("ladder.sync.chance"),
         "cpu": cpu,
         "users": after.load.users,
@@ -124,15 +130,32 @@ def why_sync(ladder: Ladder) -> Finding:
     return _answer("sync", "sync", values, (*cores, *map(_response, pair)))
 
 
-def _moved(p95: Ratio, rps: Ratio) -> Finding:
+def _undecided(p95s: Sides, rates: Sides) -> Finding:
+    """How many launches of each step would decide it."""
+    values: dict[str, object] = {}
+    for name, sides in (("p95", p95s), ("rps", rates)):
+        now = ratio(*sides)
+        values |= {name: now.value, f"{name}_low": now.low, f"{name}_high": now.high}
+    more = range(min(map(len, rates)) + 1, MOST_LAUNCHES + 1)
+    enough = (n for n in more if _moved(ratio(*p95s, count=n), ratio(*rates, count=n)))
+    values["launches"] = next(enough, None)
+    values["most"] = None if values["launches"] else MOST_LAUNCHES
+    return Finding("ladder.sync.moved.undecided", values)
+
+
+def _moved(p95: Ratio, rps: Ratio) -> Finding | None:
     """`p95`, `rps`: sync over async. Compared as factors, whichever way they go: one moved more
-    where the least that its interval allows is more than the most that the other's does."""
+    where the least that its interval allows is more than the most that the other's does. None where
+    the intervals do not decide that."""
     (least_p95, most_p95), (least_rps, most_rps) = map(_factors, (p95, rps))
-    more = "neither"
     if least_p95 >= MOVED * most_rps:
         more = "p95"
     elif least_rps >= MOVED * most_p95:
         more = "rps"
+    elif max(most_p95 / least_rps, most_rps / least_p95) <= ALIKE:
+        more = "neither"
+    else:
+        return None
     return Finding(f"ladder.sync.moved.{more}", {"p95": p95.value, "rps": rps.value})
 
 

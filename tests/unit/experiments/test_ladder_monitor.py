@@ -1,0 +1,114 @@
+"""A launch over time: what the observer saw, as the charts of a step."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.builders.analysis import ORIGIN_NS, evidence, seeing
+from tests.builders.ladder import all_configurations, cells
+from workerlab.analysis import TrialData
+from workerlab.analysis.facts import Facts, facts_of
+from workerlab.experiments.ladder.monitor import monitor
+from workerlab.experiments.ladder.steps import Step, ladder
+from workerlab.model import Chart, ProcessSample, ServiceSample
+from workerlab.report.messages import text
+
+NS = 1_000_000_000
+MB = 1_000_000
+
+
+def step(stand_ins: tuple[str, ...] = ()) -> Step:
+    """The first: MongoDB and Redis."""
+    planned = [replace(one, stand_ins=stand_ins) for one in all_configurations()]
+    return ladder(cells(planned), planned, {}).conclusive[0]
+
+
+def facts(data: TrialData) -> Facts:
+    found = facts_of(data)
+    assert isinstance(found, Facts)
+    return found
+
+
+def at(second: float, *, before: bool = False, network: bool = True) -> ProcessSample:
+    """Half a core, a quarter of one, memory that grows, 2 MB/s within and 1 MB/s from outside."""
+    t = second + 100  # as it was sampled from earlier on
+    sums = {"lo in": int(2 * MB * t), "lo out": int(2 * MB * t), "eth0 in": int(MB * t)}
+    sums |= {"eth0 out": 7}
+    return ProcessSample(
+        at_ns=ORIGIN_NS + round(second * NS),
+        server_cpu_s=t / 2,
+        tool_cpu_s=None if before else t / 4,
+        host_busy_s=t,
+        server_rss_bytes=round((50 + second) * MB),
+        tool_rss_bytes=None if before else 10 * MB,
+        network_bytes=sums if network else {},
+    )
+
+
+def seen(*, network: bool = True) -> TrialData:
+    """Of a load of some seconds, with a sample before it and one after."""
+    samples = [at(-1.0, before=True, network=network)]
+    samples += [at(second, network=network) for second in (0.5, 1.0, 1.5, 60.0)]
+    services = [
+        ServiceSample(
+            ORIGIN_NS + round(second * NS),
+            {"storage": 0.1 * second, "cache": 0.0},
+            {"storage": 30 * MB},
+        )
+        for second in (0.5, 1.0, 1.5)
+    ]
+    return seeing(evidence(), processes=tuple(samples), services=tuple(services))
+
+
+def charts(data: TrialData) -> dict[str, Chart]:
+    return {chart.title.values["what"]: chart for chart in monitor(step(), facts(data))}
+
+
+def points(chart: Chart) -> dict[str, list[tuple[float, float]]]:
+    return {text(series.name): list(series.points) for series in chart.series}
+
+
+def close(*pairs: tuple[float, float]) -> list[object]:
+    return [(pytest.approx(x), pytest.approx(y)) for x, y in pairs]
+
+
+def test_cores_are_rates_between_samples_of_the_load() -> None:
+    cores = points(charts(seen())["cores"])
+    assert cores["app"] == close((1.0, 0.5), (1.5, 0.5))
+    assert cores[step().load.tool] == close((1.0, 0.25), (1.5, 0.25))
+    assert cores["MongoDB"] == close((1.0, 0.1), (1.5, 0.1))
+    assert "Redis" not in cores  # it used none
+
+
+def test_memory_is_as_it_was_seen() -> None:
+    memory = points(charts(seen())["memory"])
+    assert memory["app"] == close((0.5, 50.5), (1.0, 51.0), (1.5, 51.5))
+    assert memory["MongoDB"][0] == (0.5, 30.0)
+
+
+def test_loopback_is_counted_once_and_an_idle_interface_is_left_out() -> None:
+    network = points(charts(seen())["network"])
+    assert network == {
+        "lo out": close((1.0, 2.0), (1.5, 2.0)),
+        "eth0 in": close((1.0, 1.0), (1.5, 1.0)),
+    }
+
+
+def test_what_the_kernel_does_not_tell_has_no_chart() -> None:
+    assert set(charts(seen(network=False))) == {"answers", "cores", "memory"}
+
+
+def test_answers_are_rates_of_the_load() -> None:
+    data = evidence(rounds=40)  # one second each, four at a time
+    ((name, rates),) = points(charts(data)["answers"]).items()
+    assert name == "app"
+    assert 10 < len(rates) <= 21
+    assert sorted(rate for _, rate in rates)[len(rates) // 2] == pytest.approx(4, rel=0.1)
+
+
+def test_a_stand_in_is_named() -> None:
+    every = monitor(step(stand_ins=("mongodb",)), facts(seen()))
+    names = {text(series.name) for chart in every for series in chart.series}
+    assert "MongoDB-compatible server" in names
+    assert "MongoDB" not in names
