@@ -268,7 +268,7 @@ def test_how_far_aiohttp_goes() -> None:
     values = answer(found, "aiohttp").values
     assert (values["requests"], values["took_s"], values["failed"]) == (1_000_000, 640.0, 0)
     failed = step("aiohttp-100000", 100_000, 1000, errors={"reset": 1})
-    assert not [one for one in of(failed).findings if one.code == "limits.aiohttp"]
+    assert not [finding for finding in of(failed).findings if finding.code == "limits.aiohttp"]
 
 
 def test_a_million_large_bodies_is_an_extrapolation() -> None:
@@ -303,7 +303,9 @@ def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
 @pytest.mark.parametrize("peaks", [{"tasks_20": 29 * MB}, {"bodies_9": 50 * MB}, {"bodies_9": 0}])
 def test_nothing_is_extrapolated_from_what_did_not_grow(peaks: dict[str, int]) -> None:
     grown = {"tasks_10": 30 * MB, "tasks_20": 40 * MB, "bodies_5": 50 * MB, "bodies_9": 58 * MB}
-    assert not [one for one in kept(**grown | peaks).findings if one.code == "limits.kept"]
+    assert not [
+        finding for finding in kept(**grown | peaks).findings if finding.code == "limits.kept"
+    ]
 
 
 def test_the_peak_that_a_client_says_itself_counts() -> None:
@@ -467,7 +469,7 @@ def test_the_longest_comes_last_and_its_time_is_said_first() -> None:
 
 
 def test_an_unbounded_client_that_fits_into_the_usual_limit_of_files() -> None:
-    loads = {one.cell.name: one.cell.load for one in steps(RICH, quick=True)}
+    loads = {step.cell.name: step.cell.load for step in steps(RICH, quick=True)}
     fits = loads["unbounded-1000"]
     assert fits is not None
     assert (fits.concurrency, fits.open_files) == (1000, 1024)
