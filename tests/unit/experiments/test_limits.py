@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from msgspec.structs import replace
 from tests.builders.null import null_trial
 from workerlab import codec
 from workerlab.analysis.facts import TrialData
-from workerlab.experiments.limits.command import Machine, left_out, plan_of, steps
+from workerlab.experiments import planning
+from workerlab.experiments.limits.command import Machine, left_out, plan_of, setup, steps
 from workerlab.experiments.limits.document import study
 from workerlab.experiments.limits.results import results_of
 from workerlab.model import (
     ConnectionSample,
     Document,
+    EnvironmentProblem,
     Fault,
     Finding,
     Load,
@@ -466,6 +469,13 @@ def test_the_longest_comes_last_and_its_time_is_said_first() -> None:
     (note,) = [note for note in long.notes if note.code == "limits.long"]
     assert 500 <= note.values["least_s"] < 510
     assert not [note for note in short.notes if note.code == "limits.long"]
+
+
+def test_a_million_by_aiohttp_needs_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "lacks", lambda tool: f"{tool} needs aiohttp")
+    options = argparse.Namespace(quick=False, long=True)
+    with pytest.raises(EnvironmentProblem, match="coroutines needs aiohttp"), setup(options, None):
+        pytest.fail("nothing is started")
 
 
 def test_an_unbounded_client_that_fits_into_the_usual_limit_of_files() -> None:
