@@ -1604,9 +1604,9 @@ limits.enough_ports = They did not run out here: {failed:count} failed.[[ Withou
     {good:; }.]]
 limits.question.time_wait = Can ports run out though few connections are open at once?
 limits.time_wait = Errno 99 (cannot assign requested address): after {connected:# connection},
-    {no_address:# request} found no free local port. Each request opened a connection. The side
+    {no_address:# request} found no free local port. Each request opened a connection; the side
     that closes it first, here the client, keeps its port in TIME_WAIT for a minute[[ (at the end
-    {time_wait:count})]].[[ Without a failure: {good:; }. Linux reuses such ports after a second.]]
+    {time_wait:count})]].[[ Without a failure: {good:; }, where such ports can be used again.]]
 limits.mistake.missing_await = missing await
 limits.mistake.session_per_request = session per request
 limits.form = {code}: {returned:counts} returned, {requests:# request} and

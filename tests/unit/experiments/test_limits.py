@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from msgspec.structs import replace
 from tests.builders.null import null_trial
 from workerlab import codec
 from workerlab.analysis.facts import TrialData
-from workerlab.experiments.limits.command import Machine, left_out, plan_of, steps
+from workerlab.experiments import planning
+from workerlab.experiments.limits.command import Machine, left_out, plan_of, setup, steps
 from workerlab.experiments.limits.document import study
 from workerlab.experiments.limits.results import results_of
 from workerlab.model import (
     ConnectionSample,
     Document,
+    EnvironmentProblem,
     Fault,
     Finding,
     Load,
@@ -268,7 +271,7 @@ def test_how_far_aiohttp_goes() -> None:
     values = answer(found, "aiohttp").values
     assert (values["requests"], values["took_s"], values["failed"]) == (1_000_000, 640.0, 0)
     failed = step("aiohttp-100000", 100_000, 1000, errors={"reset": 1})
-    assert not [one for one in of(failed).findings if one.code == "limits.aiohttp"]
+    assert not [finding for finding in of(failed).findings if finding.code == "limits.aiohttp"]
 
 
 def test_a_million_large_bodies_is_an_extrapolation() -> None:
@@ -303,7 +306,9 @@ def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
 @pytest.mark.parametrize("peaks", [{"tasks_20": 29 * MB}, {"bodies_9": 50 * MB}, {"bodies_9": 0}])
 def test_nothing_is_extrapolated_from_what_did_not_grow(peaks: dict[str, int]) -> None:
     grown = {"tasks_10": 30 * MB, "tasks_20": 40 * MB, "bodies_5": 50 * MB, "bodies_9": 58 * MB}
-    assert not [one for one in kept(**grown | peaks).findings if one.code == "limits.kept"]
+    assert not [
+        finding for finding in kept(**grown | peaks).findings if finding.code == "limits.kept"
+    ]
 
 
 def test_the_peak_that_a_client_says_itself_counts() -> None:
@@ -466,8 +471,15 @@ def test_the_longest_comes_last_and_its_time_is_said_first() -> None:
     assert not [note for note in short.notes if note.code == "limits.long"]
 
 
+def test_a_million_by_aiohttp_needs_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "lacks", lambda tool: f"{tool} needs aiohttp")
+    options = argparse.Namespace(quick=False, long=True)
+    with pytest.raises(EnvironmentProblem, match="coroutines needs aiohttp"), setup(options, None):
+        pytest.fail("nothing is started")
+
+
 def test_an_unbounded_client_that_fits_into_the_usual_limit_of_files() -> None:
-    loads = {one.cell.name: one.cell.load for one in steps(RICH, quick=True)}
+    loads = {step.cell.name: step.cell.load for step in steps(RICH, quick=True)}
     fits = loads["unbounded-1000"]
     assert fits is not None
     assert (fits.concurrency, fits.open_files) == (1000, 1024)

@@ -210,20 +210,20 @@ def _memory(machine: Machine) -> Iterable[Step]:
     """What the tasks and bodies of a client take that keeps them all, and of one that does not."""
     if not (machine.mistakes and machine.has("coroutines")) or machine.connections < BOUND:
         return
-    one = partial(_step, machine, "memory", connections=BOUND)
+    step = partial(_step, machine, "memory", connections=BOUND)
     for what, (*sizes, body_bytes) in KEPT_LOADS.items():
-        kept = partial(one, what=f"all_{what}", tool=f"everything_at_once-{what}")
+        kept = partial(step, what=f"all_{what}", tool=f"everything_at_once-{what}")
         for requests in sizes:
             yield kept(f"all-{what}-{requests}", requests=requests, body_bytes=body_bytes)
-    yield one("dropped-5000", "bodies", tool="coroutines", requests=5000, body_bytes=NOVEL_BYTES)
+    yield step("dropped-5000", "bodies", tool="coroutines", requests=5000, body_bytes=NOVEL_BYTES)
 
 
 def _ports(machine: Machine) -> Iterable[Step]:
     """More connections than local ports; then the two ways out. Each step has ports of its own: the
     one before leaves some in TIME_WAIT. And all ports used up by connections that are over."""
-    one = partial(_step, machine, "ports", tool="fast", delay_s=QUICK_S)
+    step = partial(_step, machine, "ports", tool="fast", delay_s=QUICK_S)
     for tw_reuse in () if machine.no_network else (NO_REUSE, LOOPBACK_REUSE):
-        yield one(
+        yield step(
             f"time-wait-{tw_reuse}", "time_wait", requests=ALL_PORTS + 1800, keepalive=False,
             connections=min(BOUND, machine.connections), tw_reuse=tw_reuse,
         )  # fmt: skip
@@ -236,7 +236,7 @@ def _ports(machine: Machine) -> Iterable[Step]:
         ("reuse", crowd // 2, {}),
     )
     for what, connections, load in loads:
-        yield one(
+        yield step(
             f"ports-{what}", f"ports_{what.replace('-', '_')}", requests=4 * FEW_PORTS,
             connections=connections, ports=(low, low + FEW_PORTS - 1), **load,
         )  # fmt: skip
@@ -244,7 +244,7 @@ def _ports(machine: Machine) -> Iterable[Step]:
 
 
 def _mistakes(machine: Machine) -> Iterable[Step]:
-    made = {tool: one for tool, one in MISTAKES.items() if one.mistake in MISTAKE_LOADS}
+    made = {tool: form for tool, form in MISTAKES.items() if form.mistake in MISTAKE_LOADS}
     for tool, mistake in made.items() if machine.mistakes else ():
         requests, connections = MISTAKE_LOADS[mistake.mistake]
         load = Load(connections, requests, duration_s=1.0, deadline_s=60.0)

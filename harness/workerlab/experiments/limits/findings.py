@@ -117,8 +117,8 @@ def _far(tried: Results) -> Iterator[Finding]:
 
 def _aiohttp(question: str, tried: Results) -> Iterator[Finding]:
     """Of the largest without a failure: what its client did, and what that makes of a million."""
-    whole = [one for one in tried if one.failed == 0 and one.wall_s]
-    for result in sorted(whole, key=lambda one: one.load.requests)[-1:]:
+    whole = [result for result in tried if result.failed == 0 and result.wall_s]
+    for result in sorted(whole, key=lambda result: result.load.requests)[-1:]:
         values = {
             **result.evidence.values,
             "body_bytes": result.null.body_bytes,
@@ -158,21 +158,21 @@ def _kept(results: Results) -> Iterator[Finding]:
     per_task, per_body = _bytes_per_request(tasks), _bytes_per_request(bodies)
     if per_task and per_body:
         bounded = _named(results, "aiohttp-")[:1]
-        at_most = [Finding("limits.memory_of_bounded", one.evidence.values) for one in bounded]
+        peaks = [Finding("limits.memory_of_bounded", result.evidence.values) for result in bounded]
         values = {
             "task_bytes": per_task,
             "million_tasks_bytes": per_task * MILLION,
             "body_bytes": bodies[0].null.body_bytes,
             "kept_bytes": per_body,
             "million_bodies_bytes": per_body * MILLION,
-            "bounded": at_most,
+            "bounded": peaks,
         }
         yield _answer("kept", "kept", values, [*tasks, *bodies, *bounded])
 
 
 def _bytes_per_request(tried: Results) -> float | None:
     """By how much more the larger load took; None where not two are known, or it took no more."""
-    sizes = sorted((one.load.requests, one.memory_bytes) for one in tried if one.memory_bytes)
+    sizes = sorted((each.load.requests, each.memory_bytes) for each in tried if each.memory_bytes)
     if len(sizes) != 2 or sizes[0][1] >= sizes[1][1]:
         return None
     (few, least_bytes), (many, most_bytes) = sizes
