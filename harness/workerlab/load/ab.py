@@ -262,7 +262,8 @@ class _Report:
 
     def _rate(self, label: str) -> float:
         unit, units = RATES[label]
-        return float(self._match(label, rf"(\d{{1,12}}\.\d{{2,3}}) {re.escape(unit)}")[1]) / units
+        match = self._match(label, rf"(\d{{1,12}}\.\d{{2,3}}) {re.escape(unit)}")
+        return round(float(match[1]) / units, 6)
 
     def times(self, label: str) -> AbTimes:
         """A row of the table of connection times; with ab's -S it has neither sd nor median."""

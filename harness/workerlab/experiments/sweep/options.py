@@ -66,8 +66,9 @@ AXES: tuple[Row, ...] = (
      "machines that send the load: a,b (this one); locust only"),
     ("--sleep", read.seconds, "S", "seconds that the bundled app sleeps (1)"),
     ("--requests", read.whole, "N", "send N requests, as `ab -n N` does"),
-    ("--cpu", read.list_of(read.seconds), "LIST", "CPU seconds that the bundled app computes (0)"),
-    ("--server-cores", read.whole_numbers, "LIST", "cores that the server may run on (all)"),
+    ("--cpu", read.list_of(read.seconds), "LIST",
+     "CPU seconds that the bundled app computes per request, before it sleeps (0)"),
+    ("--server-cores", read.whole_numbers, "LIST", "cores that the server may use (all)"),
     ("--rounds", read.rounds, "N",
      "send 1 + N x concurrency requests, no more and no less (5, then as many as it takes to know"
      " the throughput within 5%%)"),
