@@ -292,7 +292,7 @@
         one.track = new Lab.Track(one.scene, side.moves);
         const named = this.trace.named !== false;
         one.samples = (side.samples || []).map(([t, rps, mean, p95, queue]) => {
-          return { t, rps, mean, p95, queue };
+          return { t, rps, mean: 1000 * mean > t ? null : mean, p95, queue }; // as `Places.sample`
         });
         if (named) countQueues(one.samples, side.moves);
         one.named = named;
