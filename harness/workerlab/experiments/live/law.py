@@ -105,6 +105,8 @@ def _queue(
     if response_s is None:
         code = "live.law.accepts_first" if row.accepts_first else "live.law.fills"
         return None, Finding(code, {"room": room}) if load.cpu_ms <= 0 else None
+    if load.model == "open" and not row.accepts_first:  # all that wait; meanwhile slots may be free
+        return min(room, rps * (response_s - load.delay_s - load.cpu_ms / 1000)), None
     held = server.workers if row.slots == "one" else server.workers * server.worker_connections
     return min(room, max(0.0, round(rps * response_s - held, 6))), None
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.experiments.live.asked import (
     DURATIONS,
     LIMITS,
@@ -89,6 +90,15 @@ def test_the_law_of_clients_that_give_up() -> None:
     assert found.why.keys() == {"response_s", "queue"}
     words = text(sentence(server, LoadAsked(clients=16, patience_s=2.5), 2))
     assert "16 clients give up after 2.50 s, before their turn" in words
+
+
+def test_the_queue_of_random_arrivals_holds_all_that_wait() -> None:
+    """Little: rate x mean wait. While some wait at one moment, slots are free at another."""
+    found = law(ServerAsked(workers=2), LoadAsked(model="open", rate=16, delay_s=0.1), 2)
+    assert found.queue == pytest.approx(16 * allen_cunneen(16, 0.1, 0.01, 2))
+    assert law(ServerAsked(), LoadAsked(model="open", rate=2), 2).queue == pytest.approx(
+        0.087, rel=0.01
+    )
 
 
 def test_hands_on_nobody_sets_a_patience() -> None:
