@@ -1050,13 +1050,13 @@ live.open.room = {rate:number} requests/s come at random, and nothing limits how
     once.
 live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
     and more wait.[[ {blocks}]]
-live.law.gives_up = none in time, as clients give up before
-live.law.grows = none: it grows without bound
-live.law.shares = at least {response_s:duration}, as requests share the cores
-live.law.at_least = at least {response_s:duration}, as each worker has a queue of its own
-live.law.accepts_first = none, as workers accept more than they serve
-live.law.fills = none: it fills to {room:count}
-live.law.loop = none, as a blocked worker accepts no connections
+live.law.gives_up = law: clients give up before they are answered
+live.law.grows = law: it grows without bound
+live.law.shares = law: at least {response_s:duration}, as requests share the cores
+live.law.at_least = law: at least {response_s:duration}, as each worker has a queue of its own
+live.law.accepts_first = no prediction: workers accept more than they serve
+live.law.fills = law: it grows until it is full, at {room:count}
+live.law.loop = no prediction: a blocked worker accepts no connections
 # --- what is known before a run starts ------------------------------------------------------------
 plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
     lingers), the oldest sooner where 1000 are open
@@ -1114,14 +1114,16 @@ lesson.guessed.right = That is right.
 lesson.guessed.other = The answer is {letter}) {right}.
 lesson.answer = The answer: {letter}) {right}.
 lesson.measured = Measured[[ {over}]][[ over {kept_up_s:duration}, in which each of
-    {connections:# client} had a request under way]]: {rps:number} requests/s (the law:
-    {law_rps:number} at best), a mean of {response_s:duration} each (the law: {law_s:duration}).
+    {connections:# client} had a request under way]][[ in the last {last_s:duration}]]: {rps:number}
+    requests/s (the law: {law_rps:number} at best in the long run)[[, a mean of
+    {response_s:duration} each (under way / throughput; the law: {law_s:duration})]].
 lesson.measured.random = Measured: {rps:number} requests/s (the law: {law_rps:number}), a mean of
     {response_s:duration} each (the law: {law_s:duration}).
-lesson.measured.gives_up = Measured over {last_s:duration}: {rps:number} requests/s answered in time
-    (the law: {law_rps:number}). Meanwhile the workers served {wasted:# request} of clients that had
-    given up.
-lesson.gave_up = In all, clients gave up {failed:# time}.
+lesson.measured.gives_up = Measured in the last {last_s:duration}: {rps:number} requests/s answered
+    in time (the law: {law_rps:number}). Meanwhile the workers served {wasted:# request} of clients
+    that had given up.
+lesson.gave_up = In all, {answered:# request} {answered:was/were} answered in time, and clients gave
+    up {failed:# time}.
 lesson.progress = {at_s:duration}: {in_app:count} in the app
     [[, {queued:count} in the accept queue]]; {answered:count} answered, {gave_up:count} given up
 lesson.over_whole = over the whole load
@@ -1132,11 +1134,15 @@ lesson.idle.end = At the end, in the last {load_s:duration}, some clients had no
     for {idle_s:duration} of it slots stood idle while others still waited.
 lesson.full = The accept queue was full: the kernel dropped {drops:# packet} (SYNs, and last ACKs
     of handshakes)[[, and clients sent a SYN again {repeats:# time}]][[; {steps}]].
-lesson.apart.last = In the last {last_s:duration}, the fastest request took {fastest_s:duration},
-    the slowest {slowest_s:duration}.
+lesson.apart.last = In that time, the fastest answer took {fastest_s:duration}, the slowest
+    {slowest_s:duration}.
+lesson.apart.waits = In that time, the fastest answer took {fastest_s:duration}; one request has
+    waited for {slowest_s:duration}, and is not answered yet.
 lesson.apart = Of all requests, the fastest took {fastest_s:duration}, the slowest
     {slowest_s:duration}.
 lesson.parts = Where a request spent its time: {parts:, }.
+lesson.parts.answered = Of the requests answered in that time, the mean is {mean_s:duration}:
+    {parts:, }.
 lesson.part = {name} {spent_s:duration}
 lesson.part.none = {name} under 1 ms
 lesson.left_out = left out

@@ -72,7 +72,8 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
     )
     came, where = outcome(step, cell)
     assert came == (
-        "Measured: 3.98 requests/s (the law: 4 at best), a mean of 2.00 s each (the law: 2.00 s)."
+        "Measured: 3.98 requests/s (the law: 4 at best in the long run), a mean of 2.00 s each"
+        " (under way / throughput; the law: 2.00 s)."
     )
     assert where == (
         "Where a request spent its time: connecting under 1 ms, accept queue 1.00 s,"

@@ -125,18 +125,18 @@ class Course:
         if step.in_vain:
             self._measure_in_vain(came)
             return
-        if seen.rps is not None and seen.mean is not None:
+        if seen.rps:
             far = slowest_s is not None and slowest_s > 2 * step.patient_s and not step.rate_rps
             found = Measured(seen.rps, seen.mean, slowest_s=slowest_s if far else None)
-            values = {"over": "", "rps": found.rps, "response_s": found.response_s}
+            values = {"rps": found.rps, "response_s": found.response_s, "last_s": self.measured_s}
             law_of = {"law_rps": step.rps, "law_s": step.response_s}
             code = "lesson.measured.random" if step.rate_rps else "lesson.measured"
             lines.append(say(code, **values, **law_of))
         if found is not None and found.slowest_s is not None and fastest_s is not None:
-            times = {"fastest_s": fastest_s, "slowest_s": found.slowest_s}
-            lines.append(say("lesson.apart.last", last_s=self.measured_s, **times))
+            code = "lesson.apart.waits" if came.slowest_waits else "lesson.apart.last"
+            lines.append(say(code, fastest_s=fastest_s, slowest_s=found.slowest_s))
         if found is not None and came.where is not None and _explains(came.where, seen.mean):
-            lines += where(came.where)
+            lines += where(came.where, answered=True)
         if seen.failed:
             lines.append(say("lesson.failed", failed=seen.failed))
         self._outcome = tuple(lines) or (say("lesson.nothing", reason=say("live.no_answer")),)
@@ -150,7 +150,7 @@ class Course:
         others = came.sample.failed - gave_up
         self._outcome = (
             say("lesson.measured.gives_up", last_s=self.measured_s, **values),
-            say("lesson.gave_up", failed=gave_up),
+            say("lesson.gave_up", answered=came.sample.answered, failed=gave_up),
             *([say("lesson.failed", failed=others)] if others else []),
         )
         self._told[self._place] = Told(self.step, self._guess, Measured(rps, None))

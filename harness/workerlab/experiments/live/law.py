@@ -66,7 +66,7 @@ def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
         if 0 < load.patience_s < response_s:
             fills = Finding("live.law.fills", {"room": server.backlog + 1})
             reasons = {"response_s": Finding("live.law.gives_up"), "queue": fills}
-            return Law(0.0, knee, None, slots, None, reasons)
+            return Law(0.0, None, None, slots, None, reasons)
     queue, not_queue = _queue(server, load, rps, response_s)
     unknown = {"response_s": why, "queue": not_queue}
     given = {name: reason for name, reason in unknown.items() if reason is not None}
@@ -120,6 +120,7 @@ def side_view(server: ServerAsked, load: LoadAsked, cores: float) -> dict[str, o
         "slots": configured_slots(server.server),
         "blocked": prediction.at_once if server.blocks else None,
         "accepts_first": class_named(server.worker_class).accepts_first,
+        "recent_s": load.recent_s,
         "sentence": text(sentence(server, load, cores)),
         "law": {
             "rps": prediction.rps,

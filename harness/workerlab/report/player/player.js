@@ -324,6 +324,7 @@
         this.trace.sides.map((side) => ({
           name: side.server.worker_class,
           law: side.law,
+          recent_s: side.recent_s,
           model: (side.load || this.trace.load || {}).model,
         })),
       );

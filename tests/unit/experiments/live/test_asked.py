@@ -86,7 +86,7 @@ def test_the_law_of_clients_that_give_up() -> None:
     server = ServerAsked()
     assert law(server, LoadAsked(clients=8, patience_s=2.5), 2) == law(server, LoadAsked(), 2)
     found = law(server, LoadAsked(clients=16, patience_s=2.5), 2)
-    assert (found.rps, found.response_s, found.queue) == (0, None, None)
+    assert (found.rps, found.knee, found.response_s, found.queue) == (0, None, None, None)
     assert found.why.keys() == {"response_s", "queue"}
     words = text(sentence(server, LoadAsked(clients=16, patience_s=2.5), 2))
     assert "16 clients give up after 2.50 s, before their turn" in words
