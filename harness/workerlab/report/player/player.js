@@ -88,6 +88,7 @@
     // Returns whether any was due
     upTo(t) {
       const before = this.next;
+      this.scene.now = t;
       while (this.next < this.moves.length && this.moves[this.next][3] <= t) {
         const [id, place, worker, at] = this.moves[this.next++];
         this.scene.move(id, place, worker, at);
@@ -161,6 +162,7 @@
       ["accept-queue", "in accept queue"],
       ["in-worker", "accepted, not yet in the app (hollow: inferred)"],
       ["service", "in the app"],
+      ["abandoned", "faded: its client has given up"],
       ["transfer", "answered"],
       ["failed", "failed"],
       ["sockets", "idle connection"],
@@ -213,6 +215,7 @@
     const { crowd } = scene,
       part = [];
     if (left) part.push(`, ${Math.min(left, said.underWay)} of them left of the load before`);
+    if (said.abandoned) part.push(`, ${said.abandoned} of them abandoned by their clients`);
     if (said.underWay > crowd.underWay) part.push(`, ${crowd.underWay} of them drawn`);
     const places = where.length ? `: ${where.join(", ")}` : "";
     const words = [`${plural(said.underWay, "request")} under way${part.join("")}${places}`];
