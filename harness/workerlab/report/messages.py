@@ -1020,8 +1020,11 @@ live.room.dealt = {worker_class} with {workers:# worker}[[ of {threads:# thread}
     there waits, though another worker may be free.[[ {blocks}]][[ {shares}]]
 live.shares = What computes at the same time shares {cores:# core}.
 live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at once:
-    of {clients:# client}, {waiting} wait in the kernel's accept queue.[[ {refused} find no room
-    there: the kernel drops what they send, and they try again.]]
+    of {clients:# client}, {waiting} wait in the kernel's accept queue.
+live.waits.full = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at
+    once: of {clients:# client}, up to {waiting} wait in the kernel's accept queue. The others find
+    no room there: the kernel drops what they send, and they try again. A place that becomes free
+    stays empty until one of them does.
 live.waits.inside = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most}
     at once: of {clients:# client}, {waiting} wait, most of them inside a worker that has accepted
     them.[[ {bound}]][[ {blocks}]]

@@ -179,8 +179,8 @@ def _closed(
     if prediction.queue is None:
         return Finding("live.waits.somewhere", values)
     room = server.backlog + 1
-    refused = waiting - room if waiting > room else None
-    return Finding("live.waits", {**values, "waiting": min(waiting, room), "refused": refused})
+    full = ".full" if waiting > room else ""
+    return Finding(f"live.waits{full}", {**values, "waiting": min(waiting, room)})
 
 
 def _dealt(server: ServerAsked, load: LoadAsked, prediction: Law) -> bool:
