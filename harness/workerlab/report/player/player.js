@@ -114,10 +114,12 @@
       this.timer = 0;
     }
 
-    say(words) {
+    say(words, atOnce) {
       this.words = words;
       const wait = Math.max(0, this.last + this.each - performance.now());
-      if (!this.timer) this.timer = setTimeout(() => this.tell(), wait);
+      if (atOnce) clearTimeout(this.timer);
+      if (atOnce) this.tell();
+      else if (!this.timer) this.timer = setTimeout(() => this.tell(), wait);
     }
 
     tell() {
@@ -136,9 +138,9 @@
       this.teller = new Teller(spoken, TELL_MS);
     }
 
-    say(words) {
+    say(words, atOnce = false) {
       if (this.shown.textContent !== words) this.shown.textContent = words;
-      this.teller.say(words);
+      this.teller.say(words, atOnce);
     }
   };
 
@@ -408,7 +410,7 @@
     seek(t) {
       this.at = Math.min(this.length, Math.max(0, t));
       for (const one of this.sides) one.track.seek(this.at);
-      this.show();
+      this.show(true);
       this.paint(0, true);
       this.loop.wake();
     }
@@ -432,8 +434,8 @@
       this.onend = null;
     }
 
-    // All that is shown, as it is at this moment
-    show() {
+    // All that is shown, as it is at this moment; `atOnce`: for ears, too
+    show(atOnce = false) {
       const { at } = this;
       for (const one of this.sides) {
         one.track.upTo(at);
@@ -447,13 +449,15 @@
       this.scrub.setAttribute("aria-valuetext", this.clock.textContent);
       const now = this.sides.map(({ scene }) => ({ queue: scene.numbers().queued }));
       if (this.charts) this.charts.cursor(at, now);
-      this.teller.say(this.sides.map((one) => Lab.inWords(one.scene, one.sample)).join(". "));
+      this.teller.say(this.sides.map((one) => Lab.inWords(one.scene, one.sample)).join(". "), atOnce);
     }
 
     step(now, dt) {
       if (this.playing) this.at = Math.min(this.length, this.at + dt * this.speed);
-      const ended = this.at >= this.length;
-      if (this.beat.due(now) || (ended && this.playing)) this.show();
+      const ended = this.at >= this.length,
+        ends = ended && this.playing;
+      if (ends) this.playing = false;
+      if (this.beat.due(now) || ends) this.show();
       if (ended) this.end();
       return this.paint(dt) || this.playing;
     }
