@@ -1042,7 +1042,7 @@ live.gives_up = {worker_class} with {workers:# worker} serves {most} at once. {c
 live.nothing_to_do = A request has nothing to do: what Gunicorn itself takes is all there is.
 live.open = {rate:number} requests/s come at random, of at most {bound:number}: on average
     {busy:percent} of the slots are taken, and requests that come close together wait[[,
-    {wait_s:duration} in the mean]].[[ {blocks}]]
+    {wait_s:duration} on average]].[[ {blocks}]]
 live.open.cores = {rate:number} requests/s come at random, of at most {bound:number}: the cores
     that it can use are busy {busy:percent} of the time, and requests that come close together wait
     for them.
@@ -1095,16 +1095,15 @@ plan.load_hosts = each trial begins when the load hosts have joined, within {joi
 # --- the lesson: what is said of each step, in a terminal and in a browser ------------------------
 lesson.law = The law: min({connections:# connection}, {slots}) / {delay_s:number} s = {rps:number}
     requests/s at best. By Little's law, each then takes {connections:# connection} / {rps:number}
-    requests/s = {response_s:duration} in the mean.
+    requests/s = {response_s:duration} on average.
 lesson.law.cpu = The law: the slots allow min({connections:# connection}, {slots}) /
     {service_s:number} s = {slots_rps:number} requests/s, and the CPU min({workers:# worker},
     {cores:# core}) / {cpu_s:number} s = {cpu_rps:number}. The lower of the two is {rps:number}
     requests/s at best. By Little's law, each then takes {connections:# connection} / {rps:number}
-    requests/s = {response_s:duration} in the mean.
+    requests/s = {response_s:duration} on average.
 lesson.law.random = The law: {rate:number} requests/s come at random.[[ The slots can serve
-    {bound:number}, so that they are busy {busy:percent} of the time.]] A request waits
-    {wait_s:duration} in the mean, by Allen and Cunneen's approximation, and takes
-    {response_s:duration}.
+    {bound:number}, so that they are busy {busy:percent} of the time.]] By queueing theory, a
+    request then waits about {wait_s:duration} on average, and takes {response_s:duration}.
 lesson.law.gives_up = The law: with patient clients, each request would take {patient_s:duration}.
     These give up after {patience_s:duration}, but the workers serve abandoned requests, too. The
     queue grows, and once its wait is too long, no request is answered in time.

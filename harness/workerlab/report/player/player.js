@@ -234,8 +234,9 @@
   // `backlog`: the one in force, where it is not the server's setting
   Lab.settingsSaid = ({ server, backlog = server.backlog }) => {
     const { worker_class: name, workers, threads } = server;
-    const thread = name === "gthread" ? `, ${plural(threads, "thread")} each` : "";
-    return `${name}: ${plural(workers, "worker")}${thread}, backlog ${backlog}`;
+    const thread = name === "gthread" ? `, ${plural(threads, "thread")}` : "";
+    const each = thread && workers > 1 ? " each" : "";
+    return `${name}: ${plural(workers, "worker")}${thread}${each}, backlog ${backlog}`;
   };
 
   // A figure for one side: heading, picture, and below it, so that it stays where it is, a sentence

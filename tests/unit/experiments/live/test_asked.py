@@ -141,7 +141,7 @@ def test_who_computes_is_bounded_by_cores_and_workers() -> None:
         ({"worker_class": "gthread", "threads": 2}, {"clients": 8}, "at once, 2 in each worker."),
         ({"worker_class": "gthread", "worker_connections": 1}, {"clients": 4}, "nobody waits for"),
         ({}, {"delay_s": 0.0}, "A request has nothing to do"),
-        ({}, {"model": "open", "rate": 2.0}, "that come close together wait, 43.5 ms in"),
+        ({}, {"model": "open", "rate": 2.0}, "come close together wait, 43.5 ms on"),
         ({"worker_class": "gevent"}, {"model": "open"}, "20 of 4000 slots are taken, so that"),
         ({"workers": 10}, {"model": "open", "rate": 1.0}, "1 of 10 slots are taken, so that"),
         ({"workers": 9}, {"model": "open", "rate": 3.0}, "on average 33 % of the slots are taken"),
