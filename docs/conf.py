@@ -1,6 +1,5 @@
 """The docs as a site with search: `tox -e docs`. The pages stay Markdown that GitHub shows, too."""
 
-import json
 import lzma
 import re
 from pathlib import Path
@@ -8,9 +7,8 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 from workerlab import __version__
-from workerlab.experiments.lesson import SHIPPED, read
-from workerlab.experiments.live.course import words_of
-from workerlab.experiments.live.recording import page
+from workerlab.experiments.lesson import read
+from workerlab.experiments.live.recording import renewed
 
 project = "workerlab"
 author = "The workerlab authors"
@@ -39,11 +37,7 @@ def write_lesson(app: Sphinx, error: Exception | None) -> None:
     """
     if app.builder.name == "html" and error is None:
         recorded = lzma.decompress(Path(app.srcdir, "lesson.html.xz").read_bytes()).decode()
-        data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
-        lesson, seen = read(SHIPPED), json.loads(data)["steps"]
-        steps = [{**kept, **words_of(step)} for kept, step in zip(seen, lesson.steps, strict=True)]
-        whole = page({"title": lesson.title, "steps": steps, "end": lesson.end})
-        Path(app.outdir, "lesson.html").write_text(whole, encoding="utf-8")
+        Path(app.outdir, "lesson.html").write_text(renewed(recorded, read()), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> None:

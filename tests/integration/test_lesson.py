@@ -66,7 +66,7 @@ def ran(place: Path, name: str) -> tuple[dict[str, Any], Looked, Live]:
 
 def test_threads_accept_more_than_they_serve(tmp_path: Path) -> None:
     step, looked, _ = ran(tmp_path, "threads")
-    assert "(the law: 10 at best)" in step["outcome"][0]
+    assert "(the law: 10 at best in the long run)" in step["outcome"][0]
     assert "inside a worker" in " ".join(step["outcome"])
     (side,) = step["trace"]["sides"]
     assert max(looked.counts) <= 6

@@ -89,9 +89,10 @@ class Answer(NamedTuple):
 class Sample(Struct, frozen=True):
     """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
     by Little's law, of all that were under way meanwhile, as in `window`; None where a client gave
-    up meanwhile. None: there were none. `failed`, `answered`: since the beginning; `causes`: how
-    many failed of what. `left`: so many requests of the load before are still under way.
-    `settled`: the answers are of this load alone, over the whole window."""
+    up meanwhile, and until the load has lasted as long as that mean. None: there were none.
+    `failed`, `answered`: since the beginning; `causes`: how many failed of what. `left`: so many
+    requests of the load before are still under way. `settled`: the answers are of this load alone,
+    over the whole window."""
 
     rps: float | None
     mean: float | None
@@ -322,6 +323,8 @@ class Places:
         mean = None
         if rps and self._gave_up_ns < opens_ns:  # else they are in the one and not in the other
             mean = self._under_way_s(answers, opens_ns, now_ns) / rps
+        if mean and mean * NS > now_ns - (self._opens_ns or 0):
+            mean = None  # few of those that it is of can have been answered
         totals = (self.failed, self.answered, self.under_way, dict(self._causes))
         settled = not self.left and now_ns - opens_ns >= over_ns
         return Sample(rps, mean, p50, p95, *totals, self.left, settled)

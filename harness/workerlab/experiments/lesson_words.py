@@ -136,15 +136,18 @@ def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[st
     return lines if others is None else [*lines, text(others)]
 
 
-def where(split: Breakdown) -> Iterable[str]:
-    """Where a request spent its time, in the mean."""
+def where(split: Breakdown, answered: bool = False) -> Iterable[str]:
+    """Where a request spent its time, on average. `answered`: of those answered while it was
+    measured, whose mean is not that of all under way."""
+    spent = {name: getattr(split, field) for field, name in PARTS.items()}
+    spent = {name: spent_s for name, spent_s in spent.items() if spent_s is not None}
     parts = [
         say("lesson.part" if spent_s >= 0.001 else "lesson.part.none", name=name, spent_s=spent_s)
-        for field, name in PARTS.items()
-        if (spent_s := getattr(split, field)) is not None
+        for name, spent_s in spent.items()
     ]
     if parts:
-        yield say("lesson.parts", parts=parts)
+        code = "lesson.parts.answered" if answered else "lesson.parts"
+        yield say(code, parts=parts, mean_s=sum(spent.values()))
 
 
 def _full(facts: Facts) -> Iterable[str]:

@@ -975,8 +975,11 @@ live.room.dealt = {worker_class} with {workers:# worker}[[ of {threads:# thread}
     there waits, though another worker may be free.[[ {blocks}]][[ {shares}]]
 live.shares = What computes at the same time shares {cores:# core}.
 live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at once:
-    of {clients:# client}, {waiting} wait in the kernel's accept queue.[[ {refused} find no room
-    there: the kernel drops what they send, and they try again.]]
+    of {clients:# client}, {waiting} wait in the kernel's accept queue.
+live.waits.full = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at
+    once: of {clients:# client}, up to {waiting} wait in the kernel's accept queue. The others find
+    no room there: the kernel drops what they send, and they try again. A place that becomes free
+    stays empty until one of them does.
 live.waits.inside = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most}
     at once: of {clients:# client}, {waiting} wait, most of them inside a worker that has accepted
     them.[[ {bound}]][[ {blocks}]]
@@ -994,7 +997,7 @@ live.gives_up = {worker_class} with {workers:# worker} serves {most} at once. {c
 live.nothing_to_do = A request has nothing to do: what Gunicorn itself takes is all there is.
 live.open = {rate:number} requests/s come at random, of at most {bound:number}: on average
     {busy:percent} of the slots are taken, and requests that come close together wait[[,
-    {wait_s:duration} in the mean]].[[ {blocks}]]
+    {wait_s:duration} on average]].[[ {blocks}]]
 live.open.cores = {rate:number} requests/s come at random, of at most {bound:number}: the cores
     that it can use are busy {busy:percent} of the time, and requests that come close together wait
     for them.
@@ -1005,13 +1008,13 @@ live.open.room = {rate:number} requests/s come at random, and nothing limits how
     once.
 live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
     and more wait.[[ {blocks}]]
-live.law.gives_up = none in time, as clients give up before
-live.law.grows = none: it grows without bound
-live.law.shares = at least {response_s:duration}, as requests share the cores
-live.law.at_least = at least {response_s:duration}, as each worker has a queue of its own
-live.law.accepts_first = none, as workers accept more than they serve
-live.law.fills = none: it fills to {room:count}
-live.law.loop = none, as a blocked worker accepts no connections
+live.law.gives_up = law: clients give up before they are answered
+live.law.grows = law: it grows without bound
+live.law.shares = law: at least {response_s:duration}, as requests share the cores
+live.law.at_least = law: at least {response_s:duration}, as each worker has a queue of its own
+live.law.accepts_first = no prediction: workers accept more than they serve
+live.law.fills = law: it grows until it is full, at {room:count}
+live.law.loop = no prediction: a blocked worker accepts no connections
 # --- what is known before a run starts ------------------------------------------------------------
 plan.server_cores = --server-cores binds the server alone: the load tool may use all {cores:# core}
 plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
@@ -1048,16 +1051,15 @@ plan.load_hosts = each trial begins when the load hosts have joined, within {joi
 # --- the lesson: what is said of each step, in a terminal and in a browser ------------------------
 lesson.law = The law: min({connections:# connection}, {slots}) / {delay_s:number} s = {rps:number}
     requests/s at best. By Little's law, each then takes {connections:# connection} / {rps:number}
-    requests/s = {response_s:duration} in the mean.
+    requests/s = {response_s:duration} on average.
 lesson.law.cpu = The law: the slots allow min({connections:# connection}, {slots}) /
     {service_s:number} s = {slots_rps:number} requests/s, and the CPU min({workers:# worker},
     {cores:# core}) / {cpu_s:number} s = {cpu_rps:number}. The lower of the two is {rps:number}
     requests/s at best. By Little's law, each then takes {connections:# connection} / {rps:number}
-    requests/s = {response_s:duration} in the mean.
+    requests/s = {response_s:duration} on average.
 lesson.law.random = The law: {rate:number} requests/s come at random.[[ The slots can serve
-    {bound:number}, so that they are busy {busy:percent} of the time.]] A request waits
-    {wait_s:duration} in the mean, by Allen and Cunneen's approximation, and takes
-    {response_s:duration}.
+    {bound:number}, so that they are busy {busy:percent} of the time.]] By queueing theory, a
+    request then waits about {wait_s:duration} on average, and takes {response_s:duration}.
 lesson.law.gives_up = The law: with patient clients, each request would take {patient_s:duration}.
     These give up after {patience_s:duration}, but the workers serve abandoned requests, too. The
     queue grows, and once its wait is too long, no request is answered in time.
@@ -1070,14 +1072,16 @@ lesson.guessed.right = That is right.
 lesson.guessed.other = The answer is {letter}) {right}.
 lesson.answer = The answer: {letter}) {right}.
 lesson.measured = Measured[[ {over}]][[ over {kept_up_s:duration}, in which each of
-    {connections:# client} had a request under way]]: {rps:number} requests/s (the law:
-    {law_rps:number} at best), a mean of {response_s:duration} each (the law: {law_s:duration}).
+    {connections:# client} had a request under way]][[ in the last {last_s:duration}]]: {rps:number}
+    requests/s (the law: {law_rps:number} at best in the long run)[[, a mean of
+    {response_s:duration} each (under way / throughput; the law: {law_s:duration})]].
 lesson.measured.random = Measured: {rps:number} requests/s (the law: {law_rps:number}), a mean of
     {response_s:duration} each (the law: {law_s:duration}).
-lesson.measured.gives_up = Measured over {last_s:duration}: {rps:number} requests/s answered in time
-    (the law: {law_rps:number}). Meanwhile the workers served {wasted:# request} of clients that had
-    given up.
-lesson.gave_up = In all, clients gave up {failed:# time}.
+lesson.measured.gives_up = Measured in the last {last_s:duration}: {rps:number} requests/s answered
+    in time (the law: {law_rps:number}). Meanwhile the workers served {wasted:# request} of clients
+    that had given up.
+lesson.gave_up = In all, {answered:# request} {answered:was/were} answered in time, and clients gave
+    up {failed:# time}.
 lesson.progress = {at_s:duration}: {in_app:count} in the app
     [[, {queued:count} in the accept queue]]; {answered:count} answered, {gave_up:count} given up
 lesson.over_whole = over the whole load
@@ -1088,11 +1092,15 @@ lesson.idle.end = At the end, in the last {load_s:duration}, some clients had no
     for {idle_s:duration} of it slots stood idle while others still waited.
 lesson.full = The accept queue was full: the kernel dropped {drops:# packet} (SYNs, and last ACKs
     of handshakes)[[, and clients sent a SYN again {repeats:# time}]][[; {steps}]].
-lesson.apart.last = In the last {last_s:duration}, the fastest request took {fastest_s:duration},
-    the slowest {slowest_s:duration}.
+lesson.apart.last = In that time, the fastest answer took {fastest_s:duration}, the slowest
+    {slowest_s:duration}.
+lesson.apart.waits = In that time, the fastest answer took {fastest_s:duration}; one request has
+    waited for {slowest_s:duration}, and is not answered yet.
 lesson.apart = Of all requests, the fastest took {fastest_s:duration}, the slowest
     {slowest_s:duration}.
 lesson.parts = Where a request spent its time: {parts:, }.
+lesson.parts.answered = Of the requests answered in that time, the mean is {mean_s:duration}:
+    {parts:, }.
 lesson.part = {name} {spent_s:duration}
 lesson.part.none = {name} under 1 ms
 lesson.left_out = left out

@@ -67,12 +67,29 @@ def test_who_gave_up_stays_where_the_server_has_it() -> None:
 def test_no_mean_of_a_time_in_which_clients_gave_up() -> None:
     """By Little's law, their time would be that of those who were answered."""
     places, second = Places(accepts_first=False), 10**9
-    places.hear(Event(n, kind, n) for n in (1, 2) for kind in "bc")
+    places.hear(Event(start, kind, n) for start, n in ((1, 1), (second, 2)) for kind in "bc")
     places.hear([Event(3, "s", 1, 9), Event(second, "x", 1, 9), Event(second, "e", 1)])
-    assert places.sample(second, 1.0).mean is not None
-    places.hear([Event(second + 1, "f", 2, cause="gave_up")])
-    assert places.sample(second + 1, 1.0).mean is None
-    assert places.sample(second + 1, 1.0).rps is not None
+    assert places.sample(2 * second, 2.0).mean is not None
+    places.hear([Event(2 * second + 1, "f", 2, cause="gave_up")])
+    assert places.sample(2 * second + 1, 2.0).mean is None
+    assert places.sample(2 * second + 1, 2.0).rps is not None
+
+
+def test_no_mean_before_a_load_has_lasted_as_long() -> None:
+    """16 clients, of whom four are served at a time: in two seconds nobody waits for 4 s."""
+    places, second = Places(accepts_first=False), 10**9
+    events = [Event(1, "b", number) for number in range(1, 17)]
+    for number in range(1, 37):  # each is followed by another of its client
+        ends_ns = 1 + ((number - 1) // 4 + 1) * second
+        events += [Event(ends_ns - second, "s", number, 9), Event(ends_ns, "x", number, 9)]
+        events += [Event(ends_ns, "e", number), Event(ends_ns, "b", number + 16)]
+    means, heard_ns = [], 0
+    for at_ns in (2 * second, 3.9 * second, 8.5 * second):
+        places.hear(event for event in events if heard_ns < event.at_ns <= at_ns)
+        heard_ns, sample = int(at_ns), places.sample(int(at_ns))
+        assert sample.rps == pytest.approx(4, rel=0.01)
+        means.append(sample.mean)
+    assert means == [None, None, pytest.approx(4, rel=0.01)]
 
 
 def test_who_gives_up_while_the_answer_is_on_its_way_was_not_served_in_vain() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.builders.noise import noisy
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
+from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.analysis.stall import in_flight_s, whole_load
 from workerlab.experiments.lesson import TOOL, Step, read
 from workerlab.experiments.lesson_course import course
@@ -72,7 +74,8 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
     )
     came, where = outcome(step, cell)
     assert came == (
-        "Measured: 3.98 requests/s (the law: 4 at best), a mean of 2.00 s each (the law: 2.00 s)."
+        "Measured: 3.98 requests/s (the law: 4 at best in the long run), a mean of 2.00 s each"
+        " (under way / throughput; the law: 2.00 s)."
     )
     assert where == (
         "Where a request spent its time: connecting under 1 ms, accept queue 1.00 s,"
@@ -85,12 +88,12 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
 def test_the_law_says_its_numbers() -> None:
     assert law(STEPS[1]) == (
         "The law: min(8 connections, 4 slots) / 1 s = 4 requests/s at best."
-        " By Little's law, each then takes 8 connections / 4 requests/s = 2.00 s in the mean."
+        " By Little's law, each then takes 8 connections / 4 requests/s = 2.00 s on average."
     )
     unlimited = replace(STEPS[1], at_once=None, delay_s=0.5)
     assert law(unlimited) == (
         "The law: min(8 connections, as many slots as come) / 0.5 s = 16 requests/s at best."
-        " By Little's law, each then takes 8 connections / 16 requests/s = 500 ms in the mean."
+        " By Little's law, each then takes 8 connections / 16 requests/s = 500 ms on average."
     )
 
 
@@ -99,7 +102,7 @@ def test_the_law_of_what_computes_names_both_bounds() -> None:
     assert law(step) == (
         "The law: the slots allow min(4 connections, 4 slots) / 0.25 s = 16 requests/s, and the CPU"
         " min(1 worker, 4 cores) / 0.25 s = 4. The lower of the two is 4 requests/s at best. By"
-        " Little's law, each then takes 4 connections / 4 requests/s = 1.00 s in the mean."
+        " Little's law, each then takes 4 connections / 4 requests/s = 1.00 s on average."
     )
     four = replace(step.cell, server=replace(step.cell.server, workers=4))
     assert replace(step, cell=four).rps == 16
@@ -109,9 +112,14 @@ def test_the_law_of_what_computes_names_both_bounds() -> None:
 def test_the_law_of_random_arrivals() -> None:
     assert law(STEPS[8]) == (
         "The law: 16 requests/s come at random. The slots can serve 20, so that they are busy 80 %"
-        " of the time. A request waits 88.9 ms in the mean, by Allen and Cunneen's approximation,"
-        " and takes 189 ms."
+        " of the time. By queueing theory, a request then waits about 88.9 ms on average, and takes"
+        " 189 ms."
     )
+    wait = partial(allen_cunneen, mean_s=0.1, square_s2=0.01)  # what the explanation says of others
+    assert wait(16, slots=2, arrivals_cv2=0) == 0
+    assert "evenly spaced, none would wait" in STEPS[8].why
+    for rate, workers in ((16, 3), (32, 4)):
+        assert f"to {1000 * wait(rate, slots=workers):.0f} ms" in STEPS[8].why
     unlimited = replace(STEPS[8], at_once=None)
     assert unlimited.response_s == 0.1
     assert "The slots can serve" not in law(unlimited)

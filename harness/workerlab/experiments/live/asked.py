@@ -6,6 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from workerlab.analysis.places import RECENT_S
 from workerlab.experiments.own_apps import MOST, OWN_APPS, server_of
 from workerlab.model import Server
 from workerlab.server.worker_classes import CLASSES, class_named
@@ -63,6 +64,11 @@ class LoadAsked(Struct, frozen=True):
     cpu_ms: float = 0.0
     keepalive: bool = False
     patience_s: float = 0.0
+
+    @property
+    def recent_s(self) -> float:
+        """Of the answers that figures are of while it runs."""
+        return max(RECENT_S, 2 * self.delay_s)
 
     @property
     def query(self) -> str:

@@ -40,6 +40,7 @@ class Course:
         self._kept: dict[int, dict[str, object]] = {}
         self._guess: int | None = None
         self._outcome: tuple[str, ...] = ()
+        self._seen: Seen | None = None
         self.phase: Phase = "ask"
 
     @property
@@ -120,23 +121,23 @@ class Course:
 
     def measure(self, came: Seen) -> None:
         """What came of it."""
+        self._seen = came
         step, found, lines = self.step, None, list[str]()
         seen, slowest_s, fastest_s = came.sample, came.slowest_s, came.fastest_s
         if step.in_vain:
             self._measure_in_vain(came)
             return
-        if seen.rps is not None and seen.mean is not None:
+        if seen.rps:
             far = slowest_s is not None and slowest_s > 2 * step.patient_s and not step.rate_rps
             found = Measured(seen.rps, seen.mean, slowest_s=slowest_s if far else None)
-            values = {"over": "", "rps": found.rps, "response_s": found.response_s}
+            values = {"rps": found.rps, "response_s": found.response_s, "last_s": self.measured_s}
             law_of = {"law_rps": step.rps, "law_s": step.response_s}
-            code = "lesson.measured.random" if step.rate_rps else "lesson.measured"
-            lines.append(say(code, **values, **law_of))
+            lines.append(say("lesson.measured", **values, **law_of))
         if found is not None and found.slowest_s is not None and fastest_s is not None:
-            times = {"fastest_s": fastest_s, "slowest_s": found.slowest_s}
-            lines.append(say("lesson.apart.last", last_s=self.measured_s, **times))
+            code = "lesson.apart.waits" if came.slowest_waits else "lesson.apart.last"
+            lines.append(say(code, fastest_s=fastest_s, slowest_s=found.slowest_s))
         if found is not None and came.where is not None and _explains(came.where, seen.mean):
-            lines += where(came.where)
+            lines += where(came.where, answered=True)
         if seen.failed:
             lines.append(say("lesson.failed", failed=seen.failed))
         self._outcome = tuple(lines) or (say("lesson.nothing", reason=say("live.no_answer")),)
@@ -150,7 +151,7 @@ class Course:
         others = came.sample.failed - gave_up
         self._outcome = (
             say("lesson.measured.gives_up", last_s=self.measured_s, **values),
-            say("lesson.gave_up", failed=gave_up),
+            say("lesson.gave_up", answered=came.sample.answered, failed=gave_up),
             *([say("lesson.failed", failed=others)] if others else []),
         )
         self._told[self._place] = Told(self.step, self._guess, Measured(rps, None))
@@ -158,10 +159,22 @@ class Course:
 
     def keep(self, trace: Mapping[str, object]) -> None:
         """What was seen of the step that was measured last."""
+        step = self.step
         self._kept[self._place] = {
-            **words_of(self.step),
+            "title": step.title,
+            "changed": step.changed,
+            "question": step.question,
+            "choices": step.choices,
+            "right": step.right,
+            "law": law(step),
+            "law_in_short": law_in_short(step),
+            "reactions": step.reactions,
+            "answer": answer(step, None),
+            "why": step.why,
             "outcome": self._outcome,
             "measured": self.told.found,
+            "seen": self._seen,
+            "cores": step.cores,
             "trace": trace,
         }
 
@@ -206,19 +219,3 @@ def _explains(split: Breakdown, mean_s: float | None) -> bool:
     """Not where some have waited for long and are not answered: the mean is of them, too."""
     parts = (split.connect_s, split.accept_queue_s, split.in_worker_s, split.service_s)
     return mean_s is not None and abs(sum(part or 0.0 for part in parts) - mean_s) < APART * mean_s
-
-
-def words_of(step: Step) -> dict[str, object]:
-    """What a page says of a step, whatever comes of it."""
-    return {
-        "title": step.title,
-        "changed": step.changed,
-        "question": step.question,
-        "choices": step.choices,
-        "right": step.right,
-        "law": law(step),
-        "law_in_short": law_in_short(step),
-        "reactions": step.reactions,
-        "answer": answer(step, None),
-        "why": step.why,
-    }

@@ -61,7 +61,7 @@ def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
         if 0 < load.patience_s < response_s:
             fills = Finding("live.law.fills", {"room": server.backlog + 1})
             reasons = {"response_s": Finding("live.law.gives_up"), "queue": fills}
-            return Law(0.0, knee, None, slots, None, reasons)
+            return Law(0.0, None, None, slots, None, reasons)
     queue, not_queue = _queue(server, load, rps, response_s)
     unknown = {"response_s": why, "queue": not_queue}
     given = {name: reason for name, reason in unknown.items() if reason is not None}
@@ -100,6 +100,8 @@ def _queue(
     if response_s is None:
         code = "live.law.accepts_first" if row.accepts_first else "live.law.fills"
         return None, Finding(code, {"room": room}) if load.cpu_ms <= 0 else None
+    if load.model == "open" and not row.accepts_first:  # all that wait; meanwhile slots may be free
+        return min(room, rps * (response_s - load.delay_s - load.cpu_ms / 1000)), None
     held = server.workers if row.slots == "one" else server.workers * server.worker_connections
     return min(room, max(0.0, round(rps * response_s - held, 6))), None
 
@@ -113,6 +115,7 @@ def side_view(server: ServerAsked, load: LoadAsked, cores: float) -> dict[str, o
         "slots": configured_slots(server.server),
         "blocked": prediction.at_once if server.blocks else None,
         "accepts_first": class_named(server.worker_class).accepts_first,
+        "recent_s": load.recent_s,
         "sentence": text(sentence(server, load, cores)),
         "law": {
             "rps": prediction.rps,
@@ -171,8 +174,8 @@ def _closed(
     if prediction.queue is None:
         return Finding("live.waits.somewhere", values)
     room = server.backlog + 1
-    refused = waiting - room if waiting > room else None
-    return Finding("live.waits", {**values, "waiting": min(waiting, room), "refused": refused})
+    full = ".full" if waiting > room else ""
+    return Finding(f"live.waits{full}", {**values, "waiting": min(waiting, room)})
 
 
 def _dealt(server: ServerAsked, load: LoadAsked, prediction: Law) -> bool:

@@ -4,10 +4,14 @@ without a server and without a network."""
 import base64
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.places import Move, as_told
@@ -15,7 +19,7 @@ from workerlab.experiments.lesson import Lesson
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.experiments.live.course import Course
 from workerlab.experiments.live.law import side_view
-from workerlab.experiments.live.side import Live, Looked, Side
+from workerlab.experiments.live.side import Live, Looked, Seen, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
 from workerlab.server.limits import cores
@@ -99,6 +103,8 @@ def _follow(side: Side, course: Course, watch: Watch | None) -> None:
             watch(*found)
         time.sleep(TICK_S)
         found = side.look()
+    if found is not None:  # what is measured is of this look, too
+        recorder.add(found[0], found[1].sample())
     measured = side.measured(course.measured_s)
     if measured is None:
         raise EnvironmentProblem(f"{course.step.title}: {side.why}")
@@ -128,6 +134,23 @@ def page(steps: Mapping[str, Any]) -> str:
     for name, value in parts.items():
         template = template.replace(f"<!--{name}-->", value)
     return template
+
+
+def renewed(recorded: str, lesson: Lesson) -> str:
+    """A page that was recorded of this lesson, with today's code and words."""
+    data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
+    kept = json.loads(data)["steps"]
+    pairs = zip(lesson.steps, kept, strict=True)
+    steps = tuple(replace(step, cores=seen["cores"]) for step, seen in pairs)
+    course = Course(replace(lesson, steps=steps))
+    for place, step in enumerate(kept):
+        course.go(place)
+        course.guess(None)
+        course.measure(msgspec.convert(step["seen"], Seen))
+        (side,) = step["trace"]["sides"]
+        side |= side_view(course.server, course.load, course.step.cores)
+        course.keep(step["trace"])
+    return page(course.recorded)
 
 
 def _hashes(scripts: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from workerlab import run_store
-from workerlab.analysis.places import RECENT_S, Answer, Event, Move, Places, Sample
+from workerlab.analysis.places import Answer, Event, Move, Places, Sample
 from workerlab.analysis.samples import NS
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
 from workerlab.load.programs import GENERATORS
@@ -57,8 +57,8 @@ class Looked(Struct, frozen=True):
 
 class Seen(Struct, frozen=True):
     """What was measured; the slowest request, which may still wait, and the fastest answer; where
-    the answered ones spent their time, in the mean; how many were answered in that time, and how
-    many served although their client had given up."""
+    the answered ones spent their time, on average; how many were answered in that time, and how
+    many served although their client had given up; whether the slowest still waits."""
 
     sample: Sample
     slowest_s: float | None
@@ -66,6 +66,7 @@ class Seen(Struct, frozen=True):
     where: Breakdown | None = None
     answered: int = 0
     wasted: int = 0
+    slowest_waits: bool = False
 
 
 def _where(answers: Sequence[Answer]) -> Breakdown | None:
@@ -127,7 +128,7 @@ class Live:
         words |= {"clients": asked.clients} if closed else {"rate": asked.rate}
         words |= {"patience": asked.patience_s} if asked.patience_s else {}
         os.write(self._commands, json.dumps(words).encode() + b"\n")
-        self.places.recent_s = max(RECENT_S, 2 * asked.delay_s)
+        self.places.recent_s = asked.recent_s
         self.places.change(time.monotonic_ns())
 
     def look(self) -> Looked:
@@ -241,11 +242,14 @@ class Side:
             since_ns = now_ns - int(over_s * NS)
             answers = places.latest(since_ns)
             times_s = [one.response_s for one in answers]
-            slowest_s = max([*times_s, places.oldest_s(now_ns)])
+            oldest_s, answered_s = places.oldest_s(now_ns), max(times_s, default=0.0)
             sample, fastest_s = places.sample(now_ns, over_s), min(times_s, default=None)
             wasted = places.wasted(since_ns)
-            where = _where(answers)
-            return Seen(sample, slowest_s, fastest_s, where, len(answers), wasted)
+            return Seen(
+                sample=sample, slowest_s=max(oldest_s, answered_s), fastest_s=fastest_s,
+                where=_where(answers), answered=len(answers), wasted=wasted,
+                slowest_waits=oldest_s > answered_s,
+            )  # fmt: skip
 
     # --- its thread ------------------------------------------------------------------------------
 

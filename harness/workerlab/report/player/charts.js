@@ -20,7 +20,7 @@
       law: (side) => side.law.rps,
       more: ({ law, model }) =>
         law.knee && model === "closed"
-          ? ` at best; knee at ${amount(law.knee, law.knee % 1 ? 1 : 0)} clients`
+          ? `; knee at ${amount(law.knee, law.knee % 1 ? 1 : 0)} client${law.knee === 1 ? "" : "s"}`
           : "",
       none: () => "",
     },
@@ -29,7 +29,7 @@
       unit: " s",
       lines: ["mean", "p95"],
       law: (side) => side.law.response_s,
-      more: () => " in the mean",
+      more: () => " on average",
       none: ({ law }) => law.why.response_s,
     },
     {
@@ -196,22 +196,24 @@
     say(sides, cursor) {
       const several = sides.length > 1,
         now = [],
-        laws = [];
+        laws = [],
+        others = [];
       for (const side of sides) {
         const last = lastBefore(side.samples, cursor),
           sample = side.now ? { ...last, ...side.now } : last,
           law = this.spec.law(side);
         const name = several ? `${side.name} ` : "";
         now.push(name + this.value(sample, several));
-        if (sample && sample.left) laws.push(`${name}${sample.left} of the load before still there`);
+        if (sample && sample.left) others.push(`${name}${sample.left} of the load before still there`);
         if (law !== null && law !== undefined)
           laws.push(name + this.one(law) + (several ? "" : this.spec.more(side)));
-        else if (!several && this.spec.none(side)) laws.push(this.spec.none(side));
+        else if (!several && this.spec.none(side)) others.push(this.spec.none(side));
       }
       this.now.textContent = (several && this.spec.lines.length > 1 ? "mean " : "") + now.join(", ");
       if (several) this.keyOfColours(sides, now);
-      const said = laws.length ? [`law: ${laws.join(", ")}`] : [];
-      if (this.spec.lines.length > 1) said.push("p95 dotted");
+      const said = laws.length ? [`law: ${laws.join(", ")}`, ...others] : others;
+      if (this.spec.lines.length > 1) said.push("mean: under way / throughput", "p95 dotted");
+      if (this.spec.unit && sides[0]?.recent_s) said.push(`last ${sides[0].recent_s} s`);
       this.law.textContent = said.join("; ");
       this.canvas.setAttribute(
         "aria-label",
@@ -231,7 +233,7 @@
 
     one(value) {
       return this.spec.unit
-        ? amount(value, value < 0.1 && value > 0 ? 3 : value < 1 ? 2 : 1) + this.spec.unit
+        ? amount(value, value === 0 ? 0 : value < 0.1 ? 3 : value < 1 ? 2 : 1) + this.spec.unit
         : counted(value);
     }
 
@@ -268,7 +270,7 @@
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
     }
 
-    // `sides`: {name, law, model}; the samples of those that stay are kept
+    // `sides`: {name, law, model, recent_s}; the samples of those that stay are kept
     configure(sides) {
       this.sides = sides.map((side, i) => ({
         ...side,

@@ -32,7 +32,7 @@
         if (old) wide.set(old);
         return wide;
       };
-      for (const name of ["x", "y", "r", "left", "since"])
+      for (const name of ["x", "y", "r", "left", "begun", "since"])
         this[name] = wider(this[name], Float64Array);
       for (const name of ["place", "worker", "id", "from"])
         this[name] = wider(this[name], Int32Array);
@@ -55,12 +55,13 @@
       return this.byId.size;
     }
 
-    spawn(id) {
+    spawn(id, t) {
       if (!this.free.length && this.used === this.room) this.grow(2 * this.room);
       const dot = this.free.length ? this.free.pop() : this.used++;
       this.x[dot] = NaN; // placed when it is first drawn
       this.id[dot] = id;
       this.from[dot] = -1;
+      this.begun[dot] = t;
       this.byId.set(id, dot);
       return dot;
     }
@@ -70,7 +71,7 @@
       if (place === ANSWERED) this.answered++;
       if (place === FAILED) this.failed++;
       if (dot !== undefined) this.rise(dot, t);
-      else if (place < ANSWERED) dot = this.spawn(id);
+      else if (place < ANSWERED) dot = this.spawn(id, t);
       else return;
       this.place[dot] = place;
       this.since[dot] = t;

@@ -151,7 +151,7 @@
   function servedSaid(scene) {
     const { served } = scene.said,
       { slots, blocked } = scene.side;
-    if (blocked) return `${served} in the app, ${blocked} at once: it blocks`;
+    if (blocked) return `${served} in the app, ${blocked} at once: the app blocks`;
     return slots === null || slots === undefined
       ? `${served} in the app, slots unlimited`
       : `${served} in the app, ${slots} slots`;

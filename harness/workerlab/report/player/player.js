@@ -88,6 +88,7 @@
     // Returns whether any was due
     upTo(t) {
       const before = this.next;
+      this.scene.now = t;
       while (this.next < this.moves.length && this.moves[this.next][3] <= t) {
         const [id, place, worker, at] = this.moves[this.next++];
         this.scene.move(id, place, worker, at);
@@ -113,10 +114,12 @@
       this.timer = 0;
     }
 
-    say(words) {
+    say(words, atOnce) {
       this.words = words;
       const wait = Math.max(0, this.last + this.each - performance.now());
-      if (!this.timer) this.timer = setTimeout(() => this.tell(), wait);
+      if (atOnce) clearTimeout(this.timer);
+      if (atOnce) this.tell();
+      else if (!this.timer) this.timer = setTimeout(() => this.tell(), wait);
     }
 
     tell() {
@@ -135,9 +138,9 @@
       this.teller = new Teller(spoken, TELL_MS);
     }
 
-    say(words) {
+    say(words, atOnce = false) {
       if (this.shown.textContent !== words) this.shown.textContent = words;
-      this.teller.say(words);
+      this.teller.say(words, atOnce);
     }
   };
 
@@ -161,6 +164,7 @@
       ["accept-queue", "in accept queue"],
       ["in-worker", "accepted, not yet in the app (hollow: inferred)"],
       ["service", "in the app"],
+      ["abandoned", "faded: its client has given up"],
       ["transfer", "answered"],
       ["failed", "failed"],
       ["sockets", "idle connection"],
@@ -213,6 +217,7 @@
     const { crowd } = scene,
       part = [];
     if (left) part.push(`, ${Math.min(left, said.underWay)} of them left of the load before`);
+    if (said.abandoned) part.push(`, ${said.abandoned} of them abandoned by their clients`);
     if (said.underWay > crowd.underWay) part.push(`, ${crowd.underWay} of them drawn`);
     const places = where.length ? `: ${where.join(", ")}` : "";
     const words = [`${plural(said.underWay, "request")} under way${part.join("")}${places}`];
@@ -229,8 +234,9 @@
   // `backlog`: the one in force, where it is not the server's setting
   Lab.settingsSaid = ({ server, backlog = server.backlog }) => {
     const { worker_class: name, workers, threads } = server;
-    const thread = name === "gthread" ? `, ${plural(threads, "thread")} each` : "";
-    return `${name}: ${plural(workers, "worker")}${thread}, backlog ${backlog}`;
+    const thread = name === "gthread" ? `, ${plural(threads, "thread")}` : "";
+    const each = thread && workers > 1 ? " each" : "";
+    return `${name}: ${plural(workers, "worker")}${thread}${each}, backlog ${backlog}`;
   };
 
   // A figure for one side: heading, picture, and below it, so that it stays where it is, a sentence
@@ -292,7 +298,7 @@
         one.track = new Lab.Track(one.scene, side.moves);
         const named = this.trace.named !== false;
         one.samples = (side.samples || []).map(([t, rps, mean, p95, queue]) => {
-          return { t, rps, mean, p95, queue };
+          return { t, rps, mean: 1000 * mean > t ? null : mean, p95, queue }; // as `Places.sample`
         });
         if (named) countQueues(one.samples, side.moves);
         one.named = named;
@@ -324,6 +330,7 @@
         this.trace.sides.map((side) => ({
           name: side.server.worker_class,
           law: side.law,
+          recent_s: side.recent_s,
           model: (side.load || this.trace.load || {}).model,
         })),
       );
@@ -404,7 +411,7 @@
     seek(t) {
       this.at = Math.min(this.length, Math.max(0, t));
       for (const one of this.sides) one.track.seek(this.at);
-      this.show();
+      this.show(true);
       this.paint(0, true);
       this.loop.wake();
     }
@@ -428,8 +435,8 @@
       this.onend = null;
     }
 
-    // All that is shown, as it is at this moment
-    show() {
+    // All that is shown, as it is at this moment; `atOnce`: for ears, too
+    show(atOnce = false) {
       const { at } = this;
       for (const one of this.sides) {
         one.track.upTo(at);
@@ -443,13 +450,15 @@
       this.scrub.setAttribute("aria-valuetext", this.clock.textContent);
       const now = this.sides.map(({ scene }) => ({ queue: scene.numbers().queued }));
       if (this.charts) this.charts.cursor(at, now);
-      this.teller.say(this.sides.map((one) => Lab.inWords(one.scene, one.sample)).join(". "));
+      this.teller.say(this.sides.map((one) => Lab.inWords(one.scene, one.sample)).join(". "), atOnce);
     }
 
     step(now, dt) {
       if (this.playing) this.at = Math.min(this.length, this.at + dt * this.speed);
-      const ended = this.at >= this.length;
-      if (this.beat.due(now) || (ended && this.playing)) this.show();
+      const ended = this.at >= this.length,
+        ends = ended && this.playing;
+      if (ends) this.playing = false;
+      if (this.beat.due(now) || ends) this.show();
       if (ended) this.end();
       return this.paint(dt) || this.playing;
     }

@@ -9,6 +9,8 @@
   const DRAWN = 600; // of so many in the app all are drawn
   const EASE_MS = 75; // a dot covers 63 % of its way in this time,
   const STAY_EASED = 8; // or in such a part of the time that requests are in the app
+  const [FILLED, HOLLOW, FADED] = [0, 1, 2]; // how a dot is drawn
+  const FADED_ALPHA = 0.35;
   const LASTING_MS = 300; // who is between two places for so long waits there
   const SYN_MS = 1000; // Linux repeats a SYN that was not answered after a second
   const { grid, gridX, gridY, boxes, inset, cut, splitWorkers, workerBoxes, roomFor } = Lab.layout;
@@ -49,6 +51,7 @@
       this.rooms = { waiting: [8, 8, 8], seats: 1, links: 8 };
       this.onstale = null;
       this.pace = 1;
+      this.patience = Infinity;
       this.clear();
       new ResizeObserver(() => this.refresh()).observe(canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
@@ -74,6 +77,7 @@
       const { server, backlog = server.backlog } = side;
       this.side = { ...side, server: { ...server, backlog } };
       this.load = load;
+      this.patience = 1000 * (load?.patience_s || Infinity); // ms
       this.runs = side.phase === undefined || side.phase === "running";
       this.workers = side.server.workers || side.workers || 1;
       this.each =
@@ -115,7 +119,9 @@
       into.queued = this.queue ?? into.queued;
       into.idle = Math.max(0, kept - into.underWay);
       into.answered = total ? total.answered : crowd.answered;
-      into.failed = total ? total.failed : crowd.failed;
+      into.abandoned = 0;
+      for (const dot of crowd.byId.values()) if (this.gaveUp(dot)) into.abandoned++;
+      into.failed = total ? total.failed : crowd.failed + into.abandoned; // each when its client gave up
       into.causes = total?.causes ?? {};
       return into;
     }
@@ -126,8 +132,9 @@
       this.now = at;
       this.pace = pace;
       const { [CONNECTING]: connecting, [ACCEPTED]: accepted } = this.crowd.waiting;
-      // Nothing is new; only who waits there gets older
-      if (!this.fresh && !connecting.length && !accepted.length) return false;
+      // Nothing is new; only who waits there, or whose client may give up, gets older
+      if (!this.fresh && !connecting.length && !accepted.length && this.patience === Infinity)
+        return false;
       this.numbers(this.said);
       this.fitRooms();
       if (this.stale) this.arrange();
@@ -192,6 +199,11 @@
     get clients() {
       if (!this.load) return this.side.clients || 0;
       return this.load.model === "closed" ? this.load.clients : 0;
+    }
+
+    // Whether its client has given up: the server does not know that, and serves it
+    gaveUp(dot) {
+      return this.now - this.crowd.begun[dot] >= this.patience;
     }
 
     arrange() {
@@ -295,11 +307,19 @@
         }
         to.fillStyle = to.strokeStyle = this.colour[STATES[place]];
         to.lineWidth = Math.max(1.2, one.r * 0.4);
-        this.pathOf(list, place, false);
+        this.pathOf(list, place, FILLED);
         to.fill();
-        this.pathOf(list, place, true);
+        this.pathOf(list, place, HOLLOW);
         to.stroke();
+        this.pathOf(list, place, FADED);
+        this.fillFaded();
       }
+    }
+
+    fillFaded() {
+      this.context.globalAlpha = FADED_ALPHA;
+      this.context.fill();
+      this.context.globalAlpha = 1;
     }
 
     repeats(dot) {
@@ -307,17 +327,28 @@
     }
 
     // Hollow: whose place is inferred, and who sends a SYN again
-    pathOf(list, place, hollow) {
+    lookOf(dot, place) {
+      if (this.gaveUp(dot)) return FADED;
+      const inferred = place === ACCEPTED && this.crowd.worker[dot] < 0;
+      return inferred || (place === CONNECTING && this.repeats(dot)) ? HOLLOW : FILLED;
+    }
+
+    pathOf(list, place, look) {
       const { context: to, crowd } = this;
       to.beginPath();
-      for (const dot of list) {
-        const one =
-          (place === ACCEPTED && crowd.worker[dot] < 0) || (place === CONNECTING && this.repeats(dot));
-        if (one === hollow) circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
-      }
+      for (const dot of list)
+        if (this.lookOf(dot, place) === look) circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
     }
 
     paintServed() {
+      this.context.fillStyle = this.colour.service;
+      this.pathServed(FILLED);
+      this.context.fill();
+      this.pathServed(FADED);
+      this.fillFaded();
+    }
+
+    pathServed(look) {
       const { context: to, crowd, boxes: all } = this;
       to.beginPath();
       for (let worker = 0; worker < crowd.seats.length; worker++) {
@@ -327,13 +358,11 @@
         for (let i = 0; i < seats.length; i++) {
           const dot = seats[i],
             seat = i < last ? i : last;
-          if (dot < 0) continue;
+          if (dot < 0 || this.lookOf(dot, SERVED) !== look) continue;
           this.step(dot, gridX(one, seat), gridY(one, seat), one.r);
           circle(to, crowd.x[dot], crowd.y[dot], crowd.r[dot]);
         }
       }
-      to.fillStyle = this.colour.service;
-      to.fill();
     }
 
     // Answered: fades on the right. Failed: a cross, where it was if no worker had it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from workerlab.analysis.places import Sample
 from workerlab.experiments.lesson import read
@@ -58,8 +59,9 @@ def test_once_it_is_measured_all_is_told() -> None:
     assert message["right"] == LESSON.steps[1].right
     assert message["why"] == LESSON.steps[1].why
     assert message["answer"].startswith("You guessed c)")
-    assert (
-        "Measured: 3.99 requests/s (the law: 4 at best), a mean of 2.01 s" in message["outcome"][0]
+    assert message["outcome"][0] == (
+        "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 at best in the long run), a mean"
+        " of 2.01 s each (under way / throughput; the law: 2.00 s)."
     )
     assert len(message["outcome"]) == 1  # none took much longer than the law says
 
@@ -70,9 +72,9 @@ def test_where_the_time_went_is_told_where_it_is_known() -> None:
     split = Breakdown(connect_s=0.0001, accept_queue_s=1.004, in_worker_s=0.0, service_s=1.0)
     one.measure(Seen(SEEN, 2.2, 1.0, split))
     message: Any = one.message()
-    assert message["outcome"][1] == (
-        "Where a request spent its time: connecting under 1 ms, accept queue 1.00 s, inside a"
-        " worker under 1 ms, in the app 1.00 s."
+    assert message["outcome"][1] == (  # which is not the mean of all under way
+        "Of the requests answered in that time, the mean is 2.00 s: connecting under 1 ms, accept"
+        " queue 1.00 s, inside a worker under 1 ms, in the app 1.00 s."
     )
 
 
@@ -81,7 +83,7 @@ def test_where_the_time_of_the_answered_went_does_not_explain_a_mean_of_all() ->
     one = course()
     one.guess(2)
     one.measure(Seen(SEEN, 9.0, 1.0, Breakdown(accept_queue_s=0.1, service_s=1.0)))
-    assert "spent its time" not in str(one.message()["outcome"])
+    assert "accept queue" not in str(one.message()["outcome"])
 
 
 def test_who_waited_for_long_is_told() -> None:
@@ -89,6 +91,9 @@ def test_who_waited_for_long_is_told() -> None:
     one.guess(2)
     one.measure(Seen(SEEN, 7.1, 1.0))
     assert "the slowest 7.10 s" in str(one.message()["outcome"])
+    one.measure(Seen(SEEN, 16.0, 1.0, slowest_waits=True))  # longer than it was measured
+    assert "one request has waited for 16.0 s, and is not answered" in str(one.message()["outcome"])
+    one.measure(Seen(SEEN, 7.1, 1.0))
     one.go(len(LESSON.steps))
     message: Any = one.message()
     assert [row[-1] for row in message["table"]] == ["3.99/s, up to 7.10 s"]
@@ -100,6 +105,16 @@ def test_a_load_without_an_answer_is_told() -> None:
     one.guess(None)
     one.measure(Seen(Sample(None, None, None, None, 3, 0, 8), None, None))
     assert "3 requests failed" in str(one.message()["outcome"])
+
+
+def test_answers_without_a_mean_are_told() -> None:
+    one = course()
+    one.guess(None)
+    one.measure(Seen(replace(SEEN, mean=None), 2.2, 1.0))
+    assert one.message()["outcome"] == (
+        "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 at best in the long run).",
+    )
+    assert one.told.row[-1] == "3.99/s"
 
 
 def test_a_step_that_cannot_be_run_here_says_why() -> None:
@@ -154,9 +169,9 @@ def test_what_was_served_in_vain_is_told() -> None:
     one.measure(Seen(sample, None, None, None, answered=0, wasted=40))
     message: Any = one.message()
     assert message["outcome"] == (
-        "Measured over 10.0 s: 0 requests/s answered in time (the law: 0). Meanwhile the workers"
-        " served 40 requests of clients that had given up.",
-        "In all, clients gave up 66 times.",
+        "Measured in the last 10.0 s: 0 requests/s answered in time (the law: 0). Meanwhile the"
+        " workers served 40 requests of clients that had given up.",
+        "In all, 8 requests were answered in time, and clients gave up 66 times.",
         "1 request failed.",
     )
     assert one.told.row[-2:] == ("0/s", "0/s")

@@ -5,18 +5,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import lzma
 import re
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from msgspec.structs import asdict
+import pytest
+from msgspec import convert
+from msgspec.structs import asdict, replace
 
 from workerlab.analysis.places import ANSWERED, CONNECTING, Move, Sample
+from workerlab.experiments.lesson import read
 from workerlab.experiments.live.asked import LoadAsked, ServerAsked
-from workerlab.experiments.live.recording import LESSON, PAGE, Recorder, page
-from workerlab.experiments.live.side import Looked
+from workerlab.experiments.live.course import Course
+from workerlab.experiments.live.recording import LESSON, PAGE, Recorder, _follow, page, renewed
+from workerlab.experiments.live.side import Looked, Seen
 from workerlab.report.player import SCRIPTS
 
+ROOT = Path(__file__).resolve().parents[4]
 MS = 1_000_000
 SEEN = asdict(Sample(4.0, 2.0, 2.0, 2.1, 0, 9, 8))
+
+
+class Brief(Course):
+    settles_s = measured_s = 0.1
 
 
 def recorded() -> Recorder:
@@ -33,6 +47,47 @@ def test_a_trace_begins_with_its_first_move() -> None:
     assert [sample[1:] for sample in side["samples"]] == [(4.0, 2.0, 2.1, 4, 8)]
     assert (side["slots"], side["workers"], side["law"]["rps"]) == (4, 4, 4)
     assert trace["length_ms"] >= side["samples"][0][0]
+
+
+def test_what_is_measured_is_of_the_last_look_that_is_recorded() -> None:
+    sample = Sample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
+    numbers = count(1)
+
+    class Stub:
+        phase = "running"
+
+        def look(self) -> Any:
+            move = Move(next(numbers), CONNECTING, None, 5000 * MS)
+            return Looked([move], 0, 1, 1, []), SimpleNamespace(sample=lambda: SEEN)
+
+        def measured(self, over_s: float) -> Seen:
+            return Seen(sample, 2.2, 1.0)
+
+    course = Brief(read())
+    course.guess(None)
+    _follow(Stub(), course, None)  # type: ignore[arg-type]
+    (step,) = course.recorded["steps"]  # type: ignore[misc]
+    assert len(step["trace"]["sides"][0]["moves"]) == next(numbers) - 1
+
+
+def test_a_recorded_page_gets_todays_words_and_keeps_its_numbers() -> None:
+    recorded = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
+    lesson = read()
+    fewer = replace(lesson, steps=tuple(replace(step, cores=0.5) for step in lesson.steps))
+    before, after = (data_of(page)["steps"] for page in (recorded, renewed(recorded, fewer)))
+    for old, new in zip(before, after, strict=True):
+        assert old["measured"] == new["measured"]
+        assert convert(old["seen"], Seen) == convert(new["seen"], Seen)
+        (old_side,), (new_side,) = old["trace"]["sides"], new["trace"]["sides"]
+        for name in ("moves", "samples", "load", "server"):
+            assert old_side[name] == new_side[name]
+        assert new["outcome"][0].startswith("Measured in the last ")
+    assert after[7]["trace"]["sides"][0]["law"]["rps"] == 4  # with the cores that it had
+    assert after[8]["trace"]["sides"][0]["law"]["queue"] == pytest.approx(1.42, abs=0.01)
+
+
+def data_of(page: str) -> Any:
+    return json.loads(re.findall(r'id="lab-recorded-data">(.*?)</script>', page, re.DOTALL)[0])
 
 
 def test_the_page_holds_all_it_needs_and_lets_nothing_else_run() -> None:

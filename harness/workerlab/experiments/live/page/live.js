@@ -351,6 +351,7 @@
         this.state.sides.map((side, i) => ({
           name: "AB"[i],
           law: hidden ? null : side.law,
+          recent_s: side.recent_s,
           model: this.state.load.model,
         })),
       );

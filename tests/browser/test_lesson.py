@@ -1,0 +1,118 @@
+"""The recorded lesson of the docs in a browser: what its numbers are of is said beside them."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import ROOT, Windows
+from workerlab.experiments.lesson import read
+from workerlab.experiments.live.recording import renewed
+
+NONE = "\u2013"
+# Steps of the lesson, from 0
+OVERLOADED, COMPUTING, RANDOM, GIVES_UP = 3, 7, 8, 9
+
+OPEN = """() => {
+    const data = document.querySelector('#lab-recorded-data').textContent;
+    Lab.recorded = Lab.recordedLesson(document.querySelector('#lab-recorded'), JSON.parse(data));
+}"""
+# After a guess, at that time: what is shown, and what is said to those who listen
+AT = """([step, ms]) => {
+    if (Lab.recorded.step !== step || Lab.recorded.panel.message.phase === 'ask') {
+        Lab.recorded.go(step);
+        Lab.recorded.guess(null);
+        Lab.recorded.player.play(false);
+    }
+    const { player } = Lab.recorded;
+    player.seek(ms ?? player.length);
+    const text = (query) => [...document.querySelectorAll(query)].map((one) => one.textContent);
+    const [shown] = text('.lab-words [aria-hidden]'), [spoken] = text('.lab-words [role=status]');
+    return {
+        title: text('.lab-side-title')[0], shown, spoken,
+        now: text('.lab-chart-now'), law: text('.lab-chart-law'),
+    };
+}"""
+
+
+@pytest.fixture
+def page(windows: Windows, tmp_path: Path) -> Any:
+    recorded = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
+    path = tmp_path / "lesson.html"
+    path.write_text(renewed(recorded, read()), encoding="utf-8")
+    blank = windows.blank()
+    blank.goto(path.as_uri())
+    blank.evaluate(OPEN)
+    return blank
+
+
+def test_a_mean_says_what_it_is_and_is_not_shown_before_it_is_one(page: Any) -> None:
+    early, late = (page.evaluate(AT, [OVERLOADED, ms]) for ms in (3000, 8000))
+    assert early["now"][1] == f"mean {NONE}, p95 2.0 s"
+    assert late["now"][1] == "mean 4.0 s, p95 4.0 s"
+    assert late["law"][:2] == [
+        "law: 4.0/s; knee at 4 clients; last 2 s",
+        "law: 4.0 s on average; mean: under way / throughput; p95 dotted; last 2 s",
+    ]
+    assert page.evaluate(AT, [GIVES_UP, 1500])["now"][1].startswith(f"mean {NONE}")
+
+
+def test_a_law_reads_as_one(page: Any) -> None:
+    computing, gives_up = (page.evaluate(AT, [step, None]) for step in (COMPUTING, GIVES_UP))
+    assert computing["title"] == "gthread: 1 worker, 4 threads, backlog 2048"
+    assert computing["law"][0] == "law: 4.0/s; knee at 1 client; last 2 s"
+    assert gives_up["law"] == [
+        "law: 0/s; last 2 s",
+        "law: clients give up before they are answered; mean: under way / throughput; p95 dotted;"
+        " last 2 s",
+        "law: it grows until it is full, at 2049",
+    ]
+    assert page.evaluate(AT, [RANDOM, None])["law"][2] == "law: 1.4"
+
+
+FADED = """() => {
+    const { scene } = Lab.recorded.player.sides[0], { prototype } = CanvasRenderingContext2D;
+    const { arc, beginPath, fill } = prototype, faded = [];
+    let dots = 0;
+    prototype.beginPath = function () { dots = 0; beginPath.call(this); };
+    prototype.arc = function (...at) { dots++; arc.apply(this, at); };
+    prototype.fill = function () { if (this.globalAlpha < 0.5) faded.push(dots); fill.call(this); };
+    scene.refresh();
+    scene.draw(Lab.recorded.player.at, 0, true);
+    Object.assign(prototype, { arc, beginPath, fill });
+    return faded.reduce((sum, count) => sum + count, 0);
+}"""
+
+
+def test_whose_client_gave_up_is_drawn_and_counted_apart(page: Any, screenshots: Path) -> None:
+    end = page.evaluate(AT, [GIVES_UP, None])
+    assert end["shown"] == (
+        "40 requests under way, 24 of them abandoned by their clients: 4 in the app, 36 in the"
+        " accept queue; 0.0 requests/s; 64 failed"
+    )
+    assert page.evaluate(FADED) == 24
+    page.wait_for_function("document.querySelector('.lab-told').innerText.includes('Measured')")
+    assert "clients gave up 64 times" in page.locator(".lab-told").inner_text()
+    assert "its client has given up" in page.locator(".lab-legend").inner_text()
+    before = page.evaluate(AT, [GIVES_UP, 2000])
+    assert "abandoned" not in before["shown"]
+    assert page.evaluate(FADED) == 0
+    page.screenshot(path=str(screenshots / "gives-up.png"))
+
+
+def test_the_player_says_at_its_end_that_it_stands_still(page: Any) -> None:
+    for step in (1, OVERLOADED, GIVES_UP):
+        page.evaluate(AT, [step, 0])
+        page.evaluate("() => { const { player } = Lab.recorded; player.seek(player.length - 30);"
+                      " player.play(); }")  # fmt: skip
+        page.wait_for_function("Lab.recorded.panel.message.phase === 'told'")
+        assert page.evaluate("Lab.recorded.player.toggle.textContent") == "Play"
+
+
+def test_who_listens_hears_where_the_player_was_put(page: Any) -> None:
+    for ms in (500, 9000, 2200):
+        said = page.evaluate(AT, [GIVES_UP, ms])
+        assert said["spoken"] == said["shown"]
