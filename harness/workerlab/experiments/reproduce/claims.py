@@ -136,10 +136,10 @@ def _conclusion(test: ClaimTest, part: str, measured: Measured) -> Answer:
 
 
 def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> Answer:
-    positive = [[value for value in values if value > 0] for values in (after, before)]
-    if not all(positive):
+    after, before = ([value for value in values if value > 0] for values in (after, before))
+    if not (after and before):
         return Answer("open", f"{test.says}: nothing was measured that is above 0")
-    quotient = ratio(*positive)
+    quotient = ratio(after, before)
     text = f"{test.says} {FORMATS['factor'](quotient.value)}"
     if quotient.low is None or quotient.high is None:
         return Answer("open", f"{text}, in one launch, has no interval (--trials {TRIALS})")
