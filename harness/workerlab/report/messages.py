@@ -297,7 +297,7 @@ value.interval = {low:.4g} to {high:.4g}
 heading.worker_class, heading.series, chart.class = class
 heading.worker_connections = w. conn.
 heading.table:cpu_s = CPU s
-heading.knee_per_worker_predicted = predicted
+heading.knee_per_worker_predicted = predicted per worker
 meaning.knee_per_worker_predicted, meaning.knee_predicted = what sleep, CPU per request, slots and
     cores allow; Gunicorn's own CPU is not in it
 heading.tool_processes, heading.processes = proc.

@@ -153,7 +153,8 @@ def planned(options: argparse.Namespace, which: str) -> tuple[Plan, preflight.In
         raise UsageError(f"{refused}") from None
     found.tool = found.tool or (TOOL,)
     found.duration = found.duration or (None if found.rate else LOAD_S)
-    for name in ("trials", "rounds", "ramp", "load_hosts", "max_seconds", "slo"):
+    unused = ("trials", "rounds", "ramp", "load_hosts", "max_seconds", "slo", "cpu", "server_cores")
+    for name in unused:
         setattr(found, name, None)
     return plan_of(found)
 
