@@ -103,7 +103,8 @@ def _redis_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
 
 
 def _mongodb_argv(programs: Sequence[str], directory: Path, port: int) -> list[str]:
-    script = f'umask 077; mkdir "$2" && exec "$1" --dbpath "$2" --bind_ip 127.0.0.1 --port {port}'
+    script = 'umask 077; mkdir "$2" && exec "$1" --dbpath "$2" --bind_ip 127.0.0.1'
+    script += f" --nounixsocket --port {port}"
     return ["/bin/sh", "-c", script, "sh", *programs, str(directory / "data")]
 
 
