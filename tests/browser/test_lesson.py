@@ -66,8 +66,7 @@ def test_a_law_reads_as_one(page: Any) -> None:
     assert computing["law"][0] == "law: 4.0/s; knee at 1 client; last 2 s"
     assert gives_up["law"] == [
         "law: 0/s; last 2 s",
-        "law: clients give up before they are answered; mean: under way / throughput; p95 dotted;"
-        " last 2 s",
+        "law: no answer in time; mean: under way / throughput; p95 dotted; last 2 s",
         "law: it grows until it is full, at 2049",
     ]
     assert page.evaluate(AT, [RANDOM, None])["law"][2] == "law: 1.4"

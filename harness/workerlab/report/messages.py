@@ -977,9 +977,8 @@ live.shares = What computes at the same time shares {cores:# core}.
 live.waits = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at once:
     of {clients:# client}, {waiting} wait in the kernel's accept queue.
 live.waits.full = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most} at
-    once: of {clients:# client}, up to {waiting} wait in the kernel's accept queue. The others find
-    no room there: the kernel drops what they send, and they try again. A place that becomes free
-    stays empty until one of them does.
+    once: of {clients:# client}, up to {waiting} wait in the kernel's accept queue. The kernel drops
+    what others send; a free place stays empty until they try again.
 live.waits.inside = {worker_class} with {workers:# worker}[[ of {threads:# thread}]] serves {most}
     at once: of {clients:# client}, {waiting} wait, most of them inside a worker that has accepted
     them.[[ {bound}]][[ {blocks}]]
@@ -1008,7 +1007,7 @@ live.open.room = {rate:number} requests/s come at random, and nothing limits how
     once.
 live.open.over = {rate:number} requests/s come, and no more than {bound:number} can be served: more
     and more wait.[[ {blocks}]]
-live.law.gives_up = law: clients give up before they are answered
+live.law.gives_up = law: no answer in time
 live.law.grows = law: it grows without bound
 live.law.shares = law: at least {response_s:duration}, as requests share the cores
 live.law.at_least = law: at least {response_s:duration}, as each worker has a queue of its own
