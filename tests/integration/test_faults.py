@@ -9,10 +9,11 @@ with one of them.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +34,8 @@ from workerlab.server.process import GUARD_SLACK_S
 blocking_and_asyncio = pytest.mark.classes("sync", "uvicorn")
 # Seconds long, so that a busy machine meets it in the middle of the load, too; one cell after the
 # other (side by side: `test_jobs.py`)
-SLOW = ("--workers", "2", "--sleep", "1", "--rounds", "2", "--jobs", "1")
+SLOW = ("--workers", "2", "--sleep", "2", "--rounds", "2", "--jobs", "1")
+ATTEMPTS = 3  # to meet a sweep in the middle of its second load
 
 
 def in_mid_cell(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
@@ -148,18 +150,33 @@ def _arbiter(lab: Lab) -> list[int]:
     return [one.parent for one in running() if one.pid in workers]
 
 
+def _victims(
+    lab: Lab, worker_class: str, pids: Callable[[], list[int]]
+) -> tuple[subprocess.Popen[str], list[int]]:
+    """A sweep in the load of its second cell, and who is killed; once more where that was over
+    before anybody was seen."""
+    for _ in range(ATTEMPTS):
+        process = in_mid_cell(lab, worker_class)
+        seen = until(lambda: pids() or process.poll() is not None, "a victim, or the end")
+        if isinstance(seen, list):
+            return process, seen
+        print("again: the sweep ended before its victim was seen:", *process.communicate())
+        shutil.rmtree(lab.place / "results")
+    raise AssertionError(f"{ATTEMPTS} sweeps ended before their victims were seen")
+
+
 @blocking_and_asyncio
 @pytest.mark.parametrize(
     "victim", ["worker", "arbiter", pytest.param("tool", marks=pytest.mark.once)]
 )
 def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> None:
-    process = in_mid_cell(lab, worker_class)
     pids = {
         "tool": lambda: _generators(lab),
         "arbiter": lambda: _arbiter(lab),
         "worker": lab.workers,
     }
-    send(until(pids[victim], f"the {victim}")[0], signal.SIGKILL)
+    process, (first, *_) = _victims(lab, worker_class, pids[victim])
+    send(first, signal.SIGKILL)
     _, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 1, err
     assert "invalid:" in err
