@@ -86,7 +86,8 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         if not plan:
             workers = options.workers or 2
             search = {USUAL_USERS: users} if options.find_limit else {}
-            others = tuple(k for k, one in found.running.items() if one.version.startswith(OTHER))
+            versions = {kind: service.version for kind, service in found.running.items()}
+            others = tuple(kind for kind, name in versions.items() if name.startswith(OTHER))
             planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages, others)
             loads = [*single, *((tool, users) for tool in tools)]
             cells = (

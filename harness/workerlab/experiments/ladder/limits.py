@@ -129,32 +129,36 @@ class Level(NamedTuple):
 
 def levels(ladder: Ladder) -> list[Level]:
     """The fewest users first; none without a search, or without a valid step."""
-    found: list[Level] = []
-    tool = next((step.load.tool for step in ladder.conclusive), "")
-    own = [one for one in ladder.cells if one.trial.cell.server.name in list(ladder.removed)[:1]]
-    own = [one for one in own if one.trial.cell.tool == tool]
-    every, least = {one.trial.cell.concurrency for one in own}, ladder.usual_users or math.inf
-    for users in sorted(users for users in every if users >= least):
-        load, cells = Load(tool, users), [c for c in own if c.trial.cell.concurrency == users]
-        names = [step.configuration.name for step in ladder.steps.get(load, ())]
-        step = ladder.steps[load][0] if cells[0].trial.cell.server.name in names else None
-        level = Level(load, cells, step)
-        found.append(level._replace(why=_why([*found, level])))
-    return found
+    levels: list[Level] = []
+    tool, first = next((step.load.tool for step in ladder.conclusive), ""), list(ladder.removed)[:1]
+    cells_of_first = [
+        cell
+        for cell in ladder.cells
+        if cell.trial.cell.server.name in first and cell.trial.cell.tool == tool
+    ]
+    every, least = {cell.trial.cell.concurrency for cell in cells_of_first}, ladder.usual_users
+    for users in sorted(users for users in every if users >= (least or math.inf)):
+        load = Load(tool, users)
+        cells = [cell for cell in cells_of_first if cell.trial.cell.concurrency == users]
+        steps = [one for one in ladder.steps.get(load, ()) if one.configuration.name in first]
+        level = Level(load, cells, steps[0] if steps else None)
+        levels.append(level._replace(why=_why([*levels, level])))
+    return levels
 
 
-def _why(found: list[Level]) -> Finding | None:
+def _why(levels: list[Level]) -> Finding | None:
     """Why the last of them breaks."""
-    _, cells, step, _ = found[-1]
+    _, cells, step, _ = levels[-1]
     values: dict[str, Any] = {"launches": len(cells)}
-    if invalid := [one.reason for one in cells if one.verdict == "invalid"]:
+    if invalid := [cell.reason for cell in cells if cell.verdict == "invalid"]:
         values |= {"invalid": len(invalid), "reason": invalid[0]}
         return Finding("ladder.users.invalid", values)
-    broken = [terms for one in cells if (terms := [t for t in one.target if word(t) == "broken"])]
+    outcomes = ([term for term in cell.target if word(term) == "broken"] for cell in cells)
+    broken = [terms for terms in outcomes if terms]
     if 2 * len(broken) >= len(cells):
         return Finding("ladder.users.target", {**values, "broken": len(broken), "terms": broken[0]})
     if step and not step.tool_bound and step.disturbance is None:
-        lowest, best = min(step.rates), max(level.step.rps for level in found if level.step)
+        lowest, best = min(step.rates), max(level.step.rps for level in levels if level.step)
         if lowest < STABLE * best:
             return Finding("ladder.users.unstable", {"lowest": lowest, "best": best})
     return None
@@ -181,6 +185,6 @@ def how_many_users(ladder: Ladder) -> Finding:
         "rps": last.step and last.step.rps,
         "why": last.why or Finding(f"ladder.users.{ended}"),
         "held": held and held.load.users,
-        "dropped": sum(one.counters.listen_drops or 0 for one in last.cells) or None,
+        "dropped": sum(cell.counters.listen_drops or 0 for cell in last.cells) or None,
         "limit": held and limit(held, ladder.cores)[1],
     })  # fmt: skip

@@ -40,7 +40,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
     add_serves_in_turn(to, python=False)  # its app needs the packages that are here
     add("--quick", action="store_true", help="fewer users, shorter loads, one launch per step")
     add("--users", type=whole, metavar="N", help="concurrent users (1000)")
-    add("--trials", type=whole, metavar="N", help="fresh launches per step (3)")
+    add("--trials", type=whole, metavar="N", help="fresh launches per step (3); --resume adds some")
     add("--duration", type=duration, metavar="S", help="seconds per load (6)")
     add("--workers", type=whole, metavar="N", help="workers, until they are removed (2)")
     add(
