@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import ROOT, Windows
+from tests.browser.test_live import shows
 from workerlab.experiments.lesson import read
 from workerlab.experiments.live.recording import renewed
 
@@ -93,7 +94,7 @@ def test_whose_client_gave_up_is_drawn_and_counted_apart(page: Any, screenshots:
         " accept queue; 0.0 requests/s; 64 failed"
     )
     assert page.evaluate(FADED) == 24
-    page.wait_for_function("document.querySelector('.lab-told').innerText.includes('Measured')")
+    shows(page, "document.querySelector('.lab-told').innerText.includes('Measured')")
     assert "clients gave up 64 times" in page.locator(".lab-told").inner_text()
     assert "its client has given up" in page.locator(".lab-legend").inner_text()
     before = page.evaluate(AT, [GIVES_UP, 2000])
@@ -107,7 +108,7 @@ def test_the_player_says_at_its_end_that_it_stands_still(page: Any) -> None:
         page.evaluate(AT, [step, 0])
         page.evaluate("() => { const { player } = Lab.recorded; player.seek(player.length - 30);"
                       " player.play(); }")  # fmt: skip
-        page.wait_for_function("Lab.recorded.panel.message.phase === 'told'")
+        shows(page, "Lab.recorded.panel.message.phase === 'told'")
         assert page.evaluate("Lab.recorded.player.toggle.textContent") == "Play"
 
 

@@ -156,9 +156,11 @@ def _victims(
     """A sweep in the load of its second cell, and who is killed; once more where that was over
     before anybody was seen."""
     for _ in range(ATTEMPTS):
-        process = in_mid_cell(lab, worker_class)
-        seen = until(lambda: pids() or process.poll() is not None, "a victim, or the end")
-        if isinstance(seen, list):
+        process, seen = in_mid_cell(lab, worker_class), pids()
+        while not seen and process.poll() is None:
+            time.sleep(0.02)
+            seen = pids()
+        if seen:
             return process, seen
         print("again: the sweep ended before its victim was seen:", *process.communicate())
         shutil.rmtree(lab.place / "results")

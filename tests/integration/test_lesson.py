@@ -3,6 +3,7 @@ step whose accept queue overflows."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def ran(place: Path, name: str) -> tuple[dict[str, Any], Looked, Live]:
 
 def test_threads_accept_more_than_they_serve(tmp_path: Path) -> None:
     step, looked, _ = ran(tmp_path, "threads")
-    assert "(the law: 10 at best in the long run)" in step["outcome"][0]
+    assert "(the law: 10 in the long run)" in step["outcome"][0]
     assert "inside a worker" in " ".join(step["outcome"])
     (side,) = step["trace"]["sides"]
     assert max(looked.counts) <= 6
@@ -84,7 +85,7 @@ def test_what_computes_is_bound_by_one_core_whatever_the_threads(tmp_path: Path)
 def test_requests_arrive_at_random(tmp_path: Path) -> None:
     step, _, live = ran(tmp_path, "random")
     assert step["law"].startswith("The law: 12 requests/s come at random.")
-    assert "(the law: 12)" in step["outcome"][0]
+    assert "(the law: 12 in the long run)" in step["outcome"][0]
     assert live.places.answered > 0
     assert step["trace"]["sides"][0]["load"].model == "open"
 
@@ -99,7 +100,7 @@ def test_who_gives_up_is_served_in_vain(tmp_path: Path) -> None:
     measured, gave_up = step["outcome"]
     wasted = int(measured.rpartition("served ")[2].split()[0])
     assert wasted > 0
-    assert gave_up.startswith("In all, clients gave up ")
+    assert re.match(r"In all, .*clients gave up \d+ times\.", gave_up)
     assert step["measured"].endswith("/s")  # no mean of those that were answered
 
 

@@ -1072,7 +1072,7 @@ lesson.guessed.other = The answer is {letter}) {right}.
 lesson.answer = The answer: {letter}) {right}.
 lesson.measured = Measured[[ {over}]][[ over {kept_up_s:duration}, in which each of
     {connections:# client} had a request under way]][[ in the last {last_s:duration}]]: {rps:number}
-    requests/s (the law: {law_rps:number} at best in the long run)[[, a mean of
+    requests/s (the law: {law_rps:number} in the long run)[[, a mean of
     {response_s:duration} each (under way / throughput; the law: {law_s:duration})]].
 lesson.measured.random = Measured: {rps:number} requests/s (the law: {law_rps:number}), a mean of
     {response_s:duration} each (the law: {law_s:duration}).

@@ -74,7 +74,7 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
     )
     came, where = outcome(step, cell)
     assert came == (
-        "Measured: 3.98 requests/s (the law: 4 at best in the long run), a mean of 2.00 s each"
+        "Measured: 3.98 requests/s (the law: 4 in the long run), a mean of 2.00 s each"
         " (under way / throughput; the law: 2.00 s)."
     )
     assert where == (

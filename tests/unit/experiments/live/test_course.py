@@ -60,7 +60,7 @@ def test_once_it_is_measured_all_is_told() -> None:
     assert message["why"] == LESSON.steps[1].why
     assert message["answer"].startswith("You guessed c)")
     assert message["outcome"][0] == (
-        "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 at best in the long run), a mean"
+        "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run), a mean"
         " of 2.01 s each (under way / throughput; the law: 2.00 s)."
     )
     assert len(message["outcome"]) == 1  # none took much longer than the law says
@@ -112,7 +112,7 @@ def test_answers_without_a_mean_are_told() -> None:
     one.guess(None)
     one.measure(Seen(replace(SEEN, mean=None), 2.2, 1.0))
     assert one.message()["outcome"] == (
-        "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 at best in the long run).",
+        "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run).",
     )
     assert one.told.row[-1] == "3.99/s"
 
