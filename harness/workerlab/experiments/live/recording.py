@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from workerlab import codec
@@ -146,7 +145,7 @@ def renewed(recorded: str, lesson: Lesson) -> str:
     for place, step in enumerate(kept):
         course.go(place)
         course.guess(None)
-        course.measure(msgspec.convert(step["seen"], Seen))
+        course.measure(codec.convert(step["seen"], Seen))
         (side,) = step["trace"]["sides"]
         side |= side_view(course.server, course.load, course.step.cores)
         course.keep(step["trace"])

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from workerlab import codec
 from workerlab.model import Form, UsageError
 
 FILE = Path(__file__).with_suffix(".toml")
@@ -129,7 +129,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 def write_ups() -> dict[str, WriteUp]:
     """By name, in their order."""
-    content = msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _File)
+    content = codec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _File)
     return {writeup.name: writeup for writeup in content.writeup}
 
 
