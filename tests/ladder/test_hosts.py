@@ -1,0 +1,45 @@
+"""`workerlab ladder` with the load from other machines: network namespaces are these."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.conftest import ROOT
+from tests.integration.generators.test_locust_hosts import RESULT, Host, reported
+from tests.integration.generators.test_locust_hosts import hosts as hosts
+
+
+def test_a_ladder_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
+    """The blog has a core that the load tool does not take from it."""
+    cores = (os.cpu_count() or 1) > 1 and shutil.which("taskset") is not None
+    senders = [hosts["one"], hosts["two"]]
+    words = ["ladder", "--storages", "sqlite", "--workers", "1", "--users", "8", "--trials", "1"]
+    words += ["--duration", "2", "--load-hosts", ",".join(host.address for host in senders)]
+    report = reported(hosts["master"], senders, [*words, "--format", "json"], tmp_path, cores=cores)
+    assert any(note["code"] == "ladder.no_single_user" for note in report["notes"])
+    rates = [row for table in report["tables"] for row in table["rows"] if "factor" in row]
+    assert len(rates) >= 3
+    assert all(row["failed"] == 0 for row in rates)
+    results = list(tmp_path.rglob(f"raw/*/tool/{RESULT}"))
+    assert len(results) == len(rates)
+    for result in results:
+        assert len(json.loads(result.read_text())["parts"]) == 2
+
+
+def test_a_ladder_refuses_a_tool_that_sends_from_here_alone(tmp_path: Path) -> None:
+    words = ["ladder", "--tools", "fast", "--load-hosts", "127.0.0.1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "workerlab", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "harness")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith("--load-hosts needs locust-fast or locust (--tools)\n")
+    assert not list(tmp_path.iterdir())
