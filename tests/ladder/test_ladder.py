@@ -147,7 +147,7 @@ def test_a_stand_in_for_mongodb_makes_all_six_steps_and_is_named(lab: Lab, stand
     """Started, looked at and ended as MongoDB's own server would be."""
     needs("postgresql", "redis")
     lab.env["PATH"] = f"{stand_in.parent}{os.pathsep}{lab.env['PATH']}"
-    done = lab("ladder", *SMALL, "--format", "json")
+    done = lab("ladder", *COUNTED, "--format", "json")
     assert done.code == 0, done.err
     mongodb = done.report["environment"]["services"]["mongodb"]
     assert re.fullmatch(r"a server that calls itself MongoDB \S+ and is not it, .* lab", mongodb)

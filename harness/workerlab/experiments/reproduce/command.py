@@ -125,10 +125,11 @@ def perform(directory: Path, plan: Plan) -> None:
 def run_part(place: Path, words: str) -> None:
     """A run of another command, in a directory of its own; only what is left of it, where it was
     begun before. Raises as `runner.carry_out`, EnvironmentProblem where it cannot run here."""
-    from workerlab.cli import parse
-
-    _, options = next(in_turn(parse(shlex.split(words))))
-    experiment = module_of(options.command, "command")
+    name, *argv = shlex.split(words)
+    parser = argparse.ArgumentParser()
+    module_of(name, "options").add_options(parser)
+    _, options = next(in_turn(parser.parse_args(argv)))
+    experiment = module_of(name, "command")
     plan = run_store.load(place).plan if (place / "run.json").is_file() else None
     with experiment.setup(options, plan) as prepared:
         if plan is None:
