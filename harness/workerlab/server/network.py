@@ -19,13 +19,16 @@ def own_network(tw_reuse: int) -> Iterator[None]:
     settings and this net.ipv4.tcp_tw_reuse. Raises OSError where the user may not make one."""
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET):
+        os.close(before)
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     try:
-        if libc.unshare(CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         with socket.socket() as any_socket:
             fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP))
         Path("/proc/sys/net/ipv4/tcp_tw_reuse").write_text(str(tw_reuse))
         yield
     finally:
-        libc.setns(before, CLONE_NEWNET)
+        failed = libc.setns(before, CLONE_NEWNET)
         os.close(before)
+        if failed:  # all that this thread starts would be cut off
+            raise OSError(ctypes.get_errno(), "cannot return to the network namespace")
