@@ -6,8 +6,8 @@ is counted, and the sentence names its level."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from workerlab.analysis.ab_identities import identities
 from workerlab.model import CellResult, ClassResult, Finding, Phase
-from workerlab.report.ab_tables import identities
 from workerlab.report.naming import Names, level
 from workerlab.report.open_closed import UNTOLD, comparisons
 from workerlab.report.values import finite
@@ -32,8 +32,8 @@ def class_finding(
     at_rate = any(c.trial.cell.rate is not None and c.verdict not in UNTOLD for c in mine)
     telling = next((cell for cell in told if cell.trial.key == group.telling), None)
     limited = telling if telling is not None and _is_limited(telling) else None
-    of_ab = identities(closed)
-    evidence = (*_of_levels(closed), *comparisons(mine), *_phases(mine, phases), *of_ab)
+    times = (*_phases(mine, phases), *_identities(closed))
+    evidence = (*_of_levels(closed), *comparisons(mine), *times)
     values: dict[str, object] = {"name": names.series(group)}
     code = "class.no_valid_cell"
     if any(finite(cell.throughput_rps) is not None for cell in told):
@@ -46,6 +46,14 @@ def class_finding(
         values["of"] = Finding("class.of_closed_loop") if at_rate else None
     trials = tuple(cell.trial.key for cell in mine)
     return Finding(code, values, trials, evidence)
+
+
+def _identities(cells: Iterable[CellResult]) -> Iterable[Finding]:
+    """Of each cell that ab loaded, and that took any time."""
+    for cell in cells:
+        if cell.ab is not None and (values := identities(cell.ab)) is not None:
+            load = level(cell.trial.cell, "load")
+            yield Finding("ab.identities", {**values, "load": load}, (cell.trial.key,))
 
 
 def _limits(group: ClassResult, cells: Sequence[CellResult]) -> dict[str, object]:

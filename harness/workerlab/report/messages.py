@@ -186,8 +186,8 @@ setup.stop = stop {seconds:duration}
 ab.identities = ab with {load}: time taken x concurrency = {time_taken_s:duration} x {concurrency} =
     {busy_s:duration}, time per request x requests = {time_per_request_s:duration} x {requests} =
     {requests_s:duration}: {mean}. Time taken / requests = {each_s:duration}, time per request
-    across all = {time_per_request_across_s:duration}: {across}. Its connection times (total) add
-    up to {share:percent} of the first product.
+    across all = {time_per_request_across_s:duration}: {across}.[[ Its connection times (total) add
+    up to {share:percent} of the first product.]]
 ab.holds = holds
 ab.broken = does not hold
 

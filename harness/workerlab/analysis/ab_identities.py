@@ -1,0 +1,34 @@
+"""Whether ApacheBench's times per request are what they are defined by: a product and a quotient of
+others of its figures, as far as it rounds them. It prints times in s or ms with three decimals."""
+
+from workerlab.model import AbReport, Finding
+
+TIME_ROUNDING_S, TIME_PER_REQUEST_ROUNDING_S = 0.0006, 6e-7
+HOLDS = {True: "ab.holds", False: "ab.broken"}
+
+
+def identities(ab: AbReport) -> dict[str, object] | None:
+    """Both, with the figures on either side, seconds; `share`: how close its connection times come
+    to keeping all connections busy. None where ab printed no times per request."""
+    mean_s, across_s, total_s = (
+        ab.time_per_request_s, ab.time_per_request_across_s, ab.times["total"].mean
+    )  # fmt: skip
+    if not ab.time_taken_s or mean_s is None or across_s is None:
+        return None
+    busy_s, requests_s = ab.time_taken_s * ab.concurrency, mean_s * ab.requests
+    each_s = ab.time_taken_s / ab.requests
+    rounding_s = TIME_ROUNDING_S * ab.concurrency + TIME_PER_REQUEST_ROUNDING_S * ab.requests
+    across_rounding_s = TIME_ROUNDING_S / ab.requests + TIME_PER_REQUEST_ROUNDING_S
+    return {
+        "concurrency": ab.concurrency,
+        "requests": ab.requests,
+        "time_taken_s": ab.time_taken_s,
+        "time_per_request_s": mean_s,
+        "time_per_request_across_s": across_s,
+        "busy_s": busy_s,
+        "requests_s": requests_s,
+        "each_s": each_s,
+        "mean": Finding(HOLDS[abs(busy_s - requests_s) <= rounding_s]),
+        "across": Finding(HOLDS[abs(each_s - across_s) <= across_rounding_s]),
+        "share": None if total_s is None else total_s * ab.requests / busy_s,
+    }
