@@ -68,7 +68,7 @@ def test_parts_are_made_once_and_claims_judged_by_them(lab: Lab, tmp_path: Path)
     document = json.loads(done.out)
     summary, twice, agrees = document["findings"]
     assert summary["answer"]["values"]["claims"] == 2
-    assert (twice["answer"]["code"], agrees["answer"]["code"]) == ("Held", "NotShown")
+    assert (twice["answer"]["code"], agrees["answer"]["code"]) == ("ClaimHeld", "ClaimNotShown")
     assert "wrk" in agrees["answer"]["values"]["reason"]
     assert [row["rps_then"] for row in document["tables"][0]["rows"]] == [10, 10]
     assert len(document["charts"][0]["series"]) == 2

@@ -25,6 +25,7 @@ from workerlab.analysis.core_wait import Stretch, wait_in, worst
 from workerlab.analysis.facts import TrialData, unusable
 from workerlab.analysis.samples import NS, per_second
 from workerlab.model import (
+    Cell,
     CoreWait,
     Finding,
     Measurement,
@@ -157,6 +158,11 @@ def _summary(every: Sequence[Summary]) -> Summary:
     return Summary(**{name: _mean(getattr(one, name) for one in every) for name in names})
 
 
+def at_low_rate(cell: Cell) -> bool:
+    """By the name that its plan gave it."""
+    return cell.name.startswith("low-")
+
+
 def usage_of(data: TrialData) -> Usage | None:
     """None where nothing was measured."""
     measured, record, load = data.measurement, data.record, data.cell.load
@@ -188,7 +194,7 @@ def usage_of(data: TrialData) -> Usage | None:
         tool=tool,
         processes=load.processes,
         connections=load.concurrency,
-        low=data.cell.name.startswith("low-"),
+        low=at_low_rate(data.cell),
         rps=measured.rps if measured.rps is not None else answered_rps,
         cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else measured.cpu_s,
         cores=cores,

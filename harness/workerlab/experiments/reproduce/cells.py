@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from workerlab.experiments.generators.usage import usage_of
+from workerlab.experiments.generators.usage import at_low_rate, usage_of
 from workerlab.experiments.ladder.configurations import from_details
 from workerlab.experiments.limits.results import results_of
 from workerlab.experiments.reading import report_of, trial_data
@@ -28,6 +28,11 @@ class MeasuredCell(Struct, frozen=True):
         """Of the launches that know it."""
         read = (_read(result, path) for result in self.results)
         return [value for value in read if value is not None]
+
+    def pairs(self, path: str, other_path: str) -> list[tuple[Any, Any]]:
+        """Of the launches that know both."""
+        read = ((_read(result, path), _read(result, other_path)) for result in self.results)
+        return [pair for pair in read if None not in pair]
 
 
 def _read(value: Any, path: str) -> Any:
@@ -53,9 +58,9 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
     """None: it was not measured, or is invalid."""
     if run.plan.kind == "generators":
         for data in trial_data(run):
-            settings = {"tool": data.cell.tool, "processes": data.cell.processes}
-            low = data.cell.name.startswith("low-")
-            yield {**settings, "connections": data.cell.concurrency, "low": low}, usage_of(data)
+            settings: dict[str, Any] = {"tool": data.cell.tool, "processes": data.cell.processes}
+            settings |= {"connections": data.cell.concurrency, "low": at_low_rate(data.cell)}
+            yield settings, usage_of(data)
     elif run.plan.kind == "limits":
         for step in results_of(trial_data(run), run.plan.details["steps"]):
             yield {"step": step.name}, None if step.missing else step

@@ -9,6 +9,7 @@ so instead is shown as well. All else is not shown, with the reason.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from statistics import fmean
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -33,13 +34,13 @@ class JudgedClaim(Finding):
         return f"{self.number}. {self.claim}"
 
 
-class Held(JudgedClaim):
+class ClaimHeld(JudgedClaim):
     """Held: {measured:; }."""
 
     measured: tuple[str, ...]
 
 
-class Corrected(JudgedClaim):
+class ClaimCorrected(JudgedClaim):
     """Corrected: {instead}[[ {why}]] ({measured:; }.)"""
 
     instead: str
@@ -47,13 +48,13 @@ class Corrected(JudgedClaim):
     measured: tuple[str, ...]
 
 
-class NotShown(JudgedClaim):
+class ClaimNotShown(JudgedClaim):
     """Not shown: {reason}."""
 
     reason: str
 
 
-class Measured(Struct, frozen=True):
+class MeasuredParts(Struct, frozen=True):
     """What the parts have to say. `cells`: by their names in the file. `conclusions`: the codes
     that each part shows. `missing`: why a part has no result, by its name. `parts`: of the cells.
     `cores`: of the machine; None: not known."""
@@ -68,6 +69,17 @@ class Measured(Struct, frozen=True):
         name, _, path = figure.partition(".")
         return self.cells[name].values(path) if name in self.cells else []
 
+    def quotients(self, figure: str, over: str) -> list[float]:
+        """Of each launch; over a figure of another cell, which other launches have, over its mean.
+        Nothing is divided by 0."""
+        (name, _, path), (divisor, _, divisor_path) = figure.partition("."), over.partition(".")
+        if name == divisor:
+            pairs = self.cells[name].pairs(path, divisor_path)
+        else:
+            mean = fmean(self.values(over))
+            pairs = [(value, mean) for value in self.values(figure)]
+        return [value / divided_by for value, divided_by in pairs if divided_by]
+
     def why_missing(self, figures: Iterable[str]) -> str:
         for figure in figures:
             name, _, path = figure.partition(".")
@@ -80,69 +92,71 @@ class Measured(Struct, frozen=True):
         return ""
 
 
-class Answer(Struct, frozen=True):
+class TestAnswer(Struct, frozen=True):
     """Of one test. `text`: what was measured, or why that decides nothing."""
 
     outcome: Outcome
     text: str
 
 
-def judge(claim: Claim, measured: Measured) -> Held | Corrected | NotShown:
+def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected | ClaimNotShown:
     answers = [answer_to(test, measured) for test in claim.tests]
     texts = tuple(answer.text for answer in answers)
     outcomes = {answer.outcome for answer in answers}
     if outcomes == {"inside"}:
-        return Held(claim.number, claim.text, texts)
+        return ClaimHeld(claim.number, claim.text, texts)
     few_cores = measured.cores is not None and measured.cores < claim.cores
     if "outside" not in outcomes or claim.instead is None or few_cores:
         reasons = [answer.text for answer in answers if answer.outcome != "inside"]
         if few_cores:
             reasons.insert(0, f"it needs {claim.cores} cores, this machine has {measured.cores}")
-        return NotShown(claim.number, claim.text, "; ".join(dict.fromkeys(reasons)))
+        return ClaimNotShown(claim.number, claim.text, "; ".join(dict.fromkeys(reasons)))
     instead = [answer_to(test, measured) for test in claim.instead.tests]
     undecided = [answer.text for answer in instead if answer.outcome != "inside"]
     if undecided:
         outside = [answer.text for answer in answers if answer.outcome == "outside"]
         reason = f"not as the write-up has it ({'; '.join(outside)}), and what is so instead is"
-        return NotShown(claim.number, claim.text, f"{reason} undecided: {'; '.join(undecided)}")
+        reason += f" undecided: {'; '.join(undecided)}"
+        return ClaimNotShown(claim.number, claim.text, reason)
     texts = (*texts, *(answer.text for answer in instead))
-    return Corrected(claim.number, claim.text, claim.instead.text, claim.instead.why, texts)
+    return ClaimCorrected(claim.number, claim.text, claim.instead.text, claim.instead.why, texts)
 
 
-def answer_to(test: ClaimTest, measured: Measured) -> Answer:
+def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:
     if test.part is not None:
         return _conclusion(test, test.part, measured)
     figures = test.ratio or tuple(filter(None, (test.value, test.over)))
     if why := measured.why_missing(figures):
-        return Answer("open", why)
+        return TestAnswer("open", why)
     if test.ratio is not None:
         return _ratio(test, *map(measured.values, test.ratio))
     values = measured.values(figures[0])
     if test.equals is not None:
         return _text(test, values)
     if test.over is not None:
-        pairs = zip(values, measured.values(test.over), strict=False)  # one may not tell it
-        values = [value / other for value, other in pairs if other]
+        values = measured.quotients(figures[0], test.over)
+    if not values:
+        return TestAnswer("open", f"{test.says} a figure over 0")
     return _value(test, values)
 
 
-def _conclusion(test: ClaimTest, part: str, measured: Measured) -> Answer:
+def _conclusion(test: ClaimTest, part: str, measured: MeasuredParts) -> TestAnswer:
     if part in measured.missing:
-        return Answer("open", measured.missing[part])
+        return TestAnswer("open", measured.missing[part])
     codes = measured.conclusions[part]
     if any(code in codes for code in test.shows) and not any(code in codes for code in test.lacks):
-        return Answer("inside", test.says)
-    return Answer("outside", f"not found: {test.says}")
+        return TestAnswer("inside", test.says)
+    return TestAnswer("outside", f"not found: {test.says}")
 
 
-def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> Answer:
+def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> TestAnswer:
     after, before = ([value for value in values if value > 0] for values in (after, before))
     if not (after and before):
-        return Answer("open", f"{test.says}: nothing was measured that is above 0")
+        return TestAnswer("open", f"{test.says}: nothing was measured that is above 0")
     quotient = ratio(after, before)
     text = f"{test.says} {FORMATS['factor'](quotient.value)}"
     if quotient.low is None or quotient.high is None:
-        return Answer("open", f"{text}, in one launch, has no interval (--trials {TRIALS})")
+        return TestAnswer("open", f"{text}, in one launch, has no interval (--trials {TRIALS})")
     low, high = test.between
     text += f" ({FORMATS['factor'](quotient.low)} to {FORMATS['factor'](quotient.high)})"
     inside = low <= quotient.low and quotient.high <= high
@@ -152,7 +166,7 @@ def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> Answer:
     return _within(inside, outside, text, test)
 
 
-def _value(test: ClaimTest, values: list[float]) -> Answer:
+def _value(test: ClaimTest, values: list[float]) -> TestAnswer:
     low, high = test.between
     ends = dict.fromkeys(_written(value, test) for value in (min(values), max(values)))
     text = f"{test.says} {' to '.join(ends)}"
@@ -162,7 +176,7 @@ def _value(test: ClaimTest, values: list[float]) -> Answer:
     return _within(all(inside), not any(inside), text, test)
 
 
-def _text(test: ClaimTest, values: list[str]) -> Answer:
+def _text(test: ClaimTest, values: list[str]) -> TestAnswer:
     text = f"{test.says} {' or '.join(sorted(set(values)))}"
     same = [value == test.equals for value in values]
     return _within(all(same), not any(same), text, test)
@@ -172,8 +186,8 @@ def _written(value: float, test: ClaimTest) -> str:
     return FORMATS[test.form](value)
 
 
-def _within(inside: bool, outside: bool, text: str, test: ClaimTest) -> Answer:
+def _within(inside: bool, outside: bool, text: str, test: ClaimTest) -> TestAnswer:
     if inside or outside:
-        return Answer("inside" if inside else "outside", text)
+        return TestAnswer("inside" if inside else "outside", text)
     low, high = test.between
-    return Answer("open", f"{text}: inconclusive, as {low:g} to {high:g} would decide it")
+    return TestAnswer("open", f"{text}: inconclusive, as {low:g} to {high:g} would decide it")

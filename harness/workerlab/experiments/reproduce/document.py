@@ -11,7 +11,13 @@ from workerlab import run_store
 from workerlab.experiments.document import cores_of
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.reproduce.cells import MeasuredCell, measured_cells
-from workerlab.experiments.reproduce.claims import Corrected, Held, Measured, NotShown, judge
+from workerlab.experiments.reproduce.claims import (
+    ClaimCorrected,
+    ClaimHeld,
+    ClaimNotShown,
+    MeasuredParts,
+    judge,
+)
 from workerlab.experiments.reproduce.writeups import OriginalTable, WriteUp, write_ups
 from workerlab.finding import Finding
 from workerlab.model import Chart, Column, Document, Series, Table
@@ -33,7 +39,7 @@ class Title(Finding):
     date: str
 
 
-class Summary(Finding):
+class ClaimCounts(Finding):
     """{held} of {claims:# claim} held, {corrected} corrected, {not_shown} not shown."""
 
     claims: int
@@ -75,7 +81,7 @@ def document(run: Run) -> Document:
         for name, writeup in measured.items()
         for part, why in writeup.missing.items()
     ]
-    pairs = [(table, measured[one.name]) for one in chosen for table in one.table]
+    pairs = [(table, measured[writeup.name]) for writeup in chosen for table in writeup.table]
     return Document(
         run=run.name,
         kind="reproduce",
@@ -105,13 +111,17 @@ def title(chosen: Sequence[WriteUp], run: Run) -> Title:
     )
 
 
-def summary(claims: Sequence[Held | Corrected | NotShown]) -> Summary:
+def summary(claims: Sequence[ClaimHeld | ClaimCorrected | ClaimNotShown]) -> ClaimCounts:
     kinds = [type(claim) for claim in claims]
-    counts = {kind: kinds.count(kind) for kind in (Held, Corrected, NotShown)}
-    return Summary(len(claims), counts[Held], counts[Corrected], counts[NotShown])
+    return ClaimCounts(
+        claims=len(claims),
+        held=kinds.count(ClaimHeld),
+        corrected=kinds.count(ClaimCorrected),
+        not_shown=kinds.count(ClaimNotShown),
+    )
 
 
-def measured_of(run: Run, writeup: WriteUp) -> Measured:
+def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
     """Of the parts that are there; the reasons that others are missing are on file."""
     cells: dict[str, list[MeasuredCell]] = {}
     conclusions: dict[str, set[str]] = {}
@@ -130,7 +140,7 @@ def measured_of(run: Run, writeup: WriteUp) -> Measured:
         cells[part.name] = measured_cells(part_run)
         if part.name in tested:
             conclusions[part.name] = codes_of(place)
-    return Measured(
+    return MeasuredParts(
         cells=dict(chosen_cells(writeup, cells)),
         conclusions=conclusions,
         missing=missing,
@@ -166,7 +176,7 @@ def chosen_cells(
                 break
 
 
-def table_of(original: OriginalTable, measured: Measured) -> Table:
+def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
     """Each figure of the write-up with today's, the mean over the launches, to its right."""
     columns = [Column("row", "text", heading=" ")]
     for pair in original.headings:
@@ -184,7 +194,7 @@ def table_of(original: OriginalTable, measured: Measured) -> Table:
     return Table(TableTitle(original.title), tuple(columns), tuple(rows))
 
 
-def chart_of(original: OriginalTable, measured: Measured) -> Chart:
+def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
     """Both curves of each line."""
     names = [pair.name for pair in original.headings]
     place = names.index(original.chart)

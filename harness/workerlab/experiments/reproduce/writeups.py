@@ -23,7 +23,7 @@ FILE = Path(__file__).with_suffix(".toml")
 Range = tuple[float, float]  # both ends are inside
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True):
+class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
     """A run of another command. `takes_s`: how long it took on two cores, in full and quick."""
 
     name: str
@@ -114,7 +114,7 @@ class WriteUp(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     title: str
     machine: str
-    part: tuple[Part, ...]
+    part: tuple[PartRun, ...]
     cells: Mapping[str, Mapping[str, Any]]
     table: tuple[OriginalTable, ...]
     claim: tuple[Claim, ...]
@@ -135,9 +135,9 @@ def write_ups() -> dict[str, WriteUp]:
 
 def named(name: str) -> tuple[WriteUp, ...]:
     """One of them, or `all`. Raises UsageError."""
-    known = write_ups()
+    writeups = write_ups()
     if name == "all":
-        return tuple(known.values())
-    if name not in known:
-        raise UsageError(f"no write-up {name!r}: name {', '.join(known)} or all")
-    return (known[name],)
+        return tuple(writeups.values())
+    if name not in writeups:
+        raise UsageError(f"no write-up {name!r}: name {', '.join(writeups)} or all")
+    return (writeups[name],)

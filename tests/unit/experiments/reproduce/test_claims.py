@@ -9,7 +9,13 @@ import pytest
 from msgspec import Struct
 
 from workerlab.experiments.reproduce.cells import MeasuredCell
-from workerlab.experiments.reproduce.claims import Corrected, Held, Measured, NotShown, judge
+from workerlab.experiments.reproduce.claims import (
+    ClaimCorrected,
+    ClaimHeld,
+    ClaimNotShown,
+    MeasuredParts,
+    judge,
+)
 from workerlab.experiments.reproduce.writeups import Claim, ClaimTest, Correction
 
 INF = float("inf")
@@ -24,9 +30,9 @@ class Launch(Struct):
 
 def measured(
     cores: int = 4, missing: Mapping[str, str] | None = None, **rates: list[float]
-) -> Measured:
+) -> MeasuredParts:
     cells = {name: MeasuredCell({}, tuple(map(Launch, values))) for name, values in rates.items()}
-    return Measured(
+    return MeasuredParts(
         cells={name: cell for name, cell in cells.items() if cell.results},
         conclusions={"part": {"it.is.so"}} if not missing else {},
         missing=missing or {},
@@ -47,12 +53,12 @@ DOUBLES = ClaimTest(
 @pytest.mark.parametrize(
     ("after", "expected", "words"),
     [
-        ([7.9, 8.0, 8.1], Held, "after over before: 2.00 (1.94 to 2.06)"),
-        ([4.0, 4.0, 4.1], NotShown, "after over before: 1.01 (0.97 to 1.04)"),
-        ([6.0, 8.0, 10.0], NotShown, "inconclusive, as 1.8 to 2.2 would decide it"),
-        ([8.0], NotShown, "in one launch, has no interval (--trials 3)"),
-        ([], NotShown, "the cell after was not measured"),
-        ([0.0, 0.0], NotShown, "nothing was measured that is above 0"),
+        ([7.9, 8.0, 8.1], ClaimHeld, "after over before: 2.00 (1.94 to 2.06)"),
+        ([4.0, 4.0, 4.1], ClaimNotShown, "after over before: 1.01 (0.97 to 1.04)"),
+        ([6.0, 8.0, 10.0], ClaimNotShown, "inconclusive, as 1.8 to 2.2 would decide it"),
+        ([8.0], ClaimNotShown, "in one launch, has no interval (--trials 3)"),
+        ([], ClaimNotShown, "the cell after was not measured"),
+        ([0.0, 0.0], ClaimNotShown, "nothing was measured that is above 0"),
     ],
 )
 def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, words: str) -> None:
@@ -67,11 +73,11 @@ def test_a_claim_is_corrected_where_what_is_so_instead_is_shown() -> None:
     instead = Correction("It stays.", (alike,), "Nobody looked.")
     cells = measured(after=[4.0, 4.0, 4.1], before=[4.0, 4.0, 4.0])
     judged = judge(claim(DOUBLES, instead=instead), cells)
-    assert isinstance(judged, Corrected)
+    assert isinstance(judged, ClaimCorrected)
     assert str(judged).startswith("Corrected: It stays. Nobody looked. (after over before: 1.01")
     undecided = measured(after=[4.0, 4.0, 5.2], before=[4.0, 4.0, 4.0])
     judged = judge(claim(DOUBLES, instead=instead), undecided)
-    assert isinstance(judged, NotShown)
+    assert isinstance(judged, ClaimNotShown)
 
 
 def test_a_value_is_judged_by_that_of_every_launch() -> None:
@@ -79,19 +85,24 @@ def test_a_value_is_judged_by_that_of_every_launch() -> None:
     assert str(judge(claim(quick), measured(cell=[3.9, 4.1]))) == (
         "Held: it serves 3.9 to 4.1, in the write-up 3.96."
     )
-    assert isinstance(judge(claim(quick), measured(cell=[3.9, 5.1])), NotShown)
+    assert isinstance(judge(claim(quick), measured(cell=[3.9, 5.1])), ClaimNotShown)
     share = ClaimTest(says="share:", value="cell.rps", over="whole.rps", between=(0.4, 0.6))
-    assert isinstance(judge(claim(share), measured(cell=[2.0], whole=[4.0])), Held)
+    # Launches of two cells are no pairs: each is over the mean of the other cell
+    assert isinstance(judge(claim(share), measured(cell=[2.0], whole=[4.0])), ClaimHeld)
+    judged = judge(claim(share), measured(cell=[2.0, 2.1], whole=[3.0, 5.0]))
+    assert str(judged) == "Held: share: 0.5 to 0.53."
+    judged = judge(claim(share), measured(cell=[2.0], whole=[0.0]))
+    assert str(judged) == "Not shown: share: a figure over 0."
 
 
 def test_words_and_conclusions() -> None:
     equal = ClaimTest(says="it is", value="cell.verdict", equals="saturated")
     assert str(judge(claim(equal), measured(cell=[4.0]))) == "Held: it is saturated."
     shown = ClaimTest(says="a conclusion", part="part", shows=("it.is.so", "or.so"))
-    assert isinstance(judge(claim(shown), measured()), Held)
-    assert isinstance(judge(claim(shown), measured(missing={"part": "no ab"})), NotShown)
+    assert isinstance(judge(claim(shown), measured()), ClaimHeld)
+    assert isinstance(judge(claim(shown), measured(missing={"part": "no ab"})), ClaimNotShown)
     hidden = ClaimTest(says="a conclusion", part="part", shows=("it.is.so",), lacks=("it.is.so",))
-    assert isinstance(judge(claim(hidden), measured()), NotShown)
+    assert isinstance(judge(claim(hidden), measured()), ClaimNotShown)
 
 
 def test_what_is_missing_is_the_reason() -> None:
@@ -100,7 +111,7 @@ def test_what_is_missing_is_the_reason() -> None:
     judged = judge(claim(DOUBLES, cores=5), measured(cores=2, after=[4.0] * 3, before=[4.0] * 3))
     assert "it needs 5 cores, this machine has 2; after over before: 1.00" in str(judged)
     judged = judge(claim(DOUBLES, cores=5), measured(cores=2, after=[8.0] * 3, before=[4.0] * 3))
-    assert isinstance(judged, Held)
+    assert isinstance(judged, ClaimHeld)
 
 
 def values_of(judged: Any) -> list[str]:
@@ -109,5 +120,5 @@ def values_of(judged: Any) -> list[str]:
 
 def test_json_has_the_claim_as_a_code_with_its_values() -> None:
     judged = judge(claim(DOUBLES), measured(after=[8.0] * 3, before=[4.0] * 3))
-    assert judged.code == "Held"
+    assert judged.code == "ClaimHeld"
     assert values_of(judged) == ["number", "claim", "measured"]

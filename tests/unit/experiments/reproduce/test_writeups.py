@@ -88,7 +88,7 @@ def test_a_run_that_was_made_is_not_made_again(
     assert not (run / "parts").exists()
     document = document_of(run)
     codes = [finding.code for finding in document.findings]
-    assert codes[0] == "Summary"
-    assert set(codes[1:]) <= {"Held", "Corrected", "NotShown"}
+    assert codes[0] == "ClaimCounts"
+    assert set(codes[1:]) <= {"ClaimHeld", "ClaimCorrected", "ClaimNotShown"}
     assert len(codes) == 1 + len(WRITE_UPS["million"].claim)
     assert all(FORMATS[name](document) for name in FORMATS)
