@@ -266,12 +266,11 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def usage(self) -> Usage:
-        said = self.measurement
-        received, length_s = said.received_bytes, said.duration_s
+        received, length_s = self.measurement.received_bytes, self.measurement.duration_s
         bytes_per_s = None if received is None or not length_s else received / length_s
-        calls_s = {f"{name}_calls_s": spent_s for name, spent_s in said.calls_s.items()}
-        seen = usage(self.seen, self.record, self.load_s)
-        return replace(seen, received_bytes_per_s=bytes_per_s, **calls_s)
+        calls_s = {f"{name}_calls_s": s for name, s in self.measurement.calls_s.items()}
+        sampled = usage(self.seen, self.record, self.load_s)
+        return replace(sampled, received_bytes_per_s=bytes_per_s, **calls_s)
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:

@@ -184,10 +184,10 @@ def _middle(times_s: Sequence[float]) -> dict[str, float]:
 def _churn(after: Sequence[Sockets], most: int, times_s: Sequence[float]) -> Phase:
     before, closing = after[0], max(one.closing for one in after)
     left = min(one.client for one in after)
-    states = {name: max(one.states.get(name, 0) for one in after) for name in CLOSING}
+    states = {name: max(sample.states.get(name, 0) for sample in after) for name in CLOSING}
     closed = {"closing": closing - before.closing, "left": left, "most": most}
-    seen = {"states": {name: n for name, n in states.items() if n}, **_middle(times_s)}
-    return Phase("churn", before.at_s, after[-1].at_s, Finding("phase.churn", closed | seen))
+    during = {"states": {name: n for name, n in states.items() if n}, **_middle(times_s)}
+    return Phase("churn", before.at_s, after[-1].at_s, Finding("phase.churn", closed | during))
 
 
 # --- of a trial ---------------------------------------------------------------------------
@@ -213,8 +213,9 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
 
 def timed(facts: Facts) -> bool:
     """By the client, each request."""
-    said = facts.measurement
-    return bool(said.answers_ns or (said.timings and said.origin_ns is not None))
+    measurement = facts.measurement
+    timed_each = measurement.timings and measurement.origin_ns is not None
+    return bool(measurement.answers_ns or timed_each)
 
 
 @once

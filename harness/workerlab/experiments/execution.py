@@ -61,11 +61,11 @@ def asked_rps(one: Trial) -> float | None:
 
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     """Trials with no record yet, and those whose cell is invalid."""
-    run, known = run_store.load(directory), dict[str, TrialData]()
-    cells = report_of(run, known=known).cells if run.records else ()
+    run, trials_read = run_store.load(directory), dict[str, TrialData]()
+    cells = report_of(run, known=trials_read).cells if run.records else ()
     valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
-    null = (one for one in known.values() if one.cell.server.null)
-    valid |= {one.trial.key for one in null if unusable(one) is None}
+    null = (data for data in trials_read.values() if data.cell.server.null)
+    valid |= {data.trial.key for data in null if unusable(data) is None}
     return [one for one in trials(plan) if one.key not in valid]
 
 

@@ -343,7 +343,7 @@ def _requests(options: argparse.Namespace) -> int | None:
     """Raises UsageError for so few that not every connection sends two, or another length."""
     if options.requests is None:
         return None
-    if other := next((name for name in FIX_LENGTH[1:3] if getattr(options, name)), None):
+    if other := next((name for name in ("rounds", "duration") if getattr(options, name)), None):
         raise UsageError(f"--requests and --{other} both say how long a load is: choose one")
     if options.requests < 2 * max(options.levels):
         least = 2 * max(options.levels)

@@ -55,9 +55,9 @@ SIDES: tuple[Field, ...] = (
 
 
 def document(run: Run) -> Document:
-    known: dict[str, TrialData] = {}
-    report = report_of(run, known=known)
-    closing = [data for data in known.values() if data.cell.server.null and data.record]
+    trials: dict[str, TrialData] = {}
+    report = report_of(run, known=trials)
+    closing = [data for data in trials.values() if data.cell.server.null and data.record]
     return study(report, notes_of(run), closing)
 
 
@@ -69,7 +69,7 @@ def study(
     cells = pooled(report.cells)
     generator = generator_of(cells)
     compared = {name: comparisons(name, cells, generator) for name in FACTORS}
-    seen = [facts for data in closing if isinstance(facts := data.facts, Facts)]
+    closing_facts = [facts for data in closing if isinstance(facts := data.facts, Facts)]
     invalid = [*_invalid(report.cells), *_not_measured(closing)]
     return Document(
         run=report.run,
@@ -78,7 +78,7 @@ def study(
         environment=report.environment,
         findings=(
             *findings(compared, generator, cores_of(report.environment)),
-            *phases_answer(seen),
+            *phases_answer(closing_facts),
         ),
         tables=(*_tables(compared), *_sides(cells)),
         charts=_charts(cells, generator),
@@ -97,11 +97,10 @@ def _not_measured(closing: Iterable[TrialData]) -> Iterable[Finding]:
 def _invalid(cells: Iterable[CellResult]) -> Iterable[Finding]:
     for cell in cells:
         if cell.verdict == "invalid":
-            asked = cell.trial.cell
+            planned = cell.trial.cell
             trial = cell.trial.number if cell.trial.number > 1 else None
-            name = Finding(
-                "bottleneck.cell", {**_way(asked), "users": asked.concurrency, "trial": trial}
-            )
+            about = {**_way(planned), "users": planned.concurrency, "trial": trial}
+            name = Finding("bottleneck.cell", about)
             values = {"cell": name, "reason": cell.reason}
             yield Finding("bottleneck.invalid", values, (cell.trial.key,))
 

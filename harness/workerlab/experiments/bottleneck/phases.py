@@ -20,17 +20,17 @@ def phases_answer(loads: Iterable[Facts]) -> Sequence[Finding]:
 
 def _answers(loads: Iterable[Facts]) -> Iterator[Finding]:
     for facts in loads:
-        phases, said, opened = phases_of(facts), facts.measurement, facts.data.null
-        begun_s = ((said.origin_ns or facts.started_ns) - facts.started_ns) / NS
-        ends_s = begun_s + MID_LOAD * said.duration_s
+        phases, measurement, counted = phases_of(facts), facts.measurement, facts.data.null
+        begun_s = ((measurement.origin_ns or facts.started_ns) - facts.started_ns) / NS
+        ends_s = begun_s + MID_LOAD * measurement.duration_s
         churn = [phase for phase in phases if phase.name == "churn" and phase.start_s < ends_s]
         null = facts.cell.server.null
         values = {
             "phases": tuple(map(phase_finding, phases)),
             "requests": null.requests_per_connection if null else None,
             "at_s": churn[0].start_s if churn else None,
-            "opened": opened.connections if opened else None,
+            "opened": counted.connections if counted else None,
             "users": facts.cell.concurrency,
         }
-        code = "phases" if churn and opened else "phases.no_churn"
+        code = "phases" if churn and counted else "phases.no_churn"
         yield answer("bottleneck", "phases", code, values)

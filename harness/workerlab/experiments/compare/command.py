@@ -23,7 +23,7 @@ from workerlab.experiments.compare.junit import write
 from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
 from workerlab.experiments.compare.pairs import SIDES, Asked, Group, compared, to_go_on_s
 from workerlab.experiments.environment import chdir_of, python_of, serves_bundled_app
-from workerlab.experiments.planning import FIX_LENGTH, plan_of
+from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
 from workerlab.model import Cell, EnvironmentProblem, Finding, Plan, UsageError
 from workerlab.options import Refused, classes, levels
@@ -153,9 +153,9 @@ def planned(options: argparse.Namespace, which: str) -> tuple[Plan, preflight.In
         raise UsageError(f"{refused}") from None
     found.tool = found.tool or (TOOL,)
     found.duration = found.duration or (None if found.rate else LOAD_S)
-    for name in (*FIX_LENGTH, "trials", "max_seconds", "slo", "cpu", "server_cores"):
-        if name != "duration":
-            setattr(found, name, None)
+    unused = ("trials", "requests", "rounds", "ramp", "load_hosts", "max_seconds", "slo")
+    for name in (*unused, "cpu", "server_cores"):
+        setattr(found, name, None)
     return plan_of(found)
 
 

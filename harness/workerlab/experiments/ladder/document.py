@@ -23,9 +23,9 @@ SHORT_S = 0.001  # what is shorter is drawn in microseconds
 
 
 def document(run: Run) -> Document:
-    known: Known = {}
-    report, users = report_of(run, known=known), run.plan.details.get(USUAL_USERS)
-    return study(report, from_details(run.plan), notes_of(run), users, known)
+    trials: Known = {}
+    report, users = report_of(run, known=trials), run.plan.details.get(USUAL_USERS)
+    return study(report, from_details(run.plan), notes_of(run), users, trials)
 
 
 def study(
@@ -33,10 +33,10 @@ def study(
     configurations: Sequence[Configuration],
     notes: Sequence[Finding] = (),
     usual_users: int | None = None,
-    known: Mapping[str, TrialData] = {},
+    trials: Mapping[str, TrialData] = {},
 ) -> Document:
-    """`report`: of the run's cells; `configurations`, `notes`, `usual_users`: of its plan; `known`:
-    its trials, which are shown over time."""
+    """`report`: of the run's cells; `configurations`, `notes`, `usual_users`: of its plan;
+    `trials`: its trials, which are shown over time."""
     steps = ladder(report.cells, configurations, report.environment, usual_users)
     loads = tuple(load.text for load in steps.steps if steps.usual(load.users))
     usual = [cell for cell in report.cells if steps.usual(cell.trial.cell.concurrency)]
@@ -47,7 +47,7 @@ def study(
         environment=report.environment,
         findings=findings(steps),
         tables=tuple(_tables(steps)),
-        charts=(*_charts(steps), *_over_time(steps, known)),
+        charts=(*_charts(steps), *_over_time(steps, trials)),
         notes=(*notes, *_notes(report, steps)),
         valid=bool(usual) and all(cell.verdict != "invalid" for cell in usual),
     )
@@ -225,11 +225,11 @@ def _charts(ladder: Ladder) -> Iterable[Chart]:
         yield _stacked(title, axis, trips, steps, "ladder.chart.trips.note")
 
 
-def _over_time(ladder: Ladder, known: Mapping[str, TrialData]) -> Iterable[Chart]:
+def _over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterable[Chart]:
     """The first launch of each step, and of the level that breaks."""
     broken = [level.step for level in levels(ladder) if level.why and level.step]
     for step in (*ladder.conclusive, *broken):
-        data = known.get(step.cells[0].trial.key)
+        data = trials.get(step.cells[0].trial.key)
         if data and isinstance(facts := facts_of(data), Facts):
             yield from monitor(step, facts)
 

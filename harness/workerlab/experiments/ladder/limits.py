@@ -118,7 +118,7 @@ def other_code_s(step: Step) -> float | None:
 # --- how many users -----------------------------------------------------------------------------
 
 
-class Level(NamedTuple):
+class UserLevel(NamedTuple):
     """`step`: of the valid launches, if there are any; `why` it breaks, if it does."""
 
     load: Load
@@ -127,26 +127,26 @@ class Level(NamedTuple):
     why: Finding | None = None
 
 
-def levels(ladder: Ladder) -> list[Level]:
+def levels(ladder: Ladder) -> list[UserLevel]:
     """The fewest users first; none without a search, or without a valid step."""
-    levels: list[Level] = []
+    levels: list[UserLevel] = []
     tool, first = next((step.load.tool for step in ladder.conclusive), ""), list(ladder.removed)[:1]
     cells_of_first = [
         cell
         for cell in ladder.cells
         if cell.trial.cell.server.name in first and cell.trial.cell.tool == tool
     ]
-    every, least = {cell.trial.cell.concurrency for cell in cells_of_first}, ladder.usual_users
-    for users in sorted(users for users in every if users >= (least or math.inf)):
+    counts = {cell.trial.cell.concurrency for cell in cells_of_first}
+    for users in sorted(users for users in counts if users >= (ladder.usual_users or math.inf)):
         load = Load(tool, users)
         cells = [cell for cell in cells_of_first if cell.trial.cell.concurrency == users]
-        steps = [one for one in ladder.steps.get(load, ()) if one.configuration.name in first]
-        level = Level(load, cells, steps[0] if steps else None)
+        steps = [step for step in ladder.steps.get(load, ()) if step.configuration.name in first]
+        level = UserLevel(load, cells, steps[0] if steps else None)
         levels.append(level._replace(why=_why([*levels, level])))
     return levels
 
 
-def _why(levels: list[Level]) -> Finding | None:
+def _why(levels: list[UserLevel]) -> Finding | None:
     """Why the last of them breaks."""
     _, cells, step, _ = levels[-1]
     values: dict[str, Any] = {"launches": len(cells)}

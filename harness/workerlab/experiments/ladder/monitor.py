@@ -23,18 +23,19 @@ Samples = Sequence[tuple[int, float | None]]  # CLOCK_MONOTONIC ns
 def monitor(step: Step, facts: Facts) -> Iterable[Chart]:
     """`facts`: of a launch of the step."""
     ends = sorted(span.end_ns for span in facts.finished if span.end_ns is not None)
-    seen, every = facts.data.observations.processes, max(1, len(ends) // PARTS)
-    interfaces = sorted({name for one in seen for name in one.network_bytes} - TWICE)
+    samples, step_size = facts.data.observations.processes, max(1, len(ends) // PARTS)
+    interfaces = sorted({name for sample in samples for name in sample.network_bytes} - TWICE)
     charts: dict[str, dict[str, Samples]] = {
-        "answers": {"app": [(end_ns, n) for n, end_ns in enumerate(ends)][::every]},
+        "answers": {"app": [(end_ns, n) for n, end_ns in enumerate(ends)][::step_size]},
         "cores": _used(step, facts, "cpu_s"),
         "memory": _used(step, facts, "rss_bytes"),
         "network": {
-            name: [(at.at_ns, at.network_bytes.get(name)) for at in seen] for name in interfaces
+            name: [(sample.at_ns, sample.network_bytes.get(name)) for sample in samples]
+            for name in interfaces
         },
     }
     for kind, curves in charts.items():
-        drawn = [(name, _points(samples, facts, kind)) for name, samples in curves.items()]
+        drawn = [(name, _points(curve, facts, kind)) for name, curve in curves.items()]
         series = tuple(Series(name, line) for name, line in drawn if any(y for _, y in line))
         about = {"what": kind, "removed": step.removed, "load": step.load.text}
         titles = Finding("ladder.chart.over_time", about), Finding("ladder.chart.seconds")
@@ -45,11 +46,14 @@ def monitor(step: Step, facts: Facts) -> Iterable[Chart]:
 
 def _used(step: Step, facts: Facts, what: str) -> dict[str, Samples]:
     """By the name of who used it."""
-    seen, one = facts.data.observations, step.configuration
-    own = {"app": f"server_{what}", step.load.tool: f"tool_{what}"}
-    roles = {one.service(one.storage): "storage", one.service(one.cache): "cache"}
-    return {name: [(at.at_ns, getattr(at, own[name])) for at in seen.processes] for name in own} | {
-        name: [(at.at_ns, getattr(at, what).get(role)) for at in seen.services]
+    observations, setup = facts.data.observations, step.configuration
+    fields = {"app": f"server_{what}", step.load.tool: f"tool_{what}"}
+    roles = {setup.service(setup.storage): "storage", setup.service(setup.cache): "cache"}
+    return {
+        name: [(sample.at_ns, getattr(sample, field)) for sample in observations.processes]
+        for name, field in fields.items()
+    } | {
+        name: [(sample.at_ns, getattr(sample, what).get(role)) for sample in observations.services]
         for name, role in roles.items()
     }
 
