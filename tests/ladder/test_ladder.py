@@ -53,12 +53,14 @@ def needs(*kinds: str) -> None:
             pytest.skip(why)
 
 
-def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
-    """On a database and a Redis that are given by their addresses, and left as they were."""
+def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path) -> None:
+    """On a database and a Redis that are given by their addresses, and left as they were, and on
+    what stands in for MongoDB: started, looked at and ended as MongoDB's own server would be."""
     needs("postgresql", "redis")
+    lab.env["PATH"] = f"{stand_in.parent}{os.pathsep}{lab.env['PATH']}"
     with services.service("postgresql") as storage, services.service("redis") as redis:
         words = ("--postgres-url", storage.url, "--redis-url", redis.url, "--format", "json")
-        done = lab("ladder", *COUNTED, "--storages", "postgresql", *words)
+        done = lab("ladder", *COUNTED, *words)
         assert done.code == 0, done.err
         assert tables(storage.url) == []
         assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
@@ -68,6 +70,7 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
         "nothing",
         "local_cache",
         "cache",
+        "storage",
         "workers",
         "worker_class",
     ]
@@ -83,12 +86,29 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab) -> None:
     in_flight = 6 / first["counted_requests"] + ROUNDED
     assert first["local_hit_ratio"] + first["redis_trips"] == pytest.approx(1, abs=in_flight)
     assert first["storage_trips"] * first["counted_requests"] <= 2
-    trips("redis", [behind_redis, *straight], [1, 0, 0, 0])
+    trips("redis", [behind_redis, *straight], [1, 0, 0, 0, 0])
     # Where Redis asks anew, as many users do as come before it has the answer
     assert behind_redis["storage_trips"] * behind_redis["counted_requests"] <= 6
-    trips("storage", straight, [1, 1, 1])
-    assert done.report["environment"]["services"].keys() == {"postgresql", "redis"}
+    trips("storage", straight, [1, 1, 1, 1])
+    stores = done.report["environment"]["services"]
+    assert stores.keys() == {"mongodb", "postgresql", "redis"}
+    unlike = re.compile(r"a server that calls itself MongoDB \S+ and is not it, .* lab")
+    assert unlike.fullmatch(stores["mongodb"])
     assert all(row["failed"] == 0 for row in rows(done.report, "throughput_rps"))
+    cores = [row["storage_cores"] for row in rows(done.report, "storage_cores")]
+    assert any(cores) or stood_still(lab.run)
+    titles = [chart["title"] for chart in done.report["charts"]]
+    over_time = {
+        title["values"]["what"] for title in titles if title["code"].endswith(".over_time")
+    }
+    assert {"answers", "memory"} <= over_time <= {"answers", "cores", "memory", "network"}
+    assert {"cores", "network"} <= over_time or stood_still(lab.run)
+    words = " ".join(lab("report", str(lab.run), "--explain").out.split())
+    named, count = re.subn(
+        r"MongoDB- ?compatible server|MongoDB: a server|itself MongoDB", "", words
+    )
+    assert count > 3
+    assert "MongoDB" not in named
 
 
 def tables(url: str) -> list[str]:
@@ -114,16 +134,20 @@ def test_somebody_elses_posts_are_left_alone(lab: Lab) -> None:
 
 
 def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab) -> None:
+    """Stopped, resumed, and with more launches. It looks for a limit that the first level breaks:
+    nothing answers within a microsecond, as far as others leave it a core to be measured on."""
     (lab.place / "empty").mkdir()
     lab.env["PATH"] = str(lab.place / "empty")
-    first = lab.start("ladder", *SMALL, "--storages", "sqlite", "--workers", "1")
+    words = ("--storages", "sqlite", "--workers", "1", "--find-limit", "p95<1us")
+    first = lab.start("ladder", *SMALL, *words)
     until(lambda: list(lab.place.glob("results/*/trials.jsonl")) and lab.records(), "a first cell")
     first.send_signal(signal.SIGINT)
     _, err = first.communicate()
     assert first.returncode == 130, err
     assert "ladder --resume" in err
     before = {record["key"] for record in lab.records() if not record["fault"]}
-    done = lab("ladder", "--resume", str(lab.run), "--format", "json")
+    resume = ("ladder", "--resume", str(lab.run), "--format", "json")
+    done = lab(*resume)
     assert done.code == 0, done.err
     again = [record["key"] for record in lab.records()]
     assert all(again.count(key) == 1 for key in before)
@@ -141,53 +165,21 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
             assert trips <= 6 * 5
         else:  # at either end some of the six have made a trip and have no answer yet
             assert trips == pytest.approx(requests, abs=6 + ROUNDED * requests)
-
-
-def test_a_stand_in_for_mongodb_makes_all_six_steps_and_is_named(lab: Lab, stand_in: Path) -> None:
-    """Started, looked at and ended as MongoDB's own server would be."""
-    needs("postgresql", "redis")
-    lab.env["PATH"] = f"{stand_in.parent}{os.pathsep}{lab.env['PATH']}"
-    done = lab("ladder", *COUNTED, "--format", "json")
-    assert done.code == 0, done.err
-    mongodb = done.report["environment"]["services"]["mongodb"]
-    assert re.fullmatch(r"a server that calls itself MongoDB \S+ and is not it, .* lab", mongodb)
-    counted = rows(done.report, "storage_trips")
-    assert [row["removed"]["code"].rpartition(".")[2] for row in counted] == [
-        "nothing", "local_cache", "cache", "storage", "workers", "worker_class",
-    ]  # fmt: skip
-    cores = [row["storage_cores"] for row in rows(done.report, "storage_cores")]
-    assert any(cores) or stood_still(lab.run)
-    words = " ".join(lab("report", str(lab.run), "--explain").out.split())
-    named, count = re.subn(
-        r"MongoDB- ?compatible server|MongoDB: a server|itself MongoDB", "", words
-    )
-    assert count > 3
-    assert "MongoDB" not in named
-
-
-def test_a_search_for_the_limit_and_more_launches_for_a_run_that_is_there(lab: Lab) -> None:
-    """Nothing answers within a microsecond, as far as others leave it a core to be measured on."""
-    (lab.place / "empty").mkdir()
-    lab.env["PATH"] = str(lab.place / "empty")
-    words = ("--storages", "sqlite", "--workers", "1", "--format", "json")
-    done = lab("ladder", *SMALL, *words, "--find-limit", "p95<1us")
-    assert done.code == 0, done.err
-    titles = [chart["title"] for chart in done.report["charts"]]
-    over_time = {one["values"]["what"] for one in titles if one["code"].endswith(".over_time")}
-    assert {"answers", "memory"} <= over_time <= {"answers", "cores", "memory", "network"}
-    assert {"cores", "network"} <= over_time or stood_still(lab.run)
-    answers = [one["answer"] for one in done.report["findings"]]
-    (answer,) = (one for one in answers if one["code"] == "ladder.users")
-    levels = [row["users"] for row in rows(done.report, "users")]
-    broken = answer["values"]["why"]["code"] == "ladder.users.target"
-    assert levels[: 1 if broken else 4] == ([6] if broken else [6, 12, 24, 48][: len(levels)])
-    again = ("ladder", "--resume", str(lab.run), "--format", "json")
-    refused = lab(*again, "--trials", "1")
+    the_limit_is_searched(done.report)
+    refused = lab(*resume, "--trials", "1")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "--trials must be more than 1, which the run has" in refused.err
-    done = lab(*again, "--trials", "2")
+    done = lab(*resume, "--trials", "2")
     assert done.code == 0, done.err
     assert {row["launches"] for row in rows(done.report, "factor")} == {2}
+
+
+def the_limit_is_searched(report: dict[str, Any]) -> None:
+    answers = [finding["answer"] for finding in report["findings"]]
+    (answer,) = (answer for answer in answers if answer["code"] == "ladder.users")
+    levels = [row["users"] for row in rows(report, "users")]
+    broken = answer["values"]["why"]["code"] == "ladder.users.target"
+    assert levels[: 1 if broken else 4] == ([6] if broken else [6, 12, 24, 48][: len(levels)])
 
 
 def test_a_killed_one_leaves_nothing(lab: Lab, temporary: Path) -> None:
