@@ -138,6 +138,18 @@ def running(page: Any) -> None:
     page.wait_for_selector(".lab-side[data-phase=running]")
 
 
+# As on a machine whose cores are all busy
+LONG_SENTENCE = (
+    "16 requests under way, 12 of them left of the load before: 4 in the app, 9 in the accept "
+    "queue, 3 connecting; 3.98 requests/s, not settled yet; the machine is full: of 2 cores, "
+    "server 0.42, load 0.21, this lab 0.35, all else, this page too 1.02; 12 failed (12 timeouts)"
+)
+HEIGHT_WITH = """(sentence, words) => {
+  sentence.textContent = words;
+  return document.querySelector('.lab-scene').getBoundingClientRect().height;
+}"""
+
+
 def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
     live: Lab, screenshots: Path
 ) -> None:
@@ -163,6 +175,8 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
         pictures.append(page.locator(".lab-scene").bounding_box())
         assert "One. Two. Three." in outcomes[-1]
     assert all(box == pictures[0] for box in pictures)  # a class looks at it
+    sentence = page.locator(".lab-side-said")
+    assert sentence.evaluate(HEIGHT_WITH, LONG_SENTENCE) == pictures[0]["height"]
     page.screenshot(path=str(screenshots / "live-told.png"))
     press(page, "Hands on")
     press(page, "Lesson")  # goes on where it was left
