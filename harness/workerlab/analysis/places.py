@@ -281,16 +281,14 @@ class Places:
         elif limit is not None:
             lost = max(0, steady - free)
             steady -= lost
-        unknown = 0  # of those that wait, whether somebody has accepted them
         room = math.inf if limit is None else limit + 1
-        room = min(room if full else room + steady, len(waiting) - lost)
         for place_of, (_, number, one) in enumerate(sorted(waiting)):
-            place = QUEUED
-            if place_of >= room:
+            place = QUEUED if room else CONNECTING
+            if place_of >= len(waiting) - lost:
                 place = CONNECTING
-            elif not full and number not in self._timed:
-                unknown += 1
-                place = IN_WORKER if unknown <= steady else QUEUED
+            elif steady and not full and number not in self._timed:
+                steady, place = steady - 1, IN_WORKER
+            room -= place == QUEUED
             if one.place != place:
                 self._move(Event(now_ns, "", number), one, place)
 

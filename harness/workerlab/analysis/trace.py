@@ -63,6 +63,8 @@ def _played(
     """Step by step, as if it were watched."""
     queue, moves, samples = facts.data.observations.queue, list[Move](), list[Sample]()
     at_ns, length, limit, event, look, step = facts.started_ns, None, None, 0, 0, 0
+    if queue:  # what it holds is known before the first connection is up
+        places.settle(at_ns, queue[0].length, queue[0].limit)
     while at_ns < until_ns:
         at_ns, step, first = min(at_ns + STEP_NS, until_ns), step + 1, event
         while event < len(events) and events[event].at_ns <= at_ns:

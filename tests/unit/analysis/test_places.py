@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+from itertools import groupby
+from operator import attrgetter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workerlab.analysis.places import (
     ANSWERED,
@@ -159,6 +163,38 @@ def test_the_queue_never_holds_more_than_the_kernel_lets_in() -> None:
     assert places.counts[QUEUED] == 5
     places.settle(20, 5, 4)
     assert places.counts[:IN_WORKER] == [3, 5]
+
+
+@given(
+    accepts_first=st.booleans(), slots=st.none() | st.integers(1, 4),
+    steps=st.lists(st.tuples(
+        st.lists(st.booleans(), max_size=6), st.integers(0, 3), st.none() | st.integers(0, 3)
+    )),
+)  # fmt: skip
+def test_at_no_moment_the_queue_holds_more_than_the_kernel_lets_in(
+    accepts_first: bool,
+    slots: int | None,
+    steps: list[tuple[list[bool], int, int | None]],
+) -> None:
+    """Each step: connections that come up, whether their accept will be told; how many are served;
+    the queue as the kernel has it, None where nobody knows. Two and one more fit in it."""
+    begun = [will_be_told for connections, _, _ in steps for will_be_told in connections]
+    timed = {number for number, will_be_told in enumerate(begun, 1) if will_be_told}
+    places = Places(accepts_first=accepts_first, slots=slots, timed=timed)
+    places.settle(0, 0, 2)
+    newest, served, where = 0, 0, dict[int, int]()
+    for at_ns, (connections, serves, queue) in enumerate(steps, 1):
+        numbers = range(newest + 1, newest + 1 + len(connections))
+        places.hear(Event(at_ns, kind, number) for number in numbers for kind in "bc")
+        newest += len(connections)
+        for number in range(served + 1, min(served + serves, newest) + 1):
+            places.hear([Event(at_ns, kind, number, 9) for kind in "sxe"])
+            served = number
+        places.settle(at_ns, queue, 2)
+        for _, moves in groupby(places.moves(), key=attrgetter("at_ns")):
+            where |= {move.number: move.place for move in moves}
+            assert list(where.values()).count(QUEUED) <= 3
+    assert [list(where.values()).count(place) for place in range(ANSWERED)] == places.counts
 
 
 def test_figures_are_of_the_present_load_alone() -> None:

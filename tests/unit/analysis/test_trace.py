@@ -141,3 +141,12 @@ def test_what_is_played_of_a_full_queue_shows_who_cannot_connect() -> None:
         up = {number: at_ms for number, place, _, at_ms in moves if place == QUEUED}
         waits_ms += [up[number] - began[number] for number in up]
     assert max(waits_ms) > 900  # the kernel repeats a SYN after a second
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_what_is_played_never_has_more_in_the_queue_than_the_kernel_lets_in(name: str) -> None:
+    for facts in trials(name):
+        where, room = dict[int, int](), facts.data.observations.queue[0].limit + 1
+        for _, moves in groupby(played(facts).moves, key=lambda move: move[3]):
+            where |= {number: place for number, place, *_ in moves}
+            assert list(where.values()).count(QUEUED) <= room

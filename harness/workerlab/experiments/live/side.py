@@ -115,6 +115,7 @@ class Live:
         self._connections: int | None = None
         for pid in sorted(server.proofs):
             self.places.worker(pid)
+        self.look()  # what the accept queue holds is known before the first connection is up
 
     @property
     def full(self) -> bool:
