@@ -41,15 +41,18 @@ class AcceptQueues:
 
     def sample(self) -> QueueSample:
         """Raises Unseen where neither the kernel nor ss tells."""
-        if self._refused is None:
+        refused = self._refused
+        if refused is None:
             try:
                 return self._sum(_by_kernel)
-            except (OSError, AttributeError, Unseen) as error:  # no netlink, no permission, ...
-                self._refused = str(error)
+            except (OSError, AttributeError) as error:  # no netlink, no permission, ...
+                refused = self._refused = str(error)
+            except Unseen as error:  # where a socket listens anew, it is missing for a moment
+                refused = str(error)
         try:
             return self._sum(_by_ss)
         except (OSError, subprocess.SubprocessError, Unseen) as error:
-            raise Unseen(f"inet_diag: {self._refused}; ss: {error}") from error
+            raise Unseen(f"inet_diag: {refused}; ss: {error}") from error
 
     def drops(self) -> int | None:
         """Handshakes that these sockets, and no others, have dropped since they began; None where

@@ -87,6 +87,20 @@ def test_a_listener_is_not_mistaken_for_another(stack: ExitStack) -> None:
 
 
 @linux
+def test_a_listener_that_was_missing_once_is_looked_up_in_the_kernel_again(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")  # no ss
+    listener = stack.enter_context(socket.socket())
+    listener.bind(("127.0.0.1", 0))
+    watched = AcceptQueues([address(listener)])
+    with pytest.raises(Unseen, match=r"inet_diag: nothing listens on 127\.0\.0\.1"):
+        watched.sample()
+    listener.listen(7)
+    assert watched.sample().limit == 7
+
+
+@linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None:
     """One lets two in and drops the others' SYNs, which the kernel repeats; the other has room."""
