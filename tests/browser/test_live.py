@@ -200,6 +200,10 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
 
 LEFT = "/left of the load before:.* requests\\/s, not settled yet/"
 WAITING = "36 wait in the kernel's accept queue"
+BEGUN = """() => {
+  const { byId, begun } = Lab.live.sides[0].scene.crowd;
+  return [...byId].map(([id, dot]) => [id, begun[dot]]);
+}"""
 
 
 def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path) -> None:
@@ -218,6 +222,11 @@ def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path)
     assert page.evaluate("Lab.live.state.sides[0].server") == before
     assert pids <= {one.pid for one in live.servers}  # nothing was restarted
     page.screenshot(path=str(screenshots / "live-queue.png"))
+    late = live.tab()
+    shows(late, "Lab.live.sides[0].sample && Lab.live.sides[0].sample.under_way === 40")
+    begun, heard = (dict(watching.evaluate(BEGUN)) for watching in (page, late))
+    assert begun.keys() & heard.keys()
+    assert all(begun[number] == heard[number] for number in begun.keys() & heard.keys())
 
 
 def test_what_the_page_counts_adds_up(live: Lab) -> None:

@@ -300,11 +300,13 @@ class Places:
         return sorted(found, key=lambda move: move.at_ns)
 
     def now(self, at_ns: int) -> list[Move]:
-        """Where those under way are that are drawn: for who has not seen them come."""
+        """Of those under way that are drawn, when they began and where they are: for who has not
+        seen them come."""
+        drawn = [(number, one) for number, one in self._requests.items() if one.drawn]
         return [
-            Move(number, one.place, one.worker, at_ns)
-            for number, one in self._requests.items() if one.drawn
-        ]  # fmt: skip
+            *(Move(number, CONNECTING, None, one.begun_ns) for number, one in drawn),
+            *(Move(number, one.place, one.worker, at_ns) for number, one in drawn if one.place),
+        ]
 
     def sample(self, now_ns: int, over_s: float | None = None) -> Sample:
         """`over_s`: of the answers of so many seconds, at most KEPT_S."""

@@ -230,7 +230,7 @@ class Side:
             return self.live.look(), self.live
 
     def now(self) -> list[Move] | None:
-        """Where the requests under way are. None while no server runs."""
+        """As in `Places`. None while no server runs."""
         with self._lock:
             return None if self.live is None else self.live.places.now(time.monotonic_ns())
 

@@ -344,7 +344,7 @@ class Stage:
         return codec.encode({"kind": "tick", "t": round(t, 1), "sides": sides})
 
     def _present(self, side: Side) -> dict[str, object] | None:
-        """For a tab that has just come: where the requests under way are."""
+        """For a tab that has just come: the requests under way."""
         moves = side.now()
         if moves is None:
             return None
