@@ -177,6 +177,8 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
         assert "Then this." in panel.inner_text()
         shows(page, "document.querySelector('#lesson').innerText.includes('Measured')")
         outcomes.append(panel.inner_text())
+        law = page.locator(".lab-chart-law").last.inner_text()
+        assert law.startswith({"queue": "law: 2", "full": "law: at most 2"}.get(title, "")), title
         pictures.append(page.locator(".lab-scene").bounding_box())
         assert "One. Two. Three." in outcomes[-1]
     assert pictures == [pictures[0]] * len(pictures)  # a class looks at it
@@ -334,6 +336,7 @@ def test_a_player_says_one_thing_at_a_time(live: Lab, screenshots: Path) -> None
         most = max(most, *(side["dots"][1] for side in shown))
         time.sleep(moments.uniform(0.005, 0.08))
     assert most == 2  # a backlog of 1 lets one more in
+    assert page.locator(".lab-chart-law").last.inner_text() == "law: at most 2"
     assert page.evaluate("Lab.drawn.includes('2, full') && !Lab.drawn.includes('2 of 1')")
     for size in (PHONE, PROJECTOR):  # with what was told, and with the table of all steps
         page.set_viewport_size(size["viewport"])

@@ -37,6 +37,7 @@
       unit: "",
       lines: ["queue"],
       law: (side) => side.law.queue,
+      full: ({ law, backlog }) => law.queue >= backlog + 1, // a place that gets free may stay empty
       more: () => "",
       none: ({ law }) => law.why.queue,
     },
@@ -206,7 +207,11 @@
         now.push(name + this.value(sample, several));
         if (sample && sample.left) others.push(`${name}${sample.left} of the load before still there`);
         if (law !== null && law !== undefined)
-          laws.push(name + this.one(law) + (several ? "" : this.spec.more(side)));
+          laws.push(
+            (this.spec.full?.(side) ? `${name}at most ` : name) +
+              this.one(law) +
+              (several ? "" : this.spec.more(side)),
+          );
         else if (!several && this.spec.none(side)) others.push(this.spec.none(side));
       }
       this.now.textContent = (several && this.spec.lines.length > 1 ? "mean " : "") + now.join(", ");
@@ -270,7 +275,7 @@
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
     }
 
-    // `sides`: {name, law, model, recent_s}; the samples of those that stay are kept
+    // `sides`: {name, law, model, recent_s, backlog}; the samples of those that stay are kept
     configure(sides) {
       this.sides = sides.map((side, i) => ({
         ...side,

@@ -331,6 +331,7 @@
           name: side.server.worker_class,
           law: side.law,
           recent_s: side.recent_s,
+          backlog: side.backlog,
           model: (side.load || this.trace.load || {}).model,
         })),
       );

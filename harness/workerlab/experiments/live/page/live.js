@@ -352,6 +352,7 @@
           name: "AB"[i],
           law: hidden ? null : side.law,
           recent_s: side.recent_s,
+          backlog: side.backlog,
           model: this.state.load.model,
         })),
       );
