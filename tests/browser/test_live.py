@@ -154,6 +154,21 @@ BOXES_WITH = """(words) => {
   return [scene.height, charts.bottom <= innerHeight];
 }"""
 
+# Whether notes move the picture, and what is below them is not covered
+NOTES_WITH = """(words) => {
+  const notes = [...document.querySelectorAll('.lab-notes p')];
+  const before = notes.map(({ textContent, hidden }) => [textContent, hidden]);
+  const say = (all) => notes.forEach((note, i) => [note.textContent, note.hidden] = all[i]);
+  const boxOf = (name) => document.querySelector(name).getBoundingClientRect();
+  const places = [['', true], [words, false]].map((said) => {
+    say(notes.map(() => said));
+    return JSON.stringify(boxOf('.lab-scene'));
+  });
+  const below = boxOf('.lab-notes').bottom <= boxOf('.lab-aside').top;
+  say(before);
+  return [places[0] === places[1], below];
+}"""
+
 
 def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
     live: Lab, screenshots: Path
@@ -184,6 +199,9 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
     assert pictures == [pictures[0]] * len(pictures)  # a class looks at it
     assert page.evaluate(BOXES_WITH, LONG_WORDS) == [pictures[0]["height"], True]
     page.screenshot(path=str(screenshots / "live-told.png"))
+    for width, height in ((853, 480), (1280, 720)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert page.evaluate(NOTES_WITH, LONG_WORDS[:100]) == [True, True]
     press(page, "Hands on")
     press(page, "Lesson")  # goes on where it was left
     shows(page, "document.querySelector('#lesson').innerText.includes('Step 4 of 4')")
