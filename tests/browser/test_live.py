@@ -168,6 +168,15 @@ NOTES_WITH = """(words) => {
   say(before);
   return [places[0] === places[1], below];
 }"""
+# Whether so many hollow dots that connect do not touch
+APART = """(count) => {
+  const { scene } = Lab.live.sides[0];
+  scene.arrange();
+  scene.rooms.waiting[0] = count;
+  scene.placeBoxes();
+  const { cell, r } = scene.grids.waiting[0];
+  return 2 * r + Math.max(1.2, r * 0.4) <= cell;
+}"""
 
 
 def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
@@ -202,6 +211,7 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
     for width, height in ((853, 480), (1280, 720)):
         page.set_viewport_size({"width": width, "height": height})
         assert page.evaluate(NOTES_WITH, LONG_WORDS[:100]) == [True, True]
+        assert page.evaluate(APART, 128)
     press(page, "Hands on")
     press(page, "Lesson")  # goes on where it was left
     shows(page, "document.querySelector('#lesson').innerText.includes('Step 4 of 4')")

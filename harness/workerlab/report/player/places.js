@@ -36,7 +36,7 @@
     const tall = width < TALL,
       gap = tall ? 7 : 16,
       head = tall ? 21 : 40;
-    const shares = tall ? [0.12, 0.13, 0.24, 0.39, 0.12] : [0.12, 0.14, 0.23, 0.39, 0.12];
+    const shares = tall ? [0.11, 0.17, 0.22, 0.39, 0.11] : [0.12, 0.14, 0.23, 0.39, 0.12];
     const length = (tall ? height : width) - gap * 4;
     let at = 0;
     return shares.map((share) => {
