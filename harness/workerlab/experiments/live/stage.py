@@ -36,6 +36,7 @@ TICK_S = 0.05
 SAMPLED = 10  # ticks
 ALONE_S = 3.0  # a tab that is reloaded is back by then
 END_S = 5.0  # a server ends
+LAW = ("blocked", "sentence", "law")  # of what is told of a side: what answers a question
 
 
 class Stage:
@@ -315,7 +316,8 @@ class Stage:
     # --- what is told ----------------------------------------------------------------------------
 
     def _told_state(self) -> None:
-        self._publish(self._state())
+        with self._lock:
+            self._publish(self._state())
 
     def _state(self) -> bytes:
         sides = [self._side_state(side) for side in self.sides]
@@ -324,6 +326,8 @@ class Stage:
 
     def _side_state(self, side: Side) -> dict[str, object]:
         view = side_view(side.asked, self.load, cores())
+        if self._course is not None and self._course.phase == "ask":  # a pupil could read it there
+            view = {name: value for name, value in view.items() if name not in LAW}
         return {"phase": side.phase, "why": side.why, "heeds": side.asked.heeds, **view}
 
     def _tick(self) -> None:

@@ -324,7 +324,7 @@
       this.charts.interrupt(i);
     }
 
-    // Before a guess nothing says what will happen: no sentence, no law
+    // Before a guess nothing says what will happen: the state has no sentence and no law
     asking() {
       return Boolean(this.lessonSaid) && this.lessonSaid.phase === "ask";
     }
@@ -338,19 +338,17 @@
       const name = this.sides.length > 1 ? `${"AB"[i]}: ` : "";
       one.title.textContent = name + Lab.settingsSaid(side);
       one.sentence.textContent = phases[side.phase] || "";
-      if (!this.asking() && side.phase !== "failed") one.sentence.append(side.sentence || "");
+      if (side.phase !== "failed") one.sentence.append(side.sentence || "");
       one.element.dataset.phase = side.phase;
-      // What a blocked app does is part of some answers
-      one.scene.configure(this.asking() ? { ...side, blocked: null } : side, this.state.load);
+      one.scene.configure(side, this.state.load);
     }
 
     showLaws() {
-      const hidden = this.asking();
-      byId("glossary").hidden = hidden; // it knows the law
+      byId("glossary").hidden = this.asking(); // it knows the law
       this.charts.configure(
         this.state.sides.map((side, i) => ({
           name: "AB"[i],
-          law: hidden ? null : side.law,
+          law: side.law,
           recent_s: side.recent_s,
           backlog: side.backlog,
           model: this.state.load.model,
