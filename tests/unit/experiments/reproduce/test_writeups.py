@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.builders.runs import recorded
 from workerlab.cli import main, parse
+from workerlab.experiments.reproduce.cells import MeasuredCell
+from workerlab.experiments.reproduce.claims import (
+    ClaimCorrected,
+    ClaimHeld,
+    ClaimNotShown,
+    MeasuredParts,
+    judge,
+)
 from workerlab.experiments.reproduce.command import overview
 from workerlab.experiments.reproduce.writeups import WriteUp, write_ups
 from workerlab.experiments.results import document_of
@@ -49,6 +58,76 @@ def test_parts_are_commands(writeup: WriteUp) -> None:
         assert part.takes_s[1] <= part.takes_s[0]
 
 
+def test_corrections_have_tests_and_say_why() -> None:
+    claims = [claim for writeup in WRITE_UPS.values() for claim in writeup.claim]
+    corrections = [claim.instead for claim in claims if claim.instead]
+    assert corrections
+    assert all(correction.tests and correction.why for correction in corrections)
+
+
+PYTHON_FILLS = {"rps": 25_000.0, "host_busy": 1.0, "cpu_per_request_s": 64e-6}
+CLIENT_CPU = {"generator_cores": 0.6, "server_cores": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("writeup", "number", "cells", "verdict"),
+    [
+        (
+            "generators",
+            15,
+            {"fast_both": PYTHON_FILLS, "wrk": {"rps": 53_000.0, "cpu_per_request_s": 6e-6}},
+            ClaimCorrected,
+        ),
+        (
+            "generators",
+            15,
+            {"fast_both": PYTHON_FILLS, "wrk": {"rps": 25_000.0, "cpu_per_request_s": 60e-6}},
+            ClaimHeld,
+        ),
+        ("generators", 15, {"fast_both": PYTHON_FILLS}, ClaimNotShown),
+        (
+            "million",
+            35,
+            {
+                "aiohttp100000": {"failed": 0, "usage": CLIENT_CPU},
+                "time_wait": {"errors": {"no_address": 1801}},
+                "time_wait_reuse": {"failed": 0},
+            },
+            ClaimCorrected,
+        ),
+        ("million", 35, {"aiohttp100000": {"failed": 900, "usage": CLIENT_CPU}}, ClaimHeld),
+        ("million", 35, {"aiohttp100000": {"failed": 0, "usage": CLIENT_CPU}}, ClaimNotShown),
+    ],
+)
+def test_verdicts_follow_from_figures(
+    writeup: str, number: int, cells: dict[str, dict[str, Any]], verdict: type
+) -> None:
+    """Of three launches that measured the same."""
+    measured = MeasuredParts(
+        cells={name: MeasuredCell({}, (figures,) * 3) for name, figures in cells.items()},
+        conclusions={},
+        missing={},
+        parts={name: marks["part"] for name, marks in WRITE_UPS[writeup].cells.items()},
+    )
+    (claim,) = (claim for claim in WRITE_UPS[writeup].claim if claim.number == number)
+    assert type(judge(claim, measured)) is verdict
+
+
+@pytest.mark.parametrize(
+    ("codes", "verdict"),
+    [
+        ({"ladder.limits", "ladder.limit.app"}, ClaimHeld),
+        ({"ladder.limits", "ladder.limit.app", "ladder.limit.unknown"}, ClaimNotShown),
+    ],
+)
+def test_a_step_without_a_known_limit_leaves_the_monitor_unproved(
+    codes: set[str], verdict: type
+) -> None:
+    measured = MeasuredParts(cells={}, conclusions={"steps": codes}, missing={}, parts={})
+    (claim,) = (claim for claim in WRITE_UPS["ladder"].claim if claim.number == 47)
+    assert type(judge(claim, measured)) is verdict
+
+
 def test_without_a_name_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     out = capsys.readouterr().out
@@ -83,7 +162,8 @@ def test_a_run_that_was_made_is_not_made_again(
     out = capsys.readouterr().out
     assert "31. 100 requests take a synchronous client" in out
     assert "Not shown: the cell sync100 was not measured" in out
-    assert "Held: failed of 10,000: 0" in out
+    assert "Not shown: the cell dropped5000 was not measured" in out
+    assert "Held: requests that the server saw: 0" in out
     (run,) = tmp_path.iterdir()
     assert not (run / "parts").exists()
     document = document_of(run)
