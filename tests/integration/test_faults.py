@@ -102,9 +102,7 @@ def _guards(process: subprocess.Popen[str]) -> list[int]:
 def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
     """The guards are stopped, so that what the first interrupt cleans up cannot be finished: only
     a second one lets the harness end before they go on."""
-    process = in_mid_cell(lab, worker_class)
-    guards = _guards(process)
-    assert guards
+    process, guards = _victims(lab, worker_class, _guards)
     stop(guards)
     try:
         send(process.pid, signal.SIGINT)
@@ -151,15 +149,16 @@ def _arbiter(lab: Lab) -> list[int]:
 
 
 def _victims(
-    lab: Lab, worker_class: str, pids: Callable[[], list[int]]
+    lab: Lab, worker_class: str, pids: Callable[[subprocess.Popen[str]], list[int]]
 ) -> tuple[subprocess.Popen[str], list[int]]:
     """A sweep in the load of its second cell, and who is killed; once more where that was over
     before anybody was seen."""
     for _ in range(ATTEMPTS):
-        process, seen = in_mid_cell(lab, worker_class), pids()
+        process = in_mid_cell(lab, worker_class)
+        seen = pids(process)
         while not seen and process.poll() is None:
             time.sleep(0.02)
-            seen = pids()
+            seen = pids(process)
         if seen:
             return process, seen
         print("again: the sweep ended before its victim was seen:", *process.communicate())
@@ -172,10 +171,10 @@ def _victims(
     "victim", ["worker", "arbiter", pytest.param("tool", marks=pytest.mark.once)]
 )
 def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> None:
-    pids = {
-        "tool": lambda: _generators(lab),
-        "arbiter": lambda: _arbiter(lab),
-        "worker": lab.workers,
+    pids: dict[str, Callable[[subprocess.Popen[str]], list[int]]] = {
+        "tool": lambda _: _generators(lab),
+        "arbiter": lambda _: _arbiter(lab),
+        "worker": lambda _: lab.workers(),
     }
     process, (first, *_) = _victims(lab, worker_class, pids[victim])
     send(first, signal.SIGKILL)
