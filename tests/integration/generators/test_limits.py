@@ -79,7 +79,10 @@ def test_ports_in_time_wait_run_out_and_are_used_again_after_a_second(tmp_path: 
     assert used_up.errors == {"no_address": 100}
     assert data.null is not None
     assert data.null.connections == 200
-    assert data.observations.connections[-1].client["TIME_WAIT"] == 200
+    # All ports are held. The server may still have to close its end of what was open last
+    held = data.observations.connections[-1].client
+    assert sum(held.values()) == 200
+    assert held["TIME_WAIT"] >= 200 - few["concurrency"]
     again, _ = executed(step("time-wait-2", **few), tmp_path)
     assert (again.requests, again.failed) == (300, 0)
 
