@@ -19,11 +19,11 @@ APP = """
 import random, time
 
 def app(environ, start_response):
-    time.sleep(random.choice([0.01, 0.02]))
+    time.sleep(random.choice([0.04, 0.08]))
     start_response("200 OK", [("Content-Length", "2")])
     return [b"ok"]
 """
-RATE = "40"
+RATE = "20"  # few requests: most of a launch's CPU is theirs
 THUMB = 2 * (os.cpu_count() or 1) + 1
 WORDS = ("advise", "--app", "waits:app", "--rate", RATE, "--max-workers", str(THUMB), "--seed", "3")
 
