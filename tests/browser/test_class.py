@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser.conftest import serious
+from tests.browser.conftest import SLOW_DISPLAY, serious
 from tests.browser.test_live import PATIENCE_S, PHONE, ROOT, Lab, lesson, press, shows, until
 
 pytest.importorskip("starlette")
@@ -49,6 +49,7 @@ class Shared(Lab):
 
     def pupil(self, address: str, **context: Any) -> Any:
         opened = self.browser.new_context(**{**PHONE, **context})
+        opened.add_init_script(SLOW_DISPLAY)
         page = opened.new_page()
         page.on("console", lambda message: self._complain(message))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from tests.browser.conftest import serious
+from tests.browser.conftest import SLOW_DISPLAY, serious
 
 pytest.importorskip("starlette")
 
@@ -90,6 +90,7 @@ class Lab:
     def tab(self, **context: Any) -> Any:
         one = self.browser.new_context(**{**PROJECTOR, **context})
         one.set_default_timeout(PATIENCE_MS)
+        one.add_init_script(SLOW_DISPLAY)
         page = one.new_page()
         page.on("console", lambda said: self._complain(said))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -465,7 +466,7 @@ def test_tabs_that_die_leave_no_server(live: Lab) -> None:
     until(lambda: live.servers == [], "no server left")
     again = live.tab()
     shows(again, "Lab.live.role === 'control'")
-    shows(again, "Lab.live.state.sides[0].phase === 'stopped'")
+    shows(again, "Lab.live.state?.sides[0].phase === 'stopped'")
 
 
 def test_a_lab_that_dies_leaves_nothing_and_its_page_says_so(live: Lab) -> None:

@@ -50,7 +50,7 @@ FETCH_S = 300.0  # three megabytes from wherever this machine's Maven gets them
 LIVES = """
 trap 'kill -"$END" $pid; wait $pid; exit' TERM
 while :; do
-    until [ -e run ]; do sleep 0.02; done
+    until [ -e run ]; do sleep 0.2; done
     "$@" & pid=$!
     echo $pid > pid
     wait $pid
