@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-LOW_PRIORITY = 3  # a niceness: at 7 the unit tests were left over at the end, alone for a minute
+LOW_PRIORITY = 3  # a niceness
 # Of whoever runs the tests
 FOREIGN = ("ASGI_", "BLOG_", "GUNICORN_", "UVICORN_", "WORKERLAB_")
 FOREIGN_NAMES = ("COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PORT", "WEB_CONCURRENCY")
