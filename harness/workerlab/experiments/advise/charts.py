@@ -159,7 +159,7 @@ def _rates(result: Result) -> Chart | None:
     values = {
         "expected_rps": [row.expected.highest_rps for row in rows],
         "holds_rps": [row.reach.last for row in rows],
-        "breaks_rps": [row.reach.first for row in rows],
+        "breaks_rps": [row.broken_rps for row in rows],
     }
     highest_rps = max((rps for rates in values.values() for rps in rates if rps), default=0.0)
     series = tuple(

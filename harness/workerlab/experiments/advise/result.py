@@ -28,13 +28,14 @@ BUSY = 0.7  # of a core, or of a pool: beyond that requests wait for each other 
 
 class Row(Struct, frozen=True):
     """A candidate: what was expected of it, what was measured at the target's rate, how far it
-    goes, and what became of it."""
+    goes, where a launch broke the target, and what became of it."""
 
     server: Server
     expected: Expected
     standing: Standing
     launches: int
     reach: Reach
+    broken_rps: float | None
     status: Finding
 
 
@@ -112,7 +113,7 @@ def result_of(search: Search) -> Result:
     reach = search.reach(server)
     if reach.last is None or reach.last <= search.target_rps:  # better than nothing
         reach = search.reach(server, unpromising=True)
-    first_rps = search.breaks_at(server) or reach.first
+    first_rps = search.broken_at(server) or reach.first
     failed = search.study.at(server, first_rps) if first_rps is not None else ()
     return Result(
         *(word, search, rows, server, search.standing(server), reach, launches),
@@ -175,7 +176,7 @@ def _row(search: Search, server: Server, winner: Server | None) -> Row:
     found = search.standing(server)
     return Row(
         *(server, search.expected[server.key], found, len(launches), search.reach(server)),
-        _status(search, server, found, winner),
+        *(search.broken_at(server), _status(search, server, found, winner)),
     )
 
 
@@ -192,9 +193,9 @@ def _status(search: Search, server: Server, found: Standing, winner: Server | No
     if found.word in ("broken", "undecidable") and found.bounds:
         (first, *_) = (one for one in found.bounds if one.word == found.word)
         return Finding(f"advise.status.{found.word}", {"term": first.term})
-    reach, best = search.reach(server), search.reach(winner).last if winner else None
-    if reach.first is not None and best is not None and (reach.last or 0.0) <= best:
-        return Finding("advise.status.fails_at", {"rps": reach.first})
+    broken, best = search.broken_at(server), search.reach(winner).last if winner else None
+    if broken is not None and best is not None and (search.reach(server).last or 0.0) <= best:
+        return Finding("advise.status.fails_at", {"rps": broken})
     if search.study.of(server):
         return Finding("advise.status.too_few")
     if voids := sum(one.server == server for one in search.study.launches):

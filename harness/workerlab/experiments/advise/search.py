@@ -59,7 +59,7 @@ BEYOND = 1.05  # times what the winner reached, for another candidate to be bett
 HOPE = 0.5  # of a rate: candidates of which less is forecast are not tried, while there are others
 SURER = 0.5  # of the forecast: what is tried where few launches are left
 CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
-ENOUGH = 8  # launches left: with fewer, others are held against what it was seen to hold once
+ENOUGH = 8  # launches left: with fewer, who leads is shown rather than others held against it
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
 ROUNDING = 1.005  # times a rate: what it may be off by once rounded
 BRACKET = 2  # launches that bring the rates of who leads within WIDE of each other
@@ -281,9 +281,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if not unknown or spare > 0:
             following = self._second_class(leader, order) if spare > 0 else None
             following = following or self._raise(leader, spare, WIDE)
-        if following is None and left > LEAST + BRACKET + SPARE:  # for one that leads then
-            following = self._confirmed(leader) if left > ENOUGH else None
-            following = following or self._rivals(leader, order)
+        if following is None and left > ENOUGH:
+            following = self._confirmed(leader) or self._rivals(leader, order)
             following = following or self._raise(leader, spare, CLOSE)
         if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
@@ -291,7 +290,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         winner = self.winner()
         if following is None and winner is not None and winner != leader:
             following = self._raise(winner, left, WIDE)  # there is no time to show that others lead
-        if following is None and left > LEAST:
+        if following is None and left > LEAST + BRACKET + SPARE:
             following = self._long_shots(leader, order) or self._rivals(leader, order)
             following = following or self._raise(leader, spare, CLOSE)
         return following
@@ -399,9 +398,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         times the last, else the first that failed, which may only be close to the limit."""
         ceiling, shown = self._ceiling(server), self.breaks_at(server)
         widest = rounded(WIDE / ROUNDING * last)
-        if ceiling is None or (shown is not None and shown <= widest):
+        if ceiling is None or ceiling > WIDE * last or (shown is not None and shown <= WIDE * last):
             return None
-        rates = [rps for rps in (widest, ceiling) if ceiling <= rps <= widest]
+        rates = (max(widest, ceiling), ceiling)
         return next((rps for rps in rates if len(self.study.at(server, rps)) < LEAST), None)
 
     def breaks_at(self, server: Server) -> float | None:
@@ -411,6 +410,14 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         rates = sorted({one.rps for one in self.study.of(server) if one.rps > last})
         standings = {rps: standing(self.study.at(server, rps), self.terms) for rps in rates}
         return next((rps for rps in rates if standings[rps].word == "broken"), None)
+
+    def broken_at(self, server: Server) -> float | None:
+        """Where it is shown to break the target, else the lowest rate above the last that passed
+        at which a launch broke it."""
+        last = self.reach(server).last or 0.0
+        broken = [launch.rps for launch in self.study.of(server)
+                  if launch.rps > last and not holds(launch, self.terms)]  # fmt: skip
+        return self.breaks_at(server) or min(broken, default=None)
 
     def _ceiling(self, server: Server) -> float | None:
         """The lowest rate above which nothing is tried: it failed, or is so close to the limit that

@@ -126,7 +126,7 @@ def _fields(result: Result) -> Sequence[Field]:
         ("launches", "count", lambda row: row.launches or None),
         ("expected_highest_rps", "number", lambda row: row.expected.highest_rps),
         ("highest_rps", "number", lambda row: row.reach.last),
-        ("failing_rps", "number", lambda row: row.reach.first),
+        ("failing_rps", "number", lambda row: row.broken_rps),
         ("status", "text", lambda row: row.status),
     )
 

@@ -219,9 +219,10 @@ def test_those_that_lead_for_a_while_are_not_launched_at_the_targets_rate() -> N
     assert len(shown) <= 3  # what is found out of who leads in the end may let another one lead
 
 
-@pytest.mark.parametrize("most", range(12, 20))
+@pytest.mark.parametrize("most", range(14, 20))
 def test_the_last_launches_of_the_budget_show_who_leads(most: int) -> None:
-    """Else all that was found out about it would be for nothing."""
+    """Else all that was found out about it would be for nothing. With fewer, none is held against
+    the first."""
     world = helped(0)
     search = world.within(most)
     assert search.leader() == search.winner() != search.order()[0]
@@ -267,6 +268,35 @@ def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
     assert shown >= 9
 
 
+class Scattered(World):
+    """As a Flask app on two cores that others use, too: a short p95, until nearly all is busy; and
+    what a server can do differs from launch to launch."""
+
+    def p95_s(self, server: Server, rps: float) -> float:
+        busy = rps / self.capacity[server.key]
+        return 0.003 / (1 - busy) ** 1.5 if busy < 0.985 else 0.6
+
+    def launch(self, one: Next) -> None:
+        usual = self.capacity[one.server.key]
+        self.capacity[one.server.key] = usual * math.exp(self.rng.gauss(0, SCATTER))
+        super().launch(one)
+        self.capacity[one.server.key] = usual
+
+
+@pytest.mark.parametrize("budget", [16, 20])
+def test_what_scatters_has_a_rate_that_is_shown_in_the_end(budget: int) -> None:
+    """Rather than one more candidate with a launch or two."""
+    shown = 0
+    for seed in range(30):
+        search = Scattered(seed, wrong=0.1, classes=("sync", "gthread", "gevent")).within(budget)
+        server, last = (result := result_of(search)).server, result.reach.last
+        assert server is not None
+        if last is not None and last > TARGET_RPS and len(search.study.at(server, last)) >= LEAST:
+            breaks_at = search.breaks_at(server)
+            shown += breaks_at is not None and breaks_at <= 1.26 * last
+    assert shown >= 25
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_all_classes_are_looked_at_before_one_is_looked_at_closely(seed: int) -> None:
     """Near the rate at which it breaks a candidate takes all the time there is; a second launch
@@ -309,6 +339,21 @@ def test_what_was_measured_is_near_what_holds() -> None:
         assert result.reach.last < result.reach.first
         off.append(result.reach.last / world.highest(result.server))
     assert 0.85 < sorted(off)[len(off) // 2] < 1.05
+
+
+@pytest.mark.parametrize("most", [8, 14, 20])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rate_at_which_all_launches_kept_the_target_breaks_nothing(seed: int, most: int) -> None:
+    """Too little may be sure of it to say that it holds."""
+    search = World(seed).within(most)
+    result = result_of(search)
+    for row in result.rows:
+        if row.broken_rps is not None:
+            launches = search.study.at(row.server, row.broken_rps)
+            assert not all(fits(launch, None) for launch in launches)
+            assert row.broken_rps > (row.reach.last or 0.0)
+        if row.server == result.server and row.broken_rps is not None:
+            assert result.first_rps == row.broken_rps
 
 
 def test_launches_that_say_nothing_are_made_again() -> None:
