@@ -175,8 +175,8 @@ APART = """(count) => {
   scene.arrange();
   scene.rooms.waiting[0] = count;
   scene.placeBoxes();
-  const { cell, r } = scene.grids.waiting[0];
-  return 2 * r + Math.max(1.2, r * 0.4) <= cell;
+  const { cell, r, line } = scene.grids.waiting[0];
+  return line > 0.5 && 2 * r + line < cell;
 }"""
 
 
@@ -212,7 +212,10 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
     for width, height in ((853, 480), (1280, 720)):
         page.set_viewport_size({"width": width, "height": height})
         assert page.evaluate(NOTES_WITH, LONG_WORDS[:100]) == [True, True]
-        assert page.evaluate(APART, 128)
+        assert page.evaluate(APART, 512)
+    page.set_viewport_size(PHONE["viewport"])
+    assert page.evaluate(NOTES_WITH, LONG_WORDS[:100]) == [True, True]
+    page.set_viewport_size(PROJECTOR["viewport"])
     press(page, "Hands on")
     press(page, "Lesson")  # goes on where it was left
     shows(page, "document.querySelector('#lesson').innerText.includes('Step 4 of 4')")

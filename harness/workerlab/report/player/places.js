@@ -12,7 +12,8 @@
     let cell = Math.min(most, Math.sqrt((box.w * box.h) / Math.max(1, count)));
     while (cell > 3 && Math.floor(box.w / cell) * Math.floor(box.h / cell) < count) cell -= 0.25;
     const columns = Math.max(1, Math.floor(box.w / cell)),
-      rows = Math.max(1, Math.floor(box.h / cell));
+      rows = Math.max(1, Math.floor(box.h / cell)),
+      r = Math.max(1.3, cell * 0.38);
     const upwards = from === "bottom",
       leftwards = from === "right";
     return {
@@ -24,7 +25,8 @@
       y: upwards ? box.y + box.h - cell / 2 : box.y + cell / 2,
       dx: leftwards ? -cell : cell,
       dy: upwards ? -cell : cell,
-      r: Math.max(1.3, cell * 0.38),
+      r,
+      line: Math.min(Math.max(1.2, r * 0.4), Math.max(0.4, 0.8 * (cell - 2 * r))), // between two stays paper
     };
   }
 

@@ -306,7 +306,7 @@
           if (place === CONNECTING && this.repeats(list[i])) this.repeated++;
         }
         to.fillStyle = to.strokeStyle = this.colour[STATES[place]];
-        to.lineWidth = Math.max(1.2, one.r * 0.4);
+        to.lineWidth = one.line;
         this.pathOf(list, place, FILLED);
         to.fill();
         this.pathOf(list, place, HOLLOW);
