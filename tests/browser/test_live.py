@@ -176,7 +176,7 @@ APART = """(count) => {
   scene.rooms.waiting[0] = count;
   scene.placeBoxes();
   const { cell, r, line } = scene.grids.waiting[0];
-  return line > 0.5 && 2 * r + line < cell;
+  return 2 * r + line < cell;
 }"""
 
 

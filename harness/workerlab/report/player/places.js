@@ -13,7 +13,7 @@
     while (cell > 3 && Math.floor(box.w / cell) * Math.floor(box.h / cell) < count) cell -= 0.25;
     const columns = Math.max(1, Math.floor(box.w / cell)),
       rows = Math.max(1, Math.floor(box.h / cell)),
-      r = Math.max(1.3, cell * 0.38);
+      r = Math.max(Math.min(1.3, cell * 0.42), cell * 0.38);
     const upwards = from === "bottom",
       leftwards = from === "right";
     return {
@@ -26,7 +26,7 @@
       dx: leftwards ? -cell : cell,
       dy: upwards ? -cell : cell,
       r,
-      line: Math.min(Math.max(1.2, r * 0.4), Math.max(0.4, 0.8 * (cell - 2 * r))), // between two stays paper
+      line: Math.min(Math.max(1.2, r * 0.4), Math.max(0.3, 0.8 * (cell - 2 * r))), // between two stays paper
     };
   }
 
