@@ -59,7 +59,8 @@ BEYOND = 1.05  # times what the winner reached, for another candidate to be bett
 HOPE = 0.5  # of a rate: candidates of which less is forecast are not tried, while there are others
 SURER = 0.5  # of the forecast: what is tried where few launches are left
 CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
-ENOUGH = 8  # launches left: with fewer, who leads is shown rather than others held against it
+ENOUGH = 9  # launches left: with fewer, who leads is shown rather than others held against it
+LAST_RATE = 4  # launches left: with fewer, one big step down, so that some are left to show it
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
 ROUNDING = 1.005  # times a rate: what it may be off by once rounded
 BRACKET = 2  # launches that bring the rates of who leads within WIDE of each other
@@ -284,16 +285,27 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if following is None and left > ENOUGH:
             following = self._confirmed(leader) or self._rivals(leader, order)
             following = following or self._raise(leader, spare, CLOSE)
+        winner, last = self.winner(), self.reach(leader).last
+        if winner is not None and last is not None:  # else that answer is shown
+            wanting += max(0, LEAST - len(self.study.at(leader, last)))
         if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
-        following = following or self._sure(self.winner() or leader)
-        winner = self.winner()
-        if following is None and winner is not None and winner != leader:
-            following = self._raise(winner, left, WIDE)  # there is no time to show that others lead
+        following = following or self._sure(winner or leader)
+        if following is None and winner is not None:
+            following = self._bracket(winner, left, leads=winner == leader)
         if following is None and left > LEAST + BRACKET + SPARE:
             following = self._long_shots(leader, order) or self._rivals(leader, order)
             following = following or self._raise(leader, spare, CLOSE)
         return following
+
+    def _bracket(self, winner: Server, left: float, leads: bool) -> Next | None:
+        """Its rate is raised where there is no time to show that others lead, and as long as it is
+        not shown to break the target within WIDE of the last rate that passed."""
+        following = None if leads else self._raise(winner, left, WIDE)
+        last, breaks_at = self.reach(winner).last, self.breaks_at(winner)
+        if following or left < LEAST or (last and breaks_at and breaks_at <= WIDE * last):
+            return following
+        return self._raise(winner, left, CLOSE)
 
     def _second_class(self, leader: Server, order: Sequence[Server]) -> Next | None:
         """The best of another one, once the leader's rate was raised, where none was launched: at
@@ -358,6 +370,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             middle = self._below(server, last, first)
             if left < FEW and not self._held(server, first):
                 middle = rounded(math.sqrt(last * first))
+            elif left < LAST_RATE:
+                middle = between(last, first)
             if last < middle < first:
                 return self._launch(server, middle, short=first > WIDE**2 * last)
         return None
@@ -405,19 +419,22 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def breaks_at(self, server: Server) -> float | None:
         """The lowest rate above the last that passed of which launches show that it breaks the
-        target. One launch that breaks it by a little shows nothing."""
-        last = self.reach(server).last or 0.0
-        rates = sorted({one.rps for one in self.study.of(server) if one.rps > last})
-        standings = {rps: standing(self.study.at(server, rps), self.terms) for rps in rates}
-        return next((rps for rps in rates if standings[rps].word == "broken"), None)
+        target. One launch that breaks it by a little shows nothing, nor do launches that all kept
+        it, however much they differ."""
+        shown = [rps for rps in self._broken(server)
+                 if standing(self.study.at(server, rps), self.terms).word == "broken"]  # fmt: skip
+        return min(shown, default=None)
 
     def broken_at(self, server: Server) -> float | None:
         """Where it is shown to break the target, else the lowest rate above the last that passed
         at which a launch broke it."""
+        return self.breaks_at(server) or min(self._broken(server), default=None)
+
+    def _broken(self, server: Server) -> set[float]:
+        """The rates above the last that passed at which a launch broke the target."""
         last = self.reach(server).last or 0.0
-        broken = [launch.rps for launch in self.study.of(server)
-                  if launch.rps > last and not holds(launch, self.terms)]  # fmt: skip
-        return self.breaks_at(server) or min(broken, default=None)
+        return {launch.rps for launch in self.study.of(server)
+                if launch.rps > last and not holds(launch, self.terms)}  # fmt: skip
 
     def _ceiling(self, server: Server) -> float | None:
         """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
