@@ -9,7 +9,8 @@ from itertools import combinations
 
 from tests.diagnosis.statement import FALSE, RIGHT, Statement, place_of
 from tests.diagnosis.truth import Scenario
-from workerlab.analysis.facts import TrialData
+from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.analysis.samples import NS
 from workerlab.model import Cell, CellResult, Finding, Report
 from workerlab.report.document import of_sweep
 from workerlab.report.messages import text
@@ -36,7 +37,8 @@ def laws(
     scenario: Scenario, result: CellResult, data: TrialData, noisy: bool
 ) -> Iterator[Statement]:
     """Little (1961), of the whole load: requests in flight = throughput x mean response. While the
-    machine stands still at either end of it the two are not of the same time."""
+    machine stands still at either end of it the two are not of the same time, and in a short load
+    a worker that waits for a core makes its ends others than the client's."""
     seen, rps, mean_s = in_flight(data), result.whole_rps, mean_response_s(result, data)
     if result.verdict == "invalid" or not seen or not rps or not mean_s:
         return
@@ -45,7 +47,7 @@ def laws(
     record, pauses = data.record, data.observations.pauses
     load_ns = (record.load_end_ns or 0) - (record.load_start_ns or 0) if record else 0
     still = sum(one.to_ns - one.from_ns for one in pauses) / load_ns if load_ns > 0 else 0.0
-    outcome = RIGHT if abs(ratio - 1) <= LITTLE + still else FALSE
+    outcome = RIGHT if abs(ratio - 1) <= LITTLE + still + apart(data) else FALSE
     where = place_of(result)
     yield Statement(scenario.name, where, noisy, "law", "little", outcome, sentence)
 
@@ -69,6 +71,25 @@ def in_flight(data: TrialData) -> float | None:
     length_s = max(one.start_s + (one.end_s or 0.0) for one in ended) - ended[0].start_s
     good = sum(one.end_s or 0.0 for one in ended if one.cause is None)
     return good / length_s if length_s > 0 else None
+
+
+def apart(data: TrialData) -> float:
+    """By how much of the load the client's begins and ends at other times than the workers': the
+    first request waits to be accepted, and a worker that has sent the last answer may wait for a
+    core before it closes the span."""
+    facts = facts_of(data)
+    if not isinstance(facts, Facts):
+        return 0.0
+    measured, spans = facts.measurement, facts.spans[data.lone_first :]
+    timings = measured.timings[data.lone_first :]
+    ends = [one.start_s + one.end_s for one in timings if one.end_s is not None]
+    closes_ns = max((span.end_ns for span in spans if span.end_ns is not None), default=None)
+    if measured.origin_ns is None or closes_ns is None or not ends:
+        return 0.0
+    opened_s = (min(span.start_ns for span in spans) - measured.origin_ns) / NS
+    closed_s = (closes_ns - measured.origin_ns) / NS
+    first_s, last_s = timings[0].start_s, max(ends)
+    return (abs(opened_s - first_s) + abs(closed_s - last_s)) / (last_s - first_s)
 
 
 # --- a series -----------------------------------------------------------------------------------
