@@ -42,13 +42,13 @@ class Finding(Struct, frozen=True):
         cls.template = re.sub(r"\s*\n\s*", " ", re.sub(r"\s*\n\s*(?=\[\[)", "", cls.__doc__))
         names = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())}
         for name, spec in fields(cls.template):
-            if name not in names:
+            if name.partition(".")[0] not in names:
                 raise TypeError(f"{cls.__name__} has no field {name!r}")
             if not is_format(spec):
                 raise TypeError(f"{cls.__name__}: no format {spec!r} for {name!r}")
 
     def __str__(self) -> str:
-        return fill(self.template, self.values)
+        return fill(self.template, self.values).strip()
 
     @property
     def code(self) -> str:
@@ -69,3 +69,15 @@ class Finding(Struct, frozen=True):
     @property
     def question(self) -> str:
         return ""
+
+
+class Answer(Finding, kw_only=True):
+    """A conclusion that answers a question of its class."""
+
+    trials: tuple[str, ...] = ()  # keys of those it rests on
+    evidence: tuple[Finding, ...] = ()
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        names = (name for name in self.__struct_fields__ if name not in ("trials", "evidence"))
+        return {name: getattr(self, name) for name in names}

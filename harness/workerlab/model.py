@@ -14,7 +14,7 @@ are made several times as fast as dataclasses, and spans come by the hundred tho
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from zlib import crc32
 
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from workerlab import finding
 
-SCHEMA = 1  # of the JSON that a report is
+SCHEMA = 2  # of the JSON that a report is
 LONG_NAME = 40  # characters of a path within the name of a file
 
 Verdict = Literal[
@@ -1076,20 +1076,27 @@ class Column(Struct, frozen=True):
     name: str
     form: Form = "number"  # how values are shown: number with three digits, percent of 1
     expendable: int = 0  # left out first of a narrow terminal where it is highest; 0: never
-    heading: str = ""  # "": that of `report.messages`
+    heading: str = ""  # "": that of `report.messages`, or its name
+    meaning: str = ""  # what it holds, where the heading does not tell; "": that of the same
+    value: Callable[[Any], Value] | None = None  # of a row's item; None: its attribute `name`
 
 
 class Table(Struct, frozen=True):
     """`rows` hold a value per column; None is missing."""
 
-    title: finding.Finding
+    title: Label
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
-    note: finding.Finding | None = None
+    note: Label | None = None
     keys: int = 1  # first columns that say what a row is about; equal ones stand together
     unit: str = ""  # of all durations, "s" or "ms"; "": each in its own
     anchors: tuple[str, ...] = ()  # of a page: what leads to each row; "": nothing does
     links: tuple[str, ...] = ()  # of a page: the anchor that each row leads to; "": none
+
+    @property
+    def code(self) -> str:
+        """Of its title; "" for a plain one."""
+        return "" if isinstance(self.title, str) else self.title.code
 
 
 class Mark(Struct, frozen=True):
@@ -1120,12 +1127,12 @@ class Chart(Struct, frozen=True):
     each other for each of `names`; or "stacked" on each other. Of bars, and of a scatter that has
     `names`, x is the place in them, from 0."""
 
-    title: finding.Finding
-    x_title: finding.Finding
-    y_title: finding.Finding
+    title: Label
+    x_title: Label
+    y_title: Label
     series: tuple[Series, ...]
     log: tuple[bool, bool] = (False, False)  # whether the axes (x, y) are logarithmic
-    note: finding.Finding | None = None
+    note: Label | None = None
     form: Literal["lines", "scatter", "bars", "stacked"] = "lines"
     names: tuple[Label, ...] = ()
     level: Level | None = None
@@ -1137,7 +1144,7 @@ class Document(Struct, frozen=True):
 
     run: str
     kind: str
-    title: finding.Finding
+    title: Label
     environment: Mapping[str, object]
     findings: tuple[finding.Finding, ...]
     tables: tuple[Table, ...]

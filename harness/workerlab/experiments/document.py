@@ -1,9 +1,10 @@
 """What the documents of the experiments are made of: answers, and tables of fields."""
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
-from workerlab.model import Column, Finding, Form, Table, Value
+from workerlab.model import Column, Finding, Form, Label, Table, Value
 
 Getter = Callable[[Any], Value]
 Field = tuple[str, Form, Getter]  # a column: its name, its form, its value in a row
@@ -23,11 +24,19 @@ def answer(
 
 
 def table(
-    title: Finding, fields: Iterable[Field], items: Iterable[Any], note: Finding | None = None
+    title: Label,
+    fields: Iterable[Field | Column],
+    items: Iterable[Any],
+    note: Label | None = None,
 ) -> Table:
     """A column per field, a row per item."""
-    columns, getters = zip(*((Column(name, form), get) for name, form, get in fields), strict=True)
-    return Table(title, columns, tuple(tuple(get(one) for get in getters) for one in items), note)
+    columns = [
+        field if isinstance(field, Column) else Column(field[0], field[1], value=field[2])
+        for field in fields
+    ]
+    getters = [column.value or attrgetter(column.name) for column in columns]
+    rows = tuple(tuple(get(item) for get in getters) for item in items)
+    return Table(title, tuple(columns), rows, note)
 
 
 def cores_of(environment: Mapping[str, object]) -> int | None:

@@ -23,11 +23,13 @@ A template is that of str.format, with units of this lab after the colon:
     {why:sentence}         "it died" -> "it died.", "It died." -> "It died."
 
 [[Double brackets]] enclose what is left out where one of its values is missing or empty.
+{step.took_s:duration} is the value of a value.
 """
 
 import re
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from workerlab.numbers.units import format_bytes, format_duration, three_digits
@@ -132,10 +134,16 @@ class Formatter(string.Formatter):
         """The template with its values. KeyError for a value that is not given."""
 
         def kept(match: re.Match[str]) -> str:
-            missing = any(values.get(name) in EMPTY for name, _ in fields(match[1]))
+            missing = any(_value(values, name) in EMPTY for name, _ in fields(match[1]))
             return "" if missing else match[1]
 
         return self.vformat(OPTIONAL.sub(kept, template), (), values)
+
+
+def _value(values: Mapping[str, Any], name: str) -> Any:
+    """Of "step.took_s", the attribute of that value; None where it is not there."""
+    first, *attributes = name.split(".")
+    return reduce(lambda value, inner: getattr(value, inner, None), attributes, values.get(first))
 
 
 FORMATTER = Formatter()
@@ -146,7 +154,7 @@ def fields(template: str) -> Iterator[tuple[str, str]]:
     """The values that a template names, each with its format."""
     for _, name, spec, _ in FORMATTER.parse(template):
         if name:
-            yield re.split(r"[.\[]", name)[0], spec or ""
+            yield name, spec or ""
 
 
 def is_format(spec: str) -> bool:

@@ -54,7 +54,7 @@ class Grid(Struct, frozen=True):
 
 def grid(table: Table) -> Grid:
     """The columns in which something is known. ValueError where a row has not a value for each."""
-    code = table.title.code
+    code = table.code
     blank, columns, keys = [], [], 0
     for place, column in enumerate(table.columns):
         values = [row[place] for row in table.rows]

@@ -1,4 +1,4 @@
-"""JSON, schema 1. All keys always; null is unknown, of slots_configured unlimited where slots_known
+"""JSON, schema 2. All keys always; null is unknown, of slots_configured unlimited where slots_known
 is true; never NaN or Infinity.
 
 A text is an object of its code, the values it is made of, and its sentence. A sweep has its cells
@@ -74,7 +74,7 @@ def _table(table: Table) -> shapes.JsonTable:
         shapes.JsonTable,
         table,
         columns=[
-            filled(shapes.JsonColumn, column, title=heading(column, table.title.code))
+            filled(shapes.JsonColumn, column, title=heading(column, table.code))
             for column in table.columns
         ],
         rows=[

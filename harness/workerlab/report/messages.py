@@ -77,7 +77,7 @@ def heading(column: Column, table: str = "") -> str:
 
 def meaning(column: Column, table: str = "") -> str:
     """What a column holds, where its heading does not tell; "" where it does."""
-    return _of_column("meaning", column, table)
+    return column.meaning or _of_column("meaning", column, table)
 
 
 def _of_column(kind: str, column: Column, table: str) -> str:
@@ -1508,7 +1508,6 @@ heading.compare:group = class and load
 heading.compare:word = verdict
 
 # --- limits: how far one client goes --------------------------------------------------------------
-limits.title = How far one client goes, and what stops it
 limits.long = A million requests by aiohttp take at least {least_s:duration}, the server's delays.
 limits.left_out.ports = Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux
     6.3 can).
@@ -1520,134 +1519,10 @@ limits.left_out.connections = Left out: more than {connections:count} connection
     files is {files:count}; raise it (ulimit -n 10064) for 10,000.
 limits.left_out.mistakes = Left out: aiohttp to 100,000 requests, clients that keep everything, and
     the classic mistakes. They need aiohttp: pip install 'workerlab[generators]'.
-limits.chapter.clients = A hundred requests, by a client of each kind
-limits.chapter.unbounded = With and without a bound, where a process may have 1,024 files open
-limits.chapter.far = How far it goes
-limits.chapter.memory = Clients that keep everything until the end, and one that does not
-limits.chapter.ports = More connections than local ports
-limits.chapter.mistakes = Two classic mistakes and their symptoms
-limits.step.synchronous = synchronous: one after the other
-limits.step.asynchronous = asynchronous: all at once
-limits.step.unbounded = no bound
-limits.step.raised = no bound, limit raised
-limits.step.bounded = at most {connections:count} at once
-limits.step.bodies = {body_bytes:bytes} each
-limits.step.all_tasks = a task for each request
-limits.step.all_bodies = tasks and bodies of {body_bytes:bytes}, kept
-limits.step.new_connections = {body_bytes:bytes} each, a new connection for each
-limits.step.ports_used_up = {ports:count} ports
-limits.step.time_wait = all ports, new connections, tcp_tw_reuse {tw_reuse}
-limits.step.ports_sources = {ports:count} ports, {sources} source addresses
-limits.step.ports_reuse = {ports:count} ports, fewer connections, reused
-limits.step.mistake = the mistake
-limits.step.abandoned = the mistake with tasks
-limits.step.cure = the cure
-limits.step_failed = {step} ({failed:count} failed)
 limits.not_measured = not measured: {why}
-limits.step = {tool}, {requests:# request} over {connections:# connection} ({step}):
-    {took_s:duration}[[, ideal {ideal_s:duration}]], {failed:count} failed[[: {errors:counts}]]
-limits.chart.title = Time for so many requests
-limits.chart.x = requests
-limits.chart.y = seconds
-limits.chart.series = {connections:# connection}
-limits.chart.ideal, heading.ideal_s = ideal
-limits.chart.note = Steps without a failure. Ideal: delays / connections, or the longest answer.
-limits.memory.title = Memory of the client over time
-limits.memory.x = seconds
-limits.memory.y = MB
-limits.memory.note = From samples; the highest value is in the tables.
-limits.chart.step = {tool}, {requests:# request}: {step}
-limits.question.asynchronous = What does an asynchronous client gain?
-limits.asynchronous = {requests:count} requests at once took {took_s:duration}[[, hardly longer than
-    the longest answer ({near_s:duration})]][[; the longest answer took {longest_s:duration}]]. One
-    after the other, they [[took {alone_s:duration}, {times:number} times as long]][[would take
-    {delays_s:duration}, the sum of all delays]].
-limits.question.unbounded = What stops a client without a bound?
-limits.causes = {causes: }
-limits.no_files = Errno 24 (too many open files): {failed:# request} got no file for their
-    connection. {connections:count} connections were wanted at once[[, and a process may have
-    {open_files:count} files open]]. Raise the limit (ulimit -n {needed}), or bound how many
-    requests are under way.
-limits.no_address = Errno 99 (cannot assign requested address): {failed:# request} found no free
-    local port. {connections:count} connections were wanted at once[[, and there are {ports:count}
-    ports]]; each connection takes one, for each pair of a source address and a server. Reuse
-    connections (keep-alive), connect from more source addresses (on loopback 127.0.0.2, 127.0.0.3,
-    and so on), or widen net.ipv4.ip_local_port_range.
-limits.enough_files = {requests:count} requests at once did not run out of files here:
-    {failed:count} failed.
-limits.question.bounded = What avoids it?
-limits.bounded = Without a failure: {good:; }.[[ Not: {bad:; }.]][[ The {quick:count} connections
-    took {quick_s:duration}, the {slow:count} {slow_s:duration}.]]
-limits.not_bounded = Nothing did here: {bad:; }.
-limits.question.far = How far does one client go?
-limits.far = At least to {requests:count} requests over {connections:# connection} without a
-    failure, in {took_s:duration}: {ratio:number} times the ideal {ideal_s:duration}, {verdict}.
-limits.near_ideal = close to the best possible
-limits.above_ideal = so the client or the machine was slower than the server
-limits.question.aiohttp = And the client of aiohttp?
-limits.aiohttp = {requests:# request} over {connections:# connection} took {took_s:duration}.[[ The
-    client used {client_cores:.2f} cores, the server {server_cores:.2f}.]]
-limits.question.memory = How much memory does that take?
-limits.memory = At most {memory_bytes:bytes} for {requests:count} requests: timings are counted in a
-    histogram, and bodies are dropped once they are verified.
-limits.memory_of = {requests:# request}: {memory_bytes:bytes}
-limits.question.bodies = And with large bodies?
-limits.bodies = {bodies:count} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived
-    complete in {took_s:duration} ({bytes_per_s:bytes} per second); {failed:count} failed.
-limits.question.kept = What if a client keeps everything until the end?
-limits.memory_of_bounded = [[{connections:# task} that drop the bodies took at most
-    {memory_bytes:bytes} for {requests:# request}.]]
-limits.kept = A task for each request takes {task_bytes:bytes}; a million would take
-    {million_tasks_bytes:bytes}. With its body of {body_bytes:bytes} it takes {kept_bytes:bytes}; a
-    million, {million_bodies_bytes:bytes} (both extrapolated from two sizes).[[ {bounded: }]]
-limits.question.large = How long would a million large bodies take?
-limits.large = {requests:count} bodies of {body_bytes:bytes} took aiohttp {took_s:duration}. At that
-    rate a million take about {million_s:duration} (extrapolated); the delays alone take
-    {delays_s:duration}.[[ The client used {client_cores:.2f} cores, the server
-    {server_cores:.2f}.]]
-limits.question.ports = What happens when the local ports run out?
-limits.ports = {causes: }[[ Without a failure: {good:; }.]]
-limits.enough_ports = They did not run out here: {failed:count} failed.[[ Without a failure:
-    {good:; }.]]
-limits.question.time_wait = Can ports run out though few connections are open at once?
-limits.time_wait = Errno 99 (cannot assign requested address): after {connected:# connection},
-    {no_address:# request} found no free local port. Each request opened a connection; the side
-    that closes it first, here the client, keeps its port in TIME_WAIT for a minute[[ (at the end
-    {time_wait:count})]].[[ Without a failure: {good:; }, where such ports can be used again.]]
-limits.mistake.missing_await = missing await
-limits.mistake.session_per_request = session per request
-limits.form = {code}: {returned:counts} returned, {requests:# request} and
-    {connections:# connection} at the server[[; reported: {complaints:counts}]]
-limits.question.missing_await = How does a missing await show?
-limits.missing_await = As many objects come back as answers were expected ({returned:counts}), at
-    once ({took_s:duration}), but the server sees {requests:# request}; with await it sees
-    {right_requests:count}.
-limits.question.session_per_request = How does a session per request show?
-limits.session_per_request = {connections:# connection} for {requests:# request}, where one session
-    needs {right_connections:count}. It took {times:number} times as long ({took_s:duration} instead
-    of {right_took_s:duration})[[ and left {time_wait:count} ports in TIME_WAIT instead of
-    {right_time_wait:count}]].
-heading.wall_s, heading.took_s = took
-heading.wall_to_ideal = took / ideal
-heading.cpu_s = CPU total
-heading.asked = requests wanted
-heading.got = returned
-heading.requests_seen = requests at the server
-heading.connections_seen = connections there
-heading.time_wait = in TIME_WAIT
-heading.complaints = reported
-meaning.limits:ideal_s = the server's delays, added up and shared by the connections, and at least
-    its longest answer
-meaning.limits:wall_to_ideal = fast sends its first request alone, and at the end connections run
-    out of requests; the fewer requests each has, the more this adds
-meaning.limits:memory_bytes = the highest sample of the load tool; of clients that keep everything
-    their own peak
-meaning.limits:cpu_s = of the load tool, from its start to its end
-meaning.limits:client_cores = CPU seconds of the load tool per second, its start and end included
-meaning.limits:server_cores = CPU seconds of the server per second, during the load
-meaning.time_wait = sockets of the client that its kernel keeps for a minute
 
 # --- generators: the load generators themselves ---------------------------------------------------
+heading.cpu_s = CPU total
 generators.low_rate.python = [[ Of those in Python, {first} needs least ({first_s:duration}), then
     {second} ({second_s:duration}).]]
 generators.gil.growth = {many:# thread} send {growth:number} times as much as {few:count}[[ (95 %

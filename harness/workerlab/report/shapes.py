@@ -295,7 +295,7 @@ class JsonColumn(Shape, frozen=True):
 class JsonTable(Shape, frozen=True):
     """Rows in base units: seconds, bytes, shares of 1; null: missing."""
 
-    title: JsonText
+    title: JsonText | str
     columns: list[JsonColumn]
     rows: list[dict[str, Value]]
     note: Note
@@ -327,9 +327,9 @@ class JsonLevel(Shape, frozen=True):
 class JsonChart(Shape, frozen=True):
     """`log`: whether the axes (x, y) are logarithmic; `names`: the places on x, from 0."""
 
-    title: JsonText
-    x_title: JsonText
-    y_title: JsonText
+    title: JsonText | str
+    x_title: JsonText | str
+    y_title: JsonText | str
     form: Literal["lines", "scatter", "bars", "stacked"]
     log: tuple[bool, bool]
     names: list[Name]
@@ -356,7 +356,7 @@ class JsonDocument(Shape, frozen=True):
     schema: int
     kind: str
     run: str
-    title: JsonText
+    title: JsonText | str
     valid: bool
     environment: Annotated[dict[str, Any], Meta(description="the machine and its software")]
 

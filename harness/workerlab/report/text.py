@@ -126,7 +126,7 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
 def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
     """Those with rows; where the time goes beside the cells it is about, if there is room."""
     shown = [one for one in tables if one.rows and (explain or not _lengthy(one))]
-    if [one.title.code for one in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
+    if [one.code for one in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
         joined = join(*shown[:2])
         if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):
             return [replace(joined, note=shown[1].note), *shown[2:]]
@@ -135,7 +135,7 @@ def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Ta
 
 def _lengthy(table: Table) -> bool:
     """Whether it can wait until it is asked for."""
-    code = table.title.code
+    code = table.code
     return code in EXPLAINED or (code == "table.routes" and len(table.rows) > ROUTES_MOST)
 
 
@@ -146,12 +146,12 @@ def _table(
     told again; None: nothing is explained."""
     whole = grid(table)
     fitting, gap, hidden = _fitted(whole, width)
-    title = "" if table.title.code == "table.cells" else text(table.title)
+    title = "" if table.code == "table.cells" else text(table.title)
     below = []
     if known is not None:
         below += [*legend(fitting.columns, known), text(table.note)]
         below += [say("text.missing")] if MISSING in chain(*fitting.rows) else []
-    elif table.note is not None and (brief := short(table.note)) != table.note:
+    elif isinstance(table.note, Finding) and (brief := short(table.note)) != table.note:
         below.append(text(brief))
     if whole.blank:
         below.append(say("text.blank", columns=whole.blank))

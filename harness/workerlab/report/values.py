@@ -1,4 +1,4 @@
-"""Values for machines: schema 1, names with units, nothing non-finite.
+"""Values for machines: schema 2, names with units, nothing non-finite.
 
 Rounded to what the clocks can tell: 3 decimals of a millisecond, 4 of a rate.
 """

@@ -134,6 +134,11 @@ def values_of(said: Mapping[str, Any], code: str) -> Mapping[str, Any]:
     return values
 
 
+def forms_of(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The mistake and its cure."""
+    return [values[form]["values"] for form in ("mistake", "cure")]
+
+
 def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None:
     keys = ("async-100-fast", "kept-100000", "ports-used-up", "ports-sources", "ports-reuse",
             "aiohttp-100000")  # fmt: skip
@@ -150,20 +155,20 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     said = done.report
     assert said["kind"] == "limits"
     assert "note.not_measured" not in [note["code"] for note in said["notes"]]
-    assert values_of(said, "limits.far")["requests"] == 3000
-    aiohttp = values_of(said, "limits.aiohttp")
+    assert values_of(said, "Farthest")["step"]["values"]["requests"] == 3000
+    aiohttp = values_of(said, "FarthestByAiohttp")["step"]["values"]
     assert aiohttp["requests"] == 3000
     assert aiohttp["client_cores"] > 0
     assert aiohttp["server_cores"] > 0
     assert len(said["charts"]) == 2
-    missing = values_of(said, "limits.missing_await")
-    assert (missing["requests"], missing["right_requests"]) == (0, 100)
-    session = values_of(said, "limits.session_per_request")
-    assert (session["connections"], session["requests"]) == (300, 300)
-    assert session["right_connections"] == 20
-    assert 200 < session["time_wait"] <= 300  # others may leave that state meanwhile
+    missing, awaited = forms_of(values_of(said, "MissingAwait"))
+    assert (missing["requests"], awaited["requests"]) == (0, 100)
+    sessions, session = forms_of(values_of(said, "SessionPerRequest"))
+    assert (sessions["connections"], sessions["requests"]) == (300, 300)
+    assert session["connections"] == 20
+    assert 200 < sessions["time_wait"] <= 300  # others may leave that state meanwhile
     if preflight.narrows_ports():
-        assert values_of(said, "limits.ports")
+        assert values_of(said, "LimitReached")
     assert lab("report", str(directory), "--format", "markdown").code == 0
     # All is measured: there is nothing left to run
     again = lab("limits", "--resume", str(directory), "--format", "json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,25 @@ from workerlab.analysis.facts import TrialData
 from workerlab.experiments import planning
 from workerlab.experiments.limits.command import Machine, left_out, plan_of, setup, steps
 from workerlab.experiments.limits.document import study
-from workerlab.experiments.limits.results import results_of
+from workerlab.experiments.limits.findings import (
+    CLOSE_TO_IDEAL,
+    SLOWER_THAN_SERVER,
+    AsynchronousGain,
+    Farthest,
+    FarthestByAiohttp,
+    KeptMemory,
+    LargeBodies,
+    LimitNotReached,
+    LimitReached,
+    MillionLargeBodies,
+    MissingAwait,
+    PeakMemory,
+    PortsInTimeWait,
+    SessionPerRequest,
+    WaysOut,
+)
+from workerlab.experiments.limits.results import FilesRanOut, PortsRanOut, results_of
+from workerlab.finding import Answer
 from workerlab.model import (
     ConnectionSample,
     Document,
@@ -41,6 +59,7 @@ from workerlab.report import text
 from workerlab.run_store import Run
 
 NULL = NullServer(delay_s=(0.0, 3.0))
+A = TypeVar("A", bound=Answer)
 
 
 def step(
@@ -116,36 +135,31 @@ def of(*trials: TrialData) -> Document:
     return document
 
 
-def answer(found: Document, question: str) -> Finding:
-    (one,) = (
-        finding
-        for finding in found.findings
-        if isinstance(finding, Finding) and finding.question == f"limits.question.{question}"
-    )
-    return one
+def answer(document: Document, kind: type[A]) -> A:
+    (answer,) = (finding for finding in document.findings if isinstance(finding, kind))
+    return answer
 
 
-def labels(findings: tuple[Finding, ...]) -> list[int]:
-    """The connections of the steps that are named."""
-    return [finding.values["connections"] for finding in findings]
+def answered(document: Document, kind: type[Answer]) -> bool:
+    return any(isinstance(finding, kind) for finding in document.findings)
 
 
 def test_one_after_the_other_and_all_at_once() -> None:
-    found = of(step("sync-100", connections=1, wall_s=155.0), step("async-100-coroutines"))
-    said = answer(found, "asynchronous")
-    assert (said.values["took_s"], said.values["near_s"]) == (3.1, 3.0)
-    assert said.values["alone_s"] == 155.0
-    assert said.values["times"] == pytest.approx(50.0)
-    assert said.values["delays_s"] is None
-    assert len(said.evidence) == 2
-    assert said.trials == ("sync-100-1", "async-100-coroutines-1")
-    assert found.valid
+    document = of(step("sync-100", connections=1, wall_s=155.0), step("async-100-coroutines"))
+    gain = answer(document, AsynchronousGain)
+    assert (gain.at_once.took_s, gain.longest_answer_s) == (3.1, 3.0)
+    assert gain.one_by_one is not None
+    assert gain.one_by_one.took_s == 155.0
+    assert gain.times == pytest.approx(50.0)
+    assert gain.delays_s is None
+    assert len(gain.evidence) == 2
+    assert gain.trials == ("sync-100-1", "async-100-coroutines-1")
+    assert document.valid
 
 
 def test_without_the_slow_step_the_server_knows_what_it_would_take() -> None:
-    values = answer(of(step("async-100-fast", wall_s=9.0)), "asynchronous").values
-    assert (values["near_s"], values["longest_s"]) == (None, 3.0)
-    assert (values["alone_s"], values["delays_s"]) == (None, 150.0)
+    gain = answer(of(step("async-100-fast", wall_s=9.0)), AsynchronousGain)
+    assert (gain.longest_answer_s, gain.one_by_one, gain.delays_s) == (3.0, None, 150.0)
 
 
 def test_the_ideal_is_a_bound_of_both_kinds() -> None:
@@ -170,42 +184,52 @@ def test_errno_24() -> None:
     errors = {"no_files": 8980, "reset": 1}
     tried = step("unbounded-10000", 10_000, 10_000, errors=errors, open_files=1024)
     found = of(tried, step("bounded-10000", 10_000, 900))
-    (cause,) = answer(found, "unbounded").values["causes"]
-    assert cause.code == "limits.no_files"
-    assert (cause.values["failed"], cause.values["open_files"]) == (8980, 1024)
-    assert cause.values["needed"] == 10_064
-    assert labels(answer(found, "bounded").values["good"]) == [900]
+    reached = answer(found, LimitReached)
+    assert reached.limit == "files"
+    assert reached.causes == (FilesRanOut(8980, 10_000, 1024, needed=10_064),)
+    assert answer(found, WaysOut).worked == ("at most 900 at once",)
     assert found.valid  # it was meant to fail
 
 
 def test_a_way_out_that_is_none() -> None:
     found = of(step("raised-10000", 10_000, 10_000, errors={"reset": 3}), step("bounded-10000"))
-    values = answer(found, "bounded").values
-    assert labels(values["good"]) == [100]
-    (bad,) = values["bad"]
-    assert bad.values["failed"] == 3
+    ways_out = answer(found, WaysOut)
+    assert ways_out.worked == ("at most 100 at once",)
+    assert ways_out.failed == ("at most 10,000 at once (3 failed)",)
+    assert str(ways_out) == (
+        "Without a failure: at most 100 at once. With failures: at most 10,000 at once (3 failed)."
+    )
+
+
+def test_the_faster_of_two_ways_out() -> None:
+    found = of(step("raised-1", 1000, 1000, wall_s=2.0), step("bounded-1", 1000, 1, wall_s=9.0))
+    ways_out = answer(found, WaysOut)
+    assert ways_out.faster is not None
+    assert ways_out.slower is not None
+    assert (ways_out.faster.connections, ways_out.faster.took_s) == (1000, 2.0)
+    assert (ways_out.slower.connections, ways_out.slower.took_s) == (1, 9.0)
 
 
 def test_nothing_avoids_it() -> None:
     found = of(step("raised-1", errors={"reset": 3}), step("bounded-1", errors={"reset": 2}))
-    assert answer(found, "bounded").code == "limits.not_bounded"
+    ways_out = answer(found, WaysOut)
+    assert ways_out.worked == ()
+    assert str(ways_out).startswith("With failures: ")
 
 
 def test_a_machine_on_which_nothing_runs_out() -> None:
     found = of(step("unbounded-10000", 10_000, 10_000), step("ports-used-up"))
-    assert answer(found, "unbounded").code == "limits.enough_files"
-    assert answer(found, "ports").code == "limits.enough_ports"
+    limits = [each.limit for each in found.findings if isinstance(each, LimitNotReached)]
+    assert limits == ["files", "ports"]
 
 
 def test_errno_99_and_both_ways_out() -> None:
     used_up = step("ports-used-up", 800, 300, errors={"no_address": 570}, ports=(40_000, 40_199))
     found = of(used_up, step("ports-sources"), step("ports-reuse", errors={"no_address": 1}))
-    said = answer(found, "ports")
-    (cause,) = said.values["causes"]
-    assert cause.code == "limits.no_address"
-    values = cause.values
-    assert (values["failed"], values["ports"], values["connections"]) == (570, 200, 300)
-    assert labels(said.values["good"]) == [100]
+    reached = answer(found, LimitReached)
+    assert reached.limit == "ports"
+    assert reached.causes == (PortsRanOut(570, 300, ports=200),)
+    assert reached.worked == ("at most 100 at once",)
 
 
 def test_what_is_no_limit_of_the_machine_is_not_explained() -> None:
@@ -213,7 +237,7 @@ def test_what_is_no_limit_of_the_machine_is_not_explained() -> None:
               step("a-2", errors={"no_files": 1, "no_address": 2}))  # fmt: skip
     none, both = results_of(trials, meant(trials))
     assert none.causes == ()
-    assert [cause.code for cause in both.causes] == ["limits.no_files", "limits.no_address"]
+    assert list(map(type, both.causes)) == [FilesRanOut, PortsRanOut]
 
 
 def test_the_farthest_is_the_largest_without_a_failure() -> None:
@@ -222,18 +246,14 @@ def test_the_farthest_is_the_largest_without_a_failure() -> None:
         step("kept-1000000", 1_000_000, 10_000, delays_s=500_000, longest_s=1.0, wall_s=53.0),
         step("new-1", 2_000_000, 10_000, errors={"no_address": 1}),
     )
-    values = answer(found, "far").values
-    assert (values["requests"], values["connections"]) == (1_000_000, 10_000)
-    assert (values["ratio"], values["ideal_s"]) == (pytest.approx(1.06), 50.0)
-    assert values["verdict"].code == "limits.near_ideal"
-    memory = answer(found, "memory").values
-    assert (memory["memory_bytes"], memory["requests"]) == (20 << 20, 1_000_000)
+    reached = answer(found, Farthest)
+    assert (reached.step.requests, reached.step.connections) == (1_000_000, 10_000)
+    assert (reached.ratio, reached.step.ideal_s) == (pytest.approx(1.06), 50.0)
+    assert reached.verdict == CLOSE_TO_IDEAL
+    memory = answer(found, PeakMemory)
+    assert (memory.step.memory_bytes, memory.step.requests) == (20 << 20, 1_000_000)
     chart, _ = found.charts
-    names = [series.name for series in chart.series]
-    assert [name.code for name in names if isinstance(name, Finding)] == [
-        "limits.chart.series",
-        "limits.chart.ideal",
-    ]
+    assert [series.name for series in chart.series] == ["10,000 connections", "ideal"]
 
 
 def test_memory_of_the_client_over_time() -> None:
@@ -268,16 +288,16 @@ def test_how_far_aiohttp_goes() -> None:
         step("aiohttp-100000", 100_000, 1000, delays_s=50_000, longest_s=1.0, wall_s=61.0),
         step("aiohttp-1000000", 1_000_000, 1000, delays_s=500_000, longest_s=1.0, wall_s=640.0),
     )
-    values = answer(found, "aiohttp").values
-    assert (values["requests"], values["took_s"], values["failed"]) == (1_000_000, 640.0, 0)
+    reached = answer(found, FarthestByAiohttp)
+    assert (reached.step.requests, reached.step.took_s) == (1_000_000, 640.0)
     failed = step("aiohttp-100000", 100_000, 1000, errors={"reset": 1})
-    assert not [finding for finding in of(failed).findings if finding.code == "limits.aiohttp"]
+    assert not answered(of(failed), FarthestByAiohttp)
 
 
 def test_a_million_large_bodies_is_an_extrapolation() -> None:
-    values = answer(of(step("dropped-5000", 5000, 1000, wall_s=8.0)), "large").values
-    assert (values["million_s"], values["delays_s"]) == (1600.0, 1500.0)  # 1.5 s each here
-    assert values["body_bytes"] == NULL.body_bytes
+    million = answer(of(step("dropped-5000", 5000, 1000, wall_s=8.0)), MillionLargeBodies)
+    assert (million.million_s, million.million_delays_s) == (1600.0, 1500.0)  # 1.5 s each here
+    assert million.body_bytes == NULL.body_bytes
 
 
 MB = 1 << 20
@@ -296,19 +316,17 @@ def kept(**peaks: int) -> Document:
 def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
     found = kept(tasks_10=30 * MB, tasks_20=40 * MB, bodies_5=50 * MB, bodies_9=58 * MB,
                  bounded=33 * MB)  # fmt: skip
-    values = answer(found, "kept").values
-    assert (values["task_bytes"], values["million_tasks_bytes"]) == (MB, 1_000_000 * MB)
-    assert (values["kept_bytes"], values["million_bodies_bytes"]) == (2 * MB, 2_000_000 * MB)
-    (bounded,) = values["bounded"]
-    assert (bounded.values["memory_bytes"], bounded.values["requests"]) == (33 * MB, 100)
+    memory = answer(found, KeptMemory)
+    assert (memory.task_bytes, memory.million_tasks_bytes) == (MB, 1_000_000 * MB)
+    assert (memory.kept_bytes, memory.million_kept_bytes) == (2 * MB, 2_000_000 * MB)
+    assert memory.bounded is not None
+    assert (memory.bounded.memory_bytes, memory.bounded.requests) == (33 * MB, 100)
 
 
 @pytest.mark.parametrize("peaks", [{"tasks_20": 29 * MB}, {"bodies_9": 50 * MB}, {"bodies_9": 0}])
 def test_nothing_is_extrapolated_from_what_did_not_grow(peaks: dict[str, int]) -> None:
     grown = {"tasks_10": 30 * MB, "tasks_20": 40 * MB, "bodies_5": 50 * MB, "bodies_9": 58 * MB}
-    assert not [
-        finding for finding in kept(**grown | peaks).findings if finding.code == "limits.kept"
-    ]
+    assert not answered(kept(**grown | peaks), KeptMemory)
 
 
 def test_the_peak_that_a_client_says_itself_counts() -> None:
@@ -325,27 +343,26 @@ def test_ports_in_time_wait_run_out_in_a_long_run() -> None:
     counted = NullCounts(28_232, 28_232, 28_232, 1000, 0.1, 1.0, Summary())
     data = replace(data, observations=Observations(connections=seen), null=counted)
     found = of(data, step("time-wait-2", 30_000, 1000))
-    said = answer(found, "time_wait")
-    assert said.code == "limits.time_wait"
-    assert (said.values["no_address"], said.values["connected"]) == (1768, 28_232)
-    assert said.values["time_wait"] == 28_232
-    assert len(said.values["good"]) == 1
+    in_time_wait = answer(found, PortsInTimeWait)
+    assert (in_time_wait.failed, in_time_wait.connections) == (1768, 28_232)
+    assert in_time_wait.time_wait == 28_232
+    assert len(in_time_wait.worked) == 1
     assert found.valid
 
 
 def test_a_client_too_slow_to_use_up_the_ports() -> None:
-    assert answer(of(step("time-wait-0")), "time_wait").code == "limits.enough_ports"
+    assert answer(of(step("time-wait-0")), LimitNotReached).limit == "time_wait"
 
 
 def test_a_slow_client_is_not_praised() -> None:
     slow = step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=9.0)
-    assert answer(of(slow), "far").values["verdict"].code == "limits.above_ideal"
+    assert answer(of(slow), Farthest).verdict == SLOWER_THAN_SERVER
 
 
 def test_large_bodies() -> None:
-    values = answer(of(step("bodies-10000", 10_000, 100, wall_s=2.0)), "bodies").values
-    assert values["total_bytes"] == 10_000 * NULL.body_bytes
-    assert values["bytes_per_s"] == values["total_bytes"] / 2.0
+    bodies = answer(of(step("bodies-10000", 10_000, 100, wall_s=2.0)), LargeBodies)
+    assert bodies.total_bytes == 10_000 * NULL.body_bytes
+    assert bodies.bytes_per_s == bodies.total_bytes / 2.0
 
 
 def test_what_was_not_measured_is_said() -> None:
@@ -373,16 +390,24 @@ def test_mistakes_and_their_symptoms() -> None:
                 seconds=2.0, time_wait=100),
         mistake("session_per_request", "cure", requests=100, connections=20, time_wait=20),
     )  # fmt: skip
-    missing = answer(found, "missing_await")
-    assert missing.values["returned"] == {"coroutine": 100}
-    assert (missing.values["requests"], missing.values["right_requests"]) == (0, 100)
+    missing = answer(found, MissingAwait)
+    assert missing.mistake.returned == {"coroutine": 100}
+    assert (missing.mistake.requests, missing.cure.requests) == (0, 100)
     assert missing.evidence[0].values["complaints"] == {"never awaited": 100}
-    session = answer(found, "session_per_request").values
-    assert (session["connections"], session["right_connections"]) == (100, 20)
-    assert session["times"] == pytest.approx(4.0)
-    assert (session["time_wait"], session["right_time_wait"]) == (100, 20)
+    session = answer(found, SessionPerRequest)
+    assert (session.mistake.connections, session.cure.connections) == (100, 20)
+    assert session.times == pytest.approx(4.0)
+    assert (session.mistake.time_wait, session.cure.time_wait) == (100, 20)
     assert found.valid
     assert found.charts == ()
+
+
+def test_a_server_that_counted_nothing_shows_no_mistake() -> None:
+    forms = [mistake("missing_await", form, returned={"int": 9}) for form in ("mistake", "cure")]
+    found = of(*(replace(form, null=None) for form in forms))
+    assert not answered(found, MissingAwait)
+    ended = step("time-wait-0", 30_000, 1000, errors={"no_address": 1768})
+    assert answer(of(replace(ended, null=None)), PortsInTimeWait).connections is None
 
 
 def test_a_mistake_that_could_not_be_shown() -> None:

@@ -24,7 +24,7 @@ from tests.builders.document import full_document
 from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.results import document_of
-from workerlab.model import Document, Finding, Report
+from workerlab.model import SCHEMA, Document, Finding, Report
 from workerlab.report import FORMATS, text
 from workerlab.report.document import of_sweep
 from workerlab.report.grid import grid
@@ -83,7 +83,10 @@ def _in_its_place(one: Document) -> Document:
         inner = {name: moved(its) for name, its in values.items() if isinstance(its, Finding)}
         return replace(finding, values={**values, **inner})
 
-    findings, notes = (tuple(map(moved, some)) for some in (one.findings, one.notes))
+    findings, notes = (
+        tuple(moved(each) if isinstance(each, Finding) else each for each in some)
+        for some in (one.findings, one.notes)
+    )
     return replace(one, findings=findings, notes=notes)
 
 
@@ -270,7 +273,7 @@ def test_json_of_every_command_has_these(kind: str) -> None:
     assert {"schema", "kind", "run", "title", "valid", "environment", "findings", "notes"} <= set(
         found
     )
-    assert (found["schema"], found["kind"]) == (1, document(kind).kind)
+    assert (found["schema"], found["kind"]) == (SCHEMA, document(kind).kind)
 
 
 def test_json_of_a_sweep_is_schema_1() -> None:

@@ -1,44 +1,105 @@
 """What a run of `workerlab limits` shows. Pure."""
 
-from collections.abc import Sequence
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from workerlab import model
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.samples import NS
-from workerlab.experiments.document import Field, table
-from workerlab.experiments.limits.findings import findings, mistake_values
-from workerlab.experiments.limits.results import Result, results_of
+from workerlab.experiments.document import table
+from workerlab.experiments.limits.findings import findings
+from workerlab.experiments.limits.results import StepResult, results_of
 from workerlab.experiments.reading import notes_of, trial_data
-from workerlab.model import Chart, Document, Finding, Series, Table
+from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.numbers.formats import counted
 from workerlab.run_store import Run
 
-CHAPTERS = ("clients", "unbounded", "far", "memory", "ports")
-MOST_POINTS = 40  # of a line
-FIELDS: tuple[Field, ...] = (
-    ("step", "text", lambda result: result.label),
-    ("tool", "text", lambda result: result.tool),
-    ("requests", "count", lambda result: result.load.requests),
-    ("connections", "count", lambda result: result.load.concurrency),
-    ("wall_s", "seconds", lambda result: result.wall_s),
-    ("ideal_s", "seconds", lambda result: result.ideal_s),
-    ("wall_to_ideal", "number", lambda result: result.ratio),
-    ("failed", "count", lambda result: result.failed),
-    ("errors", "counts", lambda result: result.not_measured or result.errors),
-    ("memory_bytes", "bytes", lambda result: result.memory_bytes),
-    ("cpu_s", "seconds", lambda result: result.cpu_s),
-    ("client_cores", "number", lambda result: result.usage.generator_cores),
-    ("server_cores", "number", lambda result: result.usage.server_cores),
+CHAPTERS = {
+    "clients": "A hundred requests, by a client of each kind",
+    "unbounded": "With and without a bound, where a process may have 1,024 files open",
+    "far": "How far it goes",
+    "memory": "Clients that keep everything until the end, and one that does not",
+    "ports": "More connections than local ports",
+}
+MISTAKES = "Two classic mistakes and their symptoms"
+MAX_POINTS_PER_LINE = 40
+
+COLUMNS = (
+    Column("step", "text", value=lambda step: step.label),
+    Column("tool", "text", heading="load tool"),
+    Column("requests", "count", value=lambda step: step.load.requests),
+    Column("connections", "count", value=lambda step: step.load.concurrency),
+    Column("wall_s", "seconds", heading="took"),
+    Column(
+        "ideal_s",
+        "seconds",
+        heading="ideal",
+        meaning="the server's delays, added up and shared by the connections, and at least its"
+        " longest answer",
+    ),
+    Column(
+        "wall_to_ideal",
+        heading="took / ideal",
+        meaning="fast sends its first request alone, and at the end connections run out of"
+        " requests; the fewer requests each has, the more this adds",
+        value=lambda step: step.ratio,
+    ),
+    Column("failed", "count"),
+    Column("errors", "counts", value=lambda step: step.not_measured or step.errors),
+    Column(
+        "memory_bytes",
+        "bytes",
+        meaning="the highest sample of the load tool; of clients that keep everything their own"
+        " peak",
+    ),
+    Column(
+        "cpu_s",
+        "seconds",
+        heading="CPU total",
+        meaning="of the load tool, from its start to its end",
+    ),
+    Column(
+        "client_cores",
+        meaning="CPU seconds of the load tool per second, its start and end included",
+        value=lambda step: step.usage.generator_cores,
+    ),
+    Column(
+        "server_cores",
+        meaning="CPU seconds of the server per second, during the load",
+        value=lambda step: step.usage.server_cores,
+    ),
 )
-MISTAKE_FIELDS: tuple[Field, ...] = (
-    ("mistake", "text", lambda values: Finding(f"limits.mistake.{values['mistake']}")),
-    ("form", "text", lambda values: values["form"]),
-    ("asked", "count", lambda values: values["asked"]),
-    ("got", "counts", lambda values: values["returned"]),
-    ("requests_seen", "count", lambda values: values["requests"]),
-    ("connections_seen", "count", lambda values: values["connections"]),
-    ("took_s", "seconds", lambda values: values["took_s"]),
-    ("time_wait", "count", lambda values: values["time_wait"]),
-    ("complaints", "text", lambda values: "; ".join(values["complaints"])),
+MISTAKE_COLUMNS = (
+    Column("mistake", "text", value=lambda form: form.mistake.replace("_", " ")),
+    Column("form", "text"),
+    Column("requested", "count", heading="requests wanted"),
+    Column("returned", "counts"),
+    Column(
+        "requests_seen",
+        "count",
+        heading="requests at the server",
+        value=lambda form: form.requests,
+    ),
+    Column(
+        "connections_seen",
+        "count",
+        heading="connections there",
+        value=lambda form: form.connections,
+    ),
+    Column("took_s", "seconds", heading="took"),
+    Column(
+        "time_wait",
+        "count",
+        heading="in TIME_WAIT",
+        meaning="sockets of the client that its kernel keeps for a minute",
+    ),
+    Column(
+        "complaints",
+        "text",
+        heading="reported",
+        value=lambda form: "; ".join(form.complaints),
+    ),
 )
 
 
@@ -49,60 +110,58 @@ def document(run: Run) -> Document:
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
     """`trials`: all that the plan has; its `details.steps` name them."""
     results = results_of(trials, run.plan.details["steps"])
-    lost = [
-        Finding("note.not_measured", {"what": result.name, "why": result.missing})
+    not_measured = [
+        model.Finding("note.not_measured", {"what": result.name, "why": result.missing})
         for result in results
         if result.missing and result.data.record
     ]
     return Document(
         run=run.name,
         kind="limits",
-        title=Finding("limits.title"),
+        title="How far one client goes, and what stops it",
         environment=run.environment,
-        findings=findings(results),
-        tables=_tables(results),
-        charts=(*_charts(results), *_memory_charts(results)),
-        notes=(*lost, *notes_of(run)),
+        findings=tuple(findings(results)),
+        tables=tuple(tables(results)),
+        charts=(*time_charts(results), *memory_charts(results)),
+        notes=(*not_measured, *notes_of(run)),
         valid=not any(result.missing for result in results),
     )
 
 
-def _tables(results: Sequence[Result]) -> tuple[Table, ...]:
-    chapters: dict[str, list[Result]] = {name: [] for name in (*CHAPTERS, "mistakes")}
-    for result in results:
-        chapters[result.chapter].append(result)
-    made = [result for result in chapters.pop("mistakes") if result.measured]
-    mistakes = [{**mistake_values(result), "asked": result.load.requests} for result in made]
-    rows: list[tuple[str, Sequence[Field], Sequence[Any]]] = [
-        *((name, FIELDS, those) for name, those in chapters.items()),
-        ("mistakes", MISTAKE_FIELDS, mistakes),
-    ]
-    return tuple(
-        table(Finding(f"limits.chapter.{name}"), fields, items)
-        for name, fields, items in rows
-        if items
-    )
+def tables(results: Sequence[StepResult]) -> Iterator[Table]:
+    for chapter, title in CHAPTERS.items():
+        steps = [result for result in results if result.chapter == chapter]
+        if steps:
+            yield table(title, COLUMNS, steps)
+    mistakes = [result for result in results if result.chapter == "mistakes" and result.measured]
+    if mistakes:
+        yield table(MISTAKES, MISTAKE_COLUMNS, [step.mistake_form for step in mistakes])
 
 
-def _charts(results: Sequence[Result]) -> tuple[Chart, ...]:
-    whole = sorted(
+def time_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
+    steps = sorted(
         (result for result in results if result.chapter in CHAPTERS and result.ratio),
-        key=lambda result: result.load.requests,
+        key=lambda step: step.load.requests,
     )
-    if not whole:
-        return ()
+    if not steps:
+        return
     lines = []
-    for bound in sorted({result.load.concurrency for result in whole}):
-        these = [result for result in whole if result.load.concurrency == bound]
-        took = tuple((float(one.load.requests), one.wall_s or 0.0) for one in these)
-        lines.append(Series(Finding("limits.chart.series", {"connections": bound}), took))
-    ideal = tuple((float(one.load.requests), one.ideal_s or 0.0) for one in whole)
-    lines.append(Series(Finding("limits.chart.ideal"), ideal))
-    title, x, y, note = (Finding(f"limits.chart.{name}") for name in ("title", "x", "y", "note"))
-    return (Chart(title, x, y, tuple(lines), log=(True, True), note=note),)
+    for connections in sorted({step.load.concurrency for step in steps}):
+        group = [step for step in steps if step.load.concurrency == connections]
+        points = tuple((float(step.load.requests), step.wall_s or 0.0) for step in group)
+        lines.append(Series(counted(connections, "connection"), points))
+    ideal = tuple((float(step.load.requests), step.ideal_s or 0.0) for step in steps)
+    yield Chart(
+        title="Time for so many requests",
+        x_title="requests",
+        y_title="seconds",
+        series=(*lines, Series("ideal", ideal)),
+        log=(True, True),
+        note="Steps without a failure. Ideal: delays / connections, or the longest answer.",
+    )
 
 
-def _memory_charts(results: Sequence[Result]) -> tuple[Chart, ...]:
+def memory_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
     """Of the load tool, over the time of its load."""
     lines = []
     for result in results:
@@ -113,8 +172,14 @@ def _memory_charts(results: Sequence[Result]) -> tuple[Chart, ...]:
             if sample.tool_rss_bytes is not None
         ]
         if points and result.chapter in ("far", "memory"):
-            name = Finding("limits.chart.step", result.evidence.values)
-            lines.append(Series(name, tuple(points[:: 1 + len(points) // MOST_POINTS])))
-    title, x, y, note = (Finding(f"limits.memory.{name}") for name in ("title", "x", "y", "note"))
-    chart = Chart(title, x, y, tuple(lines), log=(True, False), note=note)
-    return (chart,) if lines else ()
+            name = f"{result.tool}, {counted(result.load.requests, 'request')}: {result.label}"
+            lines.append(Series(name, tuple(points[:: 1 + len(points) // MAX_POINTS_PER_LINE])))
+    if lines:
+        yield Chart(
+            title="Memory of the client over time",
+            x_title="seconds",
+            y_title="MB",
+            series=tuple(lines),
+            log=(True, False),
+            note="From samples; the highest value is in the tables.",
+        )

@@ -3,226 +3,373 @@
 Where a step was not measured, its question is left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from __future__ import annotations
 
-from workerlab.experiments.document import answer
-from workerlab.experiments.limits.results import Result
-from workerlab.model import Finding
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Literal
 
-NEAR = 1.15  # times the ideal: no worse than the wait for the last answers
+from msgspec.structs import replace
+
+from workerlab.experiments.limits.results import MistakeForm, StepMeasured, StepResult
+from workerlab.finding import Answer, Finding
+from workerlab.numbers.formats import count_text
+
+NEAR_IDEAL_RATIO = 1.15  # at most: connections idle while the last answers arrive
 MILLION = 1_000_000
-Results = Sequence[Result]
+Steps = Sequence[StepResult]
+Limit = Literal["files", "ports", "time_wait"]
 
 
-def findings(results: Results) -> tuple[Finding, ...]:
+def findings(results: Steps) -> Iterator[Answer]:
     """Of the steps that were measured."""
-    known = [result for result in results if result.measured]
-    return (
-        *_asynchronous(known),
-        *_unbounded(_named(known, "unbounded-")),
-        *_bounded(_named(known, "raised-", "bounded-")),
-        *_far([result for result in known if result.chapter == "far"]),
-        *_aiohttp("aiohttp", _named(known, "aiohttp-")),
-        *_memory([one for one in _named(known, "kept-") if one.memory_bytes and one.failed == 0]),
-        *_bodies(_named(known, "bodies-")),
-        *_kept(known),
-        *_aiohttp("large", _named(known, "dropped-")),
-        *_ports(_named(known, "ports-")),
-        *_time_wait(_named(known, "time-wait-")),
-        *_mistake(known, "missing_await"),
-        *_mistake(known, "session_per_request"),
+    steps = [step for step in results if step.measured]
+
+    def named(*starts: str) -> Steps:
+        return [step for step in steps if step.name.startswith(starts)]
+
+    tasks, bodies, aiohttp = named("all-tasks-"), named("all-bodies-"), named("aiohttp-")
+    for rule, basis in (
+        (asynchronous_gain, [step for step in steps if step.chapter == "clients"]),
+        (partial(limit_reached, "files"), named("unbounded-")[-1:]),
+        (ways_out, named("raised-", "bounded-")),
+        (farthest, [step for step in steps if step.chapter == "far"]),
+        (farthest_by_aiohttp, aiohttp),
+        (peak_memory, [step for step in named("kept-") if step.failed == 0 and step.memory_bytes]),
+        (large_bodies, named("bodies-")[:1]),
+        (kept_memory, [*tasks, *bodies, *aiohttp[:1]]),
+        (million_large_bodies, named("dropped-")),
+        (partial(limit_reached, "ports"), named("ports-used-up", "ports-sources", "ports-reuse")),
+        (partial(limit_reached, "time_wait"), named("time-wait-")),
+        (missing_await, named("missing-await-")),
+        (session_per_request, named("session-per-request-")),
+    ):
+        if basis and (answer := rule(basis)):
+            keys = tuple(step.data.trial.key for step in basis)
+            yield replace(answer, trials=keys, evidence=tuple(step.evidence for step in basis))
+
+
+def largest(steps: Steps) -> StepResult | None:
+    """Of those without a failure the one of most requests, then of most connections."""
+    whole = [step for step in steps if step.failed == 0 and step.wall_s]
+    return max(whole, key=lambda step: (step.load.requests, step.load.concurrency), default=None)
+
+
+class AsynchronousGain(Answer):
+    """{at_once.requests:count} requests at once took {at_once.took_s:duration}
+    [[; the longest answer took {longest_answer_s:duration}]]. One after the other, they
+    [[ took {one_by_one.took_s:duration}, {times:number} times as long]]
+    [[ would take {delays_s:duration}, the sum of all delays]]."""
+
+    question = "What does an asynchronous client gain?"
+
+    at_once: StepMeasured
+    longest_answer_s: float | None
+    one_by_one: StepMeasured | None
+    times: float | None
+    delays_s: float | None  # where the synchronous client was left out
+
+
+def asynchronous_gain(steps: Steps) -> AsynchronousGain | None:
+    at_once = [step for step in steps if step.name.startswith("async-")][:1]
+    one_by_one = [step for step in steps if step.name.startswith("sync-") and step.wall_s][:1]
+    for step in at_once:
+        if step.data.null is not None and step.wall_s:
+            slower = one_by_one[0].summary if one_by_one else None
+            return AsynchronousGain(
+                at_once=step.summary,
+                longest_answer_s=step.data.null.service.max,
+                one_by_one=slower,
+                times=slower.took_s / step.wall_s if slower else None,
+                delays_s=None if slower else step.data.null.delays_s,
+            )
+    return None
+
+
+class LimitAnswer(Answer):
+    """Of one of the limits that are reached on purpose."""
+
+    limit: Limit
+
+    @property
+    def question(self) -> str:
+        return {
+            "files": "What stops a client without a bound?",
+            "ports": "What happens when the local ports run out?",
+            "time_wait": "Can ports run out though few connections are open at once?",
+        }[self.limit]
+
+
+class LimitNotReached(LimitAnswer):
+    """The limit was not reached here: {step.failed:count} of {step.requests:# request} failed.
+    [[ Without a failure: {worked:; }.]]"""
+
+    step: StepMeasured
+    worked: tuple[str, ...]
+
+
+class LimitReached(LimitAnswer):
+    """{causes: }[[ Without a failure: {worked:; }.]]"""
+
+    causes: tuple[Finding, ...]
+    worked: tuple[str, ...]
+
+
+class PortsInTimeWait(LimitAnswer):
+    """Errno 99 (cannot assign requested address):[[ after {connections:# connection},]]
+    {failed:# request} found no free local port. Each request opened a connection; the side that
+    closes it first, here the client, keeps its port in TIME_WAIT for a minute
+    [[ (at the end {time_wait:count})]].
+    [[ Without a failure: {worked:; }, where such ports can be used again.]]"""
+
+    connections: int | None
+    failed: int
+    time_wait: int | None
+    worked: tuple[str, ...]
+
+
+REACHING: Mapping[Limit, str] = {
+    "files": "unbounded-",
+    "ports": "ports-used-up",
+    "time_wait": "time-wait-0",
+}  # how the name of the step begins that is to reach the limit
+
+
+def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
+    """By the step that is to reach it; the others are ways out."""
+    reaching = [step for step in steps if step.name.startswith(REACHING[limit])]
+    if not reaching:
+        return None
+    step = reaching[0]
+    worked = tuple(way.label for way in steps if way is not step and way.failed == 0)
+    failed = step.errors.get("no_files" if limit == "files" else "no_address")
+    if not failed:
+        return LimitNotReached(limit, step.summary, worked)
+    if limit != "time_wait":
+        return LimitReached(limit, step.causes, worked)
+    samples = step.data.observations.connections
+    return PortsInTimeWait(
+        limit=limit,
+        connections=step.data.null.connections if step.data.null else None,
+        failed=failed,
+        time_wait=max((sample.client.get("TIME_WAIT", 0) for sample in samples), default=None),
+        worked=worked,
     )
 
 
-def _named(results: Results, *starts: str) -> Results:
-    return [result for result in results if result.name.startswith(starts)]
+class WaysOut(Answer):
+    """[[Without a failure: {worked:; }.]][[ With failures: {failed:; }.]]
+    [[ {faster.connections:# connection} took {faster.took_s:duration}, {slower.connections:count}
+    took {slower.took_s:duration}.]]"""
+
+    question = "What avoids it?"
+
+    worked: tuple[str, ...]
+    failed: tuple[str, ...]
+    faster: StepMeasured | None = None
+    slower: StepMeasured | None = None
 
 
-def _answer(
-    question: str,
-    code: str,
-    values: Mapping[str, Any],
-    basis: Results,
-    evidence: Iterable[Finding] | None = None,
-) -> Finding:
-    evidence = (result.evidence for result in basis) if evidence is None else evidence
-    keys = (result.data.trial.key for result in basis)
-    return answer("limits", question, code, values, evidence, keys)
-
-
-def _asynchronous(results: Results) -> Iterator[Finding]:
-    basis = [result for result in results if result.chapter == "clients"]
-    for together in _named(basis, "async-")[:1]:
-        if together.data.null is None or not together.wall_s:
-            return
-        longest_s = together.data.null.service.max
-        near = longest_s is not None and together.wall_s <= NEAR * longest_s
-        values: dict[str, Any] = {
-            "requests": together.load.requests,
-            "took_s": together.wall_s,
-            "near_s": longest_s if near else None,
-            "longest_s": None if near else longest_s,
-            "alone_s": None,
-            "delays_s": together.data.null.delays_s,
-        }
-        for alone in _named(basis, "sync-")[:1]:
-            if alone.wall_s:
-                times = alone.wall_s / together.wall_s
-                values |= {"alone_s": alone.wall_s, "times": times, "delays_s": None}
-        yield _answer("asynchronous", "asynchronous", values, basis)
-
-
-def _unbounded(tried: Results) -> Iterator[Finding]:
-    for last in tried[-1:]:
-        if last.errors.get("no_files"):
-            yield _answer("unbounded", "causes", {"causes": last.causes}, tried)
-        else:
-            values = {"requests": last.load.requests, "failed": last.failed}
-            yield _answer("unbounded", "enough_files", values, tried)
-
-
-def _bounded(tried: Results) -> Iterator[Finding]:
-    if not tried:
-        return
-    good = tuple(result.label for result in tried if result.failed == 0)
-    bad = tuple(
-        Finding("limits.step_failed", {"step": result.label, "failed": result.failed})
-        for result in tried
-        if result.failed
+def ways_out(steps: Steps) -> WaysOut:
+    worked = [step for step in steps if step.failed == 0]
+    by_time = sorted((step.summary for step in worked), key=lambda step: step.took_s)
+    return WaysOut(
+        worked=tuple(step.label for step in worked),
+        failed=tuple(
+            f"{step.label} ({count_text(step.failed)} failed)" for step in steps if step.failed
+        ),
+        faster=by_time[0] if len(by_time) > 1 else None,
+        slower=by_time[-1] if len(by_time) > 1 else None,
     )
-    values: dict[str, Any] = {"good": good, "bad": bad}
-    if len(good) == 2:
-        slow, quick = sorted(tried, key=lambda result: -(result.wall_s or 0.0))
-        values |= {"quick": quick.load.concurrency, "quick_s": quick.wall_s}
-        values |= {"slow": slow.load.concurrency, "slow_s": slow.wall_s}
-    yield _answer("bounded", "bounded" if good else "not_bounded", values, tried)
 
 
-def _far(tried: Results) -> Iterator[Finding]:
-    whole = [(one, one.ratio) for one in tried if one.failed == 0 and one.ratio is not None]
-    if whole:
-        best, ratio = max(whole, key=lambda one: (one[0].load.requests, one[0].load.concurrency))
-        verdict = "limits.near_ideal" if ratio <= NEAR else "limits.above_ideal"
-        values = {
-            "requests": best.load.requests,
-            "connections": best.load.concurrency,
-            "took_s": best.wall_s,
-            "ratio": ratio,
-            "ideal_s": best.ideal_s,
-            "verdict": Finding(verdict),
-        }
-        yield _answer("far", "far", values, tried)
+class Farthest(Answer):
+    """At least {step.requests:count} requests over {step.connections:# connection} without a
+    failure, in {step.took_s:duration}: {ratio:number} times the ideal {step.ideal_s:duration},
+    {verdict}."""
+
+    question = "How far does one client go?"
+
+    step: StepMeasured
+    ratio: float
+    verdict: str
 
 
-def _aiohttp(question: str, tried: Results) -> Iterator[Finding]:
-    """Of the largest without a failure: what its client did, and what that makes of a million."""
-    whole = [result for result in tried if result.failed == 0 and result.wall_s]
-    for result in sorted(whole, key=lambda result: result.load.requests)[-1:]:
-        values = {
-            **result.evidence.values,
-            "body_bytes": result.null.body_bytes,
-            "million_s": (result.wall_s or 0.0) * MILLION / result.load.requests,
-            "delays_s": sum(result.null.delay_s) / 2 * MILLION / result.load.concurrency,
-        }
-        yield _answer(question, question, values, tried)
+CLOSE_TO_IDEAL = "close to the best possible"
+SLOWER_THAN_SERVER = "so the client or the machine was slower than the server"
 
 
-def _memory(known: Results) -> Iterator[Finding]:
-    sizes = [{"requests": one.load.requests, "memory_bytes": one.memory_bytes} for one in known]
-    if sizes:
-        evidence = [Finding("limits.memory_of", size) for size in sizes]
-        most = max(sizes, key=lambda size: size["requests"] or 0)
-        yield _answer("memory", "memory", most, known, evidence)
+def farthest(steps: Steps) -> Farthest | None:
+    step = largest([step for step in steps if step.ratio is not None])
+    if step is None or step.ratio is None:
+        return None
+    verdict = CLOSE_TO_IDEAL if step.ratio <= NEAR_IDEAL_RATIO else SLOWER_THAN_SERVER
+    return Farthest(step.summary, step.ratio, verdict)
 
 
-def _bodies(tried: Results) -> Iterator[Finding]:
-    for result in tried[:1]:
-        if result.wall_s:
-            bodies = result.load.requests - (result.failed or 0)
-            total_bytes = bodies * result.null.body_bytes
-            values = {
-                "bodies": bodies,
-                "body_bytes": result.null.body_bytes,
-                "total_bytes": total_bytes,
-                "took_s": result.wall_s,
-                "bytes_per_s": total_bytes / result.wall_s,
-                "failed": result.failed,
-            }
-            yield _answer("bodies", "bodies", values, [result])
+class FarthestByAiohttp(Answer):
+    """{step.requests:# request} over {step.connections:# connection} took {step.took_s:duration}.
+    [[ The client used {step.client_cores:.2f} cores, the server {step.server_cores:.2f}.]]"""
+
+    question = "And the client of aiohttp?"
+
+    step: StepMeasured
 
 
-def _kept(results: Results) -> Iterator[Finding]:
-    """Memory per request of the clients that keep everything, and what that is of a million."""
-    tasks, bodies = _named(results, "all-tasks-"), _named(results, "all-bodies-")
-    per_task, per_body = _bytes_per_request(tasks), _bytes_per_request(bodies)
-    if per_task and per_body:
-        bounded = _named(results, "aiohttp-")[:1]
-        peaks = [Finding("limits.memory_of_bounded", result.evidence.values) for result in bounded]
-        values = {
-            "task_bytes": per_task,
-            "million_tasks_bytes": per_task * MILLION,
-            "body_bytes": bodies[0].null.body_bytes,
-            "kept_bytes": per_body,
-            "million_bodies_bytes": per_body * MILLION,
-            "bounded": peaks,
-        }
-        yield _answer("kept", "kept", values, [*tasks, *bodies, *bounded])
+def farthest_by_aiohttp(steps: Steps) -> FarthestByAiohttp | None:
+    step = largest(steps)
+    return FarthestByAiohttp(step.summary) if step else None
 
 
-def _bytes_per_request(tried: Results) -> float | None:
-    """By how much more the larger load took; None where not two are known, or it took no more."""
-    sizes = sorted((each.load.requests, each.memory_bytes) for each in tried if each.memory_bytes)
+class MillionLargeBodies(Answer):
+    """{step.requests:count} bodies of {body_bytes:bytes} took aiohttp {step.took_s:duration}. At
+    that rate a million take about {million_s:duration} (extrapolated); the delays alone take
+    {million_delays_s:duration}.
+    [[ The client used {step.client_cores:.2f} cores, the server {step.server_cores:.2f}.]]"""
+
+    question = "How long would a million large bodies take?"
+
+    step: StepMeasured
+    body_bytes: int
+    million_s: float
+    million_delays_s: float
+
+
+def million_large_bodies(steps: Steps) -> MillionLargeBodies | None:
+    step = largest(steps)
+    if step is None:
+        return None
+    return MillionLargeBodies(
+        step=step.summary,
+        body_bytes=step.null.body_bytes,
+        million_s=step.summary.took_s * MILLION / step.load.requests,
+        million_delays_s=sum(step.null.delay_s) / 2 * MILLION / step.load.concurrency,
+    )
+
+
+class PeakMemory(Answer):
+    """At most {step.memory_bytes:bytes} for {step.requests:count} requests: timings are counted in
+    a histogram, and bodies are dropped once they are verified."""
+
+    question = "How much memory does that take?"
+
+    step: StepMeasured
+
+
+def peak_memory(steps: Steps) -> PeakMemory:
+    return PeakMemory(max(steps, key=lambda step: step.load.requests).summary)
+
+
+class LargeBodies(Answer):
+    """{bodies:count} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived complete in
+    {step.took_s:duration} ({bytes_per_s:bytes} per second); {step.failed:count} failed."""
+
+    question = "And with large bodies?"
+
+    step: StepMeasured
+    bodies: int
+    body_bytes: int
+    total_bytes: int
+    bytes_per_s: float
+
+
+def large_bodies(steps: Steps) -> LargeBodies | None:
+    step, body_bytes = steps[0].summary, steps[0].null.body_bytes
+    bodies = step.requests - step.failed
+    if not step.took_s:
+        return None
+    return LargeBodies(
+        step=step,
+        bodies=bodies,
+        body_bytes=body_bytes,
+        total_bytes=bodies * body_bytes,
+        bytes_per_s=bodies * body_bytes / step.took_s,
+    )
+
+
+class KeptMemory(Answer):
+    """A task for each request takes {task_bytes:bytes}; a million would take
+    {million_tasks_bytes:bytes}. With its body of {body_bytes:bytes} it takes {kept_bytes:bytes}; a
+    million, {million_kept_bytes:bytes} (both extrapolated from two sizes).
+    [[ {bounded.connections:# task} that drop the bodies took at most
+    {bounded.memory_bytes:bytes} for {bounded.requests:# request}.]]"""
+
+    question = "What if a client keeps everything until the end?"
+
+    task_bytes: float
+    million_tasks_bytes: float
+    body_bytes: int
+    kept_bytes: float
+    million_kept_bytes: float
+    bounded: StepMeasured | None
+
+
+def kept_memory(steps: Steps) -> KeptMemory | None:
+    tasks, bodies, bounded = (
+        [step for step in steps if step.name.startswith(start)]
+        for start in ("all-tasks-", "all-bodies-", "aiohttp-")
+    )
+    task_bytes, kept_bytes = bytes_per_request(tasks), bytes_per_request(bodies)
+    if task_bytes is None or kept_bytes is None:
+        return None
+    return KeptMemory(
+        task_bytes=task_bytes,
+        million_tasks_bytes=task_bytes * MILLION,
+        body_bytes=bodies[0].null.body_bytes,
+        kept_bytes=kept_bytes,
+        million_kept_bytes=kept_bytes * MILLION,
+        bounded=bounded[0].summary if bounded else None,
+    )
+
+
+def bytes_per_request(steps: Steps) -> float | None:
+    """Growth of the client's memory from the smaller to the larger load. None: not two loads, or
+    no growth."""
+    sizes = sorted((step.load.requests, step.memory_bytes) for step in steps if step.memory_bytes)
     if len(sizes) != 2 or sizes[0][1] >= sizes[1][1]:
         return None
-    (few, least_bytes), (many, most_bytes) = sizes
-    return (most_bytes - least_bytes) / (many - few)
+    (fewer, lower_bytes), (more, higher_bytes) = sizes
+    return (higher_bytes - lower_bytes) / (more - fewer)
 
 
-def _ports(tried: Results) -> Iterator[Finding]:
-    for used_up in _named(tried, "ports-used-up")[:1]:
-        others = _named(tried, "ports-sources", "ports-reuse")
-        good = tuple(result.label for result in others if result.failed == 0)
-        values = {"causes": used_up.causes, "failed": used_up.failed, "good": good}
-        code = "ports" if used_up.errors.get("no_address") else "enough_ports"
-        yield _answer("ports", code, values, [used_up, *others])
+class MissingAwait(Answer):
+    """As many objects come back as answers were expected ({mistake.returned:counts}), at once
+    ({mistake.took_s:duration}), but the server sees {mistake.requests:# request}; with await it
+    sees {cure.requests:count}."""
+
+    question = "How does a missing await show?"
+
+    mistake: MistakeForm
+    cure: MistakeForm
 
 
-def _time_wait(tried: Results) -> Iterator[Finding]:
-    for first in tried[:1]:
-        sockets = (seen.client.get("TIME_WAIT", 0) for seen in first.data.observations.connections)
-        no_address = first.errors.get("no_address")
-        values = {
-            **first.evidence.values,
-            "no_address": no_address,
-            "connected": first.data.null.connections if first.data.null else None,
-            "time_wait": max(sockets, default=None),
-            "good": tuple(result.label for result in tried[1:] if result.failed == 0),
-        }
-        yield _answer("time_wait", "time_wait" if no_address else "enough_ports", values, tried)
+def missing_await(steps: Steps) -> MissingAwait | None:
+    forms = counted_forms(steps)
+    return MissingAwait(forms["mistake"], forms["cure"]) if forms else None
 
 
-def mistake_values(result: Result) -> dict[str, Any]:
-    """What its program and the server say of one form."""
-    assert result.measured is not None
-    counted = result.data.null
-    return {
-        **result.measured.details,
-        "took_s": result.measured.duration_s,
-        "requests": counted.requests if counted else None,
-        "connections": counted.connections if counted else None,
-    }
+class SessionPerRequest(Answer):
+    """{mistake.connections:# connection} for {mistake.requests:# request}, where one session needs
+    {cure.connections:count}. It took {times:number} times as long ({mistake.took_s:duration}
+    instead of {cure.took_s:duration})[[ and left {mistake.time_wait:count} ports in TIME_WAIT
+    instead of {cure.time_wait:count}]]."""
+
+    question = "How does a session per request show?"
+
+    mistake: MistakeForm
+    cure: MistakeForm
+    times: float
 
 
-def _mistake(results: Results, mistake: str) -> Iterator[Finding]:
-    forms = {one.what: one for one in results if one.tool.startswith(f"{mistake}-")}
-    if not {"mistake", "cure"} <= forms.keys():
-        return
-    if mistake == "session_per_request" and not forms["cure"].wall_s:
-        return  # its answer is how many times as long the other took
-    wrong, right = (mistake_values(forms[form]) for form in ("mistake", "cure"))
-    values = {**wrong, **{f"right_{name}": value for name, value in right.items()}}
-    if right["took_s"]:
-        values["times"] = wrong["took_s"] / right["took_s"]
-    evidence = [Finding("limits.form", mistake_values(result)) for result in forms.values()]
-    yield _answer(mistake, mistake, values, list(forms.values()), evidence)
+def session_per_request(steps: Steps) -> SessionPerRequest | None:
+    forms = counted_forms(steps)
+    if not forms or not forms["cure"].took_s:
+        return None
+    mistake, cure = forms["mistake"], forms["cure"]
+    return SessionPerRequest(mistake, cure, times=mistake.took_s / cure.took_s)
+
+
+def counted_forms(steps: Steps) -> Mapping[str, MistakeForm]:
+    """By `what`; none where the mistake or its cure is missing, or a server counted nothing."""
+    forms = {step.what: step.mistake_form for step in steps if step.data.null}
+    return forms if {"mistake", "cure"} <= forms.keys() else {}

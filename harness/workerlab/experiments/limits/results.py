@@ -1,35 +1,117 @@
-"""What each step of `workerlab limits` came to. Pure.
+"""What was measured in each step of `workerlab limits`. Pure.
 
     ideal = max(sum of the delays / connections, longest time the server took for one)     seconds
 
-Both are what no client can do better than: the server's delays, shared by all connections all of
-the time, and the one that took longest.
+No client can be faster than either: the server's delays, shared by connections that are always
+busy, and the longest answer.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from workerlab import model
 from workerlab.analysis.facts import Facts, TrialData, facts_of
-from workerlab.model import Finding, Load, Measurement, NullServer, Usage
+from workerlab.finding import Finding
+from workerlab.model import Load, Measurement, NullServer, Usage
+from workerlab.numbers.formats import fill
 
 SPARE_FILES = 64  # what a process has open beside its connections
 
+# By what the plan says that a step shows
+LABELS = {
+    "synchronous": "synchronous: one after the other",
+    "asynchronous": "asynchronous: all at once",
+    "unbounded": "no bound",
+    "raised": "no bound, limit raised",
+    "bounded": "at most {connections:count} at once",
+    "bodies": "{body_bytes:bytes} each",
+    "all_tasks": "a task for each request",
+    "all_bodies": "tasks and bodies of {body_bytes:bytes}, kept",
+    "new_connections": "{body_bytes:bytes} each, a new connection for each",
+    "ports_used_up": "{ports:count} ports",
+    "time_wait": "all ports, new connections, tcp_tw_reuse {tw_reuse}",
+    "ports_sources": "{ports:count} ports, {sources} source addresses",
+    "ports_reuse": "{ports:count} ports, fewer connections, reused",
+    "mistake": "the mistake",
+    "abandoned": "the mistake with tasks",
+    "cure": "the cure",
+}
 
-class Result(Struct, frozen=True):
-    """A step as it was executed. `chapter`: of the Step. `missing`: why nothing was measured.
-    `failed`: without a success, those never sent among them. `ideal_s`: None where some failed,
-    which cost the server nothing, or nothing was counted. `memory_bytes`: the most that was seen of
-    the load tool's."""
+
+class StepMeasured(Finding):
+    """{tool}, {requests:# request} over {connections:# connection} ({step}): {took_s:duration}
+    [[, ideal {ideal_s:duration}]], {failed:count} failed[[: {errors:counts}]]
+    [[; at most {memory_bytes:bytes} of memory]]"""
+
+    tool: str
+    requests: int
+    connections: int
+    step: str
+    took_s: float
+    ideal_s: float | None
+    failed: int
+    errors: Mapping[str, int]
+    memory_bytes: int | None
+    client_cores: float | None
+    server_cores: float | None
+
+
+class FilesRanOut(Finding):
+    """Errno 24 (too many open files): {failed:# request} got no file for their connection.
+    {connections:count} connections were wanted at once[[, and a process may have
+    {open_files:count} files open]]. Raise the limit (ulimit -n {needed}), or bound how many
+    requests are in flight."""
+
+    failed: int
+    connections: int
+    open_files: int | None
+    needed: int
+
+
+class PortsRanOut(Finding):
+    """Errno 99 (cannot assign requested address): {failed:# request} found no free local port.
+    {connections:count} connections were wanted at once[[, and there are {ports:count} ports]];
+    each connection takes one, for each pair of a source address and a server. Reuse connections
+    (keep-alive), connect from more source addresses (on loopback 127.0.0.2, 127.0.0.3, and so on),
+    or widen net.ipv4.ip_local_port_range."""
+
+    failed: int
+    connections: int
+    ports: int | None
+
+
+class MistakeForm(Finding):
+    """{source}: {returned:counts} returned
+    [[, {requests:# request} and {connections:# connection} at the server]]
+    [[; reported: {complaints:counts}]]"""
+
+    mistake: str
+    form: str
+    source: str
+    requested: int
+    returned: Mapping[str, int]  # by type of the object
+    complaints: Mapping[str, int]  # by text
+    time_wait: int | None
+    took_s: float
+    requests: int | None
+    connections: int | None
+
+
+class StepResult(Struct, frozen=True):
+    """One step. `chapter`, `what`: as in its plan. `missing`: why nothing was measured. `failed`:
+    requests without a success, unsent ones included. `ideal_s`: None where some failed, which cost
+    the server nothing, or nothing was counted. `memory_bytes`: the load tool's peak."""
 
     data: TrialData
     chapter: str
     what: str
     load: Load
     null: NullServer
-    label: Finding
-    missing: Finding | None
+    missing: model.Finding | None
     measured: Measurement | None
     wall_s: float | None
     failed: int | None
@@ -48,68 +130,107 @@ class Result(Struct, frozen=True):
         return self.data.cell.tool
 
     @property
-    def not_measured(self) -> Finding | None:
-        return Finding("limits.not_measured", {"why": self.missing}) if self.missing else None
+    def ports(self) -> int | None:
+        return None if self.load.ports is None else self.load.ports[1] - self.load.ports[0] + 1
+
+    @property
+    def label(self) -> str:
+        values = {
+            "connections": self.load.concurrency,
+            "body_bytes": self.null.body_bytes,
+            "ports": self.ports,
+            "sources": len(self.load.sources),
+            "tw_reuse": self.null.tw_reuse,
+        }
+        return fill(LABELS[self.what], values)
+
+    @property
+    def not_measured(self) -> model.Finding | None:
+        return model.Finding("limits.not_measured", {"why": self.missing}) if self.missing else None
 
     @property
     def ratio(self) -> float | None:
         return self.wall_s / self.ideal_s if self.wall_s is not None and self.ideal_s else None
 
     @property
-    def causes(self) -> tuple[Finding, ...]:
-        """Limits of the client's machine that made requests fail, with what to change."""
-        needed = self.load.concurrency + SPARE_FILES
-        values = {**self.label.values, "open_files": self.load.open_files, "needed": needed}
-        return tuple(
-            Finding(f"limits.{cause}", {**values, "failed": self.errors[cause]})
-            for cause in ("no_files", "no_address")
-            if self.errors.get(cause)
+    def causes(self) -> tuple[FilesRanOut | PortsRanOut, ...]:
+        """Limits of the client's machine that made requests fail."""
+        causes: list[FilesRanOut | PortsRanOut] = []
+        connections = self.load.concurrency
+        if failed := self.errors.get("no_files"):
+            needed = connections + SPARE_FILES
+            causes.append(FilesRanOut(failed, connections, self.load.open_files, needed))
+        if failed := self.errors.get("no_address"):
+            causes.append(PortsRanOut(failed, connections, self.ports))
+        return tuple(causes)
+
+    @property
+    def evidence(self) -> StepMeasured | MistakeForm:
+        return self.mistake_form if self.chapter == "mistakes" else self.summary
+
+    @property
+    def summary(self) -> StepMeasured:
+        """Raises AssertionError where nothing was measured."""
+        assert self.measured is not None
+        return StepMeasured(
+            tool=self.tool,
+            requests=self.load.requests,
+            connections=self.load.concurrency,
+            step=self.label,
+            took_s=self.measured.duration_s,
+            ideal_s=self.ideal_s,
+            failed=self.failed or 0,
+            errors=self.errors,
+            memory_bytes=self.memory_bytes,
+            client_cores=self.usage.generator_cores,
+            server_cores=self.usage.server_cores,
         )
 
     @property
-    def evidence(self) -> Finding:
-        values = {
-            "tool": self.tool,
-            "requests": self.load.requests,
-            "connections": self.load.concurrency,
-            "step": self.label,
-            "took_s": self.wall_s,
-            "ideal_s": self.ideal_s,
-            "failed": self.failed,
-            "errors": self.errors,
-            "memory_bytes": self.memory_bytes,
-            "client_cores": self.usage.generator_cores,
-            "server_cores": self.usage.server_cores,
-        }
-        return Finding("limits.step", values)
+    def mistake_form(self) -> MistakeForm:
+        """Of a step that makes or avoids a mistake. Raises AssertionError where nothing was
+        measured."""
+        assert self.measured is not None
+        details, counts = self.measured.details, self.data.null
+        return MistakeForm(
+            mistake=details["mistake"],
+            form=details["form"],
+            source=details["code"],
+            requested=self.load.requests,
+            returned=details["returned"],
+            complaints=details["complaints"],
+            time_wait=details["time_wait"],
+            took_s=self.measured.duration_s,
+            requests=counts.requests if counts else None,
+            connections=counts.connections if counts else None,
+        )
 
 
-def results_of(trials: Sequence[TrialData], steps: Mapping[str, Mapping[str, Any]]) -> list[Result]:
+def results_of(
+    trials: Sequence[TrialData], steps: Mapping[str, Mapping[str, Any]]
+) -> list[StepResult]:
     """`steps`: what the plan's details say of each, by the name of its cell."""
     return [_result_of(data, **steps[data.cell.name]) for data in trials]
 
 
-def _result_of(data: TrialData, chapter: str, what: str) -> Result:
-    load, null, counted = data.cell.load, data.cell.server.null or NullServer(), data.null
+def _result_of(data: TrialData, chapter: str, what: str) -> StepResult:
+    load, null, counts = data.cell.load, data.cell.server.null or NullServer(), data.null
     assert load is not None, "a step's load is fixed"
-    label = {
-        "connections": load.concurrency,
-        "body_bytes": null.body_bytes,
-        "ports": None if load.ports is None else load.ports[1] - load.ports[0] + 1,
-        "sources": len(load.sources),
-        "tw_reuse": null.tw_reuse,
-    }
     facts = facts_of(data)
     missing, usage = (None, facts.usage) if isinstance(facts, Facts) else (facts, Usage())
     measured = None if missing else data.measurement
     failed = None if measured is None else measured.failed + (measured.unsent or 0)
     ideal_s = None
-    if counted is not None and failed == 0 and counted.service.max is not None:
-        ideal_s = max(counted.delays_s / load.concurrency, counted.service.max)
+    if counts is not None and failed == 0 and counts.service.max is not None:
+        ideal_s = max(counts.delays_s / load.concurrency, counts.service.max)
     sizes = [sample.tool_rss_bytes for sample in data.observations.processes]
     sizes.append(measured.details.get("peak_bytes") if measured else None)
-    return Result(
-        *(data, chapter, what, load, null, Finding(f"limits.step.{what}", label)),
+    return StepResult(
+        data=data,
+        chapter=chapter,
+        what=what,
+        load=load,
+        null=null,
         missing=missing,
         measured=measured,
         wall_s=measured.duration_s if measured else None,

@@ -50,12 +50,6 @@ class ClaimCounts(Finding):
     question = "What holds of it today?"
 
 
-class TableTitle(Finding):
-    """{title}"""
-
-    title: str
-
-
 class PartMissing(Finding):
     """{part} was not measured: {why:sentence}"""
 
@@ -191,7 +185,7 @@ def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
             today = measured.values(f"{row.cell}.{pair.path}")
             values += [None if then == "" else then, fmean(today) if today else None]
         rows.append(tuple(values))
-    return Table(TableTitle(original.title), tuple(columns), tuple(rows))
+    return Table(original.title, tuple(columns), tuple(rows))
 
 
 def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
@@ -212,9 +206,9 @@ def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
     lines = [(f"{line}, write-up", points) for line, points in then.items()]
     lines += [(f"{line}, today", points) for line, points in today.items()]
     return Chart(
-        title=TableTitle(original.title),
-        x_title=TableTitle(original.x_title),
-        y_title=TableTitle(pair.heading),
+        title=original.title,
+        x_title=original.x_title,
+        y_title=pair.heading,
         series=tuple(Series(name, tuple(points)) for name, points in lines),
         log=(False, True),
     )

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import altair as alt
 from msgspec import Struct
 
-from workerlab import finding
 from workerlab.model import Finding, Label
 from workerlab.report.html.colours import CLASSES, var
 from workerlab.report.messages import say, text
@@ -59,8 +58,8 @@ class Figure(Struct, frozen=True):
     """
 
     name: str
-    title: finding.Finding
-    caption: tuple[finding.Finding, ...]
+    title: Label
+    caption: tuple[Label, ...]
     alternative: tuple[Finding, ...]
     panes: tuple[Any, ...]  # Altair charts
     legend: tuple[Key, ...] = ()
@@ -97,7 +96,7 @@ def grouped(
     return [[every[place] for place in group] for group in sorted(split)]
 
 
-def part_of(title: finding.Finding, number: int, parts: int) -> finding.Finding:
+def part_of(title: Label, number: int, parts: int) -> Label:
     """The title of one of several pictures, counted from 1."""
     values = {"title": title, "number": number, "parts": parts}
     return Finding("chart.part", values) if parts > 1 else title
