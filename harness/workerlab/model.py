@@ -71,11 +71,18 @@ class Finding(finding.Finding, frozen=True):
     question: str = ""  # the code of the question that it answers
 
     def __str__(self) -> str:
-        return self.code
+        return SENTENCE_OF(self)
 
     def __hash__(self) -> int:
         return hash(self.code)
 
+
+def _code(of: Finding) -> str:
+    return of.code
+
+
+# Set by `report.messages`, so that a finding of the newer kind can say one of the older
+SENTENCE_OF: Callable[[Finding], str] = _code
 
 Label = str | finding.Finding  # a name, or the finding that says one
 

@@ -15,6 +15,7 @@ A template is that of str.format, with units of this lab after the colon:
     {names:list}           ["a", "b"] -> "a and b"
     {gain:change}          0.05 -> "+5 %"
     {gain:factor}          1.0 -> "1.00", 3.984 -> "3.98"
+    {gain:times}{gain:interval}  a Ratio -> "1.23 times (95 % interval 1.10 to 1.37)"
     {used:cores}           0.93 -> "0.9 cores", 0.01 -> "hardly any CPU"
     {causes:counts}        {"reset": 2} -> "2 x connection reset"
     {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
@@ -34,6 +35,7 @@ from typing import Any
 
 from workerlab.numbers.units import format_bytes, format_duration, three_digits
 
+OF_A_RATIO = ("times", "interval")  # which it formats itself (`intervals.Ratio`)
 JOINS = (", ", "; ", " ", " and ", " or ", "\n")
 OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 EMPTY: tuple[object, ...] = (None, "", (), [], {})
@@ -159,4 +161,4 @@ def fields(template: str) -> Iterator[tuple[str, str]]:
 
 def is_format(spec: str) -> bool:
     """Whether a format is one of those above, or one of str.format's own."""
-    return spec in FORMATS or not re.fullmatch("[a-z_]{2,}", spec)
+    return spec in (*FORMATS, *OF_A_RATIO) or not re.fullmatch("[a-z_]{2,}", spec)

@@ -9,8 +9,13 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from statistics import fmean, variance
+from typing import Literal
 
 from msgspec import Struct
+
+from workerlab.numbers.units import three_digits
+
+Effect = Literal["more", "less", "none", "chance"]
 
 COUNTS = 1.03  # times: throughputs that differ by less are the same
 ROUNDING = 1e-9  # degrees of freedom that are whole come out below that, by the last digits
@@ -69,6 +74,25 @@ class Ratio(Struct, frozen=True):
     def differs(self) -> bool | None:
         """Whether the interval lies beyond a difference that counts; None where there is none."""
         return self.beyond(COUNTS)
+
+    def effect(self, times: float) -> Effect | None:
+        """What the whole interval shows: "more" or "less" by at least `times`, "none" within it, or
+        that chance may explain it; None where there is no interval."""
+        if self.low is None or self.high is None:
+            return None
+        if self.low > times:
+            return "more"
+        if self.high < 1 / times:
+            return "less"
+        return "none" if self.low > 1 / times and self.high < times else "chance"
+
+    def __format__(self, form: str) -> str:
+        """`times`: "1.23 times"; `interval`: " (95 % interval 1.10 to 1.37)", "" where none is."""
+        if form == "times":
+            return f"{three_digits(self.value)} times"
+        if self.low is None or self.high is None:
+            return ""
+        return f" (95 % interval {three_digits(self.low)} to {three_digits(self.high)})"
 
 
 def ratio(after: Sequence[float], before: Sequence[float], count: int | None = None) -> Ratio:

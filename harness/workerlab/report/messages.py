@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workerlab import finding
+from workerlab import finding, model
 from workerlab.model import Column, Finding, Label
 from workerlab.numbers.formats import Formatter, counted
 
@@ -44,6 +44,9 @@ def text(label: Label | None) -> str:
     if isinstance(sentence, str):
         return _FORMATTER.fill(sentence, label.values)
     return sentence(label.values)
+
+
+model.SENTENCE_OF = text
 
 
 def short(note: finding.Finding) -> finding.Finding:

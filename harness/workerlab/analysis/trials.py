@@ -1,0 +1,126 @@
+"""The trials of one cell, and what they say together.
+
+A trial is a fresh launch of the server, and the unit of replication: launches differ far more than
+the requests within one, so the interval of a comparison is over trials (Welch's, of logarithms).
+Throughput is averaged geometrically, since its ratios are compared; everything else arithmetically,
+so that the parts of a response time still add up to it.
+
+A mean is over the trials that have the value, and None where none has it: 0 is a value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from math import isfinite
+from statistics import fmean, geometric_mean
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from workerlab.model import Cell, CellResult, CoreWait, Verdict
+from workerlab.numbers.intervals import Ratio, ratio
+
+R = TypeVar("R")
+# A value of a result: its dotted path ("response.p95"), or a function of the result
+Field = str | Callable[[Any], float | None]
+
+
+class Replicates(Struct, Generic[R], frozen=True):
+    """Results of repeated measurements of one thing. Statistics are over `valid`."""
+
+    valid: tuple[R, ...]
+    left_out: tuple[R, ...] = ()
+
+    def values(self, field: Field) -> list[float]:
+        """Of the results that have the field, in their order."""
+        values = (_read(result, field) for result in self.valid)
+        return [value for value in values if value is not None and isfinite(value)]
+
+    def mean(self, field: Field) -> float | None:
+        values = self.values(field)
+        return fmean(values) if values else None
+
+    def total(self, field: Field) -> float | None:
+        values = self.values(field)
+        return sum(values) if values else None
+
+    def largest(self, field: Field) -> float | None:
+        return max(self.values(field), default=None)
+
+    def geometric_mean(self, field: Field) -> float | None:
+        values = self._positive(field)
+        return geometric_mean(values) if values else None
+
+    def ratio(self, base: Replicates[Any], field: Field = "throughput_rps") -> Ratio:
+        """Of the geometric means. Raises StatisticsError where a side has no positive value."""
+        return ratio(self._positive(field), base._positive(field))
+
+    def _positive(self, field: Field) -> list[float]:
+        return [value for value in self.values(field) if value > 0]
+
+    @property
+    def core_wait(self) -> CoreWait | None:
+        """Of the result that lost the largest share to waiting for a core."""
+        waits = [wait for result in self.valid if (wait := _read(result, "core_wait")) is not None]
+        return max(waits, key=lambda wait: wait.share, default=None)
+
+
+class Trials(Replicates[CellResult], frozen=True, kw_only=True):
+    """The trials of one cell."""
+
+    cell: Cell
+
+    @property
+    def throughput_rps(self) -> float | None:
+        return self.geometric_mean("throughput_rps")
+
+    @property
+    def verdict(self) -> Verdict:
+        """The most frequent one."""
+        verdicts = Counter(result.verdict for result in self.valid or self.left_out)
+        return verdicts.most_common(1)[0][0]
+
+    @property
+    def errors(self) -> dict[str, int] | None:
+        """Failed requests by cause."""
+        return dict(sum((Counter(result.errors) for result in self.valid), Counter[str]())) or None
+
+    @property
+    def generator_bound(self) -> bool | None:
+        """Whether the load tool was the limit in most of the trials that can tell; None: none
+        can."""
+        votes = [vote for result in self.valid if (vote := result.generator_bound) is not None]
+        return 2 * sum(votes) > len(votes) if votes else None
+
+
+def answered(result: CellResult) -> bool:
+    return result.verdict != "invalid" and bool(result.throughput_rps)
+
+
+def by_cell(
+    results: Iterable[CellResult], valid: Callable[[CellResult], bool] = answered
+) -> dict[Cell, Trials]:
+    """The trials of each cell, in the order of their first ones."""
+    grouped: dict[Cell, tuple[list[CellResult], list[CellResult]]] = {}
+    for result in results:
+        group = grouped.setdefault(result.trial.cell, ([], []))
+        group[0 if valid(result) else 1].append(result)
+    return {
+        cell: Trials(valid=tuple(kept), left_out=tuple(left_out), cell=cell)
+        for cell, (kept, left_out) in grouped.items()
+    }
+
+
+def mean(field: Field) -> Callable[[Replicates[Any]], float | None]:
+    """As the value of a column."""
+    return lambda replicates: replicates.mean(field)
+
+
+def _read(result: object, field: Field) -> Any:
+    """None as soon as a step of the path is None."""
+    if callable(field):
+        return field(result)
+    for name in field.split("."):
+        result = None if result is None else getattr(result, name)
+    return result
