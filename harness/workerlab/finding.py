@@ -79,5 +79,19 @@ class Answer(Finding, kw_only=True):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        names = (name for name in self.__struct_fields__ if name not in ("trials", "evidence"))
+        about = ("question", "trials", "evidence")
+        names = (name for name in self.__struct_fields__ if name not in about)
         return {name: getattr(self, name) for name in names}
+
+
+class Inconclusive(Answer):
+    """Inconclusive: {reason:sentence}"""
+
+    reason: str
+    question: str
+
+
+class Note(Finding):
+    """{text}"""
+
+    text: str  # which no rule, table or test reads back

@@ -448,9 +448,9 @@ chart.verdict = verdict
 chart.worker = worker
 chart.load = load
 chart.state = state
-chart.connections, generators.axis.connections = connections
+chart.connections = connections
 chart.connections_busy, meaning.concurrency = connections kept busy
-chart.rate, ladder.chart.rps, bottleneck.chart.rps, generators.axis.rps = requests/s
+chart.rate, ladder.chart.rps, bottleneck.chart.rps = requests/s
 chart.bound = bound
 chart.split_prediction = prediction by worker
 chart.measured = measured
@@ -476,7 +476,7 @@ chart.load_tool, ladder.limit.tool, heading.tool_cores, heading.tool = load tool
 chart.host = host
 chart.cores = cores
 chart.host_busy = % busy
-chart.megabytes, generators.axis.megabytes = MB
+chart.megabytes = MB
 chart.phase.ramp-up = ramp-up
 chart.phase.drain = drain
 chart.phase.steady = steady
@@ -567,7 +567,7 @@ chart.cpu.caption = CPU seconds per second, of the server with its workers and o
     below it, how busy all cores of the machine were.
 chart.cpu.most = CPU of {where}, at most: server [[{server:.2f} cores]]{server:missing}; load
     tool [[{load_tool:.2f} cores]]{load_tool:missing}; host [[{host:percent} busy]]{host:missing}.
-chart.memory, generators.chart.memory = Memory
+chart.memory = Memory
 chart.memory.caption = Resident memory of the server with its workers and of the load tool (1 MB =
     1024² bytes); pages that processes share count in each of them.
 chart.memory.most = Memory of {where}, at most: server [[{server:bytes}]]{server:missing}; load
@@ -1523,121 +1523,6 @@ limits.left_out.connections = Left out: more than {connections:count} connection
 limits.left_out.mistakes = Left out: aiohttp to 100,000 requests, clients that keep everything, and
     the classic mistakes. They need aiohttp: pip install 'workerlab[generators]'.
 limits.not_measured = not measured: {why}
-
-# --- generators: the load generators themselves ---------------------------------------------------
-heading.cpu_s = CPU total
-generators.low_rate.python = [[ Of those in Python, {first} needs least ({first_s:duration}), then
-    {second} ({second_s:duration}).]]
-generators.gil.growth = {many:# thread} send {growth:number} times as much as {few:count}[[ (95 %
-    interval {low:factor} to {high:factor})]], with at most {thread_cores:.2f} cores
-generators.few = Inconclusive: one trial of each, so no comparison: repeat with --trials {trials}.
-generators.gil.chance = Inconclusive: {+generators.gil.growth}; more --trials would show whether
-    that is growth.
-generators.title = Load generators, each against the same server, which does
-    nothing[[ and answers after {delay}]]; {core}; {connections}.
-generators.delay = [[{least_s:duration} to ]]{most_s:duration}
-generators.core.own = the server has core {core} to itself
-generators.core.shared = the server shares the only core
-generators.connections.kept = kept-alive connections
-generators.connections.anew = a new connection for each request
-generators.table.full = At full speed
-generators.table.full_times = Response times at full speed
-generators.table.low = At a low rate[[: {connections:# connection} to a server that answers late]]
-generators.table.low_times = Response times at that rate
-generators.load = {name} at {connections:# connection}
-generators.no_time = its output holds no time
-generators.doubt = {name} at {connections:# connection}: {doubt}.
-generators.doubt.uncounted = the server's own count is missing
-generators.doubt.more = it counts {counted:# answer}, the server sent {sent:count}; one of them is
-    wrong
-generators.note.gaps = CPU and memory were sampled at least every {gap_s:.2f} s[[; the samples were
-    more than {limit_s:g} s apart in {wide} of {loads:# load}]].
-generators.note.others = {times} of {loads:# load} had to wait for cores that others used. The
-    worst: {noise}
-generators.note.stood_still = this machine stood still, as when a host stops its guests, in {times}
-    of {loads:# load}; the figures contain that time
-generators.note.wrk = wrk corrects its response times with samples that it makes up, and uses two
-    threads above 64 connections.
-generators.not_measured = Inconclusive: no generator was measured at full speed.
-generators.question.low_rate = Which generator needs the least CPU at a low rate?
-generators.low_rate = At {rps:number} requests/s, {names:list}: {cpu_s:duration} of CPU per
-    request.{+generators.low_rate.python}
-generators.low_rate.tie = At {rps:number} requests/s, {names:list}, with at most {cpu_s:duration} of
-    CPU per request: neither their trials nor the kernel's clock tell them
-    apart.{+generators.low_rate.python}
-generators.low_rate.no_cpu = Inconclusive: no CPU time of a generator was recorded at the low rate.
-generators.low_rate.cpu = {name}: {rps:number} requests/s, {cpu_s:duration} of CPU each (give or
-    take {step_s:duration})
-generators.low_rate.slow = {name} sent only {rps:number} requests/s
-generators.low_rate.short = low rate
-generators.question.high_rate = Which generator sends the most at a high rate?
-generators.high_rate = {best}.[[ Not significantly less: {alike:list}.]][[ Of those in Python,
-    {python}, {times:number} times {second}.]]
-generators.reach = {name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f}
-    cores]][[, a lower bound: the server's core was {busy:percent} busy]][[, a lower bound: the
-    server's delay allows no more than {delay_rps:number}]]
-generators.question.gil = Where does the GIL show?
-generators.gil.few_levels = Inconclusive: this needs threads at two levels of connections, and
-    processes; of a server that answers late, at levels where its delay is not the limit.
-generators.gil.no_cpu = Inconclusive: no CPU time was recorded.
-generators.gil.disturbed = Inconclusive: {noise}
-generators.gil.grows = Not here: {+generators.gil.growth}.
-generators.gil.several_cores = Not here: {+generators.gil.growth}; threads that share a GIL do not
-    use that many.
-generators.gil.few_cores = Inconclusive: {+generators.gil.growth}, but processes used no more than
-    {process_cores:.2f} either[[; this machine has {cores:# core}, and the server needs one]].
-generators.gil.shows = In the threads: {+generators.gil.growth}; processes used {process_cores:.2f}.
-generators.question.machine = Where is a second machine needed?
-generators.machine = From {rps:number} requests/s on[[ ({lower})]]: that is the most that the
-    fastest generator here, {name}, gets out of this machine. A server that answers more than a
-    third of it ({safe_rps:number}) cannot be measured reliably from one machine.
-generators.machine.server_busy = a lower bound: the server was busy
-generators.machine.delay_bound = a lower bound: more connections would get more from a server that
-    answers so late
-generators.machine.others_busy = a lower bound: it had to wait for cores that others used
-generators.machine.ceiling = {name}: up to {safe_rps:number} requests/s reliably, {rps:number} at
-    most
-generators.machine.busy = {name} at {connections:# connection}: the server's core was {busy:percent}
-    busy
-generators.question.overhead = Which generators inflate latency with client-side queueing?
-generators.overhead = In {off} of {loads:# load} more than half of the median that is reported is
-    client overhead. Most: {worst}; least: {least}.
-generators.overhead.of = {name} at {connections:# connection}, {overhead_s:duration} of
-    {reported_s:duration}
-generators.overhead.times = {name} at {connections:# connection}[[ ({low})]]: reports
-    {reported_s:duration}, the server took {server_s:duration}
-generators.overhead.unknown = Inconclusive: wherever response times are known, the server's core was
-    busy, so that requests waited in front of it, or others kept the generator waiting for a core.
-generators.axis.microseconds = microseconds
-generators.chart.throughput = Throughput
-generators.chart.throughput.note = Each generator at full speed. Grid lines are a factor of ten
-    apart.
-generators.chart.cpu, heading.cpu_per_request_s = CPU per request
-generators.chart.cpu.note = What one request costs the generator, in the middle of the load.
-generators.chart.memory.note = The highest sample, of all its processes.
-generators.chart.overhead = Client overhead, p50
-generators.chart.overhead.note = What the generator adds to the response times that it reports: its
-    own queueing.
-heading.generators:delay_rps = delay allows req/s
-heading.generators:response_p50_s = p50 reported
-heading.generators:response_p99_s = p99 reported
-heading.service_p50_s = p50 server-side
-heading.service_p99_s = p99 server-side
-heading.own_p50_s = p50 client overhead
-heading.own_p99_s = p99 client overhead
-meaning.generators:cpu_per_request_s = of the generator, in the middle of the load
-meaning.generators:cores = used by the generator, in the middle of the load
-meaning.generators:cpu_s = of the generator, from its start to its end
-meaning.generators:memory_bytes = the highest sample; pages that processes share count in each
-meaning.generators:server_cores = used by the server, of its one; near 1, the server sets the limit
-meaning.generators:achieved_concurrency = requests under way at once, as the generator counts them
-meaning.generators:processes = that send; they share the connections evenly
-meaning.generators:delay_rps = connections / delay: what a generator gets that takes no time itself
-meaning.generators:response_p50_s, meaning.generators:response_p99_s = response time as the
-    generator reports it
-meaning.service_p50_s, meaning.service_p99_s = from a request read until its answer was sent
-meaning.own_p50_s, meaning.own_p99_s = the difference: the generator's own queueing and the way
-    through the kernel; missing below 1 %, the resolution of these numbers
 
 # --- the analysis ------------------------------------------------------------------------------
 

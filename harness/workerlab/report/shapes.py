@@ -32,7 +32,6 @@ class JsonText(Shape, frozen=True):
 
 
 Name = JsonText | str  # a plain name, or a text
-Note = JsonText | Literal[""]
 # Of a table. A union of two kinds of objects is more than msgspec can describe: text, or counts
 Value = Annotated[
     Any,
@@ -295,10 +294,10 @@ class JsonColumn(Shape, frozen=True):
 class JsonTable(Shape, frozen=True):
     """Rows in base units: seconds, bytes, shares of 1; null: missing."""
 
-    title: JsonText | str
+    title: Name
     columns: list[JsonColumn]
     rows: list[dict[str, Value]]
-    note: Note
+    note: Name
 
 
 class JsonMark(Shape, frozen=True):
@@ -327,15 +326,15 @@ class JsonLevel(Shape, frozen=True):
 class JsonChart(Shape, frozen=True):
     """`log`: whether the axes (x, y) are logarithmic; `names`: the places on x, from 0."""
 
-    title: JsonText | str
-    x_title: JsonText | str
-    y_title: JsonText | str
+    title: Name
+    x_title: Name
+    y_title: Name
     form: Literal["lines", "scatter", "bars", "stacked"]
     log: tuple[bool, bool]
     names: list[Name]
     series: list[JsonSeries]
     level: JsonLevel | None
-    note: Note
+    note: Name
 
 
 # --- documents --------------------------------------------------------------------------------
@@ -356,7 +355,7 @@ class JsonDocument(Shape, frozen=True):
     schema: int
     kind: str
     run: str
-    title: JsonText | str
+    title: Name
     valid: bool
     environment: Annotated[dict[str, Any], Meta(description="the machine and its software")]
 

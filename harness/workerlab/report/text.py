@@ -39,7 +39,6 @@ VISIBLE = frozenset(  # notes that are never only counted
         "settings.unavailable",
         "settings.left_out",
         "settings.line.unexamined",
-        "generators.doubt",
         "ladder.invalid",
         "bottleneck.invalid",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,33 @@ from msgspec.structs import replace
 from tests.builders.null import null_trial
 from workerlab.analysis.facts import TrialData
 from workerlab.experiments.generators.command import Generator, cells, generators_of
-from workerlab.experiments.generators.document import study
-from workerlab.experiments.generators.findings import findings
-from workerlab.experiments.generators.usage import Usage, usage_of
+from workerlab.experiments.generators.document import (
+    LoadsDisturbed,
+    LoadsStoodStill,
+    UnreliableCount,
+    study,
+)
+from workerlab.experiments.generators.findings import (
+    DELAY_WAS_LIMIT,
+    IN_THE_THREADS,
+    NO_CPU_AT_LOW_RATE,
+    NOT_HERE,
+    NOT_MEASURED,
+    NOT_SHOWN,
+    ONE_TRIAL,
+    SERVER_BUSY_OR_DISTURBED,
+    SERVER_WAS_BUSY,
+    TOO_FEW_LEVELS,
+    ClientOverhead,
+    LeastCpu,
+    MachineCeiling,
+    MostRequests,
+    SlowAtLowRate,
+    ThreadGrowth,
+    findings,
+)
+from workerlab.experiments.generators.usage import GeneratorLoad, Usage, usage_of
+from workerlab.finding import Answer, Inconclusive
 from workerlab.model import (
     Fault,
     Finding,
@@ -35,6 +60,7 @@ from workerlab.run_store import Run
 NS = 1_000_000_000
 STEP_S = 0.25
 BEFORE_S = 1.5  # that a tool takes until it sends
+A = TypeVar("A", bound=Answer)
 
 
 def trial(
@@ -137,6 +163,9 @@ FOUR = (
 )
 
 
+PROCESSES = trial("processes", 1), trial("processes", 10, rps=1800, cores=1.7)
+
+
 def thrice(trials: tuple[TrialData, ...]) -> tuple[TrialData, ...]:
     """Three launches of each, all alike."""
     return tuple(
@@ -147,9 +176,8 @@ def thrice(trials: tuple[TrialData, ...]) -> tuple[TrialData, ...]:
 
 
 def test_one_trial_of_each_is_not_compared() -> None:
-    answers = {one.question: one.code for one in study(run(), FOUR).findings}
-    for question in ("low_rate", "high_rate", "gil"):
-        assert answers[f"generators.question.{question}"] == "generators.few"
+    answers = study(run(), FOUR).findings[:3]
+    assert [each.values for each in answers] == [{"reason": ONE_TRIAL}] * 3
 
 
 def test_generators_whose_launches_scatter_are_not_told_apart() -> None:
@@ -158,21 +186,26 @@ def test_generators_whose_launches_scatter_are_not_told_apart() -> None:
         for tool, rates in (("fast", (900, 1500, 1200)), ("wrk", (1000, 1300, 1050)))
         for number, rps in enumerate(rates, 1)
     )
-    (found,) = (one for one in study(run(), scattered).findings
-                if one.question == "generators.question.high_rate")  # fmt: skip
-    assert found.values["alike"] == ["wrk"]
+    (most,) = (each for each in study(run(), scattered).findings if isinstance(each, MostRequests))
+    assert most.tied == ("wrk",)
 
 
-def concluded(question: str, trials: tuple[TrialData, ...] = FOUR, cores: int = 2) -> Finding:
-    """The answer to `generators.question.QUESTION`; every sentence of the document can be said."""
+def concluded(kind: type[A], trials: tuple[TrialData, ...] = FOUR, cores: int = 2) -> A:
+    """The answer of that kind; every sentence of the document can be said."""
+    (answer,) = (each for each in answers_of(trials, cores) if isinstance(each, kind))
+    return answer
+
+
+def reasons(trials: tuple[TrialData, ...], cores: int = 2) -> list[str]:
+    """Of the answers that are inconclusive."""
+    answers = answers_of(trials, cores)
+    return [answer.reason for answer in answers if isinstance(answer, Inconclusive)]
+
+
+def answers_of(trials: tuple[TrialData, ...], cores: int) -> tuple[object, ...]:
     document = study(run(cores=cores), thrice(trials))
     assert text.render(document)
-    (found,) = (
-        one
-        for one in document.findings
-        if isinstance(one, Finding) and one.question == f"generators.question.{question}"
-    )
-    return found
+    return document.findings
 
 
 # --- one generator at one load --------------------------------------------------------------------
@@ -221,31 +254,32 @@ def test_what_was_not_observed_is_missing() -> None:
 
 
 def test_client_overhead_is_reported_less_server_side() -> None:
-    found = usage(trial(p50_s=0.052, server_s=0.050))
-    assert found.overhead_s("p50") == pytest.approx(0.002)
-    assert found.overhead_s("p99") == pytest.approx(0.054)
+    load = GeneratorLoad((usage(trial(p50_s=0.052, server_s=0.050)),))
+    assert load.overhead_s("p50") == pytest.approx(0.002)
+    assert load.overhead_s("p99") == pytest.approx(0.054)
 
 
 def test_more_answers_than_were_sent_are_doubted() -> None:
     one = trial()
     assert one.null is not None
     found = usage(replace(one, null=replace(one.null, answers=3000)))
-    assert found.doubt == Finding("generators.doubt.more", {"counted": 4000, "sent": 3000})
+    assert found.doubt == "it counts 4000 answers, the server sent 3000; one of them is wrong"
     uncounted = study(run(), (replace(one, null=None),))
     assert not uncounted.valid
-    assert "generators.doubt" in [one.code for one in uncounted.notes if isinstance(one, Finding)]
+    assert any(isinstance(note, UnreliableCount) for note in uncounted.notes)
 
 
 # --- conclusions ------------------------------------------------------------------------------
 
 
 def test_who_needs_least_at_a_low_rate() -> None:
-    found = concluded("low_rate")
-    assert found.code == "generators.low_rate"
-    assert (found.values["rps"], found.values["names"]) == (495, ("fast",))
-    assert found.values["cpu_s"] == pytest.approx(0.01 / 495)
-    assert (found.values["first"], found.values["second"]) == ("coroutines", "threads")
-    assert found.values["first_s"] == pytest.approx(0.15 / 490)
+    least = concluded(LeastCpu)
+    assert (least.rps, least.names) == (495, ("fast",))
+    assert (least.cpu_s, least.tied_cpu_s) == (pytest.approx(0.01 / 495), None)
+    assert least.python is not None
+    assert least.second_python is not None
+    assert (least.python.name, least.second_python.name) == ("coroutines", "threads")
+    assert least.python.cpu_s == pytest.approx(0.15 / 490)
 
 
 def test_what_the_clock_cannot_tell_apart_is_said() -> None:
@@ -253,17 +287,15 @@ def test_what_the_clock_cannot_tell_apart_is_said() -> None:
         trial("fast", 25, low=True, rps=495, cores=0.010),
         trial("wrk", 25, low=True, rps=495, cores=0.011),
     )
-    found = concluded("low_rate", trials)
-    assert found.code == "generators.low_rate.tie"
-    assert found.values["names"] == ("fast", "wrk")
+    least = concluded(LeastCpu, trials)
+    assert least.names == ("fast", "wrk")
+    assert (least.cpu_s, least.tied_cpu_s) == (None, pytest.approx(0.011 / 495))
 
 
 def test_who_did_not_keep_the_low_rate_does_not_win() -> None:
-    found = concluded("low_rate", (*FOUR, trial("ab", 25, low=True, rps=100, cores=0.0001)))
-    assert found.values["names"] == ("fast",)
-    assert found.evidence[-1] == Finding(
-        "generators.low_rate.slow", {"name": "ab", "rps": pytest.approx(100)}
-    )
+    least = concluded(LeastCpu, (*FOUR, trial("ab", 25, low=True, rps=100, cores=0.0001)))
+    assert least.names == ("fast",)
+    assert least.evidence[-1] == SlowAtLowRate("ab", pytest.approx(100))
 
 
 def test_whom_a_machine_that_stood_still_kept_from_the_low_rate_is_not_called_slow() -> None:
@@ -273,51 +305,62 @@ def test_whom_a_machine_that_stood_still_kept_from_the_low_rate_is_not_called_sl
     pause = Pause(slow.record.load_end_ns - 2 * NS, slow.record.load_end_ns)
     seen = replace(slow.observations, pauses=(pause,))
     trials = (*FOUR, replace(slow, observations=seen))
-    codes = [evidence.code for evidence in concluded("low_rate", trials).evidence]
-    assert "generators.low_rate.slow" not in codes
-    notes = [one for one in study(run(), trials).notes if isinstance(one, Finding)]
-    (note,) = [one for one in notes if one.code == "generators.note.stood_still"]
-    assert note.values == {"times": 1, "loads": len(trials)}
+    evidence = concluded(LeastCpu, trials).evidence
+    assert not [each for each in evidence if isinstance(each, SlowAtLowRate)]
+    assert LoadsStoodStill(1, len(trials)) in study(run(), trials).notes
 
 
 def test_who_sends_most_and_that_a_busy_server_makes_it_a_lower_bound() -> None:
-    best, python = (concluded("high_rate").values[name].values for name in ("best", "python"))
-    assert (best["name"], best["rps"], best["connections"]) == (
-        *("fast", pytest.approx(60_000), 10),
-    )
-    assert best["cores"] == pytest.approx(1.0)
-    assert best["busy"] == pytest.approx(0.95)
-    assert (python["name"], python["rps"], python["busy"]) == (
+    most = concluded(MostRequests)
+    best, python = most.best, most.python
+    assert (best.name, best.rps, best.connections) == ("fast", pytest.approx(60_000), 10)
+    assert best.cores == pytest.approx(1.0)
+    assert best.server_busy == pytest.approx(0.95)
+    assert python is not None
+    assert (python.name, python.rps, python.server_busy) == (
         *("coroutines", pytest.approx(4000), None),
     )
-    machine = concluded("machine").values
-    assert machine["lower"].code == "generators.machine.server_busy"
-    assert machine["safe_rps"] == pytest.approx(20_000)
+    machine = concluded(MachineCeiling)
+    assert machine.lower_bound_because == SERVER_WAS_BUSY
+    assert machine.ceiling.reliable_rps == pytest.approx(20_000)
 
 
 def test_the_gil_shows_in_threads_that_do_not_grow() -> None:
-    found = concluded("gil")
-    assert found.code == "generators.gil.shows"
-    assert (found.values["few"], found.values["many"]) == (1, 10)
-    assert found.values["growth"] == pytest.approx(1.05)
-    assert found.values["thread_cores"] == pytest.approx(1.02)
-    assert found.values["process_cores"] == pytest.approx(1.7)
+    growth = concluded(ThreadGrowth)
+    assert growth.gil == IN_THE_THREADS
+    assert (growth.fewer_threads, growth.threads) == (1, 10)
+    assert growth.growth.value == pytest.approx(1.05)
+    assert growth.thread_cores == pytest.approx(1.02)
+    assert growth.process_cores == pytest.approx(1.7)
 
 
 @pytest.mark.parametrize(
-    ("changed", "verdict"),
-    [
-        ((trial("threads", 1), trial("threads", 10, rps=1900, cores=1.0)), "grows"),
-        ((trial("threads", 1), trial("threads", 10, rps=1050, cores=1.8)), "several_cores"),
-        ((trial("threads", 1), trial("threads", 10, others=0.6, waits=0.4)), "disturbed"),
-        ((trial("threads", 1),), "few_levels"),
-    ],
+    ("rps", "cores", "remark"),
+    [(1900, 1.0, ""), (1050, 1.8, "; threads that share a GIL do not use that many")],
 )
-def test_the_gil_is_not_seen_where_it_does_not_show(
-    changed: tuple[TrialData, ...], verdict: str
+def test_the_gil_does_not_show_in_threads_that_grow_or_use_more_than_a_core(
+    rps: float, cores: float, remark: str
 ) -> None:
-    trials = (*changed, trial("processes", 1), trial("processes", 10, rps=1800, cores=1.7))
-    assert concluded("gil", trials).code == f"generators.gil.{verdict}"
+    threads = trial("threads", 1), trial("threads", 10, rps=rps, cores=cores)
+    growth = concluded(ThreadGrowth, (*threads, *PROCESSES))
+    assert (growth.gil, growth.remark) == (NOT_HERE, remark)
+
+
+def test_threads_that_waited_for_a_core_or_of_one_level_show_nothing_of_the_gil() -> None:
+    waited = trial("threads", 1), trial("threads", 10, others=0.6, waits=0.4)
+    assert any("Other programs" in reason for reason in reasons((*waited, *PROCESSES)))
+    assert TOO_FEW_LEVELS in reasons((trial("threads", 1), *PROCESSES))
+
+
+def test_growth_that_may_be_chance_is_not_shown() -> None:
+    many = tuple(
+        replace(trial("threads", 10, rps=rps), trial=replace(trial("threads", 10).trial, number=n))
+        for n, rps in enumerate((900, 1300, 1700), 1)
+    )
+    document = study(run(), (*many, *thrice((trial("threads", 1), *PROCESSES))))
+    (growth,) = (each for each in document.findings if isinstance(each, ThreadGrowth))
+    assert growth.gil == NOT_SHOWN
+    assert "more --trials" in growth.remark
 
 
 def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
@@ -328,15 +371,14 @@ def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
         trial("processes", 20, rps=249, delay_s=0.08),
     )
     assert usage(delayed[0]).delay_rps == pytest.approx(250)
-    assert concluded("high_rate", delayed).values["best"].values["delay_rps"] == pytest.approx(1000)
-    lower = concluded("machine", delayed).values["lower"]
-    assert lower.code == "generators.machine.delay_bound"
-    assert concluded("gil", delayed).code == "generators.gil.few_levels"
+    assert concluded(MostRequests, delayed).best.delay_rps == pytest.approx(1000)
+    assert concluded(MachineCeiling, delayed).lower_bound_because == DELAY_WAS_LIMIT
+    assert TOO_FEW_LEVELS in reasons(delayed)
     beyond = (
         *(trial("threads", level, rps=1050, delay_s=0.08) for level in (160, 200)),
         trial("processes", 200, rps=1800, cores=1.7, delay_s=0.08),
     )
-    assert concluded("gil", (*delayed, *beyond)).code == "generators.gil.shows"
+    assert concluded(ThreadGrowth, (*delayed, *beyond)).gil == IN_THE_THREADS
 
 
 @pytest.mark.parametrize(
@@ -387,40 +429,38 @@ def test_one_core_cannot_show_the_gil() -> None:
     trials = (
         trial("threads", 1), trial("threads", 10, cores=0.8), trial("processes", 10, cores=0.8),
     )  # fmt: skip
-    found = concluded("gil", trials, cores=1)
-    assert found.code == "generators.gil.few_cores"
-    assert found.values["process_cores"] == pytest.approx(0.8)
-    assert found.values["cores"] == 1
+    growth = concluded(ThreadGrowth, trials, cores=1)
+    assert growth.gil == NOT_SHOWN
+    assert growth.process_cores == pytest.approx(0.8)
+    assert "this machine has 1 core," in growth.remark
 
 
 def test_client_overhead_by_generator() -> None:
     trials = (trial("fast", 10, p50_s=0.052, server_s=0.050), trial("threads", 10, p50_s=0.004))
-    found = concluded("overhead", trials)
-    assert (found.values["off"], found.values["loads"]) == (1, 2)
-    assert found.values["worst"].values["name"] == "threads"
-    assert found.values["least"].values["name"] == "fast"
-    assert len(found.evidence) == 2
+    overhead = concluded(ClientOverhead, trials)
+    assert (overhead.affected, overhead.loads) == (1, 2)
+    assert (overhead.most.name, overhead.least.name) == ("threads", "fast")
+    assert len(overhead.evidence) == 2
 
 
 def test_waiting_for_a_core_is_not_a_generators_own_queueing() -> None:
     trials = (trial("fast", 10, others=0.9, waits=0.6),)
-    assert concluded("overhead", trials).code == "generators.overhead.unknown"
-    shown = study(run(), trials)
-    assert "generators.note.others" in [one.code for one in shown.notes if isinstance(one, Finding)]
+    assert SERVER_BUSY_OR_DISTURBED in reasons(trials)
+    assert any(isinstance(note, LoadsDisturbed) for note in study(run(), trials).notes)
 
 
 def test_a_busy_server_says_nothing_about_client_overhead() -> None:
     trials = (trial("fast", 10, rps=60_000, server=0.97),)
-    assert concluded("overhead", trials).code == "generators.overhead.unknown"
+    assert SERVER_BUSY_OR_DISTURBED in reasons(trials)
 
 
 def test_nothing_measured_is_nothing_concluded() -> None:
-    assert [finding.code for finding in findings((), (), None)] == [
-        "generators.low_rate.no_cpu",
-        "generators.not_measured",
-        "generators.gil.few_levels",
-        "generators.not_measured",
-        "generators.overhead.unknown",
+    assert [answer.values["reason"] for answer in findings((), (), None)] == [
+        NO_CPU_AT_LOW_RATE,
+        NOT_MEASURED,
+        TOO_FEW_LEVELS,
+        NOT_MEASURED,
+        SERVER_BUSY_OR_DISTURBED,
     ]
 
 
@@ -438,9 +478,9 @@ def test_tables_hold_every_load_and_notes_every_gap() -> None:
     assert [len(table.rows) for table in found.tables] == [6, 6, 3, 3]
     assert not found.valid
     assert left_out in found.notes
-    lost = [note.values["what"].values for note in found.notes
+    lost = [note.values["what"] for note in found.notes
             if isinstance(note, Finding) and note.code == "note.not_measured"]  # fmt: skip
-    assert lost == [{"name": "locust", "connections": 10}]
+    assert lost == ["locust at 10 connections"]
     assert text.render(found)
     assert study(run(left_out), FOUR).valid
 

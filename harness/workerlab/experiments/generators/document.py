@@ -1,47 +1,151 @@
 """What `workerlab generators` shows: each load generator at full speed and at a low rate."""
 
+from __future__ import annotations
+
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from workerlab import model
 from workerlab.analysis.facts import TrialData, unusable
-from workerlab.experiments.document import Field, cores_of, table
+from workerlab.analysis.trials import mean
+from workerlab.experiments.document import cores_of, table
 from workerlab.experiments.generators.findings import findings
-from workerlab.experiments.generators.usage import Usage, disturbed, pooled, usage_of
+from workerlab.experiments.generators.usage import (
+    GeneratorLoad,
+    Usage,
+    by_load,
+    disturbed,
+    usage_of,
+)
 from workerlab.experiments.reading import notes_of, trial_data
-from workerlab.model import Chart, Document, Finding, Series, Table
+from workerlab.finding import Finding, Note
+from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.numbers.formats import counted, fill
+from workerlab.numbers.units import format_duration
 from workerlab.run_store import Run
 
-GAP_S = 0.5  # CPU and memory are to be seen at least that often
+MAX_GAP_S = 0.5  # between samples of CPU and memory: wider gaps are told
 
-WHO: tuple[Field, ...] = (
-    ("generator", "text", lambda usage: usage.name),
-    ("processes", "count", lambda usage: usage.sending_processes),
-    ("connections", "count", lambda usage: usage.connections),
+KEPT_ALIVE, NEW_CONNECTIONS = "kept-alive connections", "a new connection for each request"
+AS_REPORTED = "response time as the generator reports it"
+IN_THE_SERVER = "from a request read until its answer was sent"
+THE_DIFFERENCE = (
+    "the difference: the generator's own queueing and the way through the kernel; missing below"
+    " 1 %, the resolution of these numbers"
 )
-DELAYED: Field = ("delay_rps", "number", lambda usage: usage.delay_rps)
-COST: tuple[Field, ...] = (
-    ("trials", "count", lambda usage: len(usage.rates) or None),
-    ("throughput_rps", "number", lambda usage: usage.rps),
-    ("cpu_per_request_s", "seconds", lambda usage: usage.cpu_per_request_s),
-    ("cores", "number", lambda usage: usage.cores),
-    ("memory_bytes", "bytes", lambda usage: usage.memory_bytes),
-    ("failed", "count", lambda usage: usage.measured.failed),
-    ("errors", "counts", lambda usage: usage.measured.errors or None),
-    ("server_cores", "number", lambda usage: usage.server_cores),
-    ("host_busy", "percent", lambda usage: usage.host_busy),
-    ("cpu_s", "seconds", lambda usage: usage.cpu_s),
-    ("host_memory_bytes", "bytes", lambda usage: usage.host_memory_bytes),
+
+GENERATOR = Column("generator", "text", value=lambda load: load.name)
+PROCESSES = Column(
+    "processes",
+    "count",
+    meaning="that send; they share the connections evenly",
+    value=lambda load: load.sending_processes,
 )
-TIMES: tuple[Field, ...] = (
-    ("response_p50_s", "seconds", lambda usage: usage.measured.response.p50),
-    ("service_p50_s", "seconds", lambda usage: usage.server_side.p50),
-    ("own_p50_s", "seconds", lambda usage: usage.overhead_s("p50")),
-    ("response_p99_s", "seconds", lambda usage: usage.measured.response.p99),
-    ("service_p99_s", "seconds", lambda usage: usage.server_side.p99),
-    ("own_p99_s", "seconds", lambda usage: usage.overhead_s("p99")),
-    ("achieved_concurrency", "number", lambda usage: usage.measured.achieved_concurrency),
+CONNECTIONS = Column("connections", "count")
+DELAY_ALLOWS = Column(
+    "delay_rps",
+    heading="delay allows req/s",
+    meaning="connections / delay: what a generator gets that takes no time itself",
+    value=lambda load: load.first.delay_rps,
 )
+COST = (
+    Column("trials", "count", value=lambda load: len(load.rates) or None),
+    Column("throughput_rps", value=lambda load: load.rps),
+    Column(
+        "cpu_per_request_s",
+        "seconds",
+        heading="CPU per request",
+        meaning="of the generator, in the middle of the load",
+    ),
+    Column("cores", meaning="used by the generator, in the middle of the load"),
+    Column(
+        "memory_bytes",
+        "bytes",
+        meaning="the highest sample; pages that processes share count in each",
+        value=lambda load: load.largest("memory_bytes"),
+    ),
+    Column("failed", "count"),
+    Column("errors", "counts"),
+    Column(
+        "server_cores",
+        meaning="used by the server, of its one; near 1, the server sets the limit",
+        value=mean("server_cores"),
+    ),
+    Column("host_busy", "percent", value=mean("host_busy")),
+    Column(
+        "cpu_s",
+        "seconds",
+        heading="CPU total",
+        meaning="of the generator, from its start to its end",
+        value=mean("cpu_s"),
+    ),
+    Column("host_memory_bytes", "bytes", value=lambda load: load.largest("host_memory_bytes")),
+)
+
+
+def times_of(statistic: str) -> tuple[Column, ...]:
+    """Reported, server-side and client overhead of p50 or p99."""
+    return (
+        Column(
+            f"response_{statistic}_s",
+            "seconds",
+            heading=f"{statistic} reported",
+            meaning=AS_REPORTED,
+            value=lambda load: load.reported_s(statistic),
+        ),
+        Column(
+            f"service_{statistic}_s",
+            "seconds",
+            heading=f"{statistic} server-side",
+            meaning=IN_THE_SERVER,
+            value=lambda load: load.server_side_s(statistic),
+        ),
+        Column(
+            f"own_{statistic}_s",
+            "seconds",
+            heading=f"{statistic} client overhead",
+            meaning=THE_DIFFERENCE,
+            value=lambda load: load.overhead_s(statistic),
+        ),
+    )
+
+
+TIMES = (
+    *times_of("p50"),
+    *times_of("p99"),
+    Column(
+        "achieved_concurrency",
+        meaning="requests in flight at once, as the generator counts them",
+        value=mean("measured.achieved_concurrency"),
+    ),
+)
+
+
+class UnreliableCount(Finding):
+    """{name} at {connections:# connection}: {why}."""
+
+    name: str
+    connections: int
+    why: str
+
+    prominent = True
+
+
+class LoadsDisturbed(Finding):
+    """{disturbed} of {loads:# load} had to wait for cores that others used. The worst: {worst}"""
+
+    disturbed: int
+    loads: int
+    worst: Finding
+
+
+class LoadsStoodStill(Finding):
+    """this machine stood still, as when a host stops its guests, in {stood_still} of
+    {loads:# load}; the figures contain that time"""
+
+    stood_still: int
+    loads: int
 
 
 def document(run: Run) -> Document:
@@ -50,106 +154,137 @@ def document(run: Run) -> Document:
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
     """`trials`: all that its plan has, whose `details` are `server_core` and `keepalive`."""
-    seen = [(data, usage_of(data)) for data in trials]
-    usages = [usage for _, usage in seen if usage is not None]
-    together = pooled(usages)
-    full = _in_order([usage for usage in together if not usage.low])
-    low = _in_order([usage for usage in together if usage.low])
-    delayed = any(run.plan.details.get("delay_s", ()))
+    usages = {data.trial.key: usage_of(data) for data in trials}
+    measured = [usage for usage in usages.values() if usage is not None]
+    loads = by_load(measured)
+    full = fastest_first(load for load in loads if not load.low)
+    low = fastest_first(load for load in loads if load.low)
+    missing = [data for data in trials if data.record and usages[data.trial.key] is None]
     return Document(
         run=run.name,
         kind="generators",
-        title=_title(run.plan.details),
+        title=title(run.plan.details),
         environment=run.environment,
         findings=findings(full, low, cores_of(run.environment)),
-        tables=(
-            _table("full", (*WHO, *COST, *([DELAYED] if delayed else ())), full),
-            _table("full_times", (*WHO, *TIMES), full),
-            _table("low", (*WHO[:2], *COST), low),
-            _table("low_times", (*WHO[:2], *TIMES), low),
-        ),
-        charts=_charts(full),
-        notes=(
-            *notes_of(run),
-            *(_not_measured(data) for data, usage in seen if data.record and usage is None),
-            *_notes(usages),
-        ),
-        valid=len(usages) == len(trials) > 0 and not any(usage.doubt for usage in usages),
+        tables=tuple(tables(full, low, delayed=any(run.plan.details.get("delay_s", ())))),
+        charts=charts(full),
+        notes=(*notes_of(run), *map(not_measured, missing), *notes(measured)),
+        valid=len(measured) == len(trials) > 0 and not any(usage.doubt for usage in measured),
     )
 
 
-def _title(details: Mapping[str, Any]) -> Finding:
-    core, kept = details["server_core"], details["keepalive"]
-    own = Finding("generators.core.own", {"core": core})
-    least_s, most_s = details.get("delay_s", (0.0, 0.0))
-    delay = {"least_s": least_s if least_s < most_s else None, "most_s": most_s}
+def title(details: Mapping[str, Any]) -> str:
+    core, (least_s, most_s) = details["server_core"], details.get("delay_s", (0.0, 0.0))
+    delay = format_duration(most_s)
+    if least_s < most_s:
+        delay = f"{format_duration(least_s)} to {delay}"
     values = {
-        "delay": Finding("generators.delay", delay) if most_s else None,
-        "core": own if core is not None else Finding("generators.core.shared"),
-        "connections": Finding(f"generators.connections.{'kept' if kept else 'anew'}"),
+        "delay": delay if most_s else None,
+        "core": "shares the only core" if core is None else f"has core {core} to itself",
+        "connections": KEPT_ALIVE if details["keepalive"] else NEW_CONNECTIONS,
     }
-    return Finding("generators.title", values)
+    return fill(
+        "Load generators, each against the same server, which does nothing"
+        "[[ and answers after {delay}]]; the server {core}; {connections}.",
+        values,
+    )
 
 
-def _in_order(usages: Sequence[Usage]) -> list[Usage]:
+def fastest_first(loads: Iterable[GeneratorLoad]) -> list[GeneratorLoad]:
     """By generator, the fastest first, then by connections."""
-    best = {one.name: one.rps for one in sorted(usages, key=lambda usage: usage.rps)}
-    return sorted(usages, key=lambda usage: (-best[usage.name], usage.name, usage.connections))
+    by_rate = sorted(loads, key=lambda load: load.rps)
+    best_rps = {load.name: load.rps for load in by_rate}
+    return sorted(by_rate, key=lambda load: (-best_rps[load.name], load.name, load.connections))
 
 
-def _table(title: str, fields: Sequence[Field], usages: Sequence[Usage]) -> Table:
-    connections = usages[0].connections if usages else None
-    name = Finding(f"generators.table.{title}", {"connections": connections})
-    return table(name, fields, usages)
+def tables(
+    full: Sequence[GeneratorLoad], low: Sequence[GeneratorLoad], *, delayed: bool
+) -> Iterator[Table]:
+    load = (GENERATOR, PROCESSES, CONNECTIONS)
+    yield table("At full speed", (*load, *COST, *([DELAY_ALLOWS] if delayed else ())), full)
+    yield table("Response times at full speed", (*load, *TIMES), full)
+    rate = "At a low rate"
+    if low:
+        rate += f": {counted(low[0].connections, 'connection')} to a server that answers late"
+    yield table(rate, (*load[:2], *COST), low)
+    yield table("Response times at that rate", (*load[:2], *TIMES), low)
 
 
-def _charts(full: Sequence[Usage]) -> tuple[Chart, ...]:
+def charts(loads: Sequence[GeneratorLoad]) -> tuple[Chart, ...]:
     def chart(
-        name: str, unit: str, value: Callable[[Usage], float | None], times: float = 1
+        chart_title: str, unit: str, value: Callable[[GeneratorLoad], float | None], note: str
     ) -> Chart:
         lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for usage in full:
-            if (known := value(usage)) is not None:
-                lines[usage.name].append((usage.connections, known * times))
+        for load in loads:
+            if (y := value(load)) is not None:
+                lines[load.name].append((load.connections, y))
         return Chart(
-            title=Finding(f"generators.chart.{name}"),
-            x_title=Finding("generators.axis.connections"),
-            y_title=Finding(f"generators.axis.{unit}"),
+            title=chart_title,
+            x_title="connections",
+            y_title=unit,
             series=tuple(Series(name, tuple(points)) for name, points in lines.items()),
             log=(True, True),
-            note=Finding(f"generators.chart.{name}.note"),
+            note=note,
         )
 
     return (
-        chart("throughput", "rps", lambda usage: usage.rps),
-        chart("cpu", "microseconds", lambda usage: usage.cpu_per_request_s, 1e6),
-        chart("memory", "megabytes", lambda usage: usage.memory_bytes, 2**-20),
-        chart("overhead", "microseconds", lambda usage: usage.overhead_s("p50"), 1e6),
+        chart(
+            "Throughput",
+            "requests/s",
+            lambda load: load.rps,
+            "Each generator at full speed. Grid lines are a factor of ten apart.",
+        ),
+        chart(
+            "CPU per request",
+            "microseconds",
+            lambda load: scaled(load.cpu_per_request_s, 1e6),
+            "What one request costs the generator, in the middle of the load.",
+        ),
+        chart(
+            "Memory",
+            "MB",
+            lambda load: scaled(load.largest("memory_bytes"), 2**-20),
+            "The highest sample, of all its processes.",
+        ),
+        chart(
+            "Client overhead, p50",
+            "microseconds",
+            lambda load: scaled(load.overhead_s("p50"), 1e6),
+            "What the generator adds to the response times that it reports: its own queueing.",
+        ),
     )
 
 
-def _not_measured(data: TrialData) -> Finding:
-    load = {"name": data.cell.tool, "connections": data.cell.concurrency}
-    why = unusable(data) or Finding("generators.no_time")
-    what = Finding("generators.load", load)
-    return Finding("note.not_measured", {"what": what, "why": why})
+def scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
 
 
-def _notes(usages: Sequence[Usage]) -> Iterable[Finding]:
+def not_measured(data: TrialData) -> Finding:
+    values = {
+        "what": f"{data.cell.tool} at {counted(data.cell.concurrency, 'connection')}",
+        "why": unusable(data) or "its output holds no time",
+    }
+    return model.Finding("note.not_measured", values)
+
+
+def notes(usages: Sequence[Usage]) -> Iterator[Finding]:
     for usage in usages:
         if usage.doubt is not None:
-            load = {"name": usage.name, "connections": usage.connections}
-            yield Finding("generators.doubt", {**load, "doubt": usage.doubt})
-    gaps = [usage.widest_gap_s for usage in usages if usage.widest_gap_s is not None]
-    if gaps:
-        wide = sum(gap > GAP_S for gap in gaps)
-        values = {"gap_s": max(gaps), "limit_s": GAP_S, "wide": wide or None, "loads": len(gaps)}
-        yield Finding("generators.note.gaps", values)
-    if (noise := disturbed(usages)) is not None:
+            yield UnreliableCount(usage.name, usage.connections, usage.doubt)
+    gaps_s = [usage.widest_gap_s for usage in usages if usage.widest_gap_s is not None]
+    if gaps_s:
+        text = f"CPU and memory were sampled at least every {max(gaps_s):.2f} s"
+        if wide := sum(gap_s > MAX_GAP_S for gap_s in gaps_s):
+            text += f"; the samples were more than {MAX_GAP_S:g} s apart in {wide} of"
+            text += f" {counted(len(gaps_s), 'load')}"
+        yield Note(f"{text}.")
+    if (worst := disturbed(usages)) is not None:
         times = sum(disturbed([usage]) is not None for usage in usages)
-        counts = {"times": times, "loads": len(usages)}
-        yield Finding("generators.note.others", {**counts, "noise": noise})
+        yield LoadsDisturbed(times, len(usages), worst)
     if times := sum(usage.stood_still for usage in usages):
-        yield Finding("generators.note.stood_still", {"times": times, "loads": len(usages)})
+        yield LoadsStoodStill(times, len(usages))
     if any(usage.tool == "wrk" for usage in usages):
-        yield Finding("generators.note.wrk")
+        yield Note(
+            "wrk corrects its response times with samples that it makes up, and uses two threads"
+            " above 64 connections."
+        )

@@ -1,216 +1,396 @@
 """The conclusions of `workerlab generators`, computed from what was measured.
 
-    low rate     least CPU per request among those that kept the rate; those that differ by no more
-                 than the kernel's step, or by no more than their trials do, are not told apart
+    low rate     least CPU per request among those that kept the rate; a difference within the
+                 kernel's step or within the scatter of the trials is none
     high rate    most requests/s; a lower bound where the server's own core is busy, or where it
                  answers late and so many connections get no more from it
     GIL          more threads bring nothing while all of them use one core, and processes use more;
-                 not seen where others kept it waiting for a core, or there are too few
-    machine      the most that this machine's generators reach; a server is measured without doubt
-                 up to a third of it (a generator whose ceiling is nearer may be what is measured)
+                 not shown where others kept it waiting for a core, or there are too few
+    machine      the most that this machine's generators reach; a server is measured reliably up to
+                 a third of it (a generator whose ceiling is nearer may be what is measured)
     overhead     whose response times are its own queueing, and not for want of a core
 
 Where the numbers do not allow an answer, the answer says what is missing.
 """
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from __future__ import annotations
 
-from workerlab.experiments.document import answer
-from workerlab.experiments.generators.usage import Usage, disturbed
-from workerlab.model import Finding
-from workerlab.numbers.intervals import TRIALS, ratio
+from collections.abc import Sequence
+
+from workerlab.experiments.generators.usage import GeneratorLoad, disturbed
+from workerlab.finding import Answer, Finding, Inconclusive
+from workerlab.numbers.formats import counted
+from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 
 PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")  # how to write one
-KEPT = 0.9  # of the low rate: who sent less did not keep it
-ROOM = 3.0  # a ceiling this many times above a server's throughput does not hide it
-OFF = 0.5  # of a reported response time: more client overhead than server
-GROWS = 1.2  # more units bring more throughput if they bring that many times as much
+KEPT_RATE = 0.9  # at least, of the low rate
+HEADROOM = 3.0  # a ceiling this many times above a server's throughput does not hide it
+MOSTLY_OVERHEAD = 0.5  # of a reported response time: more client overhead than server
+GROWTH = 1.2  # at least: more units that bring less bring nothing
 ONE_CORE = 1.25  # threads that share a GIL use one core, and some of the kernel's work beside it
-SEVERAL = 1.3  # cores: more than one is used
+MORE_THAN_ONE_CORE = 1.3
 
-Usages = Sequence[Usage]
-_answer = partial(answer, "generators")
+Loads = Sequence[GeneratorLoad]
+
+LOW_RATE = "Which generator needs the least CPU at a low rate?"
+HIGH_RATE = "Which generator sends the most at a high rate?"
+GIL = "Where does the GIL show?"
+MACHINE = "Where is a second machine needed?"
+OVERHEAD = "Which generators inflate latency with client-side queueing?"
+
+ONE_TRIAL = f"one trial of each, so no comparison: repeat with --trials {TRIALS}"
+NOT_MEASURED = "no generator was measured at full speed"
+NO_CPU_AT_LOW_RATE = "no CPU time of a generator was recorded at the low rate"
+NO_CPU = "no CPU time was recorded"
+TOO_FEW_LEVELS = (
+    "this needs threads at two levels of connections, and processes; of a server that answers late,"
+    " at levels where its delay is not the limit"
+)
+SERVER_BUSY_OR_DISTURBED = (
+    "wherever response times are known, the server's core was busy, so that requests waited in"
+    " front of it, or others kept the generator waiting for a core"
+)
 
 
-def findings(full: Usages, low: Usages, cores: int | None) -> tuple[Finding, ...]:
+def findings(full: Loads, low: Loads, cores: int | None) -> tuple[Answer, ...]:
     """`full`: as fast as each can; `low`: at the low rate; `cores` of the machine."""
-    full = [usage for usage in full if not usage.doubt]
-    low = [usage for usage in low if not usage.doubt]
+    full = [load for load in full if not load.doubt]
+    low = [load for load in low if not load.doubt]
+    quiet = [load for load in (*low, *full) if not (load.server_busy or disturbed([load]))]
     return (
-        _low_rate(low),
-        _high_rate(full),
-        _gil([usage for usage in full if not usage.delay_bound], cores),
-        _machine(full),
-        _overhead([one for one in (*low, *full) if not (one.server_busy or disturbed([one]))]),
+        least_cpu(low),
+        most_requests(full),
+        thread_growth([load for load in full if load.delay_bound_rps is None], cores),
+        machine_ceiling(full),
+        client_overhead(quiet),
     )
 
 
-def _low_rate(usages: Usages) -> Finding:
-    asked = max((usage.rps for usage in usages), default=0.0)
-    kept = [usage for usage in usages if usage.rps >= KEPT * asked]
-    known = [(usage, s) for usage in kept if (s := usage.cpu_per_request_s) is not None]
-    if not known:
-        return _answer("low_rate", "low_rate.no_cpu")
-    known.sort(key=lambda one: one[1])
-    evidence = [
-        Finding("generators.low_rate.cpu", {
-            "name": usage.name, "rps": usage.rps, "cpu_s": s, "step_s": usage.cpu_step_s or 0.0,
-        })
-        for usage, s in known
-    ]  # fmt: skip
-    evidence += [
-        Finding("generators.low_rate.slow", {"name": usage.name, "rps": usage.rps})
-        for usage in usages
-        if usage.rps < KEPT * asked and not usage.stood_still
-    ]
-    if min(len(usage.costs_s) for usage, _ in known) < 2:
-        return _answer("low_rate", "few", {"trials": TRIALS}, evidence)
-    least = known[0][0]
-    alike = [(usage, s) for usage, s in known if usage is least or not _costs_more(usage, least)]
-    values: dict[str, Any] = {
-        "rps": asked,
-        "names": tuple(usage.name for usage, _ in alike),
-        "cpu_s": max(s for _, s in alike),
-    }
-    python = [one for one in known if one[0].tool in PYTHON]
-    if len(python) > 1 and _costs_more(python[1][0], python[0][0]):
-        for place, (usage, cpu_s) in zip(("first", "second"), python, strict=False):
-            values |= {place: usage.name, f"{place}_s": cpu_s}
-    return _answer("low_rate", "low_rate" if len(alike) == 1 else "low_rate.tie", values, evidence)
+# --- the low rate ---------------------------------------------------------------------------------
 
 
-def _costs_more(usage: Usage, least: Usage) -> bool:
+class CpuOfLoad(Finding):
+    """{name}: {rps:number} requests/s, {cpu_s:duration} of CPU each (give or take
+    {step_s:duration})"""
+
+    name: str
+    rps: float
+    cpu_s: float  # per request
+    step_s: float  # of the kernel's clock
+
+
+class SlowAtLowRate(Finding):
+    """{name} sent only {rps:number} requests/s"""
+
+    name: str
+    rps: float
+
+
+class LeastCpu(Answer):
+    """At {rps:number} requests/s, {names:list}:[[ {cpu_s:duration} of CPU per request]]
+    [[ at most {tied_cpu_s:duration} of CPU per request, with no significant difference]].
+    [[ Of those in Python, {python.name} needs least ({python.cpu_s:duration}), then
+    {second_python.name} ({second_python.cpu_s:duration}).]]"""
+
+    question = LOW_RATE
+
+    rps: float
+    names: tuple[str, ...]
+    cpu_s: float | None  # of a single one
+    tied_cpu_s: float | None  # the most of several
+    python: CpuOfLoad | None
+    second_python: CpuOfLoad | None
+
+
+def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
+    highest_rps = max((load.rps for load in loads), default=0.0)
+    kept = [load for load in loads if load.rps >= KEPT_RATE * highest_rps]
+    ranked = sorted(
+        ((cpu_of(load), load) for load in kept if load.cpu_per_request_s is not None),
+        key=lambda pair: pair[0].cpu_s,
+    )
+    if not ranked:
+        return Inconclusive(NO_CPU_AT_LOW_RATE, question=LOW_RATE)
+    slow = [load for load in loads if load not in kept and not load.stood_still]
+    evidence = (
+        *(cpu for cpu, _ in ranked),
+        *(SlowAtLowRate(load.name, load.rps) for load in slow),
+    )
+    if min(len(load.costs_s) for _, load in ranked) < 2:
+        return Inconclusive(ONE_TRIAL, question=LOW_RATE, evidence=evidence)
+    least = ranked[0][1]
+    tied = [cpu for cpu, load in ranked if load is least or not costs_more(load, least)]
+    python = [pair for pair in ranked if pair[1].tool in PYTHON][:2]
+    differ = len(python) == 2 and costs_more(python[1][1], python[0][1])
+    return LeastCpu(
+        rps=highest_rps,
+        names=tuple(cpu.name for cpu in tied),
+        cpu_s=tied[0].cpu_s if len(tied) == 1 else None,
+        tied_cpu_s=tied[-1].cpu_s if len(tied) > 1 else None,
+        python=python[0][0] if differ else None,
+        second_python=python[1][0] if differ else None,
+        evidence=evidence,
+    )
+
+
+def cpu_of(load: GeneratorLoad) -> CpuOfLoad:
+    return CpuOfLoad(load.name, load.rps, load.cpu_per_request_s or 0.0, load.cpu_step_s)
+
+
+def costs_more(load: GeneratorLoad, least: GeneratorLoad) -> bool:
     """By the interval over their trials, and by more than the kernel's clock can tell."""
-    step_s = (usage.cpu_step_s or 0.0) + (least.cpu_step_s or 0.0)
-    apart_s = (usage.cpu_per_request_s or 0.0) - (least.cpu_per_request_s or 0.0)
-    return apart_s > step_s and bool(ratio(usage.costs_s, least.costs_s).differs)
+    difference_s = (load.cpu_per_request_s or 0.0) - (least.cpu_per_request_s or 0.0)
+    if difference_s <= load.cpu_step_s + least.cpu_step_s:
+        return False
+    return bool(ratio(load.costs_s, least.costs_s).differs)
 
 
-def _high_rate(usages: Usages) -> Finding:
-    best = _best(usages)
-    if not best:
-        return _answer("high_rate", "not_measured")
-    if min(len(usage.rates) for usage in best) < 2:
-        return _answer("high_rate", "few", {"trials": TRIALS}, map(_reach, best))
-    alike = [one.name for one in best[1:] if not ratio(best[0].rates, one.rates).differs]
-    values: dict[str, Any] = {"best": _reach(best[0]), "alike": alike}
-    python = [usage for usage in best if usage.tool in PYTHON]
-    if len(python) > 1 and (more := ratio(python[0].rates, python[1].rates)).differs:
-        first, second = python[:2]
-        values |= {"python": _reach(first), "second": second.name, "times": more.value}
-    return _answer("high_rate", "high_rate", values, map(_reach, best))
+# --- full speed -----------------------------------------------------------------------------------
 
 
-def _best(usages: Usages) -> list[Usage]:
+class ReachedRate(Finding):
+    """{name}: {rps:number} requests/s at {connections:# connection}[[ with {cores:.2f} cores]]
+    [[, a lower bound: the server's core was {server_busy:percent} busy]]
+    [[, a lower bound: the server's delay allows no more than {delay_rps:number}]]"""
+
+    name: str
+    rps: float
+    connections: int
+    cores: float | None
+    server_busy: float | None  # where that is the limit
+    delay_rps: float | None  # where that is the limit
+
+
+def reached_rate(load: GeneratorLoad) -> ReachedRate:
+    return ReachedRate(
+        name=load.name,
+        rps=load.rps,
+        connections=load.connections,
+        cores=load.cores,
+        server_busy=load.server_busy,
+        delay_rps=load.delay_bound_rps,
+    )
+
+
+class MostRequests(Answer):
+    """{best}.[[ Not significantly less: {tied:list}.]]
+    [[ Of those in Python, {python}, {times:number} times {second_python}.]]"""
+
+    question = HIGH_RATE
+
+    best: ReachedRate
+    tied: tuple[str, ...]
+    python: ReachedRate | None
+    second_python: str | None
+    times: float | None
+
+
+def most_requests(loads: Loads) -> MostRequests | Inconclusive:
+    ranked = fastest_of_each(loads)
+    if not ranked:
+        return Inconclusive(NOT_MEASURED, question=HIGH_RATE)
+    evidence = tuple(map(reached_rate, ranked))
+    if min(len(load.rates) for load in ranked) < 2:
+        return Inconclusive(ONE_TRIAL, question=HIGH_RATE, evidence=evidence)
+    best, *others = ranked
+    python = [load for load in ranked if load.tool in PYTHON][:2]
+    gain = ratio(python[0].rates, python[1].rates) if len(python) == 2 else Ratio(1.0)
+    return MostRequests(
+        best=evidence[0],
+        tied=tuple(load.name for load in others if not ratio(best.rates, load.rates).differs),
+        python=reached_rate(python[0]) if gain.differs else None,
+        second_python=python[1].name if gain.differs else None,
+        times=gain.value if gain.differs else None,
+        evidence=evidence,
+    )
+
+
+def fastest_of_each(loads: Loads) -> list[GeneratorLoad]:
     """Each generator where it sends most; the fastest first."""
-    best: dict[str, Usage] = {}
-    for usage in sorted(usages, key=lambda usage: -usage.rps):
-        if usage.rps > 0:
-            best.setdefault(usage.name, usage)
-    return list(best.values())
+    fastest: dict[str, GeneratorLoad] = {}
+    for load in sorted(loads, key=lambda load: -load.rps):
+        if load.rps > 0:
+            fastest.setdefault(load.name, load)
+    return list(fastest.values())
 
 
-def _reach(usage: Usage) -> Finding:
-    values = {
-        "name": usage.name,
-        "rps": usage.rps,
-        "connections": usage.connections,
-        "cores": usage.cores,
-        "busy": usage.server_cores if usage.server_busy else None,
-        "delay_rps": usage.delay_rps if usage.delay_bound else None,
-    }
-    return Finding("generators.reach", values)
+# --- the GIL --------------------------------------------------------------------------------------
 
 
-def _gil(usages: Usages, cores: int | None) -> Finding:
+class ThreadGrowth(Answer):
+    """{gil}: {threads:# thread} send {growth:times} as many requests as {fewer_threads:count}
+    {growth:interval}, with at most {thread_cores:.2f} cores[[{remark}]]."""
+
+    question = GIL
+
+    gil: str
+    growth: Ratio
+    fewer_threads: int
+    threads: int
+    thread_cores: float
+    process_cores: float
+    remark: str
+
+
+IN_THE_THREADS, NOT_HERE, NOT_SHOWN = "In the threads", "Not here", "Inconclusive"
+
+
+def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusive:
     threads, processes = (
-        sorted((one for one in usages if one.tool == tool), key=lambda one: one.connections)
+        sorted((load for load in loads if load.tool == tool), key=lambda load: load.connections)
         for tool in ("threads", "processes")
     )
     if len(threads) < 2 or not processes:
-        return _answer("gil", "gil.few_levels")
-    few, many = threads[0], max(threads[1:], key=lambda usage: usage.rps)
-    thread_cores = max((one.cores for one in threads if one.cores is not None), default=None)
-    process_cores = max((one.cores for one in processes if one.cores is not None), default=None)
-    evidence = [_reach(usage) for usage in (*threads, *processes)]
-    if thread_cores is None or process_cores is None or not few.rps:
-        return _answer("gil", "gil.no_cpu", evidence=evidence)
-    growth, noise = ratio(many.rates, few.rates), disturbed((*threads, *processes))
+        return Inconclusive(TOO_FEW_LEVELS, question=GIL)
+    evidence = tuple(map(reached_rate, (*threads, *processes)))
+    fewest, most = threads[0], max(threads[1:], key=lambda load: load.rps)
+    thread_cores, process_cores = most_cores(threads), most_cores(processes)
+    if thread_cores is None or process_cores is None or not fewest.rps:
+        return Inconclusive(NO_CPU, question=GIL, evidence=evidence)
+    growth, disturbance = ratio(most.rates, fewest.rates), disturbed((*threads, *processes))
     if growth.low is None or growth.high is None:
-        return _answer("gil", "few", {"trials": TRIALS}, evidence)
-    verdicts = {
-        "disturbed": noise is not None,
-        "grows": growth.low >= GROWS,
-        "chance": growth.high >= GROWS,
-        "several_cores": thread_cores > ONE_CORE,
-        "few_cores": process_cores < SEVERAL,
-        "shows": True,
+        return Inconclusive(ONE_TRIAL, question=GIL, evidence=evidence)
+    if disturbance is not None:
+        return Inconclusive(str(disturbance), question=GIL, evidence=evidence)
+    gil, remark = NOT_HERE, ""
+    if growth.low < GROWTH <= growth.high:
+        gil, remark = NOT_SHOWN, "; more --trials would show whether that is growth"
+    elif growth.high < GROWTH and thread_cores > ONE_CORE:
+        remark = "; threads that share a GIL do not use that many"
+    elif growth.high < GROWTH and process_cores < MORE_THAN_ONE_CORE:
+        gil, remark = NOT_SHOWN, f", but processes used no more than {process_cores:.2f} either"
+        if cores is not None:
+            remark += f"; this machine has {counted(cores, 'core')}, and the server needs one"
+    elif growth.high < GROWTH:
+        gil, remark = IN_THE_THREADS, f"; processes used {process_cores:.2f}"
+    return ThreadGrowth(
+        gil=gil,
+        growth=growth,
+        fewer_threads=fewest.connections,
+        threads=most.connections,
+        thread_cores=thread_cores,
+        process_cores=process_cores,
+        remark=remark,
+        evidence=evidence,
+    )
+
+
+def most_cores(loads: Loads) -> float | None:
+    return max((load.cores for load in loads if load.cores is not None), default=None)
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+class Ceiling(Finding):
+    """{name} at {connections:# connection}: up to {reliable_rps:number} requests/s reliably,
+    {rps:number} at most[[; the server's core was {server_busy:percent} busy]]"""
+
+    name: str
+    connections: int
+    rps: float
+    reliable_rps: float
+    server_busy: float | None
+
+
+class MachineCeiling(Answer):
+    """From {ceiling.rps:number} requests/s on[[ (a lower bound: {lower_bound_because})]]: that is
+    the most that the fastest generator here, {ceiling.name}, gets out of this machine. A server
+    that answers more than a third of it ({ceiling.reliable_rps:number}) cannot be measured reliably
+    from one machine."""
+
+    question = MACHINE
+
+    ceiling: Ceiling
+    lower_bound_because: str
+
+
+SERVER_WAS_BUSY = "the server was busy"
+DELAY_WAS_LIMIT = "more connections would get more from a server that answers so late"
+WAITED_FOR_CORES = "it had to wait for cores that others used"
+
+
+def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
+    ranked = fastest_of_each(loads)
+    if not ranked:
+        return Inconclusive(NOT_MEASURED, question=MACHINE)
+    reasons = {
+        SERVER_WAS_BUSY: ranked[0].server_busy is not None,
+        DELAY_WAS_LIMIT: ranked[0].delay_bound_rps is not None,
+        WAITED_FOR_CORES: disturbed(ranked[:1]) is not None,
     }
-    values = {
-        "growth": growth.value,
-        "low": growth.low,
-        "high": growth.high,
-        "few": few.connections,
-        "many": many.connections,
-        "thread_cores": thread_cores,
-        "process_cores": process_cores,
-        "noise": noise,
-        "cores": cores,
-    }
-    verdict = next(name for name, true in verdicts.items() if true)
-    return _answer("gil", f"gil.{verdict}", values, evidence)
+    ceilings = [
+        Ceiling(
+            name=load.name,
+            connections=load.connections,
+            rps=load.rps,
+            reliable_rps=load.rps / HEADROOM,
+            server_busy=load.server_busy,
+        )
+        for load in ranked
+    ]
+    return MachineCeiling(
+        ceiling=ceilings[0],
+        lower_bound_because=next((reason for reason, true in reasons.items() if true), ""),
+        evidence=tuple(ceilings),
+    )
 
 
-def _machine(usages: Usages) -> Finding:
-    best = _best(usages)
-    if not best:
-        return _answer("machine", "not_measured")
-    ceilings = [{"name": one.name, "rps": one.rps, "safe_rps": one.rps / ROOM} for one in best]
-    lower = None
-    if best[0].server_busy:
-        lower = Finding("generators.machine.server_busy")
-    elif best[0].delay_bound:
-        lower = Finding("generators.machine.delay_bound")
-    elif disturbed(best[:1]) is not None:
-        lower = Finding("generators.machine.others_busy")
-    evidence = [Finding("generators.machine.ceiling", values) for values in ceilings]
-    for usage in best:
-        if usage.server_busy:
-            load = {"name": usage.name, "connections": usage.connections}
-            busy = {**load, "busy": usage.server_cores}
-            evidence.append(Finding("generators.machine.busy", busy))
-    values = {name: ceilings[0][name] for name in ("rps", "safe_rps", "name")}
-    return _answer("machine", "machine", {**values, "lower": lower}, evidence)
+# --- client overhead ------------------------------------------------------------------------------
 
 
-def _overhead(usages: Usages) -> Finding:
-    """`usages`: of servers that are not busy, on a machine that others leave alone."""
-    known = [(s, usage) for usage in usages if (s := usage.overhead_s("p50")) is not None]
-    if not known:
-        return _answer("overhead", "overhead.unknown")
-    known.sort(key=lambda pair: -pair[0] / (pair[1].measured.response.p50 or pair[0]))
-    values = {
-        "off": sum(s > OFF * (usage.measured.response.p50 or 0.0) for s, usage in known),
-        "loads": len(known),
-        "worst": _overhead_of(known[0][1], "generators.overhead.of"),
-        "least": _overhead_of(known[-1][1], "generators.overhead.of"),
-    }
-    worst: dict[str, Usage] = {}
-    for _, usage in known:
-        worst.setdefault(usage.name, usage)
-    evidence = [_overhead_of(usage, "generators.overhead.times") for usage in worst.values()]
-    return _answer("overhead", "overhead", values, evidence)
+class OverheadOfLoad(Finding):
+    """{name} at {connections:# connection}[[ ({rate})]]: {overhead_s:duration} of
+    {reported_s:duration}, the server took {server_s:duration}"""
+
+    name: str
+    connections: int
+    rate: str
+    overhead_s: float  # p50, as the others
+    reported_s: float
+    server_s: float
 
 
-def _overhead_of(usage: Usage, code: str) -> Finding:
-    values = {
-        "name": usage.name,
-        "connections": usage.connections,
-        "low": Finding("generators.low_rate.short") if usage.low else None,
-        "overhead_s": usage.overhead_s("p50"),
-        "reported_s": usage.measured.response.p50,
-        "server_s": usage.server_side.p50,
-    }
-    return Finding(code, values)
+class ClientOverhead(Answer):
+    """In {affected:count} of {loads:# load} more than half of the median that is reported is client
+    overhead. Most: {most}. Least: {least}."""
+
+    question = OVERHEAD
+
+    affected: int
+    loads: int
+    most: OverheadOfLoad
+    least: OverheadOfLoad
+
+
+def client_overhead(loads: Loads) -> ClientOverhead | Inconclusive:
+    """`loads`: on servers that are not busy, while no others kept the generator waiting."""
+    overheads = [overhead for load in loads if (overhead := overhead_of(load)) is not None]
+    if not overheads:
+        return Inconclusive(SERVER_BUSY_OR_DISTURBED, question=OVERHEAD)
+    overheads.sort(key=lambda load: -load.overhead_s / (load.reported_s or load.overhead_s))
+    affected = [load for load in overheads if load.overhead_s > MOSTLY_OVERHEAD * load.reported_s]
+    worst_of_each: dict[str, OverheadOfLoad] = {}
+    for overhead in overheads:
+        worst_of_each.setdefault(overhead.name, overhead)
+    return ClientOverhead(
+        affected=len(affected),
+        loads=len(overheads),
+        most=overheads[0],
+        least=overheads[-1],
+        evidence=tuple(worst_of_each.values()),
+    )
+
+
+def overhead_of(load: GeneratorLoad) -> OverheadOfLoad | None:
+    overhead_s = load.overhead_s("p50")
+    if overhead_s is None:
+        return None
+    return OverheadOfLoad(
+        name=load.name,
+        connections=load.connections,
+        rate="low rate" if load.low else "",
+        overhead_s=overhead_s,
+        reported_s=load.reported_s("p50") or 0.0,
+        server_s=load.server_side_s("p50") or 0.0,
+    )

@@ -16,14 +16,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import fmean, geometric_mean
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from workerlab.analysis.core_wait import Stretch, wait_in, worst
 from workerlab.analysis.facts import TrialData, unusable
 from workerlab.analysis.samples import NS, per_second
+from workerlab.analysis.trials import Replicates
 from workerlab.model import (
     Cell,
     CoreWait,
@@ -34,13 +33,14 @@ from workerlab.model import (
     Record,
     Summary,
 )
+from workerlab.numbers.formats import count_text
 
 EDGE = 0.1  # of the load at either end, where it begins and ends
 TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
 RESOLUTION = 0.01  # of a response time: less is within the buckets of the histograms
 DELAY_BOUND = 0.9  # of what the server's delay allows: a faster generator would send no more
 SERVER_BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
-MOST_COUNTED = 1.01  # answers a generator may count for each that the server sent
+MAX_COUNTED_RATIO = 1.01  # answers a generator may count for each that the server sent
 
 
 class Usage(Struct, frozen=True):
@@ -70,92 +70,121 @@ class Usage(Struct, frozen=True):
     core_wait: CoreWait | None
     server_side: Summary
     widest_gap_s: float | None
-    doubt: Finding | None  # why its count cannot be trusted: generator and server disagree
-    rates: tuple[float, ...] = ()  # `rps` of each trial
-    costs_s: tuple[float, ...] = ()  # `cpu_per_request_s` of each, where it is known
+    doubt: str | None  # why its count is unreliable: generator and server disagree
     stood_still: bool = False
     delay_rps: float | None = None
 
     @property
-    def sending_processes(self) -> int:
-        """A process per connection where the tool starts one for each, whoever asks."""
-        return self.connections if self.tool == "processes" else self.processes
+    def name(self) -> str:
+        times = f" \N{MULTIPLICATION SIGN}{self.processes}" if self.processes > 1 else ""
+        return f"{self.tool}{times}"
+
+
+class GeneratorLoad(Replicates[Usage], frozen=True):
+    """The trials of one generator at one load, at least one. Means, where a name says no other: of
+    requests/s the geometric one, of memory the largest."""
 
     @property
-    def delay_bound(self) -> bool:
-        """Whether the server's delay is what limits it."""
-        return self.delay_rps is not None and self.rps >= DELAY_BOUND * self.delay_rps
+    def first(self) -> Usage:
+        return self.valid[0]
 
     @property
     def name(self) -> str:
-        many = f" \N{MULTIPLICATION SIGN}{self.processes}" if self.processes > 1 else ""
-        return f"{self.tool}{many}"
+        return self.first.name
 
     @property
-    def server_busy(self) -> bool:
-        """Whether the server is what limits it."""
-        return self.server_cores is not None and self.server_cores >= SERVER_BUSY
+    def tool(self) -> str:
+        return self.first.tool
+
+    @property
+    def connections(self) -> int:
+        return self.first.connections
+
+    @property
+    def low(self) -> bool:
+        return self.first.low
+
+    @property
+    def sending_processes(self) -> int:
+        """One per connection where the tool starts one for each."""
+        return self.connections if self.tool == "processes" else self.first.processes
+
+    @property
+    def rates(self) -> list[float]:
+        return [rps for rps in self.values("rps") if rps > 0]
+
+    @property
+    def costs_s(self) -> list[float]:
+        """CPU per request of each trial that has it."""
+        return [cost_s for cost_s in self.values("cpu_per_request_s") if cost_s > 0]
+
+    @property
+    def rps(self) -> float:
+        return self.geometric_mean("rps") or 0.0
+
+    @property
+    def cores(self) -> float | None:
+        return self.mean("cores")
+
+    @property
+    def cpu_per_request_s(self) -> float | None:
+        return self.mean("cpu_per_request_s")
+
+    @property
+    def cpu_step_s(self) -> float:
+        return self.mean("cpu_step_s") or 0.0
+
+    @property
+    def server_busy(self) -> float | None:
+        """The share of its core where the server is the limit; None where it is not."""
+        cores = self.mean("server_cores")
+        return cores if cores is not None and cores >= SERVER_BUSY else None
+
+    @property
+    def delay_bound_rps(self) -> float | None:
+        """What the server's delay allows where that is the limit; None where it is not."""
+        delay_rps = self.first.delay_rps
+        return delay_rps if delay_rps is not None and self.rps >= DELAY_BOUND * delay_rps else None
+
+    @property
+    def doubt(self) -> str | None:
+        return next((usage.doubt for usage in self.valid if usage.doubt), None)
+
+    @property
+    def stood_still(self) -> bool:
+        return any(usage.stood_still for usage in self.valid)
+
+    @property
+    def failed(self) -> int:
+        return sum(usage.measured.failed for usage in self.valid)
+
+    @property
+    def errors(self) -> dict[str, int] | None:
+        causes = (Counter(usage.measured.errors) for usage in self.valid)
+        return dict(sum(causes, Counter[str]())) or None
+
+    def reported_s(self, statistic: str) -> float | None:
+        """Of the response times that it reports; `statistic` as in Summary."""
+        return self.mean(f"measured.response.{statistic}")
+
+    def server_side_s(self, statistic: str) -> float | None:
+        return self.mean(f"server_side.{statistic}")
 
     def overhead_s(self, statistic: str) -> float | None:
-        """What it reports less what the server says; `statistic` as in Summary. None where the
-        buckets of their histograms cannot tell the two apart."""
-        reported: float | None = getattr(self.measured.response, statistic)
-        server_side: float | None = getattr(self.server_side, statistic)
-        if reported is None or server_side is None:
+        """Reported less server-side. None where the buckets of their histograms cannot tell the two
+        apart."""
+        reported_s, server_side_s = self.reported_s(statistic), self.server_side_s(statistic)
+        if reported_s is None or server_side_s is None:
             return None
-        overhead_s = reported - server_side
-        return overhead_s if abs(overhead_s) >= RESOLUTION * reported else None
+        overhead_s = reported_s - server_side_s
+        return overhead_s if abs(overhead_s) >= RESOLUTION * reported_s else None
 
 
-def pooled(usages: Sequence[Usage]) -> list[Usage]:
-    """The trials of each generator at each load as one, in their order: means, of requests/s the
-    geometric one, and the most memory."""
+def by_load(usages: Iterable[Usage]) -> list[GeneratorLoad]:
     trials: dict[tuple[str, int, bool], list[Usage]] = {}
     for usage in usages:
         trials.setdefault((usage.name, usage.connections, usage.low), []).append(usage)
-    return [_pooled(mine) for mine in trials.values()]
-
-
-def _pooled(trials: Sequence[Usage]) -> Usage:
-    first, rates = trials[0], tuple(one.rps for one in trials if one.rps > 0)
-    costs = tuple(s for one in trials if (s := one.cpu_per_request_s))
-    if len(trials) == 1:
-        return replace(first, rates=rates, costs_s=costs)
-    causes = sum((Counter(one.measured.errors) for one in trials), Counter[str]())
-    measured = replace(
-        first.measured,
-        failed=sum(one.measured.failed for one in trials),
-        errors=dict(causes),
-        response=_summary([one.measured.response for one in trials]),
-        achieved_concurrency=_mean(one.measured.achieved_concurrency for one in trials),
-    )
-    means = ("cpu_s", "cores", "cpu_per_request_s", "cpu_step_s", "host_busy", "server_cores")
-    most = ("memory_bytes", "host_memory_bytes", "widest_gap_s")
-    waits = [one.core_wait for one in trials if one.core_wait is not None]
-    return replace(
-        first,
-        measured=measured,
-        rps=geometric_mean(rates) if rates else 0.0,
-        **{name: _mean(getattr(one, name) for one in trials) for name in means},
-        **{name: max(filter(None, (getattr(one, name) for one in trials)), default=None)
-           for name in most},
-        core_wait=max(waits, key=lambda wait: wait.share, default=None),
-        server_side=_summary([one.server_side for one in trials]),
-        doubt=next((one.doubt for one in trials if one.doubt), None),
-        rates=rates,
-        costs_s=costs,
-        stood_still=any(one.stood_still for one in trials),
-    )  # fmt: skip
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
-def _summary(every: Sequence[Summary]) -> Summary:
-    names = Summary.__struct_fields__
-    return Summary(**{name: _mean(getattr(one, name) for one in every) for name in names})
+    return [GeneratorLoad(tuple(group)) for group in trials.values()]
 
 
 def at_low_rate(cell: Cell) -> bool:
@@ -176,10 +205,10 @@ def usage_of(data: TrialData) -> Usage | None:
         per_second((one.at_ns, getattr(one, name)) for one in steady)
         for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s")
     )
-    doubt = None if data.null else Finding("generators.doubt.uncounted")
-    if data.null and measured.requests > MOST_COUNTED * data.null.answers + load.concurrency:
-        counts = {"counted": measured.requests, "sent": data.null.answers}
-        doubt = Finding("generators.doubt.more", counts)
+    doubt = None if data.null else "the server's own count is missing"
+    if data.null and measured.requests > MAX_COUNTED_RATIO * data.null.answers + load.concurrency:
+        counts = count_text(measured.requests), count_text(data.null.answers)
+        doubt = "it counts {} answers, the server sent {}; one of them is wrong".format(*counts)
     tool, null = data.cell.tool, data.cell.server.null
     processes = load.concurrency if tool == "processes" else load.processes
     everything = () if "processes" in seen.missing else seen.processes
@@ -239,6 +268,6 @@ def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> 
     return wait_in(Stretch(steady, rps, response_s, response_s, units=data.units, cores=cores))
 
 
-def disturbed(usages: Sequence[Usage]) -> Finding | None:
+def disturbed(usages: Iterable[Usage | GeneratorLoad]) -> Finding | None:
     """What others did to one of them, the worst."""
     return worst(usage.core_wait for usage in usages)

@@ -23,6 +23,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
+from workerlab import finding as findings
 from workerlab.model import Column, Document, Finding, Table, Verdict
 from workerlab.numbers.units import MISSING
 from workerlab.report import player
@@ -165,14 +166,17 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def emphasised(finding: Finding) -> Markup:
+def emphasised(finding: findings.Finding) -> Markup:
     """What it says, with what it is about in bold: a name, as a number names nothing."""
     found = ((name, finding.values.get(name)) for name in SUBJECTS)
     subject = next((name for name, one in found if one and not isinstance(one, int)), None)
     if subject is None:
         return escape(text(finding))
     bold = Markup("<strong>{}</strong>").format(text(finding.values[subject]))
-    marked = replace(finding, values={**finding.values, subject: MARK})
+    older = isinstance(finding, Finding)
+    marked = replace(
+        finding, **{"values": {**finding.values, subject: MARK}} if older else {subject: MARK}
+    )
     return escape(text(marked)).replace(MARK, bold)
 
 
