@@ -22,17 +22,22 @@ def answers(done: Done) -> dict[str, Any]:
     return {one["code"]: one["values"] for one in found}
 
 
+def outcomes(done: Done) -> set[str]:
+    """Of the limits."""
+    answers = [finding["answer"] for finding in done.report["findings"]]
+    return {each["values"]["outcome"] for each in answers if each["code"] == "LimitsAnswer"}
+
+
 def shown(done: Done, answer: int) -> dict[str, Any]:
     """What was measured of each metric, by its name."""
     evidence = done.report["findings"][answer]["evidence"]
-    name = "compare.metric."
-    return {one["values"]["metric"]["code"].removeprefix(name): one["values"] for one in evidence}
+    return {change["values"]["name"]: change["values"] for change in evidence}
 
 
 def within_the_law(throughput: dict[str, Any], *workers: int) -> None:
     """Each of them is busy with a request for 50 ms, less what a timer may fire before its time."""
     for side, count in zip(("a", "b"), workers, strict=True):
-        assert 0 < throughput[side]["values"]["value"] <= count / 0.049
+        assert 0 < throughput[side] <= count / 0.049
 
 
 def test_half_of_the_workers_serve_half_as_much(lab: Lab) -> None:
@@ -41,13 +46,12 @@ def test_half_of_the_workers_serve_half_as_much(lab: Lab) -> None:
         "compare", "sync", "8", *QUICK, "--a", "workers=4", "--b", "workers=2",
         "--fail-if", "rps<-5%", "--junit", "limits.xml", "--format", "json",
     )  # fmt: skip
-    found = answers(done)
-    assert "compare.same" not in found
-    assert "compare.gate.kept" not in found
-    assert done.code == (4 if "compare.gate.exceeded" in found else 0), done.err
+    assert "BIsSame" not in answers(done)
+    assert "kept" not in outcomes(done)
+    assert done.code == (4 if "exceeded" in outcomes(done) else 0), done.err
     by = shown(done, 0)
     throughput = by["throughput_rps"]
-    low, value, high = (throughput[one] for one in ("low", "value", "high"))
+    low, value, high = (throughput[end] for end in ("low", "change", "high"))
     assert value < 1
     within_the_law(throughput, 4, 2)
     if low is not None:  # enough pairs
@@ -56,7 +60,7 @@ def test_half_of_the_workers_serve_half_as_much(lab: Lab) -> None:
         assert high >= 0.75 / 2
     # Eight requests on two workers: three of four wait, and that is what changes
     parts = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
-    most = max((name for name in parts if name in by), key=lambda name: abs(by[name]["value"]))
+    most = max((name for name in parts if name in by), key=lambda name: abs(by[name]["change"]))
     assert most == "accept_queue_s"
     text = (lab.place / "limits.xml").read_text()
     assert text.count("<testcase ") == 1
@@ -77,16 +81,16 @@ def test_two_saved_runs(lab: Lab) -> None:
     done = lab("compare", "one", "other", "--format", "json", "--fail-if", "rps<-5%")
     assert done.code == 0, done.err
     first, second, *_ = (one["answer"] for one in done.report["findings"])
-    assert first["code"] == "compare.differences"
-    told = {one["values"]["name"]["code"]: one["values"] for one in first["values"]["differences"]}
-    workers = told["compare.name.workers"]
+    assert first["code"] == "RunsDiffer"
+    differences = [difference["values"] for difference in first["values"]["differences"]]
+    (workers,) = (difference for difference in differences if difference["name"] == "workers")
     assert (workers["a"], workers["b"]) == ("2", "4")
     # How sure three launches of each are is up to the machine, but not what they show
-    assert second["code"] in ("compare.different", "compare.inconclusive")
+    assert second["code"] in ("BDiffers", "DifferenceInconclusive")
     throughput = shown(done, 1)["throughput_rps"]
-    assert throughput["value"] > 1
+    assert throughput["change"] > 1
     within_the_law(throughput, 2, 4)
-    assert throughput["low"] < throughput["value"] < throughput["high"]
+    assert throughput["low"] < throughput["change"] < throughput["high"]
     assert not (lab.place / "results").exists()
 
 
@@ -100,10 +104,10 @@ def test_a_baseline_is_run_again(lab: Lab) -> None:
     assert run_store.load(again).plan == run_store.load(before).plan
     found = answers(done)
     # Nothing has changed but perhaps how busy the machine was
-    differences = found.pop("compare.differences", {"differences": ()})["differences"]
-    names = {one["values"]["name"]["code"] for one in differences}
-    assert names <= {"compare.name.machine.load_average_at_start"}
-    assert "compare.gate.exceeded" not in found
+    differences = found.pop("RunsDiffer", {"differences": ()})["differences"]
+    names = {difference["values"]["name"] for difference in differences}
+    assert names <= {"machine.load_average_at_start"}
+    assert "exceeded" not in outcomes(done)
     within_the_law(shown(done, bool(differences))["throughput_rps"], 2, 2)
     done = lab("compare", "--baseline", "main", "--b", "workers=3")
     assert (done.code, done.out) == (2, "")

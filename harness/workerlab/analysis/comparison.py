@@ -24,7 +24,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.model import CellResult
+from workerlab.numbers.formats import FORMATS, amount
 from workerlab.numbers.intervals import half_width, ratio, student_at
+from workerlab.numbers.units import format_bytes, format_duration
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # pairs
 SIMILAR = 1.05  # times: single launches whose throughputs differ by less are a tie
@@ -39,27 +41,39 @@ class Metric(Struct, frozen=True):
     time of A."""
 
     name: str
+    label: str
     kind: Kind = "ratio"
+
+    def written(self, value: float) -> str:
+        """A value of A or B: '3.98 req/s', '20.0 ms', '12.0 MB', '0.1 %'."""
+        if self.name.endswith("_rps"):
+            return f"{amount(value)} req/s"
+        if self.name.endswith("_bytes"):
+            return format_bytes(value)
+        return FORMATS["fraction"](value) if self.kind == "share" else format_duration(value)
 
 
 METRICS = (
-    Metric("throughput_rps"),
-    Metric("response_p50_s"),
-    Metric("response_p95_s"),
-    Metric("cpu_s"),  # of the server, per request
-    Metric("memory_bytes"),
-    Metric("start_s"),
-    Metric("stop_s"),
-    Metric("failed", "share"),
+    Metric("throughput_rps", "throughput"),
+    Metric("response_p50_s", "median response"),
+    Metric("response_p95_s", "p95"),
+    Metric("cpu_s", "CPU per request"),  # of the server
+    Metric("memory_bytes", "memory"),
+    Metric("start_s", "start"),
+    Metric("stop_s", "stop"),
+    Metric("failed", "failed requests", "share"),
 )
 # Which part of a response it is that changed
-PARTS = tuple(
-    Metric(f"{part}_s", "part")
-    for part in ("connect", "accept_queue", "in_worker", "service", "transfer")
+PARTS = (
+    Metric("connect_s", "in connect", "part"),
+    Metric("accept_queue_s", "in the accept queue", "part"),
+    Metric("in_worker_s", "in the worker", "part"),
+    Metric("service_s", "in the app", "part"),
+    Metric("transfer_s", "in transfer", "part"),
 )
 QUEUES = tuple(one for one in PARTS if one.name in ("accept_queue_s", "in_worker_s"))
 # How long a slot stays taken after the app: no part of its response, the next ones wait for it
-HELD = Metric("held_s", "part")
+HELD = Metric("held_s", "worker held after the app", "part")
 SHARE = 0.02  # of `at_least`: 0.1 % of the requests where that is 5 %
 
 Launch = Mapping[str, float | None]  # metrics by name; None, or missing: not known

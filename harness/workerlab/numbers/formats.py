@@ -113,7 +113,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "count": count_text,
     "counts": caused,
     "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
-    "sentence": lambda words: words if words.endswith(".") else f"{words}.",
+    "sentence": lambda words: f"{str(words).removesuffix('.')}.",
     "block": "\n\n    {}\n".format,
 }
 

@@ -8,8 +8,10 @@ from workerlab.analysis.comparison import METRICS, PARTS
 from workerlab.experiments.compare.pairs import SIDES, Compared
 from workerlab.experiments.compare.times import curve, mean_curve
 from workerlab.model import CellResult, Chart, Finding, Level, Mark, Series
+from workerlab.report.messages import text
 from workerlab.run_store import Run
 
+MEANS = "Means over the launches."
 APART, WIDE = 0.12, 0.8  # two groups, and all of them, where metrics are 1 apart
 
 
@@ -31,21 +33,21 @@ def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
         known = [each for each in one.changes if each.metric in seen and each.low]
         beside = min(APART, WIDE / len(groups)) * (number - (len(groups) - 1) / 2)
         points = tuple((metrics.index(each.metric) + beside, each.value) for each in known)
-        marks = tuple(
-            Mark(Finding(f"compare.metric.{each.metric.name}"), each.low, each.high)
-            for each in known
-        )
+        marks = tuple(Mark(each.metric.label, each.low, each.high) for each in known)
         if points:
             series.append(Series(one.name, points, marks))
     if series:
-        title, x, y = (Finding(f"compare.chart{part}") for part in ("", ".metric", ".ratio"))
-        note = Finding("compare.chart.note")
-        names = tuple(Finding(f"compare.metric.{metric.name}") for metric in metrics)
-        level = Level(Finding("compare.chart.nothing"), 1.0)
         yield Chart(
-            *(title, x, y, tuple(series), (False, True), note),
-            form="scatter", names=names, level=level,
-        )  # fmt: skip
+            title="B as times A",
+            x_title="metric",
+            y_title="B / A",
+            series=tuple(series),
+            log=(False, True),
+            note="With the intervals of the table; 1 is no difference.",
+            form="scatter",
+            names=tuple(metric.label for metric in metrics),
+            level=Level("nothing changed", 1.0),
+        )
 
 
 def _sides(one: Compared) -> Iterable[tuple[str, Sequence[CellResult]]]:
@@ -59,11 +61,15 @@ def _distributions(one: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
     for run, (which, cells) in zip(runs, _sides(one), strict=True):
         known = mean_curve([curve(run, cell) for cell in cells])
         series.append(Series(which, tuple((time_s, percent) for percent, time_s in known.items())))
-    title = Finding("compare.chart.distribution", {"group": one.name})
-    x, y = Finding("compare.chart.response"), Finding("compare.chart.percent")
-    if any(its.points for its in series):
-        note = Finding("compare.chart.means")
-        yield Chart(title, x, y, tuple(series), (True, False), note)
+    if any(side.points for side in series):
+        yield Chart(
+            title=f"How long responses take, {text(one.name)}",
+            x_title="seconds",
+            y_title="% of the responses took no longer",
+            series=tuple(series),
+            log=(True, False),
+            note=MEANS,
+        )
 
 
 def _breakdown(one: Compared) -> Iterable[Chart]:
@@ -81,8 +87,13 @@ def _breakdown(one: Compared) -> Iterable[Chart]:
         if points:
             name = Finding(f"part.{part.name.removesuffix('_s')}")
             series.append(Series(name, tuple(points)))
-    title = Finding("compare.chart.breakdown", {"group": one.name})
-    x, y = Finding("compare.chart.side"), Finding("compare.chart.response")
     if series:
-        note, names = Finding("compare.chart.means"), tuple(which.upper() for which in SIDES)
-        yield Chart(title, x, y, tuple(series), note=note, form="stacked", names=names)
+        yield Chart(
+            title=f"What they are made of, {text(one.name)}",
+            x_title="side",
+            y_title="seconds",
+            series=tuple(series),
+            note=MEANS,
+            form="stacked",
+            names=tuple(which.upper() for which in SIDES),
+        )

@@ -21,6 +21,7 @@ from workerlab import run_store
 from workerlab.analysis.comparison import unpaired
 from workerlab.experiments import runner
 from workerlab.experiments.compare.document import comparison
+from workerlab.experiments.compare.findings import RunDifference
 from workerlab.experiments.compare.gate import judge, parse
 from workerlab.experiments.compare.junit import write
 from workerlab.experiments.compare.options import AT_LEAST, check_limits
@@ -28,7 +29,8 @@ from workerlab.experiments.compare.pairs import Compared, Group, apart, launch
 from workerlab.experiments.planning import check_tools, lacking
 from workerlab.experiments.reading import find, report_of
 from workerlab.experiments.results import print_document, print_location
-from workerlab.model import CellResult, Finding, Plan, UsageError
+from workerlab.model import CellResult, Plan, UsageError
+from workerlab.numbers.units import format_bytes
 from workerlab.options import Refused, classes, levels
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
@@ -50,6 +52,27 @@ SERVER = ("worker_class", "workers", "threads", "backlog", "worker_connections",
 LOAD_APART = 0.5  # of the load average: less is on a quiet machine, too
 LOADED = "load_average_at_start"
 MACHINE = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn", LOADED)
+
+
+# Of what may differ beside the figures, where its name does not say it
+LABELS = {
+    "machine.cpu": "processor",
+    "machine.cores": "cores",
+    "machine.memory_bytes": "memory",
+    "machine.system": "system",
+    "machine.python": "Python of the lab",
+    "machine.server_python": "Python of the server",
+    "machine.gunicorn": "Gunicorn",
+    "machine.load_average_at_start": "load average at the start",
+    "gunicorn": "Gunicorn",
+    "worker_class": "worker class",
+    "python": "interpreter",
+    "chdir": "directory",
+    "sleep_s": "sleep, s",
+    "env": "environment",
+    "duration_s": "seconds of load",
+    "config": "Gunicorn file",
+}
 
 
 class Side(NamedTuple):
@@ -125,7 +148,7 @@ def _compare(a: Side, b: Side, options: argparse.Namespace) -> int:
     groups = groups_of(a, b, options)
     document = comparison(
         groups,
-        Finding("compare.saved", {"a": a.run.name, "b": b.run.name}),
+        f"A: {a.run.name}; B: {b.run.name}",
         (a.run, b.run),
         options.at_least or AT_LEAST,
         tuple(_differences(a, b)),
@@ -242,7 +265,7 @@ def _joined(a: Side, b: Side) -> list[tuple[list[CellResult], list[CellResult]]]
 # --- what differs beside --------------------------------------------------------------------------
 
 
-def _differences(a: Side, b: Side) -> list[Finding]:
+def _differences(a: Side, b: Side) -> list[RunDifference]:
     """Of machine, versions and settings, before any figure."""
     found = []
     for name in MACHINE:
@@ -263,14 +286,13 @@ def _differences(a: Side, b: Side) -> list[Finding]:
     return found
 
 
-def _difference(name: str, a: object, b: object) -> Finding:
-    values = {"a": _in_words(name, a), "b": _in_words(name, b)}
-    return Finding("compare.difference", {"name": Finding(f"compare.name.{name}"), **values})
+def _difference(name: str, a: object, b: object) -> RunDifference:
+    return RunDifference(name, LABELS.get(name, name), _in_words(name, a), _in_words(name, b))
 
 
-def _in_words(name: str, value: object) -> object:
-    if name.endswith("_bytes") and value is not None:
-        return Finding("compare.value.bytes", {"value": value})
+def _in_words(name: str, value: object) -> str:
+    if name.endswith("_bytes") and isinstance(value, int):
+        return format_bytes(value)
     if isinstance(value, tuple):  # of an environment, or of headers
         value = " ".join(f"{one}={text}" for one, text in value)
     if isinstance(value, float):

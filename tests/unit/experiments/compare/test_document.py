@@ -12,6 +12,7 @@ import pytest
 from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
 from workerlab.experiments.compare import gate
 from workerlab.experiments.compare.document import comparison
+from workerlab.experiments.compare.findings import BDiffers
 from workerlab.experiments.compare.pairs import Compared, Group
 from workerlab.model import Cell, CellResult, Document, Finding, Record, Server, Trial
 from workerlab.report.messages import text
@@ -44,16 +45,16 @@ def shown(
     run: Any = SimpleNamespace(
         name="run", environment={}, records=records, plan=plan, directory=Path("results/run")
     )
-    return comparison([one], Finding("compare.title"), (run, run), 0.05, strict=strict)
+    return comparison([one], "A: before; B: after", (run, run), 0.05, strict=strict)
 
 
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
-        ({"held_s": 2.0, "accept_queue_s": 6.0}, "compare.where.held"),
-        ({"held_s": -2.0, "accept_queue_s": -6.0}, "compare.where.held.less"),
-        ({"held_s": 0.1, "service_s": 3.0, "accept_queue_s": 6.0}, "compare.where"),
-        ({"accept_queue_s": 6.0}, "compare.where"),
+        ({"held_s": 2.0, "accept_queue_s": 6.0}, "in the worker: it holds a slot for 2.00 s"),
+        ({"held_s": -2.0, "accept_queue_s": -6.0}, "in the worker: it holds a slot for 2.00 s"),
+        ({"held_s": 0.1, "service_s": 3.0, "accept_queue_s": 6.0}, "in the accept queue: 2.00 s"),
+        ({"accept_queue_s": 6.0}, "in the accept queue: 2.00 s"),
     ],
 )
 def test_a_slot_that_is_held_longer_makes_others_wait_in_queues(
@@ -61,11 +62,9 @@ def test_a_slot_that_is_held_longer_makes_others_wait_in_queues(
 ) -> None:
     found = [changed(PART[name], value) for name, value in parts.items()]
     (first, *_) = shown([changed(THROUGHPUT, 0.5), *found]).findings
-    where = first.values["where"]
-    assert where.code == told
-    if told == "compare.where":
-        assert where.values["part"].code == "part.accept_queue"
-    assert text(where)
+    assert isinstance(first, BDiffers)
+    assert first.where.startswith(f"The change is {told}")
+    assert ("wait for it" in first.where) == (parts.get("held_s") == 2.0)
 
 
 def test_a_launch_that_is_invalid_fails_no_gate_that_others_pass() -> None:
@@ -88,7 +87,7 @@ def test_an_interval_that_says_nothing_is_not_shown() -> None:
         cells = dict(zip((one.name for one in document.tables[0].columns), row, strict=True))
         if told:
             assert told in said
-            assert text(cells["low"]) == "0.50"
+            assert cells["low"] == "0.50"
         else:
             assert said == "start 1.00 s instead of 1.00 s (1.00 times)"
             assert (cells["low"], cells["high"]) == (None, None)

@@ -1,0 +1,246 @@
+"""What a comparison of A and B concludes, for each class and load. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from workerlab.analysis.comparison import HELD, PARTS, QUEUES, Change, Kind, Word
+from workerlab.experiments.compare.pairs import MEASURED, Compared
+from workerlab.finding import Answer, Finding
+from workerlab.numbers.formats import FORMATS
+from workerlab.numbers.units import format_duration, three_digits
+from workerlab.report.messages import text
+
+MAX_SPAN = 100.0  # times its lower end: a wider interval says nothing
+
+
+class MetricChange(Finding):
+    """One metric of A and B. `a`, `b`: means, in seconds, bytes, requests/s or a share; `change`,
+    `low`, `high`: B over A for a ratio, else B less A, as a share of A's response or of the
+    requests, and its interval."""
+
+    name: str
+    metric: str
+    kind: Kind
+    a: float
+    b: float
+    a_text: str
+    b_text: str
+    change: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        """'p95 20.0 ms instead of 10.0 ms (2.00 times, 1.90 to 2.11)'."""
+        values = f"{self.metric} {self.b_text} instead of {self.a_text}"
+        interval = None
+        if self.low is not None and self.high is not None:
+            interval = f"{self.written(self.low)} to {self.written(self.high)}"
+        if self.kind == "share":
+            return values + (f" (by {interval} of the requests)" if interval else "")
+        change = self.written(self.change)
+        change += " times" if self.kind == "ratio" else " of a response"
+        return f"{values} ({change}{f', {interval}' if interval else ''})"
+
+    def written(self, change: float) -> str:
+        if self.kind == "ratio":
+            return three_digits(change)
+        return FORMATS["fraction" if self.kind == "share" else "change"](change)
+
+    @classmethod
+    def of(cls, change: Change) -> MetricChange:
+        low, high, metric = change.low, change.high, change.metric
+        if metric.kind == "ratio" and low and high and high / low > MAX_SPAN:
+            low = high = None
+        return cls(
+            name=metric.name,
+            metric=metric.label,
+            kind=metric.kind,
+            a=change.a,
+            b=change.b,
+            a_text=metric.written(change.a),
+            b_text=metric.written(change.b),
+            change=change.value,
+            low=low,
+            high=high,
+        )
+
+
+# --- of one class and load ------------------------------------------------------------------------
+
+
+class GroupAnswer(Answer):
+    """Of one class and load."""
+
+    group: str
+
+    @property
+    def question(self) -> str:
+        return f"{self.group}: does B differ from A?"
+
+
+class InvalidSide(Finding):
+    """{side}: {reason:sentence}"""
+
+    side: str
+    reason: Finding
+
+
+class NoValidLaunches(GroupAnswer):
+    """Inconclusive: A, B or both have no valid launch.[[ {reasons: }]]"""
+
+    reasons: tuple[InvalidSide, ...]
+
+
+class MetricsAnswer(GroupAnswer):
+    """What is known of the metrics: labels of those that are `same` and `inconclusive`."""
+
+    launches: str  # how many, in words
+    at_least: float
+    same: tuple[str, ...]
+    inconclusive: tuple[str, ...]
+    disturbed: str
+
+
+class BDiffers(MetricsAnswer):
+    """Yes, by {changes:; }.[[ {where}]][[ No difference of {at_least:percent} or more:
+    {same:list}.]][[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]]"""
+
+    changes: tuple[MetricChange, ...]
+    where: str
+
+
+class BIsSame(MetricsAnswer):
+    """No, not by {at_least:percent} or more: {same:list} ({launches}).
+    [[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]]"""
+
+
+class DifferenceInconclusive(MetricsAnswer):
+    """Inconclusive after {launches}: {inconclusive:list}.[[ No difference of {at_least:percent} or
+    more: {same:list}.]][[ {disturbed}]][[ {next_step}]]"""
+
+    next_step: str
+
+
+def answer_of(compared: Compared, *, at_least: float, launches: str, next_step: str) -> GroupAnswer:
+    """What differs, else what is known to be the same, else nothing. `launches`: how many, in
+    words; `next_step`: what would tell more."""
+    group = text(compared.name)
+    if not compared.pairs:
+        return NoValidLaunches(group, tuple(reasons_of(compared)))
+    metrics = [change for change in compared.changes if change.metric not in (*PARTS, HELD)]
+    by_word: dict[Word, list[Change]] = {"different": [], "same": [], "inconclusive": []}
+    for change in metrics:
+        by_word[change.word].append(change)
+    common: dict[str, Any] = {
+        "group": group,
+        "launches": launches,
+        "at_least": at_least,
+        "same": tuple(change.metric.label for change in by_word["same"]),
+        "inconclusive": tuple(change.metric.label for change in by_word["inconclusive"]),
+        "disturbed": disturbance(compared),
+        "evidence": tuple(map(MetricChange.of, compared.changes)),
+    }
+    if by_word["different"]:
+        different = tuple(map(MetricChange.of, by_word["different"]))
+        return BDiffers(**common, changes=different, where=where_changed(compared))
+    if any(change.metric.name in MEASURED for change in by_word["inconclusive"]):
+        return DifferenceInconclusive(**common, next_step=next_step)
+    return BIsSame(**common)
+
+
+def reasons_of(compared: Compared) -> Iterator[InvalidSide]:
+    """Of each side with an invalid launch, the reason of the first."""
+    launches = [
+        (replace(launch.trial.cell, schedule=None), launch.reason) for launch in compared.left_out
+    ]
+    for side, cell in zip("AB", (compared.group.a, compared.group.b), strict=True):
+        own = replace(cell, schedule=None)
+        reasons = [reason for launched, reason in launches if launched == own]
+        if reasons and reasons[0]:
+            yield InvalidSide(side, reasons[0])
+
+
+def disturbance(compared: Compared) -> str:
+    """How many of the launches other programs disturbed; "" where none."""
+    launches = [cell for pair in compared.pairs for cell in pair]
+    disturbed = sum(cell.core_wait is not None and cell.core_wait.doubtful for cell in launches)
+    if not disturbed:
+        return ""
+    return f"Other programs kept {disturbed} of the {len(launches)} launches from a core."
+
+
+def where_changed(compared: Compared) -> str:
+    """The part of the response that changed most, or how long a slot stays taken after the app; ""
+    where none did. A longer hold is in the worker, wherever the next requests wait for it: queues
+    get longer for whatever else takes longer."""
+    parts = [
+        change
+        for change in compared.changes
+        if change.metric in (*PARTS, HELD) and change.word == "different"
+    ]
+    if not parts:
+        return ""
+    causes = [change for change in parts if change.metric not in QUEUES]
+    most = max(causes or parts, key=lambda change: abs(change.value))
+    if most.metric != HELD:
+        most = max(parts, key=lambda change: abs(change.value))
+    before, after = format_duration(most.a), format_duration(most.b)
+    if most.metric != HELD:
+        return f"The change is {most.metric.label}: {after} of a response instead of {before}."
+    waiting = ", and the next requests wait for it" if most.value > 0 else ""
+    return (
+        f"The change is in the worker: it holds a slot for {after} after the app finishes, instead"
+        f" of {before}{waiting}."
+    )
+
+
+# --- of the whole comparison ----------------------------------------------------------------------
+
+
+class RunDifference(Finding):
+    """{label}: {a} and {b}"""
+
+    name: str
+    label: str
+    a: str
+    b: str
+
+
+class RunsDiffer(Answer):
+    """{differences:; }."""
+
+    question = "What differs between the runs, beside their figures?"
+
+    differences: tuple[RunDifference, ...]
+
+
+class LimitsAnswer(Answer):
+    """{answer} {limits:; }."""
+
+    question = "May it pass?"
+
+    outcome: Literal["exceeded", "inconclusive", "kept"]
+    answer: str
+    limits: tuple[str, ...]
+
+
+def limits_answers(groups: Sequence[Compared]) -> Iterator[LimitsAnswer]:
+    """One per outcome."""
+    answers: tuple[tuple[Literal["exceeded", "inconclusive", "kept"], str], ...] = (
+        ("exceeded", "No, beyond"),
+        ("inconclusive", "Inconclusive:"),
+        ("kept", "Yes, within"),
+    )
+    for outcome, words in answers:
+        limits = tuple(
+            f"{limit.text} ({text(compared.name)})"
+            for compared in groups
+            for limit, judged in compared.outcomes
+            if judged == outcome
+        )
+        if limits:
+            yield LimitsAnswer(outcome, words, limits)
