@@ -17,7 +17,7 @@ from tests.builders.ladder import whole as whole_ladder
 from tests.builders.runs import recorded
 from workerlab.analysis.timeline import MOST, timelines
 from workerlab.experiments.results import document_of
-from workerlab.model import Column, Document, Finding, Table
+from workerlab.model import Column, Document, Table
 from workerlab.report.html.document_charts import chart_figures
 from workerlab.report.html.kernel import has_queue, in_timeline
 from workerlab.report.html.series import all_series
@@ -380,8 +380,8 @@ def test_a_long_table_can_be_filtered(open_page: Open) -> None:
     """By all words that are typed; a short one cannot."""
     columns = (Column("setting", "text"), Column("sync", "text"))
     rows = tuple((f"setting_{n}", "ignored" if n % 3 else "honoured") for n in range(12))
-    tables = (Table(Finding("settings.table"), columns, rows),
-              Table(Finding("settings.table.differences"), columns, rows[:3]))  # fmt: skip
+    tables = (Table("What each class does", columns, rows),
+              Table("Where versions differ", columns, rows[:3]))  # fmt: skip
     opened = open_page(replace(no_cells(), kind="settings", tables=tables))
     field = opened.page.get_by_role("searchbox")
     assert field.count() == 1

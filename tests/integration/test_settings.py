@@ -27,7 +27,7 @@ NAMES = (
 def words_of(done: Done) -> dict[str, dict[str, Any]]:
     """Of the only class: settings by their word."""
     (found,) = (one["answer"] for one in done.report["findings"])
-    assert found["code"] == "settings.class"
+    assert found["code"] == "ClassHonours"
     values: dict[str, dict[str, Any]] = found["values"]
     return values
 
@@ -41,7 +41,7 @@ def test_what_a_class_ignores_is_what_its_row_says(lab: Lab, worker_class: str) 
         {"threads"} if worker_class == "sync" else set()
     )
     assert set(found["ignored"]) == ignores & set(NAMES)
-    assert found["all"] == len(NAMES)
+    assert found["settings"] == len(NAMES)
     if worker_class != "asgi":  # it listens with 100, whatever it is told
         assert "backlog" in found["clamped"]
     changes = {"sync": {"threads"}, "gthread": {"worker_connections"}, "gevent": {"preload_app"},
@@ -81,7 +81,7 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
     done = lab("settings", "--config", "gunicorn.conf.py", "--format", "json")
     assert done.code == 0, done.err
     (one,) = (one["answer"] for one in done.report["findings"])
-    assert one["code"] == "settings.line"
+    assert one["code"] == "LineMarked"
     assert (one["values"]["line"], one["values"]["setting"]) == (3, "worker_connections")
     rows = done.report["tables"][0]["rows"]
     assert [(row["line"], row["setting"]) for row in rows] == [

@@ -36,9 +36,6 @@ VISIBLE = frozenset(  # notes that are never only counted
         "note.not_measured",
         "note.left_out",
         "note.one_launch",
-        "settings.unavailable",
-        "settings.left_out",
-        "settings.line.unexamined",
         "ladder.invalid",
         "bottleneck.invalid",
     }

@@ -1,268 +1,380 @@
 """What a run of `workerlab settings` shows: a matrix for each version and where versions differ; of
 a Gunicorn file, its lines. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
 
-from workerlab.experiments.document import Field, table
+from workerlab import model
+from workerlab.experiments.document import table
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, Asked
-from workerlab.experiments.settings.effect import Effect
+from workerlab.experiments.settings.effect import WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import Line
 from workerlab.experiments.settings.happenings import HARMFUL
 from workerlab.experiments.settings.lanes import launch_name, seen_of
-from workerlab.model import Document, Finding, Table, Value
+from workerlab.finding import Answer, Finding
+from workerlab.model import Column, Document, Table
+from workerlab.numbers.formats import fill
 from workerlab.plan import grid
+from workerlab.report.messages import say
 from workerlab.run_store import Run
 
-OWN_WORDS = frozenset({"reuse_port.one"})  # codes that honour a setting in another way
 LOGS, STREAMS = ("accesslog", "errorlog"), ("stdout", "stderr")
-MARKED = ("ignored", "clamped", "changes")
+MARKED: tuple[Word, ...] = ("ignored", "clamped", "changes")
 
 
-class Examined(Struct, frozen=True):
+class ClassExamined(Struct, frozen=True):
     """A worker class in one version of Gunicorn, and with its interpreter where there are several;
-    `version` "": the only one. `missing`: settings
-    whose launches failed."""
+    `version` "": the only one. `effects`: by setting; `missing`: settings whose launches failed."""
 
     worker_class: str
     version: str
-    found: Mapping[str, Effect]
+    effects: Mapping[str, Effect]
     missing: tuple[str, ...]
     trials: tuple[str, ...]
 
+    def with_word(self, word: Word) -> tuple[str, ...]:
+        return tuple(name for name, effect in self.effects.items() if effect.word == word)
+
+
+class Unavailable(Finding):
+    """Left out: {name}. {why:sentence}"""
+
+    name: str
+    why: str
+
+    prominent = True
+
+
+class LeftOutOfQuick(Finding):
+    """Left out, because of --quick: {names:list}."""
+
+    names: tuple[str, ...]
+
+    prominent = True
+
+
+class NotExamined(Finding):
+    """Not examined, as no experiment is about it: {names:list}."""
+
+    names: tuple[str, ...]
+
+    prominent = True
+
 
 def document(run: Run) -> Document:
-    asked, every = Asked.of(run.plan), examined(run)
-    lined = bool(asked.config)
-    tables = [_lines(asked, one) for one in every] if lined else list(_matrices(asked, every))
-    faults = [
-        Finding("note.not_measured", {"what": key, "why": record.fault.reason})
+    plan, classes = Asked.of(run.plan), examined(run)
+    left_out = tuple(SETTINGS[name].label for name in plan.left_out)
+    notes: list[Finding] = [Unavailable(*pair) for pair in run.plan.unavailable.items()]
+    notes += [
+        model.Finding("note.not_measured", {"what": key, "why": record.fault.reason})
         for key, record in run.records.items()
         if record.fault is not None
     ]
-    names = tuple(map(_name, asked.left_out))
-    left_out = [Finding("settings.left_out", {"names": names})] if names else []
-    if asked.unknown:
-        left_out.append(Finding("settings.line.unexamined", {"names": asked.unknown}))
+    notes += [LeftOutOfQuick(left_out)] if left_out else []
+    notes += [NotExamined(tuple(plan.unknown))] if plan.unknown else []
+    findings: list[Finding] = list(lines_without_effect(plan))
+    tables: list[Table] = []
+    for each in classes if plan.config else ():
+        findings += lines_marked(plan, each)
+        tables.append(table_of_lines(plan, each))
+    if not plan.config:
+        findings += map(class_honours, classes)
+        tables += matrices(plan, classes)
     return Document(
         run=run.name,
         kind="settings",
-        title=_title(run, asked, every),
+        title=title(run, plan, classes),
         environment=run.environment,
-        findings=(
-            *_strange(asked),
-            *(one for its in every if lined for one in _marked_lines(asked, its)),
-            *(_of_class(one) for one in every if not lined),
-        ),
-        tables=(*tables, *_differences(asked, every)),
-        notes=(*_unavailable(run), *faults, *left_out, *notes_of(run)),
-        valid=not any(one.missing for one in every),
+        findings=tuple(findings),
+        tables=(*tables, *differences(plan, classes)),
+        notes=(*notes, *notes_of(run)),
+        valid=not any(each.missing for each in classes),
     )
 
 
-def examined(run: Run) -> list[Examined]:
+def examined(run: Run) -> list[ClassExamined]:
     """Every class and version that can run here, in the order of the plan."""
-    asked = Asked.of(run.plan)
-    seen: dict[tuple[str, str], dict[str, dict[str, object]]] = {}
+    plan = Asked.of(run.plan)
+    launches: dict[tuple[str, str], dict[str, dict[str, object]]] = {}
     keys: dict[tuple[str, str], list[str]] = {}
-    for one in grid(run.plan):
-        server = one.cell.server
+    for trial in grid(run.plan):
+        server = trial.cell.server
         if server.variant in run.plan.unavailable:
             continue
-        which = (server.worker_class, asked.version_of(server))
-        its = seen.setdefault(which, {})
-        keys.setdefault(which, []).append(one.key)
-        evidence = seen_of(run.directory, one.key)
+        which = (server.worker_class, plan.version_of(server))
+        evidence_of_class = launches.setdefault(which, {})
+        keys.setdefault(which, []).append(trial.key)
+        evidence = seen_of(run.directory, trial.key)
         if evidence is not None:
-            its[launch_name(one)] = evidence
+            evidence_of_class[launch_name(trial)] = evidence
     return [
-        Examined(
-            *which,
-            found={name: effect for name, effect in effects(its).items() if name in asked.settings},
-            missing=tuple(name for name in asked.settings if name not in effects(its)),
-            trials=tuple(keys[which]),
+        ClassExamined(
+            worker_class,
+            version,
+            effects={name: effect for name, effect in proven.items() if name in plan.settings},
+            missing=tuple(name for name in plan.settings if name not in proven),
+            trials=tuple(keys[worker_class, version]),
         )
-        for which, its in seen.items()
+        for (worker_class, version), evidence in launches.items()
+        for proven in [effects(evidence)]
     ]
 
 
-def _title(run: Run, asked: Asked, every: Sequence[Examined]) -> Finding:
-    own = run.environment.get("gunicorn") if not any(one.version for one in every) else None
-    values = {"gunicorn": own, "config": asked.config, "count": len(asked.settings)}
-    if not asked.config:
-        return Finding("settings.title", values)
-    python = run.environment.get("server_python") if own else None
-    by = python and Finding("served", {"python": python, "gunicorn": own})
-    return Finding("settings.title.file", {**values, "served": by})
+def title(run: Run, plan: Asked, classes: Sequence[ClassExamined]) -> str:
+    gunicorn = None if any(each.version for each in classes) else run.environment.get("gunicorn")
+    if not plan.config:
+        words = "What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]"
+        return fill(words, {"gunicorn": gunicorn})
+    python = run.environment.get("server_python") if gunicorn else None
+    by = say("served", python=python, gunicorn=gunicorn) if python else ""
+    words = "What {config} does for its worker class[[, served by {by}]]."
+    return fill(words, {"config": plan.config, "by": by})
 
 
-def _unavailable(run: Run) -> Iterable[Finding]:
-    for name, why in run.plan.unavailable.items():
-        yield Finding("settings.unavailable", {"name": name, "why": why})
+# --- what a class does ----------------------------------------------------------------------------
 
 
-def _of_class(one: Examined) -> Finding:
+class EffectSeen(Finding):
+    """{setting}: {effect}"""
+
+    setting: str
+    effect: str
+
+
+class ClassHonours(Answer):
+    """{worker_class}[[, Gunicorn {version}]]: {honoured} of {settings:# setting} honoured
+    [[; ignored: {ignored:, }]][[; clamped: {clamped:, }]][[; changed in meaning: {changes:, }]].
+    [[ {harm: }]]"""
+
+    worker_class: str
+    version: str
+    honoured: int
+    settings: int
+    ignored: tuple[str, ...]
+    clamped: tuple[str, ...]
+    changes: tuple[str, ...]
+    harm: tuple[str, ...]
+
+
+def class_honours(examined: ClassExamined) -> ClassHonours:
     """What a class does not do as the documentation says, and what was seen of each setting."""
-    by_word = {
-        word: tuple(name for name, effect in one.found.items() if effect.word == word)
-        for word in MARKED
-    }
-    evidence = [
-        Finding("settings.evidence", {"setting": _name(name), "seen": effect.seen})
-        for name, effect in one.found.items()
-    ]
-    happens = tuple(
-        Finding("settings.happens", {"what": _name(name), "seen": effect.seen})
-        for name, effect in one.found.items()
-        if effect.code in HARMFUL
+    effects = {SETTINGS[name].label: effect for name, effect in examined.effects.items()}
+    return ClassHonours(
+        worker_class=examined.worker_class,
+        version=examined.version,
+        honoured=len(examined.with_word("honoured")),
+        settings=sum(effect.word is not None for effect in effects.values()),
+        ignored=examined.with_word("ignored"),
+        clamped=examined.with_word("clamped"),
+        changes=examined.with_word("changes"),
+        harm=tuple(
+            f"With {label}, {effect.seen}."
+            for label, effect in effects.items()
+            if effect.code in HARMFUL
+        ),
+        trials=examined.trials,
+        evidence=tuple(EffectSeen(label, effect.seen) for label, effect in effects.items()),
     )
-    honoured = sum(effect.word == "honoured" for effect in one.found.values())
-    values = {"worker_class": one.worker_class, "version": one.version, "honoured": honoured,
-              "all": sum(effect.word is not None for effect in one.found.values()),
-              "happens": happens, **by_word}  # fmt: skip
-    return Finding("settings.class", values, one.trials, tuple(evidence))
 
 
-def _name(name: str) -> Value:
-    """Of a setting as Gunicorn spells it; of what happens, words."""
-    return Finding(f"settings.happening.{name}") if SETTINGS[name].happens else name
-
-
-def _word(effect: Effect | None) -> Value:
-    if effect is None:
-        return None
-    own = effect.word is None or effect.code in OWN_WORDS
-    code = f"of.{effect.code}" if own else effect.word
-    return Finding(f"settings.word.{code}", effect.values)
-
-
-def _matrices(asked: Asked, every: Sequence[Examined]) -> Iterable[Table]:
+def matrices(plan: Asked, classes: Sequence[ClassExamined]) -> Iterator[Table]:
     """One for each version: a row per setting, a column per class."""
-    for version in dict.fromkeys(one.version for one in every):
-        these = [one for one in every if one.version == version]
-        fields: list[Field] = [("setting", "text", _name)]
-        fields += [(one.worker_class, "text", partial(_found, one)) for one in these]
-        title = Finding("settings.table.version" if version else "settings.table",
-                        {"version": version})  # fmt: skip
-        yield table(title, fields, asked.settings)
+    for version in dict.fromkeys(each.version for each in classes):
+        columns = [Column("setting", "text", value=lambda name: SETTINGS[name].label)]
+        columns += [
+            Column(each.worker_class, "text", value=partial(cell, each))
+            for each in classes
+            if each.version == version
+        ]
+        heading = f"Gunicorn {version}" if version else "What each class does"
+        yield table(heading, columns, plan.settings)
 
 
-def _found(one: Examined, name: str) -> Value:
-    return _word(one.found.get(name))
+def cell(examined: ClassExamined, name: str) -> str | None:
+    return examined.effects[name].cell if name in examined.effects else None
 
 
-def _differences(asked: Asked, every: Sequence[Examined]) -> Iterable[Table]:
+def differences(plan: Asked, classes: Sequence[ClassExamined]) -> Iterator[Table]:
     """Settings that a class treats differently in other versions."""
-    versions = list(dict.fromkeys(one.version for one in every))
-    if len(versions) < 2:
-        return
-    by_class: dict[str, dict[str, Examined]] = {}
-    for one in every:
-        by_class.setdefault(one.worker_class, {})[one.version] = one
-    rows = [
-        (name, worker_class, its)
-        for name in asked.settings
-        for worker_class, its in by_class.items()
-        if len({_kind(one.found[name]) for one in its.values() if name in one.found}) > 1
+    versions = list(dict.fromkeys(each.version for each in classes))
+    by_class: dict[str, dict[str, ClassExamined]] = {}
+    for each in classes:
+        by_class.setdefault(each.worker_class, {})[each.version] = each
+    rows = []
+    for name in plan.settings:
+        for worker_class, by_version in by_class.items():
+            effects = [each.effects[name] for each in by_version.values() if name in each.effects]
+            if len({(effect.word, effect.code) for effect in effects}) > 1:
+                cells = {version: cell(each, name) for version, each in by_version.items()}
+                rows.append((SETTINGS[name].label, worker_class, cells))
+
+    def of_version(version: str, row: tuple[str, str, Mapping[str, str | None]]) -> str | None:
+        return row[2].get(version, "no such class")
+
+    columns = [
+        Column("setting", "text", value=lambda row: row[0]),
+        Column("worker_class", "text", value=lambda row: row[1]),
     ]
-
-    def of_version(version: str, row: tuple[str, str, Mapping[str, Examined]]) -> Value:
-        name, _, its = row
-        if version not in its:
-            return Finding("settings.word.no_class")
-        return _word(its[version].found.get(name))
-
-    fields: list[Field] = [
-        ("setting", "text", lambda row: _name(row[0])),
-        ("worker_class", "text", lambda row: row[1]),
-        *((version, "text", partial(of_version, version)) for version in versions),
+    columns += [
+        Column(
+            version,
+            "text",
+            value=partial(of_version, version),
+        )
+        for version in versions
     ]
     if rows:
-        yield table(Finding("settings.table.differences"), fields, rows)
+        yield table("Where versions differ", columns, rows)
 
 
-def _kind(effect: Effect) -> object:
-    return effect.word, effect.code
+# --- the lines of a file --------------------------------------------------------------------------
 
 
-def _strange(asked: Asked) -> Iterable[Finding]:
-    """Lines that set nothing."""
-    for line in asked.lines:
-        if line.name in asked.strange:
-            values = {"line": line.number, "setting": line.name}
-            values["meant"] = asked.strange[line.name] or None
-            yield Finding("settings.line.unknown", values)
-        where = {"line": line.number, "setting": line.name, "value": line.text}
-        if line.name in asked.unset:
-            yield Finding("settings.line.annotation", where)
-        if asked.values.get(line.name) in STREAMS and line.name in LOGS:
-            yield Finding("settings.line.stream", where)
+class UnknownName(Finding):
+    """line {line}: {setting} is no setting of Gunicorn, and nothing in the file uses it
+    [[; did you mean {meant}?]]"""
+
+    line: int
+    setting: str
+    meant: str
 
 
-def _marked_lines(asked: Asked, one: Examined) -> Iterable[Finding]:
+class AnnotatedOnly(Finding):
+    """line {line}: {setting}: {value} sets nothing, since it is an annotation: write
+    {setting} = {value}"""
+
+    line: int
+    setting: str
+    value: str
+
+
+class FileNotStream(Finding):
+    """line {line}: {setting} = {value} writes to a file of that name: "-" is the standard stream"""
+
+    line: int
+    setting: str
+    value: str
+
+
+def lines_without_effect(plan: Asked) -> Iterator[Finding]:
+    """Lines that set nothing, or another thing than they seem to."""
+    for line in plan.lines:
+        if line.name in plan.strange:
+            yield UnknownName(line.number, line.name, plan.strange[line.name])
+        if line.name in plan.unset:
+            yield AnnotatedOnly(line.number, line.name, line.text)
+        if plan.values.get(line.name) in STREAMS and line.name in LOGS:
+            yield FileNotStream(line.number, line.name, line.text)
+
+
+class LineMarked(Answer):
+    """line {line}: {setting}[[ = {value}]] {verb} {worker_class}[[, to {most}]]: {effect}"""
+
+    line: int
+    setting: str
+    value: str
+    word: Word
+    verb: str
+    worker_class: str
+    version: str
+    most: int | None
+    effect: str
+
+
+class NothingIgnored(Answer):
+    """[[{scope}]]{config} sets nothing that {worker_class}[[, Gunicorn {version},]] ignores."""
+
+    scope: str
+    config: str
+    worker_class: str
+    version: str
+
+
+VERBS: Mapping[Word, str] = {
+    "honoured": "is honoured by",
+    "ignored": "is ignored by",
+    "clamped": "is clamped by",
+    "changes": "changes meaning with",
+}
+OF_WHAT_IS_KNOWN = "As far as it was examined, "
+
+
+def lines_marked(plan: Asked, examined: ClassExamined) -> Iterator[LineMarked | NothingIgnored]:
     """Lines that do not do what they seem to, a sentence each."""
-    examined = [line for line in asked.lines if line.name in asked.settings]
-    known = [(line, one.found[line.name]) for line in examined if line.name in one.found]
-    marked = [(line, effect) for line, effect in known if _tells(asked, line.name, effect)]
-    where = {"worker_class": one.worker_class, "version": one.version, "config": asked.config}
+    lines = [line for line in plan.lines if line.name in plan.settings]
+    effects = examined.effects
+    proven = [(line, effects[line.name]) for line in lines if line.name in effects]
+    marked = [(line, effect) for line, effect in proven if differs(plan, line.name, effect)]
     for line, effect in marked:
-        values = {"line": line.number, "setting": line.name, "value": line.text, **where}
-        word = Finding(f"settings.line.{effect.word}")
-        values |= {"word": word, "seen": effect.seen}
-        values["most"] = effect.values["most"] if effect.word == "clamped" else None
-        yield Finding("settings.line", values, one.trials)
+        assert effect.word is not None
+        yield LineMarked(
+            line=line.number,
+            setting=line.name,
+            value=line.text,
+            word=effect.word,
+            verb=VERBS[effect.word],
+            worker_class=examined.worker_class,
+            version=examined.version,
+            most=effect.values["most"] if effect.word == "clamped" else None,
+            effect=effect.seen,
+            trials=examined.trials,
+        )
     if not marked:
-        whole = len(known) == len(examined) and not asked.left_out
-        code = "none" if whole else "none.known"
-        yield Finding(f"settings.line.{code}", where, one.trials)
+        whole = len(proven) == len(lines) and not plan.left_out
+        yield NothingIgnored(
+            scope="" if whole else OF_WHAT_IS_KNOWN,
+            config=plan.config,
+            worker_class=examined.worker_class,
+            version=examined.version,
+            trials=examined.trials,
+        )
 
 
-def _at_its_value(asked: Asked, name: str, effect: Effect | None) -> Value:
-    """What is clamped, or means something else, at other values does as it says at the file's."""
-    if effect is not None and effect.word in MARKED and not _tells(asked, name, effect):
-        return Finding("settings.word.honoured")
-    return _word(effect)
-
-
-def _tells(asked: Asked, name: str, effect: Effect) -> bool:
-    """Whether it is worth a word: it does nothing, or something else than this value says. A value
-    that is computed is not known."""
-    value, known = asked.values.get(name), name in asked.values
+def differs(plan: Asked, name: str, effect: Effect) -> bool:
+    """Whether the line does nothing, or something else than this value says. A value that is
+    computed is unknown."""
+    value, plain = plan.values.get(name), name in plan.values
     if effect.word == "clamped":
-        return not known or not isinstance(value, int) or value > effect.values["most"]
+        return not plain or not isinstance(value, int) or value > effect.values["most"]
     if effect.word == "changes":
-        return not known or (bool(value) and (name, value) != ("threads", 1))
+        return not plain or (bool(value) and (name, value) != ("threads", 1))
     return effect.word == "ignored"
 
 
-def _lines(asked: Asked, one: Examined) -> Table:
+def table_of_lines(plan: Asked, examined: ClassExamined) -> Table:
     """The settings of the file, and what each does where that was examined."""
 
-    def effect_of(line: Line) -> Value:
-        if line.name in asked.unset:
-            return Finding("settings.word.unset")
+    def effect_of(line: Line) -> str | None:
+        if line.name in plan.unset:
+            return "sets nothing"
         if line.name in SERVER:
-            return Finding("settings.word.any_class")
-        if line.name not in asked.settings:
-            return Finding("settings.word.unexamined")
-        return _at_its_value(asked, line.name, one.found.get(line.name))
+            return "the same for every class"
+        if line.name not in plan.settings:
+            return "not examined"
+        effect = examined.effects.get(line.name)
+        if effect is not None and effect.word in MARKED and not differs(plan, line.name, effect):
+            return WORDS["honoured"]  # at this value
+        return cell(examined, line.name)
 
-    fields: list[Field] = [
-        ("line", "count", lambda line: line.number),
-        ("setting", "text", lambda line: line.name),
-        ("value", "text", lambda line: line.text),
-        ("effect", "text", effect_of),
+    columns = (
+        Column("line", "count", value=lambda line: line.number),
+        Column("setting", "text", value=lambda line: line.name),
+        Column("value", "text", value=lambda line: line.text),
+        Column("effect", "text", value=effect_of),
+    )
+    shown = {*plan.settings, *SERVER, *plan.unknown, *plan.unset, *plan.left_out}
+    lines = [line for line in plan.lines if line.name in shown]
+    effects = [
+        f"{line.name}: {examined.effects[line.name].seen}"
+        for line in lines
+        if line.name in examined.effects
     ]
-    values = {"worker_class": one.worker_class, "version": one.version}
-    shown = {*asked.settings, *SERVER, *asked.unknown, *asked.unset, *asked.left_out}
-    lines = [line for line in asked.lines if line.name in shown]
-    evidence = [
-        Finding("settings.evidence", {"setting": line.name, "seen": one.found[line.name].seen})
-        for line in lines if line.name in one.found
-    ]  # fmt: skip
-    note = Finding("settings.note.lines", {"evidence": tuple(evidence)})
-    return table(Finding("settings.table.lines", values), fields, lines, note)
+    version = f", Gunicorn {examined.version}" if examined.version else ""
+    heading = f"Every line, {examined.worker_class}{version}"
+    return table(heading, columns, lines, f"{'; '.join(effects)}.")

@@ -20,11 +20,11 @@ SOON_S = 1.0  # what ends at once
 LATE_S = 1.75  # that a timer of a class may be off: its own grace, a look once a second
 
 
-def _honoured(code: str, honoured: bool, **values: Any) -> Effect:
-    """Or ignored."""
+def _honoured(code: str, honoured: bool, sentence: str, ignored: str = "", **values: Any) -> Effect:
+    """Or ignored. `ignored`: what was seen then, if that takes another sentence."""
     if honoured:
-        return Effect("honoured", code, values)
-    return Effect("ignored", f"{code}.ignored", values)
+        return Effect("honoured", code, sentence, values)
+    return Effect("ignored", f"{code}.ignored", ignored or sentence, values)
 
 
 def _backlog(seen: Evidence) -> Effect:
@@ -32,47 +32,85 @@ def _backlog(seen: Evidence) -> Effect:
     most = seen["preload"]["most_queue"]
     values = {"asked": common.BACKLOG, "queue": queue[0], "huge": common.HUGE_BACKLOG}
     values |= {"huge_queue": huge[0], "most": most}
+    sentence = "asked for {asked}, and the kernel's limit of the accept queue was {queue}"
     if queue[0] != common.BACKLOG:
-        return Effect("ignored", "backlog.ignored", values)
-    return Effect("clamped" if huge[0] == most else "honoured", "backlog", values)
+        return Effect("ignored", "backlog.ignored", sentence, values)
+    sentence += "; asked for {huge:count}, it was {huge_queue:count} (net.core.somaxconn is"
+    sentence += " {most:count})"
+    return Effect("clamped" if huge[0] == most else "honoured", "backlog", sentence, values)
 
 
 def _workers(seen: Evidence) -> Effect:
     count = seen["common"]["workers"]
-    return _honoured("workers", count == common.WORKERS, asked=common.WORKERS, count=count)
+    return _honoured(
+        "workers",
+        count == common.WORKERS,
+        "asked for {asked}, and the arbiter had {count:# child process/child processes}",
+        asked=common.WORKERS,
+        count=count,
+    )
 
 
 def _chdir(seen: Evidence) -> Effect:
-    return _honoured("chdir", seen["common"]["directory"] == "app")
+    return _honoured(
+        "chdir",
+        seen["common"]["directory"] == "app",
+        "it was the app's working directory",
+        "the app's working directory was another one",
+    )
 
 
 def _raw_env(seen: Evidence) -> Effect:
-    return _honoured("raw_env", seen["common"]["word"] == "seen")
+    return _honoured(
+        "raw_env",
+        seen["common"]["word"] == "seen",
+        "the app saw the variable",
+        "the app did not see the variable",
+    )
 
 
 def _worker_tmp_dir(seen: Evidence) -> Effect:
-    return _honoured("worker_tmp_dir", seen["common"]["tmp"])
+    return _honoured(
+        "worker_tmp_dir",
+        seen["common"]["tmp"],
+        "a worker had its heartbeat file there",
+        "a worker had no file there",
+    )
 
 
 def _umask(seen: Evidence) -> Effect:
     mode = seen["common"]["socket_mode"]
     mode_text = None if mode is None else f"{mode:04o}"
     asked = f"{common.UMASK:04o}"
-    return _honoured("umask", mode == 0o777 & ~common.UMASK, asked=asked, mode=mode_text)
+    return _honoured(
+        "umask",
+        mode == 0o777 & ~common.UMASK,
+        "asked for {asked}, and a Unix socket has the mode {mode}",
+        asked=asked,
+        mode=mode_text,
+    )
 
 
-def _limit(name: str, asked: int, sent: int) -> Callable[[Evidence], Effect]:
+def _limit(name: str, what: str, asked: int, sent: int) -> Callable[[Evidence], Effect]:
+    sentence = f"asked for {{asked}}, and {what} was answered with {{status}}"
+
     def effect(seen: Evidence) -> Effect:
         status = seen["common"][name]
         values = {"asked": asked, "sent": sent, "status": status}
-        return _honoured(f"limit.{name}", status is None or 400 <= status < 500, **values)
+        refused = status is None or 400 <= status < 500
+        return _honoured(f"limit.{name}", refused, sentence, **values)
 
     return effect
 
 
 def _header_map(seen: Evidence) -> Effect:
     status = seen["common"]["underscore"]
-    return _honoured("header_map", status is None or 400 <= status < 500, status=status)
+    return _honoured(
+        "header_map",
+        status is None or 400 <= status < 500,
+        'at "refuse", a header with an underscore was answered with {status}',
+        status=status,
+    )
 
 
 def _forwarded(seen: Evidence) -> Effect:
@@ -81,12 +119,26 @@ def _forwarded(seen: Evidence) -> Effect:
     address = trusted["address"] == FAR and stranger["address"] != FAR
     which = "both" if scheme and address else "scheme" if scheme else "address"
     if not (scheme or address):
-        return Effect("ignored", "forwarded.ignored", {"scheme": trusted["scheme"]})
-    return Effect("honoured", f"forwarded.{which}")
+        sentence = "a trusted proxy said https, and the app saw {scheme}"
+        return Effect("ignored", "forwarded.ignored", sentence, {"scheme": trusted["scheme"]})
+    taken = {
+        "both": "scheme and address of the client are taken from a trusted proxy, and from no"
+        " other",
+        "scheme": "the scheme is taken from a trusted proxy, and from no other; the client's"
+        " address stays that of the proxy",
+        "address": "the client's address is taken from a trusted proxy, and from no other; the"
+        " scheme is not",
+    }
+    return Effect("honoured", f"forwarded.{which}", taken[which])
 
 
 def _secure_headers(seen: Evidence) -> Effect:
-    return _honoured("secure_scheme_headers", seen["common"]["own_header"] == "https")
+    return _honoured(
+        "secure_scheme_headers",
+        seen["common"]["own_header"] == "https",
+        "a header that it names, from a trusted proxy, made the scheme https",
+        "a header that it names, from a trusted proxy, left the scheme as it was",
+    )
 
 
 def _sendfile(seen: Evidence) -> Effect:
@@ -96,36 +148,57 @@ def _sendfile(seen: Evidence) -> Effect:
         "on": seen["lingering"]["sendfiles"],
         "off": seen["preload"]["sendfiles"],
     }
+    called = "os.sendfile was called while files were served"
     if values["unset"] and not values["on"] and not values["off"]:
-        return Effect("changes", "sendfile.any", values)
-    return _honoured("sendfile", bool(values["unset"]) and not values["off"], **values)
+        sentence = f"{called}, neither at False nor at True: any value turns it off"
+        return Effect("changes", "sendfile.any", sentence, values)
+    return _honoured(
+        "sendfile",
+        bool(values["unset"]) and not values["off"],
+        f"{called}, and not at False",
+        "os.sendfile was not called at any value",
+        **values,
+    )
 
 
 def _accesslog(seen: Evidence) -> Effect:
     log = seen["common"]["log"]
-    return _honoured("accesslog", bool(log))
+    return _honoured(
+        "accesslog",
+        bool(log),
+        "the file had a line for each request",
+        "the file had no line after many requests",
+    )
 
 
 def _access_log_format(seen: Evidence) -> Effect:
     log = seen["common"]["log"]
     if not log:
-        return Effect("ignored", "access_log_format.no_log")
-    values = {"asked": common.FORMAT, "line": log[0]}
-    return _honoured("access_log_format", any(line == common.LOGGED for line in log), **values)
+        return Effect("ignored", "access_log_format.no_log", "nothing is logged")
+    return _honoured(
+        "access_log_format",
+        any(line == common.LOGGED for line in log),
+        'asked for "{asked}", and the log says: {line}',
+        asked=common.FORMAT,
+        line=log[0],
+    )
 
 
 def _statsd(seen: Evidence) -> Effect:
     metrics = seen["common"]["metrics"]
     if "gunicorn.requests" in metrics:
-        return Effect("honoured", "statsd", {"metrics": len(metrics)})
+        sentence = "{metrics:# metric} were sent, requests among them"
+        return Effect("honoured", "statsd", sentence, {"metrics": len(metrics)})
     if metrics:
-        return Effect("changes", "statsd.few", {"metrics": tuple(metrics)})
-    return Effect("ignored", "statsd.none")
+        sentence = "only {metrics:list} was sent, nothing about requests"
+        return Effect("changes", "statsd.few", sentence, {"metrics": tuple(metrics)})
+    return Effect("ignored", "statsd.none", "nothing was sent")
 
 
 def _hook(name: str) -> Callable[[Evidence], Effect]:
     def effect(seen: Evidence) -> Effect:
-        return _honoured("hook", name in seen["common"]["hooks"], hook=name)
+        called = name in seen["common"]["hooks"]
+        return _honoured("hook", called, "it was called", "it was not called", hook=name)
 
     return effect
 
@@ -133,34 +206,61 @@ def _hook(name: str) -> Callable[[Evidence], Effect]:
 def _preload(seen: Evidence) -> Effect:
     found = seen["preload"]
     if not found["imported_by_arbiter"]:
-        return Effect("ignored", "preload.ignored")
+        sentence = "each worker imported the app for itself"
+        return Effect("ignored", "preload.ignored", sentence)
     values = {"asked_s": common.WAITS_S, "both_s": found["both_s"]}
     if found["unpatched"] and found["both_s"] > common.TURNS * common.WAITS_S:
-        return Effect("changes", "preload.blocks", values)
-    return Effect("honoured", "preload", values)
+        sentence = (
+            "the arbiter imported the app, before anything was patched: two requests that wait"
+            " {asked_s:duration} each took {both_s:duration} at once, so that a name imported with"
+            " from ... import blocks the worker"
+        )
+        return Effect("changes", "preload.blocks", sentence, values)
+    return Effect("honoured", "preload", "the arbiter imported the app", values)
 
 
 def _reuse_port(seen: Evidence) -> Effect:
     count = seen["sockets"]["listeners"]
     if count < 2 and seen["sockets"]["shared"]:
-        return Effect("honoured", "reuse_port.one", {"count": count})
-    return _honoured("reuse_port", count >= 2, count=count)
+        sentence = "its socket can be shared, and both workers have the same one"
+        values = {"count": count}
+        return Effect("honoured", "reuse_port.one", sentence, values, shown="honoured: one socket")
+    return _honoured(
+        "reuse_port",
+        count >= 2,
+        "{count:# socket listens/sockets listen} at the port of two workers",
+        count=count,
+    )
 
 
 def _proxy_protocol(seen: Evidence) -> Effect:
     found = seen["sockets"]
-    values = {"status": found["proxied"], "address": found["proxied_address"]}
-    return _honoured("proxy_protocol", found["proxied_address"] == FAR, **values)
+    return _honoured(
+        "proxy_protocol",
+        found["proxied_address"] == FAR,
+        "a PROXY line was answered with[[ {status}]], and the app saw the address[[ {address}]]",
+        status=found["proxied"],
+        address=found["proxied_address"],
+    )
 
 
 def _keepalive(seen: Evidence) -> Effect:
     found, asked = seen["sockets"], times.KEEPALIVE_S
     closed_s, values = found["closed_s"], {"asked_s": asked, "closed_s": found["closed_s"]}
     if found["says_close"] or (closed_s is not None and closed_s < SOON_S):
-        return Effect("ignored", "keepalive.closed", values)
+        sentence = "every connection is closed after its answer"
+        return Effect("ignored", "keepalive.closed", sentence, values)
     if closed_s is None:
-        return Effect("ignored", "keepalive.open", {**values, "watched_s": times.WATCHED_S})
-    return _honoured("keepalive", asked - SOON_S < closed_s < asked + LATE_S, **values)
+        sentence = "asked for {asked_s} s, and an idle connection was not closed within"
+        sentence += " {watched_s:duration}"
+        values["watched_s"] = times.WATCHED_S
+        return Effect("ignored", "keepalive.open", sentence, values)
+    return _honoured(
+        "keepalive",
+        asked - SOON_S < closed_s < asked + LATE_S,
+        "asked for {asked_s} s, and an idle connection was closed after {closed_s:duration}",
+        **values,
+    )
 
 
 def _timeout(seen: Evidence) -> Effect:
@@ -168,63 +268,104 @@ def _timeout(seen: Evidence) -> Effect:
     values = {"asked_s": times.TIMEOUT_S, "tried_s": times.TOO_LONG_S}
     values |= {"waited_s": waited["took_s"], "blocked_s": blocked["took_s"]}
     if waited["killed"] and blocked["killed"]:
-        return Effect("honoured", "timeout.both", values)
+        sentence = (
+            "at {asked_s} s, a request of {tried_s:duration} was cut and its worker killed, whether"
+            " it waits (after {waited_s:duration}) or blocks (after {blocked_s:duration})"
+        )
+        return Effect("honoured", "timeout.both", sentence, values)
     if blocked["killed"]:
-        return Effect("honoured", "timeout.blocked", values)
-    return Effect("changes", "timeout.waiting" if waited["killed"] else "timeout.none", values)
+        sentence = (
+            "at {asked_s} s, a worker that a request blocked for {tried_s:duration} was killed"
+            " after {blocked_s:duration}; one with a request that waits so long was not"
+        )
+        return Effect("honoured", "timeout.blocked", sentence, values)
+    if waited["killed"]:
+        sentence = (
+            "at {asked_s} s, a worker with a request that waits for {tried_s:duration} was killed"
+            " after {waited_s:duration}, and one that a request blocked was not"
+        )
+        return Effect("changes", "timeout.waiting", sentence, values)
+    sentence = (
+        "at {asked_s} s, no worker was killed within the {tried_s:duration} that a request waited"
+        " or blocked: it watches the worker's main thread, not its requests"
+    )
+    return Effect("changes", "timeout.none", sentence, values)
 
 
 def _graceful(seen: Evidence) -> Effect:
     busy_s, idle_s, asked = seen["stop"]["stop_s"], seen["preload"]["stop_s"], times.GRACE_S
     values = {"asked_s": asked, "busy_s": busy_s, "idle_s": idle_s, "idle_asked_s": common.GRACE_S}
     values |= {"under_way_s": times.UNDER_WAY_S}
+    busy = "at {asked_s} s, a stop took[[ {busy_s:duration}]] with a request of"
+    busy += " {under_way_s:duration} in progress"
     if busy_s is None or not asked - SOON_S < busy_s < asked + LATE_S:
-        return Effect("ignored", "graceful.ignored", values)
+        return Effect("ignored", "graceful.ignored", busy, values)
+    idle = "at {idle_asked_s} s, {idle_s:duration} without one"
     if idle_s is None or idle_s > common.GRACE_S - SOON_S:
-        return Effect("changes", "graceful.idle", values)
-    return Effect("honoured", "graceful", values)
+        sentence = f"{busy}; but {idle}: each stop waits for all of it"
+        return Effect("changes", "graceful.idle", sentence, values)
+    return Effect("honoured", "graceful", f"{busy}; {idle}", values)
 
 
 def _max_requests(seen: Evidence) -> Effect:
     served = seen["recycling"]["served"]
     values = {"asked": slots.LIMIT, "served": tuple(served), "sent": seen["recycling"]["asked"]}
     if not served:
-        return Effect("ignored", "max_requests.ignored", values)
-    overrun = any(one > slots.LIMIT for one in served)  # fewer: a request in between failed
-    return Effect("honoured", "max_requests.overrun" if overrun else "max_requests", values)
+        sentence = "asked for {asked}, and one worker served all of {sent}"
+        return Effect("ignored", "max_requests.ignored", sentence, values)
+    sentence = "asked for {asked}, and workers served {served:, } requests, then were replaced"
+    if any(count > slots.LIMIT for count in served):  # fewer: a request in between failed
+        sentence += ": the limit is checked from time to time, not after each request"
+        return Effect("honoured", "max_requests.overrun", sentence, values)
+    return Effect("honoured", "max_requests", sentence, values)
 
 
 def _jitter(seen: Evidence) -> Effect:
     limits = seen["common"]["limits"]
-    return _honoured("jitter", len(limits) > 1, limits=tuple(limits))
+    return _honoured(
+        "jitter",
+        len(limits) > 1,
+        "two workers drew {limits: and } as their limit of requests",
+        "two workers had the same limit of requests",
+        limits=tuple(limits),
+    )
 
 
 def _worker_connections(seen: Evidence) -> Effect:
     found, asked = seen["slots"], slots.CONNECTIONS
     accepted = found["accepted"]
     values = {"asked": asked, "sent": found["asked"], "most": found["most"], "accepted": accepted}
+    sentence = (
+        "asked for {asked}; of {sent} requests at once, one worker had at most {accepted} accepted"
+        " and {most} in the app"
+    )
     if found["most"] == asked:
-        return Effect("honoured", "worker_connections", values)
-    if asked <= accepted <= asked + 1:
-        ends = seen["recycling"]["says_close"] and not found["says_close"]
-        code = "worker_connections.accepts"
-        return Effect("changes", f"{code}.ends" if ends else code, values)
-    return Effect("ignored", "worker_connections.ignored", values)
+        return Effect("honoured", "worker_connections", sentence, values)
+    if not asked <= accepted <= asked + 1:
+        return Effect("ignored", "worker_connections.ignored", sentence, values)
+    sentence += ": it limits what is accepted, not what is served"
+    if not seen["recycling"]["says_close"] or found["says_close"]:
+        return Effect("changes", "worker_connections.accepts", sentence, values)
+    sentence += "; where it equals threads, connections are not kept alive"
+    return Effect("changes", "worker_connections.accepts.ends", sentence, values)
 
 
 def _threads(seen: Evidence) -> Effect:
     found = seen["threads"]
     values = {"asked": slots.THREADS, "most": found["most"], "sent": found["asked"]}
+    most = "of {sent} requests at once, one worker had at most {most} in the app"
     if found["using"] == "gthread" and seen["slots"]["using"] == "sync":
-        return Effect("changes", "threads.gthread", values)
-    return _honoured("threads", found["most"] == slots.THREADS != seen["slots"]["most"], **values)
+        sentence = f"with {{asked}} threads, Gunicorn uses the class gthread instead; {most}"
+        return Effect("changes", "threads.gthread", sentence, values)
+    used = found["most"] == slots.THREADS != seen["slots"]["most"]
+    return _honoured("threads", used, f"asked for {{asked}}; {most}", **values)
 
 
 HOOKS = (
     "when_ready", "pre_fork", "post_fork", "post_worker_init", "pre_request", "post_request",
     "worker_int", "worker_abort", "worker_exit", "child_exit", "on_exit",
 )  # fmt: skip
-_EVERY = (
+EXAMINED = (
     Setting("backlog", ("common", "preload"), _backlog),
     Setting("workers", ("common",), _workers),
     Setting("threads", ("threads", "slots"), _threads),
@@ -241,14 +382,25 @@ _EVERY = (
     Setting("umask", ("common",), _umask),
     Setting("worker_tmp_dir", ("common",), _worker_tmp_dir),
     Setting("raw_env", ("common",), _raw_env),
-    Setting("limit_request_line", ("common",), _limit("line", common.LINE, common.LINE_SENT)),
     Setting(
-        "limit_request_fields", ("common",), _limit("fields", common.FIELDS, common.FIELDS_SENT)
+        "limit_request_line",
+        ("common",),
+        _limit("line", "a request line of more than {sent} bytes", common.LINE, common.LINE_SENT),
+    ),
+    Setting(
+        "limit_request_fields",
+        ("common",),
+        _limit("fields", "a request with {sent} headers", common.FIELDS, common.FIELDS_SENT),
     ),
     Setting(
         "limit_request_field_size",
         ("common",),
-        _limit("field_size", common.FIELD_SIZE, common.FIELD_SENT),
+        _limit(
+            "field_size",
+            "a header of more than {sent} bytes",
+            common.FIELD_SIZE,
+            common.FIELD_SENT,
+        ),
     ),
     Setting("header_map", ("common",), _header_map),
     Setting("forwarded_allow_ips", ("common",), _forwarded),
@@ -260,11 +412,13 @@ _EVERY = (
     *(Setting(name, ("common",), _hook(name)) for name in HOOKS),
     *HAPPENINGS,
 )
-SETTINGS: Mapping[str, Setting] = {one.name: one for one in _EVERY}
+SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in EXAMINED}
 
 
 def effects(seen: Evidence) -> dict[str, Effect]:
     """Of every setting whose launches were made."""
     return {
-        one.name: one.effect(seen) for one in _EVERY if all(name in seen for name in one.launches)
+        setting.name: setting.effect(seen)
+        for setting in EXAMINED
+        if all(name in seen for name in setting.launches)
     }

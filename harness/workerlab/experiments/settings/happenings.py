@@ -8,8 +8,18 @@ def _silent(seen: Evidence) -> Effect:
     found = seen["silent"]
     values = {"closed_s": found["closed_s"], "watched_s": times.SILENT_S}
     values |= {"timeout_s": times.TIMEOUT_S}
-    which = "killed" if found["killed"] else "open" if found["closed_s"] is None else "closed"
-    return Effect(None, f"silent.{which}", values)
+    if found["killed"]:
+        sentence = "the worker was killed (timeout {timeout_s} s)"
+        return Effect(None, "silent.killed", sentence, values, "worker killed")
+    unharmed = ", and no worker was killed"
+    if found["closed_s"] is None:
+        sentence = (
+            "the connection was still open after {watched_s:duration} (timeout {timeout_s} s)"
+        )
+        return Effect(None, "silent.open", sentence + unharmed, values, "stays open")
+    sentence = f"the connection was closed after {{closed_s:duration}}{unharmed} (timeout"
+    sentence += " {timeout_s} s)"
+    return Effect(None, "silent.closed", sentence, values, "closed after {closed_s:duration}")
 
 
 def _lingering(seen: Evidence) -> Effect:
@@ -17,15 +27,26 @@ def _lingering(seen: Evidence) -> Effect:
     waits_s = [one - found["free_s"] for one in found["behind_s"]]
     held = sum(one > slots.HELD_S for one in waits_s)
     values = {"held_s": max(waits_s), "held": held, "tries": len(waits_s)}
-    return Effect(None, "lingering.held" if held else "lingering.free", values)
+    if not held:
+        sentence = "the next request never waited for it"
+        return Effect(None, "lingering.free", sentence, values, "worker is free")
+    sentence = (
+        "the next request waited up to {held_s:duration} for the only worker, {held} times of"
+    )
+    sentence += " {tries}"
+    return Effect(None, "lingering.held", sentence, values, "worker held {held_s:duration}")
 
 
 def _crowd(seen: Evidence) -> Effect:
     found = seen["crowded"]
     values = {"connections": disturbances.CROWD, "silent_s": disturbances.CROWD_S}
+    sentence = "{connections} clients connected, said nothing for {silent_s:duration} and left; the"
     if found["status"] == 200:
-        return Effect(None, "crowd.free", values)
-    return Effect(None, "crowd.wedged", {**values, "watched_s": disturbances.PATIENCE_S})
+        sentence += " next request was answered"
+        return Effect(None, "crowd.free", sentence, values, "serves others")
+    sentence += " next request had no answer within {watched_s:duration}"
+    values["watched_s"] = disturbances.PATIENCE_S
+    return Effect(None, "crowd.wedged", sentence, values, "serves nobody")
 
 
 def _under_way(seen: Evidence) -> Effect:
@@ -35,24 +56,48 @@ def _under_way(seen: Evidence) -> Effect:
         "under_way_s": disturbances.UNDER_WAY_S, "took_s": found["took_s"],
     }  # fmt: skip
     if not found["replaced"]:
-        return Effect(None, "under_way.none", values)
-    return Effect(None, f"under_way.{'passed' if found['status'] == 200 else 'cut'}", values)
+        return Effect(None, "under_way.none", "no worker was replaced", values, "not seen")
+    if found["status"] == 200:
+        sentence = (
+            "a request of {under_way_s:duration} was answered, while others reached the limit of"
+            " {asked} (graceful_timeout {grace_s} s), and then the worker was replaced"
+        )
+        return Effect(None, "under_way.passed", sentence, values, "it is answered")
+    sentence = (
+        "a request of {under_way_s:duration} was cut after {took_s:duration}: others had reached"
+        " the limit of {asked} (graceful_timeout {grace_s} s)"
+    )
+    return Effect(None, "under_way.cut", sentence, values, "it is cut")
 
 
 def _reload(seen: Evidence) -> Effect:
     found, asked = seen["reload"], disturbances.BACKLOG_AFTER
     values = {"asked": asked, "before": found["before"], "after": found["after"]}
     if found["replaced_s"] is None:
-        return Effect(None, "reload.none", {"watched_s": disturbances.REPLACED_S})
-    return Effect(None, f"reload.{'changed' if found['after'] == asked else 'kept'}", values)
+        sentence = "no worker was replaced within {watched_s:duration}"
+        values = {"watched_s": disturbances.REPLACED_S}
+        return Effect(None, "reload.none", sentence, values, "not seen")
+    sentence = (
+        "the file asked for {asked} then, workers were replaced, and the kernel's limit of the"
+    )
+    if found["after"] != asked:
+        sentence += " accept queue stayed {after}"
+        return Effect(None, "reload.kept", sentence, values, "stays as it was")
+    sentence += " accept queue went from {before} to {after}"
+    return Effect(None, "reload.changed", sentence, values, "heeded")
 
 
 # Of their effects, those that somebody should know of who did not ask
 HARMFUL = ("silent.killed", "silent.open", "crowd.wedged", "lingering.held", "under_way.cut")
 HAPPENINGS = (
-    Setting("silent", ("silent",), _silent, happens=True),
-    Setting("crowd", ("crowded",), _crowd, happens=True),
-    Setting("lingering", ("lingering",), _lingering, happens=True),
-    Setting("under_way", ("under_way",), _under_way, happens=True),
-    Setting("reload", ("reload",), _reload, happens=True),
+    Setting("silent", ("silent",), _silent, "a client that sends nothing"),
+    Setting("crowd", ("crowded",), _crowd, "silent clients, as many as worker_connections"),
+    Setting("lingering", ("lingering",), _lingering, "a client that closes late"),
+    Setting(
+        "under_way",
+        ("under_way",),
+        _under_way,
+        "max_requests, reached while a request is in progress",
+    ),
+    Setting("reload", ("reload",), _reload, "SIGHUP, with another backlog in the file"),
 )

@@ -14,11 +14,20 @@ from msgspec.structs import replace
 from tests.builders.runs import recorded
 from workerlab import codec, run_store
 from workerlab.experiments.settings.command import Asked
-from workerlab.experiments.settings.document import Examined, document, examined
+from workerlab.experiments.settings.document import (
+    OF_WHAT_IS_KNOWN,
+    ClassExamined,
+    LineMarked,
+    NothingIgnored,
+    UnknownName,
+    document,
+    examined,
+)
 from workerlab.experiments.settings.effect import Effect
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import class_of, lines_of, strange
-from workerlab.model import Document, Finding
+from workerlab.finding import Finding
+from workerlab.model import Document
 from workerlab.report.messages import text
 from workerlab.server.inside.introspect import names_of, settings_of
 from workerlab.server.worker_classes import CLASSES, class_named
@@ -39,17 +48,17 @@ CHANGES = {
 
 
 @cache
-def every() -> Mapping[tuple[str, str], Examined]:
+def every() -> Mapping[tuple[str, str], ClassExamined]:
     found = examined(run_store.load(recorded("settings")))
     return {(one.worker_class, one.version): one for one in found}
 
 
 def effect(name: str, worker_class: str, version: str = USUAL) -> Effect:
-    return every()[worker_class, version].found[name]
+    return every()[worker_class, version].effects[name]
 
 
 def with_word(word: str, worker_class: str, version: str = USUAL) -> set[str]:
-    found = every()[worker_class, version].found
+    found = every()[worker_class, version].effects
     return {name for name, one in found.items() if one.word == word}
 
 
@@ -95,7 +104,7 @@ def test_what_differs_between_versions() -> None:
 
 
 def test_what_happens_to_those_who_are_there() -> None:
-    wedged = {key for key, one in every().items() if one.found["crowd"].code == "crowd.wedged"}
+    wedged = {key for key, one in every().items() if one.effects["crowd"].code == "crowd.wedged"}
     assert wedged == {("gthread", "23.0.0")}
     codes = {name: effect("under_way", name).code for name in CLASSES}
     cut = {name for name, code in codes.items() if code == "under_way.cut"}
@@ -121,14 +130,14 @@ def test_how_exactly() -> None:
 def test_a_launch_that_is_missing_proves_nothing() -> None:
     assert effects({}) == {}
     found = every()["sync", USUAL]
-    assert set(found.found) == set(SETTINGS)
+    assert set(found.effects) == set(SETTINGS)
 
 
 def test_each_effect_has_a_sentence() -> None:
     for one in every().values():
-        for found in one.found.values():
-            assert text(found.seen)
-            assert "None" not in text(found.seen)
+        for found in one.effects.values():
+            assert found.seen
+            assert "None" not in found.seen
 
 
 # --- ten files ------------------------------------------------------------------------------------
@@ -191,8 +200,8 @@ def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Findin
     return worker_class, [
         one
         for one in shown.findings
-        if "worker_class" not in one.values
-        or (one.values["worker_class"], one.values["version"]) == (worker_class, USUAL)
+        if not isinstance(one, LineMarked | NothingIgnored)
+        or (one.worker_class, one.version) == (worker_class, USUAL)
     ]
 
 
@@ -200,13 +209,9 @@ def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Findin
 def test_each_ignored_line_is_named_and_no_honoured_one(name: str) -> None:
     path = FILES / f"{name}.py"
     _, found = linted(path)
-    told = {
-        str(one.values["setting"]): one.values["word"].code.rpartition(".")[2]
-        for one in found
-        if one.code == "settings.line"
-    }
+    told = {one.setting: one.word for one in found if isinstance(one, LineMarked)}
     assert {setting for setting, word in told.items() if word == "ignored"} == IGNORED[name]
-    assert "settings.line.unknown" not in {one.code for one in found}
+    assert not any(isinstance(one, UnknownName) for one in found)
     others = {setting for setting, word in told.items() if word != "ignored"}
     assert others == OTHERS.get(name, set())
     source = path.read_text().splitlines()
@@ -217,19 +222,19 @@ def test_each_ignored_line_is_named_and_no_honoured_one(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("threads = 1\nbacklog = 512\nsendfile = False\n", ["settings.line.none"]),
-        ("worker_class = 'gevent'\npreload_app = False\n", ["settings.line.none"]),
-        ("worker_class = 'asgi'\nproxy_protocol = True\n", ["settings.line"]),
-        ("backlog = 1000000\n", ["settings.line"]),
-        ("keepalive = 5\nworkers = 3\n", ["settings.line"]),
+        ("threads = 1\nbacklog = 512\nsendfile = False\n", [NothingIgnored]),
+        ("worker_class = 'gevent'\npreload_app = False\n", [NothingIgnored]),
+        ("worker_class = 'asgi'\nproxy_protocol = True\n", [LineMarked]),
+        ("backlog = 1000000\n", [LineMarked]),
+        ("keepalive = 5\nworkers = 3\n", [LineMarked]),
     ],
 )
 def test_what_a_line_sets_as_it_is_anyway_is_not_told(
-    text: str, told: list[str], tmp_path: Path
+    text: str, told: list[type[Finding]], tmp_path: Path
 ) -> None:
     path = tmp_path / "gunicorn.conf.py"
     path.write_text(text)
-    assert [one.code for one in linted(path)[1]] == told
+    assert list(map(type, linted(path)[1])) == told
 
 
 def test_a_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
@@ -239,7 +244,8 @@ def test_a_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
     assert text(mistyped).startswith("line 2: keep_alive is no setting of Gunicorn")
     assert text(mistyped).endswith("did you mean keepalive?")
     assert text(unused).endswith("nothing in the file uses it")
-    assert none.code == "settings.line.none"
+    assert isinstance(none, NothingIgnored)
+    assert none.scope == ""
 
 
 def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
@@ -252,7 +258,7 @@ def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
         "line 2: threads: 4 sets nothing, since it is an annotation: write threads = 4"
     )
     assert stream.startswith("line 3: accesslog = 'stdout' writes to a file of that name")
-    effects = {name: text(effect) for _, name, _, effect in shown.tables[0].rows}
+    effects = {name: effect for _, name, _, effect in shown.tables[0].rows}
     assert list(effects) == ["bind", "threads", "accesslog", "keepalive"]
     assert effects["bind"] == "the same for every class"
     assert effects["threads"] == "sets nothing"
@@ -269,4 +275,5 @@ def test_what_was_left_out_is_not_called_heeded(tmp_path: Path) -> None:
     path = tmp_path / "gunicorn.conf.py"
     path.write_text("keepalive = 5\nworkers = 3\n")
     (found,) = linted(path, left_out=("keepalive",))[1]
-    assert found.code == "settings.line.none.known"
+    assert isinstance(found, NothingIgnored)
+    assert found.scope == OF_WHAT_IS_KNOWN
