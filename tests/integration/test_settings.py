@@ -130,7 +130,7 @@ def test_an_interrupted_run_leaves_nothing_and_is_finished(lab: Lab) -> None:
     done = lab("settings", "--resume", str(lab.run), "--format", "json")
     assert done.code == 0, done.err
     found = words_of(done)
-    assert found["all"] == found["honoured"] + len(found["ignored"]) == 3
+    assert found["settings"] == found["honoured"] + len(found["ignored"]) == 3
     assert _kept(lab).count("sync-sockets-1") == 1, "what had ended was made again"
 
 

@@ -282,7 +282,7 @@ def most_cores(loads: Loads) -> float | None:
 # --- the machine ----------------------------------------------------------------------------------
 
 
-class Ceiling(Finding):
+class GeneratorCeiling(Finding):
     """{name} at {connections:# connection}: up to {reliable_rps:number} requests/s reliably,
     {rps:number} at most[[; the server's core was {server_busy:percent} busy]]"""
 
@@ -301,7 +301,7 @@ class MachineCeiling(Answer):
 
     question = MACHINE
 
-    ceiling: Ceiling
+    ceiling: GeneratorCeiling
     lower_bound_because: str
 
 
@@ -320,7 +320,7 @@ def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
         WAITED_FOR_CORES: disturbed(ranked[:1]) is not None,
     }
     ceilings = [
-        Ceiling(
+        GeneratorCeiling(
             name=load.name,
             connections=load.connections,
             rps=load.rps,

@@ -42,7 +42,7 @@ class ClassExamined(Struct, frozen=True):
         return tuple(name for name, effect in self.effects.items() if effect.word == word)
 
 
-class Unavailable(Finding):
+class ClassUnavailable(Finding):
     """Left out: {name}. {why:sentence}"""
 
     name: str
@@ -70,7 +70,7 @@ class NotExamined(Finding):
 def document(run: Run) -> Document:
     plan, classes = Asked.of(run.plan), examined(run)
     left_out = tuple(SETTINGS[name].label for name in plan.left_out)
-    notes: list[Finding] = [Unavailable(*pair) for pair in run.plan.unavailable.items()]
+    notes: list[Finding] = [ClassUnavailable(*pair) for pair in run.plan.unavailable.items()]
     notes += [
         model.Finding("note.not_measured", {"what": key, "why": record.fault.reason})
         for key, record in run.records.items()
