@@ -429,7 +429,7 @@ part.accept_queue, heading.accept_queue_s, chart.accept_queue, sampler.queue = a
 heading.in_worker_s = in worker
 part.in_worker = in the worker
 heading.service_s = service
-part.service, heading.service_mean_s = in the app
+part.service = in the app
 part.pool, heading.pool_s, ladder.limit.pool = pool
 part.storage, heading.storage_s, heading.storage_cores = storage
 part.redis, heading.redis_s = Redis
@@ -450,7 +450,7 @@ chart.load = load
 chart.state = state
 chart.connections = connections
 chart.connections_busy, meaning.concurrency = connections kept busy
-chart.rate, ladder.chart.rps, bottleneck.chart.rps = requests/s
+chart.rate, ladder.chart.rps = requests/s
 chart.bound = bound
 chart.split_prediction = prediction by worker
 chart.measured = measured
@@ -1115,105 +1115,11 @@ note.not_measured = {what} was not measured: {why}.
 note.unfinished = {trials:# trial} not finished. Resume with: workerlab {command} --resume {run}
 
 # --- bottleneck -----------------------------------------------------------------------------------
-bottleneck.interval = {brings:factor} times[[ (95 % interval {low:factor} to {high:factor})]]
-bottleneck.few = Inconclusive: one trial of each, so no comparison: repeat with --trials {trials}.
-bottleneck.chance = Inconclusive: throughput is {+bottleneck.interval} what it is else, which is
-    neither an effect nor none; more --trials would show which.
-bottleneck.users.more = with {more:number} times as many users, throughput is {+bottleneck.interval}
-    as high[[, and each waits {wait:factor} times as long]].
-bottleneck.processes.more = with {processes:# process/processes} of {generator}, throughput is
-    {+bottleneck.interval} as high[[; the host was {busy:percent} busy]].
-bottleneck.title = Is it the server or the load generator? One factor at a time. Generator:
-    {generator}; server: {worker_class} with {workers:# worker}.
-bottleneck.title.empty = Is it the server or the load generator? One factor at a time: no cell has
-    been finished.
-bottleneck.question.verdict = Is it the server or the load generator?
-bottleneck.generator = The generator, {generator}, is the bottleneck, so its figures are a lower
-    bound of the server[[: another one got {brings:factor} times the throughput from it]].
-bottleneck.server.kept_up = The server is the bottleneck: {generator} kept up with more of it.
-bottleneck.server.others = The server is the bottleneck: no other generator gets more out of it than
-    {generator}.
-bottleneck.inconclusive = Inconclusive: these cells show no limit of either.
-bottleneck.disturbed = Inconclusive: {noise}
-bottleneck.disturbed_too = Inconclusive: other programs kept these cells from a core, too (for up to
-    {share:percent} of the response time).
-bottleneck.busy = {generator} used {generator_cores:.2f} cores, the server {server_cores:.2f}
-bottleneck.cores = the server used {server:.2f} cores[[, the generator {generator:.2f}]]
-bottleneck.threads.no_more = more threads brought no more ({rates})
-bottleneck.servers.no_more = a second server brought no more ({rates})
-bottleneck.rates = [[{users:# user}: ]]{rates:, }
-bottleneck.rate = {level} {rps:number} req/s
-bottleneck.level.users = {level:# user}
-bottleneck.level.threads = {level:# thread}
-bottleneck.level.servers = {level:# server}
-bottleneck.level.processes = {level:# process/processes}
-bottleneck.level.tool = {level}
-bottleneck.question.users = Do more users bring more throughput?
-bottleneck.users.yes = Yes: {+bottleneck.users.more}
-bottleneck.users.hardly = Hardly: {+bottleneck.users.more}
-bottleneck.users.no = No: {+bottleneck.users.more}
-bottleneck.question.threads = Do more threads in the server help?
-bottleneck.question.servers = Does a second server help?
-bottleneck.question.processes = Do more processes of the generator help?
-bottleneck.processes.yes = Yes: {+bottleneck.processes.more}
-bottleneck.processes.no = No: {+bottleneck.processes.more}
-bottleneck.processes.few_cores = Inconclusive: {processes:# process/processes} and the server need
-    {needed} cores, this machine has {cores}. On these, {+bottleneck.processes.more}
-bottleneck.question.tool = Does another generator get more out of the same server?
-bottleneck.tool.yes = Yes: with {users:# user}, {other} gets {+bottleneck.interval} the throughput
-    of {generator} from the same server. What {generator} measured is a lower bound.
-bottleneck.tool.no = No: with {users:# user}, {other} gets {+bottleneck.interval} the throughput of
-    {generator}.
-bottleneck.question.inside = Where is a request while it waits?
-bottleneck.inside = With {users:# user} a response takes {response_s:duration}; for
-    {inside_s:duration} of them ({share:percent}) the request is in the server: accept queue, worker
-    and app.
-bottleneck.inside.time = {users:# user}: {inside_s:duration} of {response_s:duration}
-bottleneck.question.phases = Which phases does a load go through, if the server closes connections?
-bottleneck.phases = {phases: } The server closes a connection after {requests} requests, in mid-load
-    from {at_s:duration} on: {users:# user} opened {opened:# connection}.
-bottleneck.phases.no_churn = Inconclusive: no connections were seen to close in
-    mid-load.[[ {phases: }]]
-bottleneck.phases.load = the load whose connections are closed
 bottleneck.one_core = {processes} processes of the generator are not compared with one at {users:#
     user}: they and the server need {needed} cores[[, this machine has {cores}]]
-bottleneck.cell = {tool}[[ x{processes}]] at {users:# user}, {threads:# thread}
-    [[, {servers:# server}]][[, trial {trial}]]
-bottleneck.invalid = {cell}: {reason}
-bottleneck.table.users = More users
-bottleneck.table.threads = More threads in the server
-bottleneck.table.servers = A second server, on a port of its own
-bottleneck.table.processes = The generator in more processes
-bottleneck.table.tool = Another generator
-bottleneck.table.sides = Both sides of each load
-bottleneck.table.sides.note = In connect, send, receive: per request, in the socket's calls, which
-    only Locust times here; receive includes the wait for the server and for the user's turn in
-    Locust. Received: heads and bodies, where the generator counts them.
-bottleneck.table.note = Means of the trials, of throughput the geometric one. Mean and p95: response
-    times as the generator reports them. In the app: by the workers' records.
-bottleneck.line = {tool}[[, {processes:# process/processes}]][[, {servers:# server}]]
-    [[, {threads:# thread}]]
-bottleneck.chart = Throughput by users
-bottleneck.chart.users = users
-bottleneck.chart.note = What differs from {generator} on the usual server is named; all ask for the
-    same page.
-bottleneck.threads.yes, bottleneck.servers.yes = Yes: throughput is up to {+bottleneck.interval} as
-    high, so the server was a limit.
-bottleneck.threads.less, bottleneck.servers.less = No: throughput falls to {+bottleneck.interval}
-    what it was.
-bottleneck.threads.no, bottleneck.servers.no = No: throughput differs by less than {change:percent}.
-    The server is not the limit.
-heading.bottleneck:tool = generator
-heading.bottleneck:response_mean_s = mean
-heading.connect_calls_s = in connect
-heading.send_calls_s = in send
-heading.receive_calls_s = in receive
-heading.received_bytes_per_s = received per s
-heading.generator_rss_bytes = generator memory
-heading.server_rss_bytes = server memory
+
 heading.errors = causes
 heading.achieved_concurrency = in flight
-heading.generator_bound = generator-bound
 
 # --- compare: what another version, interpreter or setting changes --------------------------------
 compare.group = {a}[[ ({apart:, })]][[ against {b}]] at {load}

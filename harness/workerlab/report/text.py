@@ -37,7 +37,6 @@ VISIBLE = frozenset(  # notes that are never only counted
         "note.left_out",
         "note.one_launch",
         "ladder.invalid",
-        "bottleneck.invalid",
     }
 )
 HEAD = frozenset({"plan.setting_ignored", "plan.flag_ignored"})  # notes that stand under the title

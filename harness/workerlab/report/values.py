@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, overload
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from workerlab import model
 from workerlab.finding import Finding
@@ -179,6 +180,8 @@ def jsonable(value: object, digits: int = 17) -> object:
         return {str(key): jsonable(inner, digits) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [jsonable(inner, digits) for inner in value]
+    if isinstance(value, Struct):
+        return jsonable(asdict(value), digits)
     if isinstance(value, float):
         return float(f"{value:.{digits}g}") + 0.0 if math.isfinite(value) else None  # not -0.0
     return value if value is None or isinstance(value, str | int | bool) else str(value)

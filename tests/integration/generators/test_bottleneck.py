@@ -16,11 +16,18 @@ from workerlab import run_store as store
 from workerlab.analysis.facts import Facts
 from workerlab.experiments import calibration
 from workerlab.experiments.bottleneck.command import GENERATORS
-from workerlab.experiments.bottleneck.phases import phases_answer
+from workerlab.experiments.bottleneck.comparison import Factor
+from workerlab.experiments.bottleneck.findings import BottleneckVerdict, TooFewTrials
+from workerlab.experiments.bottleneck.phases import (
+    ClosedInMidLoad,
+    NotClosedInMidLoad,
+    phases_answer,
+)
 from workerlab.experiments.calibration import CeilingKey
 from workerlab.experiments.planning import lacks
 from workerlab.experiments.reading import evidence
 from workerlab.experiments.trial import null_task, run
+from workerlab.finding import Answer
 from workerlab.model import Load, NullServer, Trial
 from workerlab.plan import SLEEP_ENV, null_cell, null_plan
 
@@ -122,20 +129,19 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     done = right_unless_still(lab, resume, lambda done: done.code == 0)
     assert done.code == 0, (done.err, done.report["findings"], done.report["notes"])
     assert "measuring" not in done.err  # a server that sleeps is nobody's limit
-    found = done.report
-    assert found["kind"] == "bottleneck"
-    verdict = found["findings"][0]
-    assert verdict["question"] == "Is it the server or the load generator?"
-    assert verdict["answer"]["code"].split(".")[1] in (
-        *("generator", "server", "inconclusive", "disturbed", "few"),
-    )
-    titles = [table["title"]["code"] for table in found["tables"]]
-    assert titles[:3] == [f"bottleneck.table.{name}" for name in ("users", "threads", "servers")]
-    assert "bottleneck.table.sides" in titles
-    answers = {one["answer"]["code"]: one["answer"]["values"] for one in found["findings"]}
-    assert answers.keys() & {"bottleneck.phases", "bottleneck.phases.no_churn"}
+    report = done.report
+    assert report["kind"] == "bottleneck"
+    verdict = report["findings"][0]
+    assert verdict["question"] == BottleneckVerdict.question
+    kinds: tuple[type[Answer], ...] = (*BottleneckVerdict.__subclasses__(), TooFewTrials)
+    assert verdict["answer"]["code"] in [kind.__name__ for kind in kinds]
+    titles = [table["title"] for table in report["tables"]]
+    assert titles[:3] == [Factor.USERS.title, Factor.THREADS.title, Factor.SERVERS.title]
+    assert "Both sides of each load" in titles
+    codes = {finding["answer"]["code"] for finding in report["findings"]}
+    assert codes & {ClosedInMidLoad.__name__, NotClosedInMidLoad.__name__}
     again = lab("report", str(lab.run), "--format", "json")
-    assert again.report == found
+    assert again.report == report
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="TCP states are seen on Linux")
@@ -153,11 +159,11 @@ def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
     if data.observations.pauses:
         pytest.skip("the machine stood still")
     assert isinstance(data.facts, Facts)
-    (answer,) = phases_answer([data.facts])
-    assert answer.code == "bottleneck.phases"
-    assert answer.values["opened"] > answer.values["users"] == 8
+    answer = phases_answer([data.facts])
+    assert isinstance(answer, ClosedInMidLoad)
+    assert answer.opened > answer.users == 8
     assert data.facts.measurement.failed == 0
-    churn = answer.values["phases"][-1].values["why"].values
+    churn = answer.phases[-1].values["why"].values
     assert churn["states"]["TIME_WAIT"] >= 8  # of the server, which closes first
     assert churn["p50_s"] >= 0.1
 

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
 
 from tests.builders.null import COUNTS, null_trial
-from workerlab import codec
+from workerlab import codec, model
 from workerlab.analysis.facts import TrialData
 from workerlab.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
-from workerlab.experiments.bottleneck.document import study
+from workerlab.experiments.bottleneck.comparison import Factor, Throughputs
+from workerlab.experiments.bottleneck.document import InvalidTrial, study
+from workerlab.experiments.bottleneck.findings import (
+    AlsoDisturbed,
+    CoresMissing,
+    CoresUsed,
+    Disturbed,
+    GeneratorIsBottleneck,
+    NoBottleneckFound,
+    ServerIsBottleneck,
+    ThroughputChange,
+    TimeInServer,
+    TooFewTrials,
+)
+from workerlab.experiments.bottleneck.phases import ClosedInMidLoad, NotClosedInMidLoad
+from workerlab.finding import Answer, Finding
 from workerlab.model import (
     Breakdown,
     Cell,
@@ -20,7 +38,6 @@ from workerlab.model import (
     CoreWait,
     Document,
     Fault,
-    Finding,
     Load,
     Measurement,
     NullServer,
@@ -35,16 +52,32 @@ from workerlab.model import (
 )
 from workerlab.report import FORMATS
 
-
-def finding(document: Document, question: str) -> Finding:
-    (one,) = (one for one in document.findings if one.question == f"bottleneck.question.{question}")
-    assert isinstance(one, Finding)
-    return one
+A = TypeVar("A", bound=Answer)
 
 
-def rates(finding: Finding) -> list[float]:
-    """Of a comparison."""
-    return [round(one.values["rps"]) for one in finding.values["rates"]]
+def answer(document: Document, question: str, kind: type[A]) -> A:
+    """To the one question that has these words."""
+    (answer,) = (answer for answer in document.findings if question in answer.question)
+    assert isinstance(answer, kind)
+    return answer
+
+
+def verdict(document: Document, kind: type[A]) -> A:
+    assert document.findings[0].question == "Is it the server or the load generator?"
+    return answer(document, "the server or the load generator", kind)
+
+
+def change(document: Document, factor: Factor) -> ThroughputChange:
+    return answer(document, factor.question, ThroughputChange)
+
+
+def rates(throughputs: Finding) -> list[float]:
+    assert isinstance(throughputs, Throughputs)
+    return [round(rps) for rps in throughputs.rps]
+
+
+FAILED = model.Finding("check.not_finished")
+BOUND_REASON = model.Finding("load_tool.cpu", {"cores": 0.98, "share": 0.98, "of_cores": 1})
 
 
 def cell(
@@ -60,12 +93,12 @@ def cell(
     bound: bool | None = True,
 ) -> CellResult:
     server = replace(SERVER, threads=threads, instances=servers)
-    asked = Cell(server, tool, users, keepalive=True, processes=processes)
-    found = CellResult(Trial(asked, 1), "app", 0.0, "invalid", "it failed")
+    trial = Trial(Cell(server, tool, users, keepalive=True, processes=processes), 1)
+    invalid = CellResult(trial, "app", 0.0, "invalid", FAILED)
     if rps is None:
-        return found
+        return invalid
     return replace(
-        found,
+        invalid,
         verdict="generator-bound" if bound else "saturated",
         throughput_rps=rps,
         failed=0,
@@ -74,7 +107,7 @@ def cell(
         breakdown=Breakdown(users / rps, accept_queue_s=0.0, in_worker_s=0.001, service_s=0.0001),
         usage=Usage(server_cores, cores, 0.7),
         generator_bound=bound,
-        bound_reasons=(f"it used {cores:.2f} cores",) if bound else (),
+        bound_reasons=(BOUND_REASON,) if bound else (),
     )
 
 
@@ -101,80 +134,116 @@ def thrice(results: Iterable[CellResult]) -> tuple[CellResult, ...]:
     """Three launches of each, which scatter by a percent."""
     return tuple(
         replace(
-            one,
-            trial=replace(one.trial, number=number),
-            throughput_rps=None if one.throughput_rps is None else one.throughput_rps * noise,
+            result,
+            trial=replace(result.trial, number=number),
+            throughput_rps=None if result.throughput_rps is None else result.throughput_rps * noise,
         )
-        for one in results
+        for result in results
         for number, noise in enumerate((0.99, 1.0, 1 / 0.99), 1)
     )
 
 
 def test_the_generator_is_detected() -> None:
     document = document_of(*MEASURED)
-    verdict = finding(document, "verdict")
-    assert document.findings[0] == verdict
-    assert (verdict.code, verdict.values["generator"]) == ("bottleneck.generator", "locust")
-    assert verdict.values["brings"] == pytest.approx(4690 / 544)
-    busy, threads, servers, *others = verdict.evidence
-    cores = {"generator": "locust", "generator_cores": 0.98, "server_cores": 0.27}
-    assert busy == Finding("bottleneck.busy", cores)
-    assert threads.code == "bottleneck.threads.no_more"
-    assert servers.code == "bottleneck.servers.no_more"
-    assert rates(servers.values["rates"]) == [505, 490]
-    assert rates(others[0]) == [544, 4690]
+    conclusion = verdict(document, GeneratorIsBottleneck)
+    assert conclusion.generator == "locust"
+    assert conclusion.gain is not None
+    assert conclusion.gain.value == pytest.approx(4690 / 544)
+    used, reason, *throughputs = conclusion.evidence
+    assert used == CoresUsed(1000, "locust", generator_cores=0.98, server_cores=0.27)
+    assert reason == BOUND_REASON
+    assert [rates(each) for each in throughputs] == [
+        [500, 505, 502],  # threads
+        [544, 530],  # servers
+        [505, 490],
+        [544, 4690, 4500],  # generators
+    ]
     assert document.valid
+
+
+WAIT = CoreWait(share=0.4, worker_s=0.001, tool_s=0.004, others_cores=1.4, cores=2)
 
 
 def test_nothing_is_blamed_for_what_others_did() -> None:
     """Locust at 0.47 cores of a machine that others keep busy: it waited for them."""
-    wait = CoreWait(share=0.4, worker_s=0.001, tool_s=0.004, others_cores=1.4, cores=2)
-    slow = replace(cell(90, 500, cores=0.47, bound=None), core_wait=wait)
-    document = document_of(*(one for one in MEASURED if one.trial != slow.trial), slow)
-    for question in ("verdict", "users", "tool"):
-        found = finding(document, question)
-        assert found.code == f"bottleneck.disturbed{'' if question == 'verdict' else '_too'}"
-        assert found.values["noise"].code == "diagnosis.core_wait"
-    assert finding(document, "threads").code == "bottleneck.threads.no"  # of other cells
+    slow = replace(cell(90, 500, cores=0.47, bound=None), core_wait=WAIT)
+    document = document_of(*(each for each in MEASURED if each.trial != slow.trial), slow)
+    disturbed = verdict(document, Disturbed)
+    assert disturbed.disturbance.code == "diagnosis.core_wait"
+    assert disturbed.evidence == ()
+    for factor in (Factor.USERS, Factor.TOOL):
+        also = answer(document, factor.question, AlsoDisturbed)
+        assert also.disturbance.code == "diagnosis.core_wait"
+        assert "(for up to 40 % of the response time)" in str(also)
+    assert change(document, Factor.THREADS).answer == "No"  # of other cells
 
 
 def test_others_that_kept_nobody_waiting_are_no_disturbance() -> None:
     idle = CoreWait(share=0.01, worker_s=0.0, others_cores=1.9, cores=2)
-    document = document_of(*(replace(one, core_wait=idle) for one in MEASURED))
-    assert finding(document, "verdict").code == "bottleneck.generator"
+    document = document_of(*(replace(each, core_wait=idle) for each in MEASURED))
+    verdict(document, GeneratorIsBottleneck)
 
 
 @pytest.mark.parametrize(
-    ("question", "outcome", "values"),
+    ("factor", "outcome", "levels", "ratio"),
     [
-        ("users", "no", {"more": 5, "brings": pytest.approx(505 / 650)}),
-        ("threads", "no", {"change": pytest.approx(0.2)}),
-        ("servers", "no", {"change": pytest.approx(0.2)}),
-        ("processes", "yes", {"processes": 4, "brings": pytest.approx(1900 / 544)}),
-        ("tool", "yes", {"users": 500, "other": "wrk"}),
+        (Factor.USERS, "No", ("1000 users", 200), 505 / 650),
+        (Factor.THREADS, "No", ("6 threads", 1), 505 / 500),
+        (Factor.SERVERS, "No", ("2 servers", 1), 530 / 544),
+        (Factor.PROCESSES, "Yes", ("4 processes", 1), 1900 / 544),
+        (Factor.TOOL, "Yes", ("wrk", "locust"), 4690 / 544),
     ],
 )
 def test_each_comparison_has_its_answer(
-    question: str, outcome: str, values: dict[str, object]
+    factor: Factor, outcome: str, levels: tuple[str, int | str], ratio: float
 ) -> None:
-    one = finding(document_of(*MEASURED), question)
-    assert one.code == f"bottleneck.{question}.{outcome}"
-    assert {name: one.values[name] for name in values} == values
-    assert one.evidence
+    effect = change(document_of(*MEASURED), factor)
+    assert effect.answer == outcome
+    assert (effect.level, effect.instead_of) == levels
+    assert effect.ratio.value == pytest.approx(ratio)
+    assert effect.evidence
+    assert (effect.wait_ratio is not None) == (factor is Factor.USERS)
+    assert (effect.host_busy is not None) == (factor is Factor.PROCESSES)
+
+
+def test_what_the_answers_say() -> None:
+    document = document_of(*MEASURED)
+    interval = r" \(95 % interval \d\.\d\d to \d\.\d\d\)"
+    for factor, words in {
+        Factor.USERS: "No: with 1000 users instead of 200, throughput is 0.78 times as high"
+        f"{interval}, and each waits 6.44 times as long.",
+        Factor.SERVERS: "No: with 2 servers instead of 1 at 500 users, throughput is 0.97 times as"
+        f" high{interval}; less than 20 % is no effect, so the server is not the limit.",
+        Factor.PROCESSES: "Yes: with 4 processes instead of 1 at 500 users, throughput is 3.49"
+        f" times as high{interval}; the host was 70 % busy.",
+        Factor.TOOL: "Yes: with wrk instead of locust at 500 users, throughput is 8.62 times"
+        f" as high{interval}; what locust measures is a lower bound.",
+    }.items():
+        assert re.fullmatch(words, str(change(document, factor)))
+    locust = "The generator, locust, is the bottleneck, so its figures are a lower bound for the"
+    assert str(document.findings[0]).startswith(f"{locust} server: another one gets 8.62 times")
+
+
+def test_more_users_may_hardly_help() -> None:
+    def answered(rps: float) -> str:
+        return change(document_of(cell(500, 200), cell(rps, 1000)), Factor.USERS).answer
+
+    assert [answered(rps) for rps in (500, 1200, 1300)] == ["No", "Hardly", "Yes"]
 
 
 def test_where_a_request_waits() -> None:
-    one = finding(document_of(*MEASURED), "inside")
-    assert one.values["users"] == 1000
-    assert one.values["response_s"] == pytest.approx(1000 / 505)
-    assert one.values["inside_s"] == pytest.approx(0.0011)
+    time = answer(document_of(*MEASURED), "Where is a request", TimeInServer)
+    assert time.users == 1000
+    assert time.response_s == pytest.approx(1000 / 505)
+    assert time.inside_s == pytest.approx(0.0011)
+    assert [each.values["users"] for each in time.evidence] == [200, 500]
 
 
 def test_too_few_cores_to_show_the_cure() -> None:
     few = [*MEASURED[:7], cell(400, 500, processes=4), *MEASURED[8:]]
-    one = finding(document_of(*few, cores=2), "processes")
-    assert one.code == "bottleneck.processes.few_cores"
-    assert (one.values["needed"], one.values["cores"]) == (5, 2)
+    effect = change(document_of(*few, cores=2), Factor.PROCESSES)
+    assert effect.answer == "Inconclusive"
+    assert effect.remark == CoresMissing(needed=5, available=2)
 
 
 def test_the_server_is_detected_where_all_get_the_same() -> None:
@@ -184,10 +253,13 @@ def test_the_server_is_detected_where_all_get_the_same() -> None:
         *(cell(2000, users, **kept) for users in (200, 500, 1000)),  # type: ignore[arg-type]
         cell(2050, 500, tool="wrk", **kept),  # type: ignore[arg-type]
     )
-    verdict = finding(document_of(*same), "verdict")
-    assert verdict.code == "bottleneck.server.others"
-    assert verdict.evidence[0].code == "bottleneck.cores"
-    assert verdict.evidence[0].values == pytest.approx({"generator": 0.3, "server": 0.99})
+    conclusion = verdict(document_of(*same), ServerIsBottleneck)
+    assert (conclusion.gain, conclusion.unbeaten) == (None, "locust")
+    assert conclusion.evidence[0].values == pytest.approx(
+        {"users": 1000, "generator": "locust", "generator_cores": 0.3, "server_cores": 0.99}
+    )
+    nobody = "The server is the bottleneck: no other generator gets more out of it than locust."
+    assert str(conclusion) == nobody
 
 
 def test_the_server_is_detected_where_more_of_it_helps() -> None:
@@ -196,76 +268,105 @@ def test_the_server_is_detected_where_more_of_it_helps() -> None:
         cell(500, 1000, bound=False, cores=0.2),
         cell(990, 1000, bound=False, cores=0.4, servers=2),
     )
-    verdict = finding(document_of(*more), "verdict")
-    assert verdict.code == "bottleneck.server.kept_up"
-    assert rates(verdict.evidence[0]) == [500, 990]
+    conclusion = verdict(document_of(*more), ServerIsBottleneck)
+    assert (conclusion.gain and conclusion.gain.value) == pytest.approx(990 / 500)
+    assert "with more of it locust gets 1.98 times the throughput" in str(conclusion)
+    assert rates(conclusion.evidence[-1]) == [500, 990]
 
 
 def test_one_trial_of_each_is_not_compared() -> None:
     """But what the load tool itself shows, its CPU, speaks against it."""
     document = study(Report("run", {"cores": 8}, None, MEASURED, (), {}))
-    for question in ("users", "threads", "servers", "processes", "tool"):
-        found = finding(document, question)
-        assert (found.code, found.values["trials"]) == ("bottleneck.few", 3)
-    assert finding(document, "verdict").values["brings"] is None
-    unbound = (replace(one, generator_bound=None, bound_reasons=()) for one in MEASURED)
+    for factor in Factor:
+        assert answer(document, factor.question, TooFewTrials).needed == 3
+    assert verdict(document, GeneratorIsBottleneck).gain is None
+    unbound = (replace(each, generator_bound=None, bound_reasons=()) for each in MEASURED)
     document = study(Report("run", {"cores": 8}, None, tuple(unbound), (), {}))
-    assert finding(document, "verdict").code == "bottleneck.few"
+    verdict(document, TooFewTrials)
 
 
 def test_identical_cells_whose_launches_scatter_yield_no_difference() -> None:
-    rates = ((38.0, 77.0, 60.0), (77.0, 50.0, 38.0))
     scattered = [
         replace(cell(rps, tool=tool), trial=Trial(cell(rps, tool=tool).trial.cell, number))
-        for tool, mine in zip(("locust", "wrk"), rates, strict=True)
-        for number, rps in enumerate(mine, 1)
+        for tool, launches in {"locust": (38.0, 77.0, 60.0), "wrk": (77.0, 50.0, 38.0)}.items()
+        for number, rps in enumerate(launches, 1)
     ]
     document = study(Report("run", {"cores": 8}, None, tuple(scattered), (), {}))
-    assert finding(document, "tool").code == "bottleneck.chance"
+    effect = change(document, Factor.TOOL)
+    assert effect.answer == "Inconclusive"
+    assert effect.remark == "more --trials would tell whether that is an effect"
+
+
+def test_of_generators_that_get_no_more_the_answer_is_about_the_one_that_gets_most() -> None:
+    slower = (cell(540), cell(100, tool="wrk"), cell(530, tool="fast"))
+    effect = change(document_of(*slower), Factor.TOOL)
+    assert (effect.answer, effect.level) == ("No", "fast")
+    assert effect.ratio.value == pytest.approx(530 / 540)
+
+
+def test_the_number_that_is_quoted_shows_what_is_said() -> None:
+    """wrk got most in its only valid launch, which alone shows nothing."""
+    steady = thrice([cell(540, 200), cell(540), cell(1500, tool="fast")])
+    document = study(Report("run", {}, None, (*steady, cell(5000, tool="wrk")), (), {}))
+    assert change(document, Factor.TOOL).level == "fast"
+    gain = verdict(document, GeneratorIsBottleneck).gain
+    assert (gain and gain.value) == pytest.approx(1500 / 540)
+
+
+def test_generators_are_not_compared_without_the_one_in_question() -> None:
+    missing = (cell(650, 200), cell(None), cell(505, 1000), *MEASURED[-2:])
+    document = document_of(*missing)
+    assert Factor.TOOL.question not in [finding.question for finding in document.findings]
+    assert verdict(document, GeneratorIsBottleneck).gain is None
 
 
 @pytest.mark.parametrize("results", [(), (cell(None),), (cell(500, bound=None),)])
 def test_without_comparisons_it_is_inconclusive(results: tuple[CellResult, ...]) -> None:
     document = document_of(*results)
-    assert finding(document, "verdict").code == "bottleneck.inconclusive"
+    verdict(document, NoBottleneckFound)
     assert document.valid == (bool(results) and results[0].verdict != "invalid")
 
 
 def test_invalid_cells_are_named_and_left_out() -> None:
-    broken = (*MEASURED[:-1], replace(cell(None, 500, tool="fast"), reason="it died"))
-    document = document_of(*broken)
+    document = document_of(*MEASURED[:-1], cell(None, 500, tool="fast"))
     assert not document.valid
     note, *others = document.notes
-    assert [other.values["cell"].values["trial"] for other in others] == [2, 3]
-    assert (note.code, note.values["reason"]) == ("bottleneck.invalid", "it died")
-    assert (note.values["cell"].values["tool"], note.values["cell"].values["users"]) == (
-        *("fast", 500),
+    assert [other.values["trial"] for other in others] == [2, 3]
+    assert note == InvalidTrial(
+        tool="fast", processes=None, users=500, threads=6, servers=None, trial=1, reason=FAILED
     )
-    assert finding(document, "verdict").code == "bottleneck.generator"
+    assert str(note).startswith("fast at 500 users, 6 threads, trial 1: ")
+    assert str(note) in " ".join(FORMATS["table"](document).split())
+    verdict(document, GeneratorIsBottleneck)
 
 
-def table(document: Document, factor: str) -> Table:
-    wanted = Finding(f"bottleneck.table.{factor}")
-    (one,) = (one for one in document.tables if one.title == wanted)
-    return one
+def table(document: Document, title: str) -> Table:
+    (table,) = (table for table in document.tables if table.title == title)
+    return table
 
 
 def test_each_table_is_about_one_factor() -> None:
     document = document_of(*MEASURED)
-    assert [row[:2] for row in table(document, "threads").rows] == [
+    assert [row[:2] for row in table(document, Factor.THREADS.title).rows] == [
         (1000, 1),
         (1000, 6),
         (1000, 200),
     ]
-    assert table(document, "tool").rows[0][0] == "locust"
-    assert all(len(row) == len(one.columns) for one in document.tables for row in one.rows)
+    assert table(document, Factor.TOOL.title).rows[0][0] == "locust"
+    assert all(len(row) == len(each.columns) for each in document.tables for row in each.rows)
 
 
 def test_each_way_to_load_has_a_line() -> None:
     (chart,) = document_of(*MEASURED).charts
-    assert [len(one.points) for one in chart.series] == [3, 1, 1, 2, 1, 1, 1]
-    names = [one.name.values for one in chart.series if isinstance(one.name, Finding)]
-    assert [name["threads"] for name in names][:3] == [None, 1, 200]
+    assert {line.name: len(line.points) for line in chart.series} == {
+        "locust": 3,
+        "locust, 1 thread": 1,
+        "locust, 200 threads": 1,
+        "locust, 2 servers": 2,
+        "locust, 4 processes": 1,
+        "wrk": 1,
+        "fast": 1,
+    }
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
@@ -274,19 +375,23 @@ def test_every_format_shows_it(name: str) -> None:
     assert "4690" in text
 
 
+def test_json_has_the_interval() -> None:
+    findings = json.loads(FORMATS["json"](document_of(*MEASURED)))["findings"]
+    (effect,) = (each["answer"] for each in findings if each["question"] == Factor.TOOL.question)
+    ratio = effect["values"]["ratio"]
+    assert ratio.keys() == {"value", "low", "high"}
+    assert ratio["value"] == pytest.approx(4690 / 544, rel=1e-4)
+    assert ratio["low"] < ratio["value"] < ratio["high"]
+
+
 @pytest.mark.parametrize("scale", [FULL, QUICK])
 def test_every_planned_cell_differs_from_another_in_one_thing(scale: Scale) -> None:
     planned = cells("locust", ("wrk", "fast"), scale)
     assert len(set(planned)) == len(planned)
 
-    def things(one: Cell) -> tuple[object, ...]:
-        server = one.server
-        return one.tool, one.concurrency, one.processes, server.threads, server.instances
-
-    for one in planned:
+    for cell in planned:
         differences = [
-            sum(a != b for a, b in zip(things(one), things(other), strict=True))
-            for other in planned
+            sum(factor.level(cell) != factor.level(other) for factor in Factor) for other in planned
         ]
         assert 1 in differences
 
@@ -300,13 +405,18 @@ def test_a_plan_of_two_servers_survives_its_file() -> None:
 def test_a_second_server_that_makes_it_worse_does_not_convict_the_server() -> None:
     worse = (*MEASURED[:5], cell(250, 500, servers=2), cell(250, 1000, servers=2), *MEASURED[7:])
     document = document_of(*worse)
-    one = finding(document, "servers")
-    assert (one.code, one.values["least"]) == ("bottleneck.servers.less", pytest.approx(250 / 544))
-    assert finding(document, "verdict").code == "bottleneck.generator"
+    effect = change(document, Factor.SERVERS)
+    assert (effect.answer, effect.remark) == ("No", None)
+    assert effect.ratio.value == pytest.approx(250 / 544)
+    verdict(document, GeneratorIsBottleneck)
 
 
 def test_users_are_compared_on_the_usual_server_only() -> None:
-    assert [row[0] for row in table(document_of(*MEASURED), "users").rows] == [200, 500, 1000]
+    assert [row[0] for row in table(document_of(*MEASURED), Factor.USERS.title).rows] == [
+        200,
+        500,
+        1000,
+    ]
 
 
 # --- both sides, and the phases --------------------------------------------------------------
@@ -314,12 +424,12 @@ def test_users_are_compared_on_the_usual_server_only() -> None:
 
 def test_users_are_raised_to_1500_and_two_servers_have_as_many() -> None:
     planned = cells("locust", ("wrk",), FULL)
-    users = {servers: {one.concurrency for one in planned
-                       if one.server.instances == servers and one.tool == "locust"
-                       and one.processes == 1 and one.server.threads == SERVER.threads}
+    users = {servers: {cell.concurrency for cell in planned
+                       if cell.server.instances == servers and cell.tool == "locust"
+                       and cell.processes == 1 and cell.server.threads == SERVER.threads}
              for servers in (1, 2)}  # fmt: skip
     assert users == {1: {200, 500, 1000, 1500}, 2: {500, 1000, 1500}}
-    assert {one.concurrency for one in planned if one.server.threads == 200} == {1000}
+    assert {cell.concurrency for cell in planned if cell.server.threads == 200} == {1000}
 
 
 @pytest.mark.parametrize(("cores", "most"), [(None, {1, 4}), (3, {1, 4}), (4, {1, 3, 4})])
@@ -327,8 +437,8 @@ def test_three_cores_of_the_generator_where_there_are_four(
     cores: int | None, most: set[int]
 ) -> None:
     planned = cells("locust", (), FULL, cores)
-    assert {one.processes for one in planned} == most
-    assert {one.concurrency for one in planned if one.processes == 3} <= {1500}
+    assert {cell.processes for cell in planned} == most
+    assert {cell.concurrency for cell in planned if cell.processes == 3} <= {1500}
 
 
 def test_both_sides_of_each_load_stand_in_a_table() -> None:
@@ -337,7 +447,7 @@ def test_both_sides_of_each_load_stand_in_a_table() -> None:
         connect_calls_s=0.0001, send_calls_s=0.001, receive_calls_s=0.9,
     )  # fmt: skip
     locust = replace(cell(505, 1000), usage=usage)
-    sides = table(document_of(*MEASURED[:2], locust), "sides")
+    sides = table(document_of(*MEASURED[:2], locust), "Both sides of each load")
     names = [column.name for column in sides.columns]
     row = dict(zip(names, sides.rows[-1], strict=True))
     assert (row["users"], row["received_bytes_per_s"]) == (1000, 317e3)
@@ -380,32 +490,32 @@ def closing(*, churn_s: float | None) -> TrialData:
 
 def test_connections_that_close_in_mid_load_are_a_phase_with_its_states() -> None:
     document = study(Report("run", {}, None, thrice(MEASURED), (), {}), (), [closing(churn_s=5)])
-    one = finding(document, "phases")
-    assert one.code == "bottleneck.phases"
-    told = {phase.code.removeprefix("phases."): phase for phase in one.values["phases"]}
-    assert list(told) == ["ramp-up", "steady", "churn"]
-    steady = told["steady"].values["why"].values
+    closed = answer(document, "Which phases", ClosedInMidLoad)
+    phases = {phase.code.removeprefix("phases."): phase for phase in closed.phases}
+    assert list(phases) == ["ramp-up", "steady", "churn"]
+    steady = phases["steady"].values["why"].values
     assert (steady["connections"], steady["established"]) == (20, 40)
-    churn = told["churn"].values["why"].values
+    churn = phases["churn"].values["why"].values
     assert churn["states"] == {"TIME_WAIT": 20, "CLOSE_WAIT": 2}
     assert churn["p50_s"] == pytest.approx(0.1)
-    assert 4.9 <= one.values["at_s"] <= 5.3
-    assert (one.values["requests"], one.values["opened"], one.values["users"]) == (40, 40, 20)
+    assert 4.9 <= closed.at_s <= 5.3
+    assert (closed.requests, closed.opened, closed.users) == (40, 40, 20)
     assert "1 LISTEN and 40 ESTABLISHED" in " ".join(FORMATS["table"](document).split())
     assert document.valid
 
 
 def test_connections_that_close_at_the_end_only_are_no_churn_in_mid_load() -> None:
     document = study(Report("run", {}, None, thrice(MEASURED), (), {}), (), [closing(churn_s=None)])
-    assert finding(document, "phases").code == "bottleneck.phases.no_churn"
+    answer(document, "Which phases", NotClosedInMidLoad)
 
 
 def test_a_load_that_failed_leaves_the_document_invalid_and_says_why() -> None:
     data = closing(churn_s=5)
+    assert data.record is not None
     broken = replace(data, record=replace(data.record, fault=Fault("tool", "it died")))
     document = study(Report("run", {}, None, thrice(MEASURED), (), {}), (), [broken])
     assert not document.valid
-    assert "bottleneck.question.phases" not in [one.question for one in document.findings]
-    assert [note.code for note in document.notes if isinstance(note, Finding)] == [
-        "note.not_measured"
-    ]
+    assert not any("phases" in finding.question for finding in document.findings)
+    (note,) = document.notes
+    assert note.code == "note.not_measured"
+    assert "the load whose connections are closed" in str(note)

@@ -53,7 +53,8 @@ def test_a_knee_that_is_not_a_number_has_a_short_form() -> None:
 
 
 def test_columns_by_table_by_kind_of_table_and_by_name() -> None:
-    assert heading(Column("tool"), "bottleneck.users") == "generator"
+    assert heading(Column("response_mean_s"), "table.cells") == "response"
+    assert heading(Column("response_mean_s"), "limits.clients") == "response mean s"
     assert heading(Column("tool"), "limits.clients") == "load tool"
     assert heading(Column("asked_rps")) == "asked req/s"
     assert heading(Column("host_memory_bytes")) == "host memory"

@@ -1,57 +1,135 @@
-"""What `workerlab bottleneck` shows: one table per factor, and whose limit was found."""
+"""What `workerlab bottleneck` shows: whose limit it is, a table per factor, and a chart."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import mode
+
+from msgspec.structs import replace
+
+from workerlab import model
 from workerlab.analysis.facts import Facts, TrialData, unusable
-from workerlab.experiments.bottleneck.findings import (
-    FACTORS,
-    comparisons,
-    findings,
-    generator_of,
-)  # fmt: skip
+from workerlab.analysis.trials import Trials, answered, by_cell, mean
+from workerlab.experiments.bottleneck.comparison import Comparison, Factor
+from workerlab.experiments.bottleneck.findings import conclusions
 from workerlab.experiments.bottleneck.phases import phases_answer
-from workerlab.experiments.bottleneck.pooled import Pooled, pooled
-from workerlab.experiments.document import Field, cores_of, table
+from workerlab.experiments.document import cores_of, table
 from workerlab.experiments.reading import notes_of, report_of
-from workerlab.model import Cell, CellResult, Chart, Document, Finding, Report, Series, Table
+from workerlab.finding import Finding
+from workerlab.model import Cell, CellResult, Chart, Column, Document, Report, Series, Table
+from workerlab.numbers.formats import counted
 from workerlab.run_store import Run
 
-# Shown only in the tables that are about them, or in which they differ
-SETTINGS: tuple[Field, ...] = (
-    ("tool", "text", lambda c: c.trial.cell.tool),
-    ("processes", "count", lambda c: c.trial.cell.processes),
-    ("users", "count", lambda c: c.trial.cell.concurrency),
-    ("threads", "count", lambda c: c.trial.cell.server.threads),
-    ("servers", "count", lambda c: c.trial.cell.server.instances),
+QUESTION = "Is it the server or the load generator? One factor at a time"
+CLIENT = "response time as the generator reports it, mean of the trials"
+WORKERS = "by the workers' records, mean of the trials"
+CALLS = "per request, in the socket's calls, which only Locust times here"
+
+SETTINGS = (Factor.TOOL, Factor.PROCESSES, Factor.USERS, Factor.THREADS, Factor.SERVERS)
+HEADINGS = {Factor.TOOL: "generator", Factor.PROCESSES: "proc."}
+
+
+def throughput_of(trials: Trials) -> float | None:
+    """0 where requests succeeded in no launch's steady part."""
+    return trials.throughput_rps or trials.mean("throughput_rps")
+
+
+def mean_bytes(path: str) -> Callable[[Trials], int | None]:
+    """As the value of a column, without the fractions that a mean has."""
+    return lambda trials: None if (size := trials.mean(path)) is None else round(size)
+
+
+RESPONSE_MEAN = Column(
+    "response_mean_s", "seconds", heading="mean", meaning=CLIENT, value=mean("response.mean")
 )
-RESULTS: tuple[Field, ...] = (
-    ("trials", "count", lambda c: len(c.rates) or None),
-    ("throughput_rps", "number", lambda c: c.throughput_rps),
-    ("response_mean_s", "seconds", lambda c: c.response.mean),
-    ("response_p95_s", "seconds", lambda c: c.response.p95),
-    ("service_mean_s", "seconds", lambda c: c.service.mean),
-    ("failed", "count", lambda c: c.failed),
-    ("errors", "counts", lambda c: c.errors or None),
-    ("achieved_concurrency", "number", lambda c: c.achieved_concurrency),
-    ("generator_cores", "number", lambda c: c.usage.generator_cores),
-    ("server_cores", "number", lambda c: c.usage.server_cores),
-    ("host_busy", "percent", lambda c: c.usage.host_busy),
-    ("generator_bound", "text", lambda c: c.generator_bound),
-    ("verdict", "text", lambda c: c.verdict),
+SERVICE_MEAN = Column(
+    "service_mean_s", "seconds", heading="in the app", meaning=WORKERS, value=mean("service.mean")
+)
+RESULTS = (
+    Column("trials", "count", value=lambda trials: sum(map(answered, trials.valid)) or None),
+    Column(
+        "throughput_rps",
+        heading="req/s",
+        meaning="geometric mean of the trials",
+        value=throughput_of,
+    ),
+    RESPONSE_MEAN,
+    Column("response_p95_s", "seconds", heading="p95", meaning=CLIENT, value=mean("response.p95")),
+    SERVICE_MEAN,
+    Column("failed", "count", value=lambda trials: trials.total("failed")),
+    Column("errors", "counts", heading="causes"),
+    Column("achieved_concurrency", heading="in flight", value=mean("achieved_concurrency")),
+    Column("generator_cores", value=mean("usage.generator_cores")),
+    Column("server_cores", value=mean("usage.server_cores")),
+    Column("host_busy", "percent", value=mean("usage.host_busy")),
+    Column("generator_bound", "text", heading="generator-bound"),
+    Column("verdict", "text"),
+)
+SIDES = (
+    RESPONSE_MEAN,
+    Column(
+        "connect_calls_s",
+        "seconds",
+        heading="in connect",
+        meaning=CALLS,
+        value=mean("usage.connect_calls_s"),
+    ),
+    Column(
+        "send_calls_s",
+        "seconds",
+        heading="in send",
+        meaning=CALLS,
+        value=mean("usage.send_calls_s"),
+    ),
+    Column(
+        "receive_calls_s",
+        "seconds",
+        heading="in receive",
+        meaning=f"{CALLS}; includes the wait for the server and for the user's turn in Locust",
+        value=mean("usage.receive_calls_s"),
+    ),
+    SERVICE_MEAN,
+    Column(
+        "received_bytes_per_s",
+        "bytes",
+        heading="received per s",
+        meaning="heads and bodies, where the generator counts them",
+        value=mean("usage.received_bytes_per_s"),
+    ),
+    Column(
+        "generator_rss_bytes",
+        "bytes",
+        heading="generator memory",
+        value=mean_bytes("usage.generator_rss_bytes"),
+    ),
+    Column(
+        "server_rss_bytes",
+        "bytes",
+        heading="server memory",
+        value=mean_bytes("usage.server_rss_bytes"),
+    ),
+    Column(
+        "host_memory_bytes",
+        "bytes",
+        heading="host memory",
+        value=mean_bytes("usage.host_memory_bytes"),
+    ),
 )
 
 
-SIDES: tuple[Field, ...] = (
-    ("response_mean_s", "seconds", lambda c: c.response.mean),
-    ("connect_calls_s", "seconds", lambda c: c.usage.connect_calls_s),
-    ("send_calls_s", "seconds", lambda c: c.usage.send_calls_s),
-    ("receive_calls_s", "seconds", lambda c: c.usage.receive_calls_s),
-    ("service_mean_s", "seconds", lambda c: c.service.mean),
-    ("received_bytes_per_s", "bytes", lambda c: c.usage.received_bytes_per_s),
-    ("generator_rss_bytes", "bytes", lambda c: c.usage.generator_rss_bytes),
-    ("server_rss_bytes", "bytes", lambda c: c.usage.server_rss_bytes),
-    ("host_memory_bytes", "bytes", lambda c: c.usage.host_memory_bytes),
-)
+class InvalidTrial(Finding):
+    """{tool}[[ x{processes}]] at {users:# user}, {threads:# thread}[[, {servers:# server}]], trial
+    {trial}: {reason}"""
+
+    tool: str
+    processes: int | None  # None: one
+    users: int
+    threads: int
+    servers: int | None  # None: one
+    trial: int
+    reason: model.Finding
+
+    prominent = True
 
 
 def document(run: Run) -> Document:
@@ -66,102 +144,116 @@ def study(
 ) -> Document:
     """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan; `closing`: the
     trials on a server that closes connections."""
-    cells = pooled(report.cells)
-    generator = generator_of(cells)
-    compared = {name: comparisons(name, cells, generator) for name in FACTORS}
-    closing_facts = [facts for data in closing if isinstance(facts := data.facts, Facts)]
-    invalid = [*_invalid(report.cells), *_not_measured(closing)]
+    cells = by_cell(report.cells)
+    generator = mode([cell.tool for cell in cells] or [""])  # in question: the one of most cells
+    compared = {factor: Comparison.of(factor, cells.values(), generator) for factor in Factor}
+    valid = {factor: comparison.valid for factor, comparison in compared.items()}
+    phases = phases_answer(facts for data in closing if isinstance(facts := data.facts, Facts))
+    invalid = [*invalid_trials(report.cells), *not_measured(closing)]
     return Document(
         run=report.run,
         kind="bottleneck",
-        title=_title(report.cells, generator),
+        title=title(cells, generator),
         environment=report.environment,
         findings=(
-            *findings(compared, generator, cores_of(report.environment)),
-            *phases_answer(closing_facts),
+            *conclusions(valid, generator, cores_of(report.environment)),
+            *([phases] if phases else []),
         ),
-        tables=(*_tables(compared), *_sides(cells)),
-        charts=_charts(cells, generator),
+        tables=tuple(tables(compared, list(cells.values()))),
+        charts=charts(cells, generator),
         notes=(*notes, *invalid),
-        valid=bool(report.cells) and not invalid,
+        valid=bool(cells) and not invalid,
     )
 
 
-def _not_measured(closing: Iterable[TrialData]) -> Iterable[Finding]:
-    load = Finding("bottleneck.phases.load")
+def title(cells: Iterable[Cell], generator: str) -> str:
+    first = next(iter(cells), None)
+    if first is None:
+        return f"{QUESTION}: no cell has been finished."
+    server = f"{first.server.worker_class} with {counted(first.server.workers, 'worker')}"
+    return f"{QUESTION}. Generator: {generator}; server: {server}."
+
+
+def invalid_trials(results: Iterable[CellResult]) -> Iterator[InvalidTrial]:
+    for result in results:
+        if result.verdict == "invalid":
+            cell = result.trial.cell
+            yield InvalidTrial(
+                tool=cell.tool,
+                processes=cell.processes if cell.processes > 1 else None,
+                users=cell.concurrency,
+                threads=cell.server.threads,
+                servers=cell.server.instances if cell.server.instances > 1 else None,
+                trial=result.trial.number,
+                reason=result.reason,
+            )
+
+
+def not_measured(closing: Iterable[TrialData]) -> Iterator[model.Finding]:
     for data in closing:
         if (why := unusable(data)) is not None:
-            yield Finding("note.not_measured", {"what": load, "why": why})
+            values = {"what": "the load whose connections are closed", "why": why}
+            yield model.Finding("note.not_measured", values)
 
 
-def _invalid(cells: Iterable[CellResult]) -> Iterable[Finding]:
-    for cell in cells:
-        if cell.verdict == "invalid":
-            planned = cell.trial.cell
-            trial = cell.trial.number if cell.trial.number > 1 else None
-            about = {**_way(planned), "users": planned.concurrency, "trial": trial}
-            name = Finding("bottleneck.cell", about)
-            values = {"cell": name, "reason": cell.reason}
-            yield Finding("bottleneck.invalid", values, (cell.trial.key,))
+def tables(compared: Mapping[Factor, Comparison], cells: Sequence[Trials]) -> Iterator[Table]:
+    """One per factor that was varied, and one of what each load cost both sides."""
+    for factor, comparison in compared.items():
+        if comparison.groups:
+            settings = settings_of(comparison.cells, factor, Factor.USERS)
+            yield table(factor.title, [*settings, *RESULTS], map(shown, comparison.cells))
+    if settings := settings_of(cells):
+        yield table("Both sides of each load", [*settings, *SIDES], map(shown, cells))
 
 
-def _title(cells: Sequence[CellResult], generator: str) -> Finding:
-    if not cells:
-        return Finding("bottleneck.title.empty")
-    server = cells[0].trial.cell.server
-    values = {"worker_class": server.worker_class, "workers": server.workers}
-    return Finding("bottleneck.title", {"generator": generator, **values})
+def settings_of(cells: Sequence[Trials], *always: Factor) -> list[Column]:
+    """These factors, and what else differs."""
+    return [
+        setting(factor)
+        for factor in SETTINGS
+        if factor in always or len({factor.level(trials.cell) for trials in cells}) > 1
+    ]
 
 
-def _way(cell: Cell) -> dict[str, object]:
-    """What a cell differs in from others but users; what is one is not worth a word."""
-    return {
-        "tool": cell.tool,
-        "processes": cell.processes if cell.processes > 1 else None,
-        "servers": cell.server.instances if cell.server.instances > 1 else None,
-        "threads": cell.server.threads,
-    }
+def setting(factor: Factor) -> Column:
+    return Column(
+        str(factor),
+        "count" if factor.noun else "text",
+        heading=HEADINGS.get(factor, ""),
+        value=lambda trials: factor.level(trials.cell),
+    )
 
 
-def _tables(compared: dict[str, list[list[Pooled]]]) -> Iterable[Table]:
-    """One per factor that was varied; what explains the columns stands below the first."""
-    note: Finding | None = Finding("bottleneck.table.note")
-    for factor, groups in compared.items():
-        cells = [cell for group in groups for cell in group]
-        settings = [
-            (name, form, value)
-            for name, form, value in SETTINGS
-            if name in (factor, "users") or len(set(map(value, cells))) > 1
-        ]
-        if cells:
-            name = Finding(f"bottleneck.table.{factor}")
-            yield table(name, (*settings, *RESULTS), cells, note)
-            note = None
+def shown(trials: Trials) -> Trials:
+    """If none is valid, what is known of the others: how many requests failed, and why."""
+    return replace(trials, valid=trials.valid or trials.left_out)
 
 
-def _sides(cells: Sequence[Pooled]) -> Iterable[Table]:
-    """What the load cost each side, and where the generator's time went, of every cell."""
-    settings = [field for field in SETTINGS if len({field[2](cell) for cell in cells}) > 1]
-    if settings:
-        note = Finding("bottleneck.table.sides.note")
-        yield table(Finding("bottleneck.table.sides"), (*settings, *SIDES), cells, note)
-
-
-def _charts(cells: Sequence[CellResult], generator: str) -> tuple[Chart, ...]:
-    """Requests/s against users: a line for the generator, a mark for each other way."""
-    lines: dict[tuple[object, ...], tuple[Finding, list[tuple[float, float]]]] = {}
-    for cell in cells:
-        asked, rps = cell.trial.cell, cell.throughput_rps
-        if rps is None:
-            continue
-        way = _way(asked)
-        if asked.server.threads == cells[0].trial.cell.server.threads:
-            way["threads"] = None
-        line = lines.setdefault(tuple(way.values()), (Finding("bottleneck.line", way), []))
-        line[1].append((float(asked.concurrency), rps))
+def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
+    """Throughput against users: a line for the generator, points for every other load."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for cell, trials in cells.items():
+        rps = throughput_of(shown(trials))
+        if rps is not None:
+            name = load_name(cell, usual_threads=next(iter(cells)).server.threads)
+            lines.setdefault(name, []).append((float(cell.concurrency), rps))
     if not lines:
         return ()
-    series = tuple(Series(name, tuple(sorted(points))) for name, points in lines.values())
-    title, x, y = (Finding(f"bottleneck.chart{part}") for part in ("", ".users", ".rps"))
-    note = Finding("bottleneck.chart.note", {"generator": generator})
-    return (Chart(title, x, y, series, (True, False), note),)
+    chart = Chart(
+        title="Throughput by users",
+        x_title="users",
+        y_title="requests/s",
+        series=tuple(Series(name, tuple(sorted(points))) for name, points in lines.items()),
+        log=(True, False),
+        note=f"A name says what differs from {generator} on the usual server; all request the same"
+        " page.",
+    )
+    return (chart,)
+
+
+def load_name(cell: Cell, usual_threads: int) -> str:
+    """'locust, 200 threads': the generator, and what is unusual but for users."""
+    usual = {Factor.PROCESSES: 1, Factor.SERVERS: 1, Factor.THREADS: usual_threads}
+    levels = {factor: factor.level(cell) for factor in usual}
+    unusual = [factor.words(level) for factor, level in levels.items() if level != usual[factor]]
+    return ", ".join([cell.tool, *unusual])

@@ -1,264 +1,263 @@
-"""Whose limit it is, computed from comparisons of cells that agree in everything but one factor.
+"""Is it the server or the load generator? What the comparisons say.
 
-In a closed loop the limit is where the requests wait. A factor of the server (threads, a second
-server) that changes nothing speaks for the server; one of the load generator (another one, more
-processes) that changes much speaks against the generator. What changes throughput by less than
-CHANGES is no effect; whether it does, the interval over the trials of both says (`pooled`).
-Nothing is concluded from cells that others kept waiting for a core (`analysis/core_wait`): what
-differs between them may be what the others did meanwhile.
+In a closed loop requests wait where the limit is. If more of the server (threads, a second server)
+changes nothing, the server is not the limit; if another generator, or more of it, changes much, the
+generator is. A change counts if its whole interval over the trials is beyond a factor of EFFECT.
+Cells that other programs kept waiting for a core (`analysis/core_wait`) show nothing: what differs
+between them may be what those programs did meanwhile.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Literal
 
 from msgspec.structs import replace
 
+from workerlab import model
 from workerlab.analysis.core_wait import worst
-from workerlab.experiments.bottleneck.pooled import CHANGES, Effect, Pooled, change, effect
-from workerlab.experiments.document import answer
-from workerlab.model import Cell, Finding
+from workerlab.analysis.trials import Trials
+from workerlab.experiments.bottleneck.comparison import (
+    EFFECT,
+    Comparison,
+    Factor,
+    FactorLevel,
+    LevelChange,
+)
+from workerlab.finding import Answer, Finding
 from workerlab.numbers.intervals import TRIALS, Ratio
 
-HALF_WAY = 0.5  # of as many times the requests/s as there are users
-CORE_BUSY = 0.8  # of a core
-OF_SERVER = ("threads", "servers")
+KEEPS_UP = 0.5  # times the throughput for each time the users
 
-Groups: TypeAlias = Sequence[Sequence[Pooled]]
-_to = partial(answer, "bottleneck")
+Compared = Mapping[Factor, Comparison]
 
 
-class Factor(NamedTuple):
-    """`level` of a cell; `without` gives cells that differ in nothing else the same value."""
-
-    level: Callable[[Cell], int | str]
-    without: Callable[[Cell], Cell]
-
-
-def _without(cell: Cell, **server: int) -> Cell:
-    return replace(cell, server=replace(cell.server, **server))
-
-
-FACTORS: Mapping[str, Factor] = {
-    "users": Factor(lambda cell: cell.concurrency, lambda cell: replace(cell, concurrency=1)),
-    "threads": Factor(lambda cell: cell.server.threads, lambda cell: _without(cell, threads=1)),
-    "servers": Factor(lambda cell: cell.server.instances, lambda cell: _without(cell, instances=1)),
-    "processes": Factor(lambda cell: cell.processes, lambda cell: replace(cell, processes=1)),
-    "tool": Factor(lambda cell: cell.tool, lambda cell: replace(cell, tool="")),
-}
+def conclusions(compared: Compared, generator: str, cores: int | None) -> Iterator[Answer]:
+    """`compared`: valid cells; `generator`: the one in question; `cores`: of the machine."""
+    answer = verdict(compared, generator)
+    disturbed = isinstance(answer, Disturbed)
+    yield replace(answer, evidence=() if disturbed else tuple(evidence(compared)))
+    for factor, comparison in compared.items():
+        if factor is Factor.PROCESSES:  # that with the most users is in the table alone
+            comparison = replace(comparison, groups=comparison.groups[:1])
+        if comparison.groups:
+            yield replace(effect_of(comparison, cores), evidence=comparison.throughputs)
+    times = [time for trials in compared[Factor.USERS].cells if (time := time_in_server(trials))]
+    if times:
+        yield replace(times[-1], evidence=tuple(times[:-1]))
 
 
-def generator_of(cells: Sequence[Pooled]) -> str:
-    """The generator under suspicion: the one of most cells; "" where there is none."""
-    counts = Counter(cell.trial.cell.tool for cell in cells)
-    return counts.most_common(1)[0][0] if counts else ""
+# --- the verdict ----------------------------------------------------------------------------------
 
 
-def comparisons(name: str, cells: Sequence[Pooled], generator: str) -> list[list[Pooled]]:
-    """Groups of cells that differ in this factor alone, each by the factor's level, first the
-    lowest (of `tool` the generator under suspicion); but for `tool`, of that generator."""
-    factor = FACTORS[name]
-    groups: dict[Cell, list[Pooled]] = {}
-    for cell in cells:
-        if name == "tool" or cell.trial.cell.tool == generator:
-            groups.setdefault(factor.without(cell.trial.cell), []).append(cell)
+class BottleneckVerdict(Answer):
+    """Of the whole run."""
 
-    def order(cell: Pooled) -> tuple[bool, str]:
-        level = factor.level(cell.trial.cell)
-        return level != generator, f"{level:>9}"
-
-    compared = [sorted(group, key=order) for group in groups.values()]
-    compared = [group for group in compared if order(group[0]) != order(group[-1])]
-    return compared[:1] if name == "users" else compared  # on the usual server
+    question = "Is it the server or the load generator?"
 
 
-def findings(
-    comparisons: Mapping[str, Groups], generator: str, cores: int | None
-) -> tuple[Finding, ...]:
-    """`comparisons`: by factor, groups of cells that differ in it alone; `cores`: the machine's."""
-    known: dict[str, Groups] = {}
-    for name, groups in comparisons.items():
-        measured = ([cell for cell in group if cell.throughput_rps] for group in groups)
-        known[name] = [group for group in measured if len(group) > 1]
-    return (
-        _verdict(known, generator),
-        *_users(known["users"]),
-        *_server(known["threads"], "threads"),
-        *_server(known["servers"], "servers"),
-        *_processes(known["processes"], generator, cores),
-        *_tools(known["tool"], generator),
-        *_inside(known["users"]),
+class GeneratorIsBottleneck(BottleneckVerdict):
+    """The generator, {generator}, is the bottleneck, so its figures are a lower bound for the
+    server[[: another one gets {gain:times} the throughput{gain:interval}]]."""
+
+    generator: str
+    gain: Ratio | None  # by another one; None if the load itself shows the limit
+
+
+class ServerIsBottleneck(BottleneckVerdict):
+    """The server is the bottleneck:
+    [[ with more of it {generator} gets {gain:times} the throughput{gain:interval}]]
+    [[ no other generator gets more out of it than {unbeaten}]]."""
+
+    generator: str
+    gain: Ratio | None  # by more of the server
+    unbeaten: str | None  # the generator, if the others show the limit
+
+
+class NoBottleneckFound(BottleneckVerdict):
+    """Inconclusive: neither the server nor the generator shows its limit in these cells."""
+
+
+class Disturbed(BottleneckVerdict):
+    """Inconclusive: {disturbance}"""
+
+    disturbance: model.Finding
+
+
+class TooFewTrials(Answer):
+    """Inconclusive: one trial of each cell allows no comparison; repeat with --trials {needed}."""
+
+    factor: Factor | None  # None: all of them
+    needed: int = TRIALS
+
+    @property
+    def question(self) -> str:
+        return self.factor.question if self.factor else BottleneckVerdict.question
+
+
+def verdict(compared: Compared, generator: str) -> BottleneckVerdict | TooFewTrials:
+    everything = chain.from_iterable(comparison.cells for comparison in compared.values())
+    disturbance = worst(trials.core_wait for trials in everything)
+    if disturbance is not None:
+        return Disturbed(disturbance)
+    others, server = compared[Factor.TOOL], (compared[Factor.THREADS], compared[Factor.SERVERS])
+    votes = [trials.generator_bound for trials in compared[Factor.USERS].cells]
+    bound, free = votes.count(True), votes.count(False)
+    if (change := others.strongest) and change.effect == "more":
+        return GeneratorIsBottleneck(generator, gain=change.ratio)
+    for comparison in server:
+        if (change := comparison.strongest) and change.effect == "more":
+            return ServerIsBottleneck(generator, gain=change.ratio, unbeaten=None)
+    if bound > free:
+        return GeneratorIsBottleneck(generator, gain=None)
+    if free and others.effect in ("less", "none"):
+        return ServerIsBottleneck(generator, gain=None, unbeaten=generator)
+    few = not any(comparison.effect for comparison in (others, *server))
+    compares = any(comparison.groups for comparison in compared.values())
+    return TooFewTrials(factor=None) if few and compares else NoBottleneckFound()
+
+
+class CoresUsed(Finding):
+    """with {users:# user}[[, {generator} used {generator_cores:.2f} cores]]
+    [[, the server used {server_cores:.2f} cores]]"""
+
+    users: int
+    generator: str
+    generator_cores: float | None
+    server_cores: float | None
+
+
+def evidence(compared: Compared) -> Iterator[Finding]:
+    for trials in compared[Factor.USERS].cells[-1:]:
+        yield CoresUsed(
+            users=trials.cell.concurrency,
+            generator=trials.cell.tool,
+            generator_cores=trials.mean("usage.generator_cores"),
+            server_cores=trials.mean("usage.server_cores"),
+        )
+        yield from trials.valid[0].bound_reasons
+    for factor in (Factor.THREADS, Factor.SERVERS, Factor.TOOL):
+        yield from compared[factor].throughputs
+
+
+# --- the effect of a factor -----------------------------------------------------------------------
+
+
+class FactorAnswer(Answer):
+    """Of one of the factors."""
+
+    factor: Factor
+
+    @property
+    def question(self) -> str:
+        return self.factor.question
+
+
+class CoresMissing(Finding):
+    """they and the server need {needed} cores, but this machine has {available}"""
+
+    needed: int
+    available: int
+
+
+class ThroughputChange(FactorAnswer):
+    """{answer}: with {level} instead of {instead_of}[[ at {users:# user}]], throughput is
+    {ratio:times} as high{ratio:interval}[[, and each waits {wait_ratio:factor} times as long]]
+    [[; the host was {host_busy:percent} busy]][[; {remark}]]."""
+
+    answer: Literal["Yes", "Hardly", "No", "Inconclusive"]
+    level: str  # in words
+    instead_of: FactorLevel
+    users: int | None  # None if they are the factor
+    ratio: Ratio
+    wait_ratio: float | None  # of the mean response time; None if users are not the factor
+    host_busy: float | None  # None if processes of the generator are not the factor
+    remark: CoresMissing | str | None
+
+
+class AlsoDisturbed(FactorAnswer):
+    """Inconclusive: other programs kept these cells waiting for a core, too (for up to
+    {disturbance.values[share]:percent} of the response time)."""
+
+    disturbance: model.Finding
+
+
+def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer | TooFewTrials:
+    factor, change = comparison.factor, comparison.strongest
+    disturbance = worst(trials.core_wait for trials in comparison.cells)
+    if disturbance is not None:
+        return AlsoDisturbed(factor, disturbance)
+    if change is None:
+        return TooFewTrials(factor)
+    after = change.after
+    missing = cores_missing(after, cores) if factor is Factor.PROCESSES else None
+    return ThroughputChange(
+        factor=factor,
+        answer="Inconclusive" if missing else answer_to(change),
+        level=factor.words(factor.level(after.cell)),
+        instead_of=factor.level(change.before.cell),
+        users=None if factor is Factor.USERS else after.cell.concurrency,
+        ratio=change.ratio,
+        wait_ratio=change.wait_ratio if factor is Factor.USERS else None,
+        host_busy=after.mean("usage.host_busy") if factor is Factor.PROCESSES else None,
+        remark=missing or remark_on(change, factor),
     )
 
 
-def rate(cell: Pooled) -> float:
-    return cell.throughput_rps or 0.0
+def cores_missing(trials: Trials, cores: int | None) -> CoresMissing | None:
+    """For the generator's processes and the workers. `cores`: of the machine; None: not known."""
+    server = trials.cell.server
+    needed = trials.cell.processes + server.workers * server.instances
+    return CoresMissing(needed, cores) if cores is not None and cores < needed else None
 
 
-def changes(groups: Groups) -> list[Ratio]:
-    """What each of the others of a group gets, over what the usual cell does."""
-    return [change(group[0], other) for group in groups for other in group[1:]]
+def answer_to(change: LevelChange) -> Literal["Yes", "Hardly", "No", "Inconclusive"]:
+    if change.effect == "chance":
+        return "Inconclusive"
+    if change.effect != "more":
+        return "No"
+    users_ratio = change.after.cell.concurrency / change.before.cell.concurrency
+    return "Yes" if change.ratio.value >= KEEPS_UP * users_ratio else "Hardly"
 
 
-def effect_of(groups: Groups) -> Effect:
-    return effect(changes(groups))
+def remark_on(change: LevelChange, factor: Factor) -> str | None:
+    if change.effect == "chance":
+        return "more --trials would tell whether that is an effect"
+    if factor is Factor.TOOL and change.effect == "more":
+        return f"what {change.before.cell.tool} measures is a lower bound"
+    if factor in (Factor.THREADS, Factor.SERVERS) and change.effect == "more":
+        return "so the server was a limit"
+    if factor in (Factor.THREADS, Factor.SERVERS) and change.effect == "none":
+        return f"less than {100 * (EFFECT - 1):.0f} % is no effect, so the server is not the limit"
+    return None
 
 
-def gain(groups: Groups) -> Ratio:
-    """The most that another gets."""
-    return max(changes(groups), key=lambda one: one.value, default=Ratio(1.0))
+# --- where requests wait --------------------------------------------------------------------------
 
 
-def _rates(group: Sequence[Pooled], factor: str) -> Finding:
-    """Throughput by the factor's level."""
-    rates = []
-    for cell in group:
-        level = {"level": FACTORS[factor].level(cell.trial.cell)}
-        level_name = Finding(f"bottleneck.level.{factor}", level)
-        rates.append(Finding("bottleneck.rate", {"level": level_name, "rps": rate(cell)}))
-    users = None if factor == "users" else group[0].trial.cell.concurrency
-    return Finding("bottleneck.rates", {"users": users, "rates": tuple(rates)})
+class TimeInServer(Answer):
+    """With {users:# user} a response takes {response_s:duration}; for {inside_s:duration} of it
+    ({share:percent}) the request is in the server: accept queue, worker and app."""
+
+    question = "Where is a request while it waits?"
+
+    users: int
+    response_s: float
+    inside_s: float
+    share: float
 
 
-def _answer(
-    factor: str, outcome: str, values: Mapping[str, object], groups: Groups, most: Ratio
-) -> Finding:
-    """`outcome`: of the trials' intervals; "few" and "chance" are told alike of every factor."""
-    evidence = (_rates(group, factor) for group in groups)
-    if (noise := _noise(groups)) is not None:
-        return _to(factor, "disturbed_too", {"noise": noise, **noise.values}, evidence)
-    interval = {"brings": most.value, "low": most.low, "high": most.high, "trials": TRIALS}
-    code = outcome if outcome in ("few", "chance") else f"{factor}.{outcome}"
-    return _to(factor, code, {**values, **interval}, evidence)
-
-
-def _noise(groups: Groups) -> Finding | None:
-    return worst(cell.core_wait for group in groups for cell in group)
-
-
-def _users(groups: Groups) -> Iterator[Finding]:
-    for group in groups[:1]:
-        first, last = group[0], group[-1]
-        more = last.trial.cell.concurrency / first.trial.cell.concurrency
-        brings = change(first, last)
-        waits, before = last.response.mean, first.response.mean
-        wait = waits / before if waits and before else None
-        grows = "hardly" if brings.value < HALF_WAY * more else "yes"
-        found = effect([brings])
-        outcome = {"more": grows, "less": "no", "same": "no"}.get(found, found)
-        yield _answer("users", outcome, {"more": more, "wait": wait}, [group], brings)
-
-
-def _server(groups: Groups, factor: str) -> Iterator[Finding]:
-    """A factor of the server: what helps there speaks against it."""
-    if groups:
-        found = effect_of(groups)
-        outcome = {"more": "yes", "same": "no"}.get(found, found)
-        every = changes(groups)
-        least = min(every, key=lambda one: one.value)
-        values = {"least": least.value, "change": CHANGES - 1}
-        most = least if outcome == "less" else gain(groups)
-        yield _answer(factor, outcome, values, groups, most)
-
-
-def _processes(groups: Groups, generator: str, cores: int | None) -> Iterator[Finding]:
-    """The cure, where the machine has the cores for it."""
-    for group in groups[:1]:
-        several = max(group[1:], key=rate)
-        asked = several.trial.cell
-        needed = asked.processes + asked.server.workers * asked.server.instances
-        few = cores is not None and cores < needed
-        values = {
-            "processes": asked.processes,
-            "generator": generator,
-            "needed": needed,
-            "cores": cores,
-            "busy": several.usage.host_busy,
-        }
-        found = effect([change(group[0], several)])
-        outcome = {"more": "yes", "less": "no", "same": "no"}.get(found, found)
-        outcome = "few_cores" if few and outcome != "few" else outcome
-        yield _answer("processes", outcome, values, [group], change(group[0], several))
-
-
-def _tools(groups: Groups, generator: str) -> Iterator[Finding]:
-    """The server under another generator: what it can do at least."""
-    if groups:
-        group = max(groups, key=lambda one: gain([one]).value)
-        best = max(group[1:], key=rate).trial.cell
-        values = {"users": best.concurrency, "generator": generator, "other": best.tool}
-        found = effect_of(groups)
-        outcome = {"more": "yes", "less": "no", "same": "no"}.get(found, found)
-        yield _answer("tool", outcome, values, groups, gain([group]))
-
-
-def _inside(groups: Groups) -> Iterator[Finding]:
-    """Where the generator's requests spend their time."""
-    times = []
-    for cell in (cell for group in groups for cell in group):
-        parts, response_s = cell.breakdown, cell.response.mean
-        known = [parts.accept_queue_s, parts.in_worker_s, parts.service_s]
-        inside = [part for part in known if part is not None]
-        if response_s and len(inside) == len(known) and worst([cell.core_wait]) is None:
-            values = {"users": cell.trial.cell.concurrency, "response_s": response_s}
-            share = min(sum(inside) / response_s, 1.0)
-            times.append({**values, "inside_s": sum(inside), "share": share})
-    if times:
-        evidence = (Finding("bottleneck.inside.time", values) for values in times)
-        yield _to("inside", "inside", times[-1], evidence)
-
-
-def _verdict(known: Mapping[str, Groups], generator: str) -> Finding:
-    if (noise := _noise([group for groups in known.values() for group in groups])) is not None:
-        return _to("verdict", "disturbed", {"noise": noise})
-    cells = [cell for group in known["users"] for cell in group]  # its own, on the usual server
-    against, acquits = _against(known, cells, generator), _for_generator(known, cells)
-    other, server = effect_of(known["tool"]), [effect_of(known[name]) for name in OF_SERVER]
-    bound = [cell.generator_bound for cell in cells if cell.generator_bound is not None]
-    mostly_bound = sum(bound) * 2 > len(bound)
-    brings = gain(known["tool"]).value if other == "more" else None
-    if other == "more" or (mostly_bound and "more" not in server):
-        return _to("verdict", "generator", {"generator": generator, "brings": brings}, against)
-    if "more" in server:
-        return _to("verdict", "server.kept_up", {"generator": generator}, acquits)
-    if other in ("same", "less") and bound and not mostly_bound:
-        return _to("verdict", "server.others", {"generator": generator}, acquits)
-    alone = any(known.values()) and {other, *server} == {"few"}
-    code = "few" if alone else "inconclusive"
-    return _to("verdict", code, {"trials": TRIALS}, (*against, *acquits))
-
-
-def _against(
-    known: Mapping[str, Groups], cells: Sequence[Pooled], generator: str
-) -> Sequence[Finding]:
-    evidence: list[Finding] = []
-    busy = [(c.usage.generator_cores or 0.0, c.usage.server_cores or 0.0) for c in cells]
-    own, server = max(busy, default=(0.0, 0.0))
-    if own >= CORE_BUSY:
-        values = {"generator": generator, "generator_cores": own, "server_cores": server}
-        evidence.append(Finding("bottleneck.busy", values))
-    for factor in OF_SERVER:
-        if effect_of(known[factor]) in ("same", "less"):
-            rates = _rates(known[factor][-1], factor)
-            evidence.append(Finding(f"bottleneck.{factor}.no_more", {"rates": rates}))
-    for group in known["tool"]:
-        if effect_of([group]) == "more":
-            evidence.append(_rates((group[0], max(group[1:], key=rate)), "tool"))
-    reasons = [reason for cell in cells[-1:] for reason in cell.bound_reasons]
-    return [*evidence, *(reason for reason in reasons if isinstance(reason, Finding))]
-
-
-def _for_generator(known: Mapping[str, Groups], cells: Sequence[Pooled]) -> Sequence[Finding]:
-    """What speaks against the server."""
-    evidence = [
-        _rates(group, factor)
-        for factor in OF_SERVER
-        for group in known[factor]
-        if effect_of([group]) == "more"
-    ]
-    for usage in [cell.usage for cell in cells[-1:]]:
-        if usage.server_cores is not None:
-            cores = {"generator": usage.generator_cores, "server": usage.server_cores}
-            evidence.append(Finding("bottleneck.cores", cores))
-    return [*evidence, *(_rates(group, "tool") for group in known["tool"])]
+def time_in_server(trials: Trials) -> TimeInServer | None:
+    """None if part of it is not known, or other programs prolonged it."""
+    paths = ("breakdown.accept_queue_s", "breakdown.in_worker_s", "breakdown.service_s")
+    parts_s = [part_s for path in paths if (part_s := trials.mean(path)) is not None]
+    response_s, inside_s = trials.mean("response.mean"), sum(parts_s)
+    if not response_s or len(parts_s) < len(paths) or worst([trials.core_wait]) is not None:
+        return None
+    return TimeInServer(
+        users=trials.cell.concurrency,
+        response_s=response_s,
+        inside_s=inside_s,
+        share=min(inside_s / response_s, 1.0),
+    )

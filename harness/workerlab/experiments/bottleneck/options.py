@@ -15,17 +15,15 @@ examples:
 """
 
 
-def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = (
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
         "Change one thing at a time (users, threads of the server, servers, processes of the"
         " generator, the generator) and see which of them changes the throughput. Examines Locust"
         " if it is installed, else the built-in generator `fast`."
     )
-    to.epilog = EXAMPLES
-    add_common(to)
-    to.add_argument(
-        "--trials", type=whole, metavar="N",
-        help="repetitions of each cell, which are what is compared (3)",
-    )  # fmt: skip
-    add_serves_in_turn(to)
-    to.add_argument("--quick", action="store_true", help="fewer users, for a shorter time")
+    parser.epilog = EXAMPLES
+    add_common(parser)
+    repeat = "repetitions of each cell, which are what is compared (3)"
+    parser.add_argument("--trials", type=whole, metavar="N", help=repeat)
+    add_serves_in_turn(parser)
+    parser.add_argument("--quick", action="store_true", help="fewer users, for a shorter time")

@@ -1,36 +1,62 @@
 """The phases of a load whose connections the server closes, and the TCP states of each."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from __future__ import annotations
 
+from collections.abc import Iterable
+
+from workerlab import model
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.phases import phases_of
 from workerlab.analysis.samples import NS
-from workerlab.experiments.document import answer
-from workerlab.model import Finding
+from workerlab.finding import Answer
 from workerlab.report.class_findings import phase_finding
 
-MID_LOAD = 0.9  # of a load: what begins before is not its end
+MID_LOAD = 0.9  # of a load: connections that begin to close later do so because it ends
 
 
-def phases_answer(loads: Iterable[Facts]) -> Sequence[Finding]:
+class PhasesAnswer(Answer):
+    """Of the load whose connections are closed."""
+
+    question = "Which phases does a load go through, if the server closes connections?"
+
+    phases: tuple[model.Finding, ...]
+
+
+class ClosedInMidLoad(PhasesAnswer):
+    """{phases: } The server closes a connection after {requests} requests, in mid-load from
+    {at_s:duration} on: {users:# user} opened {opened:# connection}."""
+
+    requests: int | None
+    at_s: float
+    users: int
+    opened: int
+
+
+class NotClosedInMidLoad(PhasesAnswer):
+    """Inconclusive: no connections were seen to close in mid-load.[[ {phases: }]]"""
+
+
+def phases_answer(loads: Iterable[Facts]) -> PhasesAnswer | None:
     """Of the first load, on a null server, whose connections were seen to close; else of the first
-    one; of none where there is none."""
-    return sorted(_answers(loads), key=lambda answer: answer.code != "bottleneck.phases")[:1]
+    one; None where there is none."""
+    answers = [_answer(facts) for facts in loads]
+    closed = (answer for answer in answers if isinstance(answer, ClosedInMidLoad))
+    return next(closed, answers[0] if answers else None)
 
 
-def _answers(loads: Iterable[Facts]) -> Iterator[Finding]:
-    for facts in loads:
-        phases, measurement, counted = phases_of(facts), facts.measurement, facts.data.null
-        begun_s = ((measurement.origin_ns or facts.started_ns) - facts.started_ns) / NS
-        ends_s = begun_s + MID_LOAD * measurement.duration_s
-        churn = [phase for phase in phases if phase.name == "churn" and phase.start_s < ends_s]
-        null = facts.cell.server.null
-        values = {
-            "phases": tuple(map(phase_finding, phases)),
-            "requests": null.requests_per_connection if null else None,
-            "at_s": churn[0].start_s if churn else None,
-            "opened": counted.connections if counted else None,
-            "users": facts.cell.concurrency,
-        }
-        code = "phases" if churn and counted else "phases.no_churn"
-        yield answer("bottleneck", "phases", code, values)
+def _answer(facts: Facts) -> PhasesAnswer:
+    phases, measurement, counts = phases_of(facts), facts.measurement, facts.data.null
+    begins_s = ((measurement.origin_ns or facts.started_ns) - facts.started_ns) / NS
+    ends_s = begins_s + MID_LOAD * measurement.duration_s
+    churn = [phase for phase in phases if phase.name == "churn" and phase.start_s < ends_s]
+    phase_findings = tuple(map(phase_finding, phases))
+    if not churn or counts is None:
+        return NotClosedInMidLoad(phase_findings)
+    null = facts.cell.server.null
+    return ClosedInMidLoad(
+        phases=phase_findings,
+        requests=null.requests_per_connection if null else None,
+        at_s=churn[0].start_s,
+        users=facts.cell.concurrency,
+        opened=counts.connections,
+    )
