@@ -67,7 +67,7 @@ class Finding(finding.Finding, frozen=True):
     code: str
     values: Mapping[str, Any] = {}
     trials: tuple[str, ...] = ()  # keys of those it rests on
-    evidence: tuple[Finding, ...] = ()  # what it was concluded from
+    evidence: tuple[finding.Finding, ...] = ()  # what it was concluded from
     question: str = ""  # the code of the question that it answers
 
     def __str__(self) -> str:

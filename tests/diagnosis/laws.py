@@ -11,13 +11,14 @@ from tests.diagnosis.statement import FALSE, RIGHT, Statement, place_of
 from tests.diagnosis.truth import Scenario
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.samples import NS
-from workerlab.model import Cell, CellResult, Finding, Report
+from workerlab.finding import Finding
+from workerlab.model import Cell, CellResult, Report
 from workerlab.report.document import of_sweep
 from workerlab.report.messages import text
 
 LITTLE = 0.05
 KNEE = 0.05
-DIFFERENCES = frozenset({"open_closed.longer", "open_closed.shorter"})
+DIFFERENCES = frozenset({"ResponsesDiffer"})
 
 
 def premises(scenario: Scenario, result: CellResult, noisy: bool) -> Iterator[Statement]:

@@ -7,9 +7,9 @@ is counted, and the sentence names its level."""
 from collections.abc import Iterable, Mapping, Sequence
 
 from workerlab.analysis.ab_identities import identities
+from workerlab.analysis.open_closed import comparisons, conclusive
 from workerlab.model import CellResult, ClassResult, Finding, Phase
 from workerlab.report.naming import Names, level
-from workerlab.report.open_closed import UNTOLD, comparisons
 from workerlab.report.values import finite
 
 DISTURBED = ("diagnosis.core_wait", "diagnosis.steal")  # told of all cells together
@@ -28,8 +28,8 @@ def class_finding(
 ) -> Finding:
     """`mine`: all cells of the series; `phases`: by trial."""
     closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
-    told = [cell for cell in closed if cell.verdict not in UNTOLD]
-    at_rate = any(c.trial.cell.rate is not None and c.verdict not in UNTOLD for c in mine)
+    told = list(filter(conclusive, closed))
+    at_rate = any(c.trial.cell.rate is not None and conclusive(c) for c in mine)
     telling = next((cell for cell in told if cell.trial.key == group.telling), None)
     limited = telling if telling is not None and _is_limited(telling) else None
     times = (*_phases(mine, phases), *_identities(closed))

@@ -195,29 +195,6 @@ ab.holds = holds
 ab.broken = does not hold
 
 # --- a sweep: a server under the closed loop and at a rate ------------------------------------
-open_closed.open = Open[[ at {share:percent} of what closed cells reached]]
-    [[, {asked_rps:number} req/s]][[, of which {sent_rps:number} were sent]]
-    [[ ({unsent} requests never)]]: {outcome}
-open_closed.reason = {reason}.
-open_closed.alone = 95 % answered within {p95_s:duration}[[ (mean of {trials} trials)]]; there is no
-    conclusive closed cell to compare with.
-open_closed.closed = 95 % answered within {p95_s:duration}, of {clients:# closed client}
-    ({closed_rps:number} req/s) within {closed_p95_s:duration}[[ (means of {trials} trials)]]. {why}
-open_closed.one_trial = One trial of each, so no comparison: repeat with --trials {trials}.
-open_closed.few = Too few conclusive trials for an interval ({mine} open, {others} closed), so no
-    comparison.
-open_closed.backlog = Arrivals do not wait for responses: more requests arrived than were served,
-    so the backlog grew as long as the load lasted[[ (waits up to {longest_s:duration})]].
-    {clients:# closed client} only ever wait for each other.
-open_closed.lag = Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on
-    average, so this says little about the server.
-open_closed.interval = {ratio:factor} times, 95 % interval {low:factor} to {high:factor}
-open_closed.agree = They agree ({+open_closed.interval}).
-open_closed.chance = The difference is not statistically significant ({+open_closed.interval}).
-open_closed.longer = Open, responses take longer ({+open_closed.interval})[[: before the app they
-    wait {wait_s:duration} on average, closed {other_wait_s:duration}]].
-open_closed.shorter = Closed, responses take longer (open: {+open_closed.interval})[[: before the
-    app they wait {wait_s:duration} on average, open {other_wait_s:duration}]].
 phases.cell = Phases with {load}. {phases: }
 phases.ramp-up = Ramp-up until {end_s:duration}[[ ({why})]].
 phases.drain = Drain until {end_s:duration}[[ ({why})]].

@@ -13,11 +13,11 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 
+from workerlab.analysis.open_closed import one_trial, pairs
 from workerlab.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
 from workerlab.report.ab_tables import ab_tables
 from workerlab.report.messages import short
-from workerlab.report.naming import AMOUNTS, Names, taken
-from workerlab.report.open_closed import arrivals, one_trial, side_by_side
+from workerlab.report.naming import AMOUNTS, Names, by_series, taken
 from workerlab.report.route_table import route_table
 from workerlab.report.targets import target_word
 from workerlab.report.values import PARTS, finite, part_of_load
@@ -256,6 +256,28 @@ def _open(
         *judged,
     ]
     return sources, side_by_side(cells), closed_and_open(cells)
+
+
+def side_by_side(cells: Sequence[CellResult]) -> list[CellResult]:
+    """The open cells by series, each after its counterpart; those that are inconclusive last."""
+    rows: dict[str, CellResult] = {}
+    for series in by_series(cells).values():
+        inconclusive = [
+            cell for cell in series if cell.trial.cell.rate and cell.verdict == "inconclusive"
+        ]
+        compared = [
+            cell
+            for opened, closed in pairs(series)
+            for cell in (*(closed.valid if closed else ()), *opened.valid)
+        ]
+        rows |= {cell.trial.key: cell for cell in (*compared, *inconclusive)}
+    return list(rows.values())
+
+
+def arrivals(cells: Iterable[CellResult]) -> Finding | None:
+    """How they came; None where cells differ."""
+    kinds = {cell.arrivals for cell in cells if cell.arrivals is not None}
+    return Finding(f"arrivals.{kinds.pop()}") if len(kinds) == 1 else None
 
 
 def closed_and_open(cells: Cells) -> Finding:

@@ -18,8 +18,8 @@ from tests.builders.analysis import (
 from tests.builders.open_model import opened
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.failures import success_response, success_spans
+from workerlab.analysis.open_closed import OpenVerdict, comparisons
 from workerlab.model import Rate, Summary
-from workerlab.report.open_closed import comparisons
 
 EACH = 4  # one of so many succeeds
 QUICK_S = 0.001
@@ -129,5 +129,5 @@ def test_a_server_that_refuses_does_not_keep_up_with_its_rate() -> None:
     assert found.reason.code == "open.sheds"
     assert found.reason.values["share"] == pytest.approx(0.5, abs=0.01)
     assert found.response.p50 == pytest.approx(0.1)
-    compared = [one for one in comparisons(report.cells) if one.code == "open_closed.open"]
-    assert [one.values["outcome"].code for one in compared] == ["open_closed.reason"]  # no backlog
+    (compared,) = comparisons(report.cells)
+    assert isinstance(compared.outcome, OpenVerdict)  # no backlog

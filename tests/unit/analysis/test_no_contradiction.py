@@ -10,7 +10,8 @@ import pytest
 from tests.builders.runs import ARCHIVES, recorded
 from workerlab import run_store
 from workerlab.experiments.reading import report_of
-from workerlab.model import CellResult, Finding
+from workerlab.finding import Finding
+from workerlab.model import CellResult
 from workerlab.report.messages import text
 
 NOTHING, ALL = 0.02, 0.95  # of the response; of the slots

@@ -12,10 +12,23 @@ from tests.builders.analysis import SYNC, evidence, gthread, kept, saying, serve
 from tests.builders.open_model import opened
 from tests.builders.sweep import common, everything
 from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.open_closed import (
+    Backlog,
+    BesideClosed,
+    MaybeChance,
+    NoClosedCell,
+    OneTrialEach,
+    OpenLoad,
+    ResponsesAgree,
+    ResponsesDiffer,
+    TooFewConclusiveTrials,
+    counterpart,
+)
+from workerlab.analysis.trials import by_cell
 from workerlab.model import Document, Finding, Label, Rate, Table
 from workerlab.report.document import of_sweep
 from workerlab.report.messages import text
-from workerlab.report.open_closed import counterpart, side_by_side
+from workerlab.report.sweep_tables import side_by_side
 from workerlab.report.text import render
 
 CAPACITY = 40.0
@@ -197,9 +210,9 @@ def test_cells_at_a_rate_stand_beside_their_counterparts() -> None:
     assert len(table(document, "table.cells").rows) == 5
 
 
-def outcomes(document: Document) -> list[Finding]:
+def outcomes(document: Document) -> list[Any]:
     evidence = document.findings[0].evidence
-    return [one.values["outcome"] for one in evidence if _code(one) == "open_closed.open"]  # type: ignore[union-attr]
+    return [load.outcome for load in evidence if isinstance(load, OpenLoad)]
 
 
 def _code(one: Label) -> str:
@@ -211,14 +224,13 @@ def test_one_trial_is_not_compared() -> None:
     over = opened(Rate(rps=60), 60)
     document = sweep(*closed_loop(), share(0.5), share(1.0), over)
     half, full, over_capacity = outcomes(document)
-    assert {half.code, full.code, over_capacity.code} == {"open_closed.closed"}
-    assert [one.values["why"].code for one in (half, full, over_capacity)] == [
-        *("open_closed.one_trial", "open_closed.one_trial", "open_closed.backlog")
-    ]
-    assert over_capacity.values["why"].values["clients"] == 4
+    assert {type(half), type(full), type(over_capacity)} == {BesideClosed}
+    assert half.why == full.why == OneTrialEach(3)
+    assert isinstance(over_capacity.why, Backlog)
+    assert over_capacity.why.clients == 4
     note = table(document, "table.open").note
-    assert note is not None
-    assert note.values["one_trial"].code == "open_closed.one_trial"
+    assert isinstance(note, Finding)
+    assert note.values["one_trial"] == OneTrialEach(3)
 
 
 def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
@@ -233,23 +245,25 @@ def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
 
 
 @pytest.mark.parametrize(
-    ("delays_s", "code"),
+    ("delays_s", "kind", "longer"),
     [
-        ((0.101, 0.103, 0.102), "open_closed.agree"),
-        ((0.05, 0.1, 0.2), "open_closed.chance"),  # one by one they would differ by half or twice
-        ((0.19, 0.2, 0.21), "open_closed.longer"),
-        ((0.049, 0.05, 0.051), "open_closed.shorter"),
+        ((0.101, 0.103, 0.102), ResponsesAgree, ""),
+        ((0.05, 0.1, 0.2), MaybeChance, ""),  # one by one they would differ by half or twice
+        ((0.19, 0.2, 0.21), ResponsesDiffer, "Open"),
+        ((0.049, 0.05, 0.051), ResponsesDiffer, "Closed"),
     ],
 )
 def test_loads_differ_where_the_interval_over_trials_says_so(
-    delays_s: tuple[float, ...], code: str
+    delays_s: tuple[float, ...], kind: type, longer: str
 ) -> None:
     trials = repeated(Rate(rps=15), *({"delay_s": one} for one in delays_s))
     (outcome,) = outcomes(sweep(*trials))
-    why = outcome.values["why"]
-    assert (why.code, outcome.values["trials"]) == (code, 3)
-    assert why.values["low"] <= why.values["ratio"] <= why.values["high"]
-    assert why.values.get("wait_s") is None  # it is the app that takes longer, not a queue
+    assert (type(outcome.why), outcome.launches) == (kind, 3)
+    ratio = outcome.why.ratio
+    assert ratio.low <= ratio.value <= ratio.high
+    if isinstance(outcome.why, ResponsesDiffer):
+        assert outcome.why.longer == longer
+        assert outcome.why.wait_s is None  # it is the app that takes longer, not a queue
 
 
 def test_trials_that_tell_nothing_are_not_compared() -> None:
@@ -260,31 +274,34 @@ def test_trials_that_tell_nothing_are_not_compared() -> None:
         for one in report.cells
     )  # fmt: skip
     (outcome,) = outcomes(of_sweep(replace(report, cells=cells)))
-    assert outcome.values["why"] == Finding("open_closed.few", {"mine": 3, "others": 1})
+    assert outcome.why == TooFewConclusiveTrials(3, 1)
 
 
 def test_a_cause_is_named_where_the_waits_show_it() -> None:
     """Two slots serve 1 % less than 19 a second: a queue grows, of two requests in 10 s."""
     trials = repeated(Rate(rps=19), *({"slots": 2, "delay_s": s} for s in (0.1064, 0.1065, 0.1066)))
     (outcome,) = outcomes(sweep(*trials))
-    why = outcome.values["why"]
-    assert why.code == "open_closed.longer"
-    assert why.values["wait_s"] > 5 * why.values["other_wait_s"]
+    assert isinstance(outcome.why, ResponsesDiffer)
+    assert outcome.why.longer == "Open"
+    assert outcome.why.wait_s is not None
+    assert outcome.why.other_wait_s is not None
+    assert outcome.why.wait_s > 5 * outcome.why.other_wait_s
 
 
 def test_a_verdict_of_some_trials_is_not_that_of_the_load() -> None:
     trials = repeated(Rate(rps=30), *({"delay_s": one} for one in (0.1, 0.1, 0.2)))
     (outcome,) = outcomes(sweep(*trials))
-    assert outcome.values["why"].code != "open_closed.backlog"
+    assert not isinstance(outcome.why, Backlog)
     rows = table(sweep(*trials), "table.open")
     assert column(rows, "trial") == [1, 2, 3, 1, 2, 3]
 
 
 def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
     report = analyse("run", {}, [share(0.5)])
-    assert counterpart(report.cells, report.cells) == ()
+    (opened,) = by_cell(report.cells).values()
+    assert counterpart(opened, report.cells) is None
     (outcome,) = outcomes(of_sweep(report))
-    assert (outcome.code, outcome.values["p95_s"]) == ("open_closed.alone", pytest.approx(0.1))
+    assert outcome == NoClosedCell(pytest.approx(0.1), None)
     assert table(of_sweep(report), "table.open").rows
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import altair as alt
 
+from workerlab.analysis.open_closed import conclusive, one_trial
 from workerlab.model import CellResult, Finding
 from workerlab.numbers.formats import amount
 from workerlab.numbers.units import format_duration
@@ -12,8 +13,7 @@ from workerlab.report.html.colours import var
 from workerlab.report.html.figure import POINT, Figure, by_name, data, key, tip, unit
 from workerlab.report.html.series import SweepSeries
 from workerlab.report.messages import say, text
-from workerlab.report.open_closed import UNTOLD, arrivals, one_trial
-from workerlab.report.sweep_tables import load_of
+from workerlab.report.sweep_tables import arrivals, load_of
 from workerlab.report.values import finite
 
 LOOPS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
@@ -22,7 +22,7 @@ HEADS = ("load", "rate", "median", "p95", "verdict")
 
 def open_and_closed(series: SweepSeries) -> Figure | None:
     """None where no cell at a rate is valid. A line from the median to 95 %, per cell."""
-    at_rate = [cell for cell in series.open if cell.verdict not in UNTOLD and _known(cell)]
+    at_rate = [cell for cell in series.open if conclusive(cell) and _known(cell)]
     cells = [cell for cell in series.valid if _known(cell)] + at_rate
     if not at_rate or len(cells) < 2:
         return None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.comparison import SIMILAR, tie
 from workerlab.analysis.diagnosis import seen_in
+from workerlab.analysis.open_closed import conclusive
 from workerlab.model import CellResult, ClassResult, Document, Finding, Timeline
 from workerlab.report.html.figure import Figure, slug, some
 from workerlab.report.html.kernel import connects, queue, states
@@ -20,7 +21,6 @@ from workerlab.report.html.played import played
 from workerlab.report.html.timeline import timeline
 from workerlab.report.messages import text
 from workerlab.report.naming import Names, by_series, level
-from workerlab.report.open_closed import UNTOLD
 from workerlab.report.values import finite
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
@@ -208,7 +208,7 @@ def headline(document: Document) -> Finding:
 
 def _told(cells: Sequence[CellResult]) -> list[CellResult]:
     """The trials of a level that say how much it answers."""
-    return [cell for cell in cells if cell.verdict not in UNTOLD and finite(cell.throughput_rps)]
+    return [cell for cell in cells if conclusive(cell) and finite(cell.throughput_rps)]
 
 
 def _rps(trials: Sequence[CellResult]) -> float:

@@ -1,0 +1,231 @@
+"""Closed loop and open model side by side: a server's response times under both.
+
+closed   N clients, each of which asks again as soon as it is answered
+open     requests that arrive at a rate, timed from the moment each was due
+
+Two loads are compared over their trials, or not at all: identical trials differ by half and more
+where the kernel deals connections by chance. They differ where Welch's interval of the ratio lies
+beyond 10 %; why is said only where the time spent before the app shows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from workerlab.analysis.trials import Trials, by_cell
+from workerlab.finding import Answer, Finding
+from workerlab.model import CellResult
+from workerlab.numbers.intervals import TRIALS, Ratio
+
+SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less are the same
+LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is told
+ONE_LEVEL = 0.02  # of rates that differ by less the least loaded cell speaks
+EXPLAINING_SHARE = 0.5  # of a difference, at least
+NOT_CONCLUSIVE = ("invalid", "inconclusive")
+SHEDS = "open.sheds"  # a server that refuses has no backlog, and answers few of its requests
+
+
+def conclusive(cell: CellResult) -> bool:
+    return cell.verdict not in NOT_CONCLUSIVE
+
+
+class OneTrialEach(Finding):
+    """One trial of each, so no comparison: repeat with --trials {needed}."""
+
+    needed: int
+
+
+class TooFewConclusiveTrials(Finding):
+    """Too few conclusive trials for an interval ({opened} open, {closed} closed), so no
+    comparison."""
+
+    opened: int
+    closed: int
+
+
+class Backlog(Finding):
+    """Arrivals do not wait for responses: more requests arrived than were served, so the backlog
+    grew as long as the load lasted[[ (waits up to {longest_s:duration})]].
+    {clients:# closed client} only ever wait for each other."""
+
+    longest_s: float | None
+    clients: int
+
+
+class LoadToolLag(Finding):
+    """Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on average, so
+    this says little about the server."""
+
+    tool: str
+    lag_s: float
+
+
+class ResponsesAgree(Finding):
+    """They agree ({ratio.value:factor} times, 95 % interval {ratio.low:factor} to
+    {ratio.high:factor})."""
+
+    ratio: Ratio
+
+
+class MaybeChance(Finding):
+    """The difference is not statistically significant ({ratio.value:factor} times, 95 % interval
+    {ratio.low:factor} to {ratio.high:factor})."""
+
+    ratio: Ratio
+
+
+class ResponsesDiffer(Finding):
+    """{longer}, responses take longer ({of}{ratio.value:factor} times, 95 % interval
+    {ratio.low:factor} to {ratio.high:factor})[[: before the app they wait {wait_s:duration} on
+    average, {shorter} {other_wait_s:duration}]]."""
+
+    longer: str  # "Open" or "Closed"
+    shorter: str
+    of: str
+    ratio: Ratio  # open over closed
+    wait_s: float | None  # where that makes up the difference
+    other_wait_s: float | None
+
+
+class OpenVerdict(Finding):
+    """{reason}."""
+
+    reason: Finding
+
+
+class NoClosedCell(Finding):
+    """95 % answered within {p95_s:duration}[[ (mean of {launches} trials)]]; there is no conclusive
+    closed cell to compare with."""
+
+    p95_s: float
+    launches: int | None  # None: one
+
+
+class BesideClosed(Finding):
+    """95 % answered within {p95_s:duration}, of {clients:# closed client} ({closed_rps:number}
+    req/s) within {closed_p95_s:duration}[[ (means of {launches} trials)]]. {why}"""
+
+    p95_s: float
+    launches: int | None  # None: one
+    clients: int
+    closed_rps: float
+    closed_p95_s: float
+    why: Finding
+
+
+class OpenLoad(Answer):
+    """Open[[ at {share:percent} of what closed cells reached]][[, {asked_rps:number} req/s]]
+    [[, of which {sent_rps:number} were sent]][[ ({unsent} requests never)]]: {outcome}"""
+
+    share: float | None
+    asked_rps: float | None
+    sent_rps: float | None  # where not all were sent
+    unsent: int | None
+    outcome: OpenVerdict | NoClosedCell | BesideClosed
+
+
+def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
+    """Per rate of one series: how its responses compare with the closed loop's, and why."""
+    for opened, closed in pairs(cells):
+        results = (*opened.valid, *(closed.valid if closed else ()))
+        rate, unsent = opened.cell.rate, int(opened.total("unsent") or 0)
+        yield OpenLoad(
+            share=rate.share if rate else None,
+            asked_rps=opened.valid[0].asked_rps,
+            sent_rps=opened.mean("sent_rps") if unsent else None,
+            unsent=unsent or None,
+            outcome=outcome_of(opened, closed),
+            trials=tuple(result.trial.key for result in results),
+        )
+
+
+def pairs(cells: Sequence[CellResult]) -> list[tuple[Trials, Trials | None]]:
+    """The trials of each cell of the open model, and their counterpart in the closed loop."""
+    groups = by_cell(cells, valid=conclusive).values()
+    opened = [trials for trials in groups if trials.cell.rate is not None and trials.valid]
+    return [(trials, counterpart(trials, cells)) for trials in opened]
+
+
+def counterpart(opened: Trials, cells: Iterable[CellResult]) -> Trials | None:
+    """The trials of the closed level of the same series whose throughput is nearest; of several
+    that are one level, of the one with the fewest connections. None where there is none."""
+    rps = opened.throughput_rps
+    levels = [
+        (abs(math.log(trials.throughput_rps) - math.log(rps)), trials)
+        for trials in by_cell(cells, valid=conclusive).values()
+        if trials.cell.rate is None and trials.cell.series == opened.cell.series
+        if trials.throughput_rps and rps
+    ]
+    if not levels:
+        return None
+    nearest = min(distance for distance, _ in levels)
+    near = [trials for distance, trials in levels if distance <= nearest + ONE_LEVEL]
+    return min(near, key=lambda trials: trials.cell.concurrency)
+
+
+def outcome_of(opened: Trials, closed: Trials | None) -> OpenVerdict | NoClosedCell | BesideClosed:
+    timed = tuple(result for result in opened.valid if result.verdict != "generator-bound")
+    opened = replace(opened, valid=timed or opened.valid)
+    first, p95_s = opened.valid[0], opened.geometric_mean("response.p95")
+    if first.verdict == "generator-bound" or first.reason.code == SHEDS or not p95_s:
+        return OpenVerdict(first.reason)
+    launches = len(opened.valid) if len(opened.valid) > 1 else None
+    closed_p95_s = closed.geometric_mean("response.p95") if closed else None
+    if closed is None or not closed_p95_s:
+        return NoClosedCell(p95_s, launches)
+    return BesideClosed(
+        p95_s=p95_s,
+        launches=launches,
+        clients=closed.cell.concurrency,
+        closed_rps=closed.throughput_rps or 0.0,
+        closed_p95_s=closed_p95_s,
+        why=why_different(opened, closed),
+    )
+
+
+def why_different(opened: Trials, closed: Trials) -> Finding:
+    """Whether they differ, and what makes the difference, from the cells' own numbers."""
+    if all(result.verdict == "saturated" for result in opened.valid):
+        return Backlog(opened.largest("response.max") or None, closed.cell.concurrency)
+    lag_s, mean_s = opened.mean("lag.mean") or 0.0, opened.mean("response.mean") or 0.0
+    if lag_s >= LATE_SHARE_OF_RESPONSE * mean_s > 0:
+        return LoadToolLag(opened.cell.tool, lag_s)
+    ratio = opened.ratio(closed, "response.p95")
+    effect = ratio.effect(SIMILAR_RESPONSE_RATIO)
+    if effect is None:
+        return one_trial((*opened.valid, *closed.valid)) or TooFewConclusiveTrials(
+            len(opened.valid), len(closed.valid)
+        )
+    if effect == "none":
+        return ResponsesAgree(ratio)
+    if effect == "chance":
+        return MaybeChance(ratio)
+    if effect == "more":
+        return ResponsesDiffer("Open", "closed", "", ratio, **waits(opened, closed))
+    return ResponsesDiffer("Closed", "open", "open: ", ratio, **waits(closed, opened))
+
+
+def one_trial(cells: Iterable[CellResult]) -> OneTrialEach | None:
+    """What to do where nothing can be compared."""
+    repeated = any(cell.trial.number > 1 for cell in cells)
+    return None if repeated else OneTrialEach(TRIALS)
+
+
+def waits(longer: Trials, shorter: Trials) -> dict[str, Any]:
+    """How long requests wait before the app in both, where that makes up the difference."""
+    wait_s, other_wait_s = longer.mean(before_app_s), shorter.mean(before_app_s)
+    response_s, other_response_s = longer.mean("response.mean"), shorter.mean("response.mean")
+    if None not in (wait_s, other_wait_s, response_s, other_response_s):
+        difference_s = (response_s or 0.0) - (other_response_s or 0.0)
+        if (wait_s or 0.0) - (other_wait_s or 0.0) >= EXPLAINING_SHARE * difference_s > 0:
+            return {"wait_s": wait_s, "other_wait_s": other_wait_s}
+    return {"wait_s": None, "other_wait_s": None}
+
+
+def before_app_s(cell: CellResult) -> float | None:
+    parts = (cell.breakdown.accept_queue_s, cell.breakdown.in_worker_s)
+    return None if None in parts else sum(part or 0.0 for part in parts)
