@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import LONG_S, Done, Lab, run_once, send, until
+from workerlab.model import SCHEMA
 
 FULL, TIMES, LOW, LOW_TIMES = range(4)  # the tables
 
@@ -32,7 +33,7 @@ def test_two_generators_are_compared(compared: tuple[Lab, Done]) -> None:
     cells = ("4 cells, about", "6 cells, about")  # several processes, where there are cores
     assert any(line.startswith(cells) for line in done.err.splitlines())
     said = lab("report", "results", "--format", "json").report
-    assert (said["schema"], said["kind"], said["valid"]) == (1, "generators", True)
+    assert (said["schema"], said["kind"], said["valid"]) == (SCHEMA, "generators", True)
     names = {row["generator"] for row in rows(said, FULL)}
     assert {"fast", "threads"} <= names
     for row in rows(said, FULL):
