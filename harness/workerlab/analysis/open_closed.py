@@ -3,8 +3,8 @@
 closed   N clients, each of which asks again as soon as it is answered
 open     requests that arrive at a rate, timed from the moment each was due
 
-Two loads are compared over their trials, or not at all: identical trials differ by half and more
-where the kernel deals connections by chance. They differ where Welch's interval of the ratio lies
+Loads are compared only over repeated trials: identical ones differ by half and more, as the kernel
+distributes connections at random. They differ where Welch's interval of the ratio lies
 beyond 10 %; why is said only where the time spent before the app shows it.
 """
 
@@ -49,19 +49,20 @@ class TooFewConclusiveTrials(Finding):
 
 class Backlog(Finding):
     """Arrivals do not wait for responses: more requests arrived than were served, so the backlog
-    grew as long as the load lasted[[ (waits up to {longest_s:duration})]].
-    {clients:# closed client} only ever wait for each other."""
+    grew as long as the load lasted[[ (waits up to {longest_s:duration})]]. In the closed loop at
+    most {clients:# request} can wait."""
 
     longest_s: float | None
     clients: int
 
 
 class LoadToolLag(Finding):
-    """Much of that is the load tool's own lag: {tool} sent {lag_s:duration} late on average, so
-    this says little about the server."""
+    """{lag_share:percent} of the mean response is the load tool's own lag: {tool} sent
+    {lag_s:duration} late on average, so this says little about the server."""
 
     tool: str
     lag_s: float
+    lag_share: float
 
 
 class ResponsesAgree(Finding):
@@ -71,9 +72,9 @@ class ResponsesAgree(Finding):
     ratio: Ratio
 
 
-class MaybeChance(Finding):
-    """The difference is not statistically significant ({ratio.value:factor} times, 95 % interval
-    {ratio.low:factor} to {ratio.high:factor})."""
+class TooCloseToCall(Finding):
+    """Too close to call ({ratio.value:factor} times, 95 % interval {ratio.low:factor} to
+    {ratio.high:factor}; a difference counts from 10 %)."""
 
     ratio: Ratio
 
@@ -98,8 +99,8 @@ class OpenVerdict(Finding):
 
 
 class NoClosedCell(Finding):
-    """95 % answered within {p95_s:duration}[[ (mean of {launches} trials)]]; there is no conclusive
-    closed cell to compare with."""
+    """95 % answered within {p95_s:duration}[[ (geometric mean of {launches} trials)]]; there is no
+    conclusive closed cell to compare with."""
 
     p95_s: float
     launches: int | None  # None: one
@@ -107,7 +108,7 @@ class NoClosedCell(Finding):
 
 class BesideClosed(Finding):
     """95 % answered within {p95_s:duration}, of {clients:# closed client} ({closed_rps:number}
-    req/s) within {closed_p95_s:duration}[[ (means of {launches} trials)]]. {why}"""
+    req/s) within {closed_p95_s:duration}[[ (geometric means of {launches} open trials)]]. {why}"""
 
     p95_s: float
     launches: int | None  # None: one
@@ -119,7 +120,8 @@ class BesideClosed(Finding):
 
 class OpenLoad(Answer):
     """Open[[ at {share:percent} of what closed cells reached]][[, {asked_rps:number} req/s]]
-    [[, of which {sent_rps:number} were sent]][[ ({unsent} requests never)]]: {outcome}"""
+    [[, of which {sent_rps:number} were sent]][[ ({unsent} requests never, in all trials)]]:
+    {outcome}"""
 
     share: float | None
     asked_rps: float | None
@@ -193,7 +195,7 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
         return Backlog(opened.largest("response.max") or None, closed.cell.concurrency)
     lag_s, mean_s = opened.mean("lag.mean") or 0.0, opened.mean("response.mean") or 0.0
     if lag_s >= LATE_SHARE_OF_RESPONSE * mean_s > 0:
-        return LoadToolLag(opened.cell.tool, lag_s)
+        return LoadToolLag(opened.cell.tool, lag_s, lag_s / mean_s)
     ratio = opened.ratio(closed, "response.p95")
     effect = ratio.effect(SIMILAR_RESPONSE_RATIO)
     if effect is None:
@@ -203,7 +205,7 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
     if effect == "none":
         return ResponsesAgree(ratio)
     if effect == "chance":
-        return MaybeChance(ratio)
+        return TooCloseToCall(ratio)
     if effect == "more":
         return ResponsesDiffer("Open", "closed", "", ratio, **waits(opened, closed))
     return ResponsesDiffer("Closed", "open", "open: ", ratio, **waits(closed, opened))

@@ -1,4 +1,4 @@
-"""The trials of one cell, and what they say together.
+"""The trials of one cell, and their statistics.
 
 A trial is a fresh launch of the server, and the unit of replication: launches differ far more than
 the requests within one, so the interval of a comparison is over trials (Welch's, of logarithms).
@@ -61,9 +61,9 @@ class Replicates(Struct, Generic[R], frozen=True):
 
     @property
     def core_wait(self) -> CoreWait | None:
-        """Of the result that lost the largest share to waiting for a core."""
+        """Of the result that lost the largest share to waiting for a core, disturbed ones first."""
         waits = [wait for result in self.valid if (wait := _read(result, "core_wait")) is not None]
-        return max(waits, key=lambda wait: wait.share, default=None)
+        return max(waits, key=lambda wait: (wait.doubtful, wait.share), default=None)
 
 
 class Trials(Replicates[CellResult], frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The most frequent one."""
+        """The most frequent one; of ties the first."""
         verdicts = Counter(result.verdict for result in self.valid or self.left_out)
         return verdicts.most_common(1)[0][0]
 
@@ -113,12 +113,12 @@ def by_cell(
 
 
 def mean(field: Field) -> Callable[[Replicates[Any]], float | None]:
-    """As the value of a column."""
+    """The value of a column: the mean of a field."""
     return lambda replicates: replicates.mean(field)
 
 
 def _read(result: object, field: Field) -> Any:
-    """None as soon as a step of the path is None."""
+    """None if a step of the path is None."""
     if callable(field):
         return field(result)
     for name in field.split("."):

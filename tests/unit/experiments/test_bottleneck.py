@@ -213,7 +213,7 @@ def test_what_the_answers_say() -> None:
         Factor.USERS: "No: with 1000 users instead of 200, throughput is 0.78 times as high"
         f"{interval}, and each waits 6.44 times as long.",
         Factor.SERVERS: "No: with 2 servers instead of 1 at 500 users, throughput is 0.97 times as"
-        f" high{interval}; less than 20 % is no effect, so the server is not the limit.",
+        f" high{interval}; a change below 20 % counts as none, so servers are not the limit.",
         Factor.PROCESSES: "Yes: with 4 processes instead of 1 at 500 users, throughput is 3.49"
         f" times as high{interval}; the host was 70 % busy.",
         Factor.TOOL: "Yes: with wrk instead of locust at 500 users, throughput is 8.62 times"
@@ -244,6 +244,28 @@ def test_too_few_cores_to_show_the_cure() -> None:
     effect = change(document_of(*few, cores=2), Factor.PROCESSES)
     assert effect.answer == "Inconclusive"
     assert effect.remark == CoresMissing(needed=5, available=2)
+
+
+def test_a_gain_on_too_few_cores_is_a_gain() -> None:
+    several = [*MEASURED[:7], cell(1900, 500, processes=4), *MEASURED[8:]]
+    effect = change(document_of(*several, cores=2), Factor.PROCESSES)
+    assert effect.answer == "Yes"
+    assert not isinstance(effect.remark, CoresMissing)
+
+
+def test_a_generator_that_gets_less_does_not_speak_for_one_that_is_undecided() -> None:
+    kept = {"cores": 0.3, "server_cores": 0.99, "bound": False}
+    results = [
+        *(cell(2000, users, **kept) for users in (200, 500, 1000)),  # type: ignore[arg-type]
+        cell(900, 500, tool="threads", **kept),  # type: ignore[arg-type]
+    ]
+    scattered = [
+        replace(result, trial=replace(result.trial, number=number), throughput_rps=rps)
+        for number, rps in enumerate((1500.0, 2300.0, 3500.0), 1)
+        for result in [cell(2000, 500, tool="wrk", **kept)]  # type: ignore[arg-type]
+    ]
+    report = Report("run", {"cores": 8}, None, (*thrice(results), *scattered), (), {})
+    verdict(study(report), NoBottleneckFound)
 
 
 def test_the_server_is_detected_where_all_get_the_same() -> None:

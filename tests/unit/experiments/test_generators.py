@@ -443,6 +443,18 @@ def test_client_overhead_by_generator() -> None:
     assert len(overhead.evidence) == 2
 
 
+def test_an_overhead_below_the_resolution_is_the_least() -> None:
+    trials = (trial("fast", 10, p50_s=0.05, server_s=0.0499), trial("threads", 10, p50_s=0.004))
+    overhead = concluded(ClientOverhead, trials)
+    assert (overhead.affected, overhead.loads, overhead.least.name) == (1, 2, "fast")
+    assert overhead.least.overhead_s == 0.0
+
+
+def test_threads_that_a_busy_server_stops_show_nothing_of_the_gil() -> None:
+    busy = trial("threads", 1), trial("threads", 10, rps=1050, cores=1.02, server=0.95)
+    assert TOO_FEW_LEVELS in reasons((*busy, *PROCESSES))
+
+
 def test_waiting_for_a_core_is_not_a_generators_own_queueing() -> None:
     trials = (trial("fast", 10, others=0.9, waits=0.6),)
     assert SERVER_BUSY_OR_DISTURBED in reasons(trials)

@@ -15,12 +15,12 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.open_closed import (
     Backlog,
     BesideClosed,
-    MaybeChance,
     NoClosedCell,
     OneTrialEach,
     OpenLoad,
     ResponsesAgree,
     ResponsesDiffer,
+    TooCloseToCall,
     TooFewConclusiveTrials,
     counterpart,
 )
@@ -248,7 +248,7 @@ def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
     ("delays_s", "kind", "longer"),
     [
         ((0.101, 0.103, 0.102), ResponsesAgree, ""),
-        ((0.05, 0.1, 0.2), MaybeChance, ""),  # one by one they would differ by half or twice
+        ((0.05, 0.1, 0.2), TooCloseToCall, ""),  # one by one they would differ by half or twice
         ((0.19, 0.2, 0.21), ResponsesDiffer, "Open"),
         ((0.049, 0.05, 0.051), ResponsesDiffer, "Closed"),
     ],

@@ -86,7 +86,7 @@ class Disturbed(BottleneckVerdict):
 
 
 class TooFewTrials(Answer):
-    """Inconclusive: one trial of each cell allows no comparison; repeat with --trials {needed}."""
+    """Inconclusive: too few valid trials to compare; repeat with --trials {needed}."""
 
     factor: Factor | None  # None: all of them
     needed: int = TRIALS
@@ -111,7 +111,7 @@ def verdict(compared: Compared, generator: str) -> BottleneckVerdict | TooFewTri
             return ServerIsBottleneck(generator, gain=change.ratio, unbeaten=None)
     if bound > free:
         return GeneratorIsBottleneck(generator, gain=None)
-    if free and others.effect in ("less", "none"):
+    if free and others.changes and all(c.effect in ("less", "none") for c in others.changes):
         return ServerIsBottleneck(generator, gain=None, unbeaten=generator)
     few = not any(comparison.effect for comparison in (others, *server))
     compares = any(comparison.groups for comparison in compared.values())
@@ -155,7 +155,7 @@ class FactorAnswer(Answer):
 
 
 class CoresMissing(Finding):
-    """they and the server need {needed} cores, but this machine has {available}"""
+    """the generator and the server need {needed} cores; this machine has {available}"""
 
     needed: int
     available: int
@@ -177,7 +177,7 @@ class ThroughputChange(FactorAnswer):
 
 
 class AlsoDisturbed(FactorAnswer):
-    """Inconclusive: other programs kept these cells waiting for a core, too (for up to
+    """Inconclusive: these cells, too, had to wait for a core (for up to
     {disturbance.values[share]:percent} of the response time)."""
 
     disturbance: model.Finding
@@ -194,14 +194,14 @@ def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer | TooFe
     missing = cores_missing(after, cores) if factor is Factor.PROCESSES else None
     return ThroughputChange(
         factor=factor,
-        answer="Inconclusive" if missing else answer_to(change),
+        answer="Inconclusive" if missing and change.effect != "more" else answer_to(change),
         level=factor.words(factor.level(after.cell)),
         instead_of=factor.level(change.before.cell),
         users=None if factor is Factor.USERS else after.cell.concurrency,
         ratio=change.ratio,
         wait_ratio=change.wait_ratio if factor is Factor.USERS else None,
         host_busy=after.mean("usage.host_busy") if factor is Factor.PROCESSES else None,
-        remark=missing or remark_on(change, factor),
+        remark=missing if missing and change.effect != "more" else remark_on(change, factor),
     )
 
 
@@ -227,9 +227,10 @@ def remark_on(change: LevelChange, factor: Factor) -> str | None:
     if factor is Factor.TOOL and change.effect == "more":
         return f"what {change.before.cell.tool} measures is a lower bound"
     if factor in (Factor.THREADS, Factor.SERVERS) and change.effect == "more":
-        return "so the server was a limit"
+        return f"so the number of {factor} was a limit"
     if factor in (Factor.THREADS, Factor.SERVERS) and change.effect == "none":
-        return f"less than {100 * (EFFECT - 1):.0f} % is no effect, so the server is not the limit"
+        percent = f"{100 * (EFFECT - 1):.0f} %"
+        return f"a change below {percent} counts as none, so {factor} are not the limit"
     return None
 
 
@@ -258,6 +259,6 @@ def time_in_server(trials: Trials) -> TimeInServer | None:
     return TimeInServer(
         users=trials.cell.concurrency,
         response_s=response_s,
-        inside_s=inside_s,
+        inside_s=min(inside_s, response_s),  # means over trials that need not be the same
         share=min(inside_s / response_s, 1.0),
     )

@@ -90,7 +90,7 @@ class InvalidSide(Finding):
 
 
 class NoValidLaunches(GroupAnswer):
-    """Inconclusive: A, B or both have no valid launch.[[ {reasons: }]]"""
+    """Inconclusive: no pair of valid launches.[[ {reasons: }]]"""
 
     reasons: tuple[InvalidSide, ...]
 
@@ -106,7 +106,7 @@ class MetricsAnswer(GroupAnswer):
 
 
 class BDiffers(MetricsAnswer):
-    """Yes, by {changes:; }.[[ {where}]][[ No difference of {at_least:percent} or more:
+    """Yes, by {changes:; }.[[ {where}]][[ No difference of {at_least:fraction} or more:
     {same:list}.]][[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]]"""
 
     changes: tuple[MetricChange, ...]
@@ -114,12 +114,12 @@ class BDiffers(MetricsAnswer):
 
 
 class BIsSame(MetricsAnswer):
-    """No, not by {at_least:percent} or more: {same:list} ({launches}).
+    """No, not by {at_least:fraction} or more: {same:list} ({launches}).
     [[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]]"""
 
 
 class DifferenceInconclusive(MetricsAnswer):
-    """Inconclusive after {launches}: {inconclusive:list}.[[ No difference of {at_least:percent} or
+    """Inconclusive after {launches}: {inconclusive:list}.[[ No difference of {at_least:fraction} or
     more: {same:list}.]][[ {disturbed}]][[ {next_step}]]"""
 
     next_step: str
@@ -165,12 +165,13 @@ def reasons_of(compared: Compared) -> Iterator[InvalidSide]:
 
 
 def disturbance(compared: Compared) -> str:
-    """How many of the launches other programs disturbed; "" where none."""
+    """How many of the launches other programs, or other machines on the host, disturbed; "" where
+    none."""
     launches = [cell for pair in compared.pairs for cell in pair]
     disturbed = sum(cell.core_wait is not None and cell.core_wait.doubtful for cell in launches)
     if not disturbed:
         return ""
-    return f"Other programs kept {disturbed} of the {len(launches)} launches from a core."
+    return f"{disturbed} of the {len(launches)} launches had to wait for a core that others used."
 
 
 def where_changed(compared: Compared) -> str:

@@ -106,7 +106,7 @@ def times_of(statistic: str) -> tuple[Column, ...]:
             "seconds",
             heading=f"{statistic} client overhead",
             meaning=THE_DIFFERENCE,
-            value=lambda load: load.overhead_s(statistic),
+            value=lambda load: load.overhead_s(statistic) or None,
         ),
     )
 
@@ -133,19 +133,20 @@ class UnreliableCount(Finding):
 
 
 class LoadsDisturbed(Finding):
-    """{disturbed} of {loads:# load} had to wait for cores that others used. The worst: {worst}"""
+    """{disturbed} of {trials_made:# trial} had to wait for cores that others used. The worst:
+    {worst}"""
 
     disturbed: int
-    loads: int
+    trials_made: int
     worst: Finding
 
 
 class LoadsStoodStill(Finding):
-    """this machine stood still, as when a host stops its guests, in {stood_still} of
-    {loads:# load}; the figures contain that time"""
+    """This machine stood still, as when a hypervisor suspends its guests, in {stood_still} of
+    {trials_made:# trial}; the figures include that time."""
 
     stood_still: int
-    loads: int
+    trials_made: int
 
 
 def document(run: Run) -> Document:
@@ -249,7 +250,7 @@ def charts(loads: Sequence[GeneratorLoad]) -> tuple[Chart, ...]:
         chart(
             "Client overhead, p50",
             "microseconds",
-            lambda load: scaled(load.overhead_s("p50"), 1e6),
+            lambda load: scaled(load.overhead_s("p50") or None, 1e6),
             "What the generator adds to the response times that it reports: its own queueing.",
         ),
     )
@@ -276,7 +277,7 @@ def notes(usages: Sequence[Usage]) -> Iterator[Finding]:
         text = f"CPU and memory were sampled at least every {max(gaps_s):.2f} s"
         if wide := sum(gap_s > MAX_GAP_S for gap_s in gaps_s):
             text += f"; the samples were more than {MAX_GAP_S:g} s apart in {wide} of"
-            text += f" {counted(len(gaps_s), 'load')}"
+            text += f" {counted(len(gaps_s), 'trial')}"
         yield Note(f"{text}.")
     if (worst := disturbed(usages)) is not None:
         times = sum(disturbed([usage]) is not None for usage in usages)

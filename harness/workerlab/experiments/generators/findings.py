@@ -38,13 +38,13 @@ GIL = "Where does the GIL show?"
 MACHINE = "Where is a second machine needed?"
 OVERHEAD = "Which generators inflate latency with client-side queueing?"
 
-ONE_TRIAL = f"one trial of each, so no comparison: repeat with --trials {TRIALS}"
+ONE_TRIAL = f"too few valid trials to compare: repeat with --trials {TRIALS}"
 NOT_MEASURED = "no generator was measured at full speed"
 NO_CPU_AT_LOW_RATE = "no CPU time of a generator was recorded at the low rate"
 NO_CPU = "no CPU time was recorded"
 TOO_FEW_LEVELS = (
     "this needs threads at two levels of connections, and processes; of a server that answers late,"
-    " at levels where its delay is not the limit"
+    " at levels where neither its delay nor its core is the limit"
 )
 SERVER_BUSY_OR_DISTURBED = (
     "wherever response times are known, the server's core was busy, so that requests waited in"
@@ -60,7 +60,9 @@ def findings(full: Loads, low: Loads, cores: int | None) -> tuple[Answer, ...]:
     return (
         least_cpu(low),
         most_requests(full),
-        thread_growth([load for load in full if load.delay_bound_rps is None], cores),
+        thread_growth(
+            [load for load in full if load.delay_bound_rps is None and not load.server_busy], cores
+        ),
         machine_ceiling(full),
         client_overhead(quiet),
     )
@@ -88,7 +90,7 @@ class SlowAtLowRate(Finding):
 
 class LeastCpu(Answer):
     """At {rps:number} requests/s, {names:list}:[[ {cpu_s:duration} of CPU per request]]
-    [[ at most {tied_cpu_s:duration} of CPU per request, with no significant difference]].
+    [[ at most {tied_cpu_s:duration} of CPU per request, too close to call]].
     [[ Of those in Python, {python.name} needs least ({python.cpu_s:duration}), then
     {second_python.name} ({second_python.cpu_s:duration}).]]"""
 
@@ -173,7 +175,7 @@ def reached_rate(load: GeneratorLoad) -> ReachedRate:
 
 
 class MostRequests(Answer):
-    """{best}.[[ Not significantly less: {tied:list}.]]
+    """{best}.[[ Too close to call: {tied:list}.]]
     [[ Of those in Python, {python}, {times:number} times {second_python}.]]"""
 
     question = HIGH_RATE

@@ -3,8 +3,9 @@
 **CPU per request** is a slope, not a sum: the CPU seconds between two samples in the middle of the
 load, over the answers of that time (throughput x time). So neither a generator's start, which takes
 Locust a second or two, nor its end is put on its requests. The kernel tells CPU in ticks of 10 ms,
-so that a slope has a least step, `cpu_step_s`: two ticks, of each process at its worst, over the
-requests between. Where there are too few samples for a slope, it is missing.
+so that a slope has a least step, `cpu_step_s`: two ticks times the root of the processes, whose
+errors are independent, over the requests between. Where there are too few samples for a slope, it
+is missing.
 
 **Client overhead** is what it reports of a response time less what the server's spans say of the
 same: p50 less p50, p99 less p99. Connections, requests and answers also cross the kernel in it,
@@ -171,13 +172,13 @@ class GeneratorLoad(Replicates[Usage], frozen=True):
         return self.mean(f"server_side.{statistic}")
 
     def overhead_s(self, statistic: str) -> float | None:
-        """Reported less server-side. None where the buckets of their histograms cannot tell the two
-        apart."""
+        """Reported less server-side; 0 where the buckets of their histograms cannot tell the two
+        apart, None where either is missing."""
         reported_s, server_side_s = self.reported_s(statistic), self.server_side_s(statistic)
         if reported_s is None or server_side_s is None:
             return None
         overhead_s = reported_s - server_side_s
-        return overhead_s if abs(overhead_s) >= RESOLUTION * reported_s else None
+        return overhead_s if abs(overhead_s) >= RESOLUTION * reported_s else 0.0
 
 
 def by_load(usages: Iterable[Usage]) -> list[GeneratorLoad]:

@@ -101,8 +101,8 @@ class LimitAnswer(Answer):
 
 
 class LimitNotReached(LimitAnswer):
-    """The limit was not reached here: {step.failed:count} of {step.requests:# request} failed.
-    [[ Without a failure: {worked:; }.]]"""
+    """The limit was not reached here: {step.failed:count} of {step.requests:# request} failed
+    [[ ({step.errors:counts})]].[[ Without a failure: {worked:; }.]]"""
 
     step: StepMeasured
     worked: tuple[str, ...]
@@ -119,7 +119,7 @@ class PortsInTimeWait(LimitAnswer):
     """Errno 99 (cannot assign requested address):[[ after {connections:# connection},]]
     {failed:# request} found no free local port. Each request opened a connection; the side that
     closes it first, here the client, keeps its port in TIME_WAIT for a minute
-    [[ (at the end {time_wait:count})]].
+    [[ (at most {time_wait:count} at once)]].
     [[ Without a failure: {worked:; }, where such ports can be used again.]]"""
 
     connections: int | None
@@ -162,7 +162,7 @@ class WaysOut(Answer):
     [[ {faster.connections:# connection} took {faster.took_s:duration}, {slower.connections:count}
     took {slower.took_s:duration}.]]"""
 
-    question = "What avoids it?"
+    question = "How can a client avoid that?"
 
     worked: tuple[str, ...]
     failed: tuple[str, ...]
@@ -211,7 +211,7 @@ class FarthestByAiohttp(Answer):
     """{step.requests:# request} over {step.connections:# connection} took {step.took_s:duration}.
     [[ The client used {step.client_cores:.2f} cores, the server {step.server_cores:.2f}.]]"""
 
-    question = "And the client of aiohttp?"
+    question = "How does aiohttp's client compare?"
 
     step: StepMeasured
 
@@ -264,7 +264,7 @@ class LargeBodies(Answer):
     """{bodies:count} bodies of {body_bytes:bytes}, {total_bytes:bytes} in all, arrived complete in
     {step.took_s:duration} ({bytes_per_s:bytes} per second); {step.failed:count} failed."""
 
-    question = "And with large bodies?"
+    question = "How fast are large bodies?"
 
     step: StepMeasured
     bodies: int
@@ -333,7 +333,7 @@ def bytes_per_request(steps: Steps) -> float | None:
 
 
 class MissingAwait(Answer):
-    """As many objects come back as answers were expected ({mistake.returned:counts}), at once
+    """The calls return {mistake.returned:counts} for {mistake.requested:# request}, at once
     ({mistake.took_s:duration}), but the server sees {mistake.requests:# request}; with await it
     sees {cure.requests:count}."""
 

@@ -215,7 +215,7 @@ def differences(plan: Asked, classes: Sequence[ClassExamined]) -> Iterator[Table
                 rows.append((SETTINGS[name].label, worker_class, cells))
 
     def of_version(version: str, row: tuple[str, str, Mapping[str, str | None]]) -> str | None:
-        return row[2].get(version, "no such class")
+        return row[2].get(version, "not available")
 
     columns = [
         Column("setting", "text", value=lambda row: row[0]),
@@ -274,7 +274,8 @@ def lines_without_effect(plan: Asked) -> Iterator[Finding]:
 
 
 class LineMarked(Answer):
-    """line {line}: {setting}[[ = {value}]] {verb} {worker_class}[[, to {most}]]: {effect}"""
+    """line {line}: {setting}[[ = {value}]] {verb} {worker_class}[[ (Gunicorn {version})]]
+    [[, to {most}]]: {effect}"""
 
     line: int
     setting: str
@@ -302,7 +303,7 @@ VERBS: Mapping[Word, str] = {
     "clamped": "is clamped by",
     "changes": "changes meaning with",
 }
-OF_WHAT_IS_KNOWN = "As far as it was examined, "
+OF_WHAT_IS_KNOWN = "Among the settings examined, "
 
 
 def lines_marked(plan: Asked, examined: ClassExamined) -> Iterator[LineMarked | NothingIgnored]:
@@ -326,7 +327,7 @@ def lines_marked(plan: Asked, examined: ClassExamined) -> Iterator[LineMarked | 
             trials=examined.trials,
         )
     if not marked:
-        whole = len(proven) == len(lines) and not plan.left_out
+        whole = len(proven) == len(lines) and not (plan.left_out or plan.unknown)
         yield NothingIgnored(
             scope="" if whole else OF_WHAT_IS_KNOWN,
             config=plan.config,
@@ -377,4 +378,4 @@ def table_of_lines(plan: Asked, examined: ClassExamined) -> Table:
     ]
     version = f", Gunicorn {examined.version}" if examined.version else ""
     heading = f"Every line, {examined.worker_class}{version}"
-    return table(heading, columns, lines, f"{'; '.join(effects)}.")
+    return table(heading, columns, lines, f"{'; '.join(effects)}." if effects else None)

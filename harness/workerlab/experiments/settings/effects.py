@@ -16,6 +16,7 @@ from workerlab.experiments.settings.happenings import HAPPENINGS
 from workerlab.experiments.settings.launches import common, slots, times
 from workerlab.experiments.settings.site import FAR
 
+NOT_ANSWERED = "not answered: the connection was closed"
 SOON_S = 1.0  # what ends at once
 LATE_S = 1.75  # that a timer of a class may be off: its own grace, a look once a second
 
@@ -93,22 +94,25 @@ def _umask(seen: Evidence) -> Effect:
 
 def _limit(name: str, what: str, asked: int, sent: int) -> Callable[[Evidence], Effect]:
     sentence = f"asked for {{asked}}, and {what} was answered with {{status}}"
+    closed = f"asked for {{asked}}, and {what} was {NOT_ANSWERED}"
 
     def effect(seen: Evidence) -> Effect:
         status = seen["common"][name]
         values = {"asked": asked, "sent": sent, "status": status}
         refused = status is None or 400 <= status < 500
-        return _honoured(f"limit.{name}", refused, sentence, **values)
+        seen_then = closed if status is None else sentence
+        return _honoured(f"limit.{name}", refused, seen_then, **values)
 
     return effect
 
 
 def _header_map(seen: Evidence) -> Effect:
     status = seen["common"]["underscore"]
+    answered = NOT_ANSWERED if status is None else "answered with {status}"
     return _honoured(
         "header_map",
         status is None or 400 <= status < 500,
-        'at "refuse", a header with an underscore was answered with {status}',
+        f'at "refuse", a header with an underscore was {answered}',
         status=status,
     )
 
@@ -235,10 +239,14 @@ def _reuse_port(seen: Evidence) -> Effect:
 
 def _proxy_protocol(seen: Evidence) -> Effect:
     found = seen["sockets"]
+    answered = "a PROXY line was answered with {status}"
+    if found["proxied"] is None:
+        answered = f"a PROXY line was {NOT_ANSWERED}"
     return _honoured(
         "proxy_protocol",
         found["proxied_address"] == FAR,
-        "a PROXY line was answered with[[ {status}]], and the app saw the address[[ {address}]]",
+        f"{answered}, and the app saw the address {{address}}",
+        f"{answered}, and the app did not see its address[[ (it saw {{address}})]]",
         status=found["proxied"],
         address=found["proxied_address"],
     )
@@ -296,11 +304,14 @@ def _graceful(seen: Evidence) -> Effect:
     busy_s, idle_s, asked = seen["stop"]["stop_s"], seen["preload"]["stop_s"], times.GRACE_S
     values = {"asked_s": asked, "busy_s": busy_s, "idle_s": idle_s, "idle_asked_s": common.GRACE_S}
     values |= {"under_way_s": times.UNDER_WAY_S}
-    busy = "at {asked_s} s, a stop took[[ {busy_s:duration}]] with a request of"
-    busy += " {under_way_s:duration} in progress"
+    stopped = "did not end" if busy_s is None else "took {busy_s:duration}"
+    busy = (
+        f"at {{asked_s}} s, a stop {stopped} with a request of {{under_way_s:duration}} in progress"
+    )
     if busy_s is None or not asked - SOON_S < busy_s < asked + LATE_S:
         return Effect("ignored", "graceful.ignored", busy, values)
-    idle = "at {idle_asked_s} s, {idle_s:duration} without one"
+    idle = "at {idle_asked_s} s, " + ("no end" if idle_s is None else "{idle_s:duration}")
+    idle += " without one"
     if idle_s is None or idle_s > common.GRACE_S - SOON_S:
         sentence = f"{busy}; but {idle}: each stop waits for all of it"
         return Effect("changes", "graceful.idle", sentence, values)

@@ -81,7 +81,8 @@ def _reload(seen: Evidence) -> Effect:
         "the file asked for {asked} then, workers were replaced, and the kernel's limit of the"
     )
     if found["after"] != asked:
-        sentence += " accept queue stayed {after}"
+        changed = found["after"] != found["before"]
+        sentence += " accept queue " + ("became {after}" if changed else "stayed {after}")
         return Effect(None, "reload.kept", sentence, values, "stays as it was")
     sentence += " accept queue went from {before} to {after}"
     return Effect(None, "reload.changed", sentence, values, "heeded")

@@ -268,7 +268,7 @@ def test_what_is_clamped_is_told_with_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "gunicorn.conf.py"
     path.write_text("backlog = 1000000\n")
     (found,) = linted(path)[1]
-    assert "is clamped by sync, to 4096: " in text(found)
+    assert "is clamped by sync (Gunicorn 25.3.0), to 4096: " in text(found)
 
 
 def test_what_was_left_out_is_not_called_heeded(tmp_path: Path) -> None:
