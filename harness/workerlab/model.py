@@ -77,12 +77,12 @@ class Finding(finding.Finding, frozen=True):
         return hash(self.code)
 
 
-def _code(of: Finding) -> str:
-    return of.code
+def _no_sentence(finding: Finding) -> str:
+    raise LookupError(f"the sentence of {finding.code} needs workerlab.report.messages")
 
 
 # Set by `report.messages`, so that a finding of the newer kind can say one of the older
-SENTENCE_OF: Callable[[Finding], str] = _code
+SENTENCE_OF: Callable[[Finding], str] = _no_sentence
 
 Label = str | finding.Finding  # a name, or the finding that says one
 

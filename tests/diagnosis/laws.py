@@ -83,7 +83,7 @@ def apart(data: TrialData) -> float:
         return 0.0
     measured, spans = facts.measurement, facts.spans[data.lone_first :]
     timings = measured.timings[data.lone_first :]
-    ends = [one.start_s + one.end_s for one in timings if one.end_s is not None]
+    ends = [timing.start_s + timing.end_s for timing in timings if timing.end_s is not None]
     closes_ns = max((span.end_ns for span in spans if span.end_ns is not None), default=None)
     if measured.origin_ns is None or closes_ns is None or not ends:
         return 0.0

@@ -24,8 +24,8 @@ def answers(done: Done) -> dict[str, Any]:
 
 def outcomes(done: Done) -> set[str]:
     """Of the limits."""
-    answers = [finding["answer"] for finding in done.report["findings"]]
-    return {each["values"]["outcome"] for each in answers if each["code"] == "LimitsAnswer"}
+    limits = answers(done)["LimitsAnswer"]
+    return {outcome for outcome in ("exceeded", "inconclusive", "kept") if limits[outcome]}
 
 
 def shown(done: Done, answer: int) -> dict[str, Any]:

@@ -28,17 +28,17 @@ def class_finding(
 ) -> Finding:
     """`mine`: all cells of the series; `phases`: by trial."""
     closed = [c for c in mine if c.trial.cell.rate is None and c.verdict != "invalid"]
-    told = list(filter(conclusive, closed))
+    closed_conclusive = list(filter(conclusive, closed))
     at_rate = any(c.trial.cell.rate is not None and conclusive(c) for c in mine)
-    telling = next((cell for cell in told if cell.trial.key == group.telling), None)
+    telling = next((cell for cell in closed_conclusive if cell.trial.key == group.telling), None)
     limited = telling if telling is not None and _is_limited(telling) else None
     times = (*_phases(mine, phases), *_identities(closed))
     evidence = (*_of_levels(closed), *comparisons(mine), *times)
     values: dict[str, object] = {"name": names.series(group)}
     code = "class.no_valid_cell"
-    if any(finite(cell.throughput_rps) is not None for cell in told):
+    if any(finite(cell.throughput_rps) is not None for cell in closed_conclusive):
         code = "class.limits"
-        values |= _limits(group, told) | _why(limited)
+        values |= _limits(group, closed_conclusive) | _why(limited)
         values["inconclusive"] = _untold(closed)
     elif closed:
         code = "class.inconclusive"

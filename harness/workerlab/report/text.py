@@ -121,7 +121,7 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
 def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
     """Those with rows; where the time goes beside the cells it is about, if there is room."""
     shown = [one for one in tables if one.rows and (explain or not _lengthy(one))]
-    if [one.code for one in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
+    if [table.code for table in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
         joined = join(*shown[:2])
         if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):
             return [replace(joined, note=shown[1].note), *shown[2:]]

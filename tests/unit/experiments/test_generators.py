@@ -26,10 +26,10 @@ from workerlab.experiments.generators.findings import (
     NOT_HERE,
     NOT_MEASURED,
     NOT_SHOWN,
-    ONE_TRIAL,
     SERVER_BUSY_OR_DISTURBED,
     SERVER_WAS_BUSY,
     TOO_FEW_LEVELS,
+    TOO_FEW_TRIALS,
     ClientOverhead,
     LeastCpu,
     MachineCeiling,
@@ -177,7 +177,7 @@ def thrice(trials: tuple[TrialData, ...]) -> tuple[TrialData, ...]:
 
 def test_one_trial_of_each_is_not_compared() -> None:
     answers = study(run(), FOUR).findings[:3]
-    assert [each.values for each in answers] == [{"reason": ONE_TRIAL}] * 3
+    assert [each.values for each in answers] == [{"reason": TOO_FEW_TRIALS}] * 3
 
 
 def test_generators_whose_launches_scatter_are_not_told_apart() -> None:

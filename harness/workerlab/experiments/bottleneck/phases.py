@@ -24,12 +24,12 @@ class PhasesAnswer(Answer):
 
 class ClosedInMidLoad(PhasesAnswer):
     """{phases: } The server closes a connection after {requests} requests, in mid-load from
-    {at_s:duration} on: {users:# user} opened {opened:# connection}."""
+    {at_s:duration} on[[: {users:# user} opened {opened:# connection}]]."""
 
     requests: int | None
     at_s: float
     users: int
-    opened: int
+    opened: int | None  # None: the server counted nothing
 
 
 class NotClosedInMidLoad(PhasesAnswer):
@@ -50,7 +50,7 @@ def _answer(facts: Facts) -> PhasesAnswer:
     ends_s = begins_s + MID_LOAD * measurement.duration_s
     churn = [phase for phase in phases if phase.name == "churn" and phase.start_s < ends_s]
     phase_findings = tuple(map(phase_finding, phases))
-    if not churn or counts is None:
+    if not churn:
         return NotClosedInMidLoad(phase_findings)
     null = facts.cell.server.null
     return ClosedInMidLoad(
@@ -58,5 +58,5 @@ def _answer(facts: Facts) -> PhasesAnswer:
         requests=null.requests_per_connection if null else None,
         at_s=churn[0].start_s,
         users=facts.cell.concurrency,
-        opened=counts.connections,
+        opened=counts.connections if counts else None,
     )

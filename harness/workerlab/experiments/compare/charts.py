@@ -8,7 +8,6 @@ from workerlab.analysis.comparison import METRICS, PARTS
 from workerlab.experiments.compare.pairs import SIDES, Compared
 from workerlab.experiments.compare.times import curve, mean_curve
 from workerlab.model import CellResult, Chart, Finding, Level, Mark, Series
-from workerlab.report.messages import text
 from workerlab.run_store import Run
 
 MEANS = "Means over the launches."
@@ -18,24 +17,25 @@ APART, WIDE = 0.12, 0.8  # two groups, and all of them, where metrics are 1 apar
 def charts(groups: Sequence[Compared], runs: tuple[Run, Run]) -> Iterable[Chart]:
     """`runs`: of A and of B; both the same where their launches are pairs."""
     yield from _ratios(groups)
-    for one in groups:
-        if one.pairs:
-            yield from _distributions(one, runs)
-            yield from _breakdown(one)
+    for group in groups:
+        if group.pairs:
+            yield from _distributions(group, runs)
+            yield from _breakdown(group)
 
 
 def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
     """1 is no difference. Groups stand beside each other at each metric."""
     series = []
-    seen = {each.metric for one in groups for each in one.changes if each.metric.kind == "ratio"}
-    metrics = [metric for metric in METRICS if metric in seen]
-    for number, one in enumerate(groups):
-        known = [each for each in one.changes if each.metric in seen and each.low]
+    changes = [change for group in groups for change in group.changes]
+    ratios = {change.metric for change in changes if change.metric.kind == "ratio"}
+    metrics = [metric for metric in METRICS if metric in ratios]
+    for number, group in enumerate(groups):
+        known = [each for each in group.changes if each.metric in ratios and each.low]
         beside = min(APART, WIDE / len(groups)) * (number - (len(groups) - 1) / 2)
         points = tuple((metrics.index(each.metric) + beside, each.value) for each in known)
         marks = tuple(Mark(each.metric.label, each.low, each.high) for each in known)
         if points:
-            series.append(Series(one.name, points, marks))
+            series.append(Series(group.name, points, marks))
     if series:
         yield Chart(
             title="B as times A",
@@ -50,20 +50,20 @@ def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
         )
 
 
-def _sides(one: Compared) -> Iterable[tuple[str, Sequence[CellResult]]]:
+def _sides(group: Compared) -> Iterable[tuple[str, Sequence[CellResult]]]:
     for at, which in enumerate(SIDES):
-        yield which.upper(), [pair[at] for pair in one.pairs]
+        yield which.upper(), [pair[at] for pair in group.pairs]
 
 
-def _distributions(one: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
+def _distributions(group: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
     """Both sides over each other: how many of the responses took no longer."""
     series = []
-    for run, (which, cells) in zip(runs, _sides(one), strict=True):
+    for run, (which, cells) in zip(runs, _sides(group), strict=True):
         known = mean_curve([curve(run, cell) for cell in cells])
         series.append(Series(which, tuple((time_s, percent) for percent, time_s in known.items())))
     if any(side.points for side in series):
         yield Chart(
-            title=f"How long responses take, {text(one.name)}",
+            title=f"How long responses take, {group.name}",
             x_title="seconds",
             y_title="% of the responses took no longer",
             series=tuple(series),
@@ -72,12 +72,12 @@ def _distributions(one: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
         )
 
 
-def _breakdown(one: Compared) -> Iterable[Chart]:
+def _breakdown(group: Compared) -> Iterable[Chart]:
     """What a response is made of, of A and of B."""
     series = []
     for part in PARTS:
         points = []
-        for at, (_, cells) in enumerate(_sides(one)):
+        for at, (_, cells) in enumerate(_sides(group)):
             known = [
                 value for cell in cells
                 if (value := getattr(cell.breakdown, part.name)) is not None
@@ -89,7 +89,7 @@ def _breakdown(one: Compared) -> Iterable[Chart]:
             series.append(Series(name, tuple(points)))
     if series:
         yield Chart(
-            title=f"What they are made of, {text(one.name)}",
+            title=f"What they are made of, {group.name}",
             x_title="side",
             y_title="seconds",
             series=tuple(series),

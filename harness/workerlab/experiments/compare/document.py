@@ -14,16 +14,15 @@ from workerlab.experiments.compare.findings import (
     RunDifference,
     RunsDiffer,
     answer_of,
-    limits_answers,
+    limits_answer,
 )
 from workerlab.experiments.compare.gate import Limit
 from workerlab.experiments.compare.pairs import Asked, Compared, compared, to_go_on_s
 from workerlab.experiments.document import table
 from workerlab.experiments.reading import as_argument, notes_of
 from workerlab.finding import Finding
-from workerlab.model import CellResult, Column, Document, Table
+from workerlab.model import Column, Document, Table
 from workerlab.numbers.formats import counted, fill, listed
-from workerlab.report.messages import text
 from workerlab.report.naming import served
 from workerlab.run_store import Run
 
@@ -43,11 +42,12 @@ OF_SAVED_RUNS = (
 
 
 class InvalidLaunch(Finding):
-    """Left out, with its pair: a launch of {side}: {reason}"""
+    """Left out[[{with_pair}]]: a launch of {side}: {reason}"""
 
     side: str
     reason: Finding
     trial: str  # its key
+    with_pair: str
 
 
 def document(run: Run) -> Document:
@@ -70,12 +70,16 @@ def comparison(
     the figures come first."""
     run, paired = runs[0], differences is None
     next_step = go_on(groups, run) if paired else "Sweeps with more --trials would tell more."
-    invalid = [launch for group in groups for launch in group.left_out]
+    invalid = [
+        InvalidLaunch(side, launch.reason, launch.trial.key, ", with its pair" if paired else "")
+        for group in groups
+        for side, launch in group.left_out
+    ]
     answers = [
         answer_of(
             group,
             at_least=at_least,
-            launches=launches_of(group, paired=paired),
+            launches=launches_of(group),
             next_step=next_step if group.goes_on or not paired else "",
         )
         for group in groups
@@ -88,11 +92,11 @@ def comparison(
         findings=(
             *([RunsDiffer(tuple(differences))] if differences else ()),
             *answers,
-            *limits_answers(groups),
+            *limits_answer(groups),
         ),
         tables=tuple(tables(groups, paired=paired)),
         charts=tuple(charts(groups, runs)),
-        notes=(*notes_of(run), *map(invalid_launch, invalid)),
+        notes=(*notes_of(run), *invalid),
         valid=any(group.pairs for group in groups) and not invalid,
         exit_code=exit_code(groups, strict=strict),
     )
@@ -109,10 +113,12 @@ def exit_code(groups: Sequence[Compared], *, strict: bool) -> int | None:
     return 0 if outcomes and all(group.pairs for group in groups) else None
 
 
-def launches_of(group: Compared, *, paired: bool) -> str:
-    if paired:
+def launches_of(group: Compared) -> str:
+    if group.launches is None:
         return f"{counted(len(group.pairs), 'pair')} of launches"
-    return f"{counted(len(group.pairs), 'launch/launches')} of each"
+    a, b = group.launches
+    of_a = counted(a, "launch/launches")
+    return f"{of_a} of each" if a == b else f"{of_a} of A and {b} of B"
 
 
 def go_on(groups: Sequence[Compared], run: Run) -> str:
@@ -134,16 +140,11 @@ def title_of(plan: Asked, groups: Sequence[Compared], run: Run) -> str:
         "a": a,
         "b": b,
         "app": next(iter(apps)) if len(apps) == 1 else None,
-        "served": text(by),
+        "served": str(by),
         "tools": listed(list(dict.fromkeys(cell.tool for cell in cells))),
     }
     app = fill("[[app {app}]][[, served by {served}]]; ", values) if values["app"] else ""
     return fill("A: {a}; B: {b}; {app}load by {tools}", {**values, "app": app})
-
-
-def invalid_launch(launch: CellResult) -> InvalidLaunch:
-    side = launch.trial.cell.server.name[:1]
-    return InvalidLaunch(side, launch.reason, launch.trial.key)
 
 
 def outcome_text(group: Compared, limit: Limit) -> str:
@@ -157,7 +158,7 @@ def tables(groups: Sequence[Compared], *, paired: bool) -> Iterator[Table]:
         (group, change, MetricChange.of(change)) for group in groups for change in group.changes
     ]
     columns = (
-        Column("group", "text", heading="class and load", value=lambda row: text(row[0].name)),
+        Column("group", "text", heading="class and load", value=lambda row: str(row[0].name)),
         Column("metric", "text", value=lambda row: row[2].metric),
         Column("a", "text", value=lambda row: row[2].a_text),
         Column("b", "text", value=lambda row: row[2].b_text),

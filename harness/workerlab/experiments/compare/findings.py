@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
 from workerlab.analysis.comparison import HELD, PARTS, QUEUES, Change, Kind, Word
+from workerlab.experiments.compare.gate import Outcome
 from workerlab.experiments.compare.pairs import MEASURED, Compared
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.formats import FORMATS
 from workerlab.numbers.units import format_duration, three_digits
-from workerlab.report.messages import text
 
 MAX_SPAN = 100.0  # times its lower end: a wider interval says nothing
 
@@ -128,7 +126,7 @@ class DifferenceInconclusive(MetricsAnswer):
 def answer_of(compared: Compared, *, at_least: float, launches: str, next_step: str) -> GroupAnswer:
     """What differs, else what is known to be the same, else nothing. `launches`: how many, in
     words; `next_step`: what would tell more."""
-    group = text(compared.name)
+    group = str(compared.name)
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
     metrics = [change for change in compared.changes if change.metric not in (*PARTS, HELD)]
@@ -154,14 +152,9 @@ def answer_of(compared: Compared, *, at_least: float, launches: str, next_step: 
 
 def reasons_of(compared: Compared) -> Iterator[InvalidSide]:
     """Of each side with an invalid launch, the reason of the first."""
-    launches = [
-        (replace(launch.trial.cell, schedule=None), launch.reason) for launch in compared.left_out
-    ]
-    for side, cell in zip("AB", (compared.group.a, compared.group.b), strict=True):
-        own = replace(cell, schedule=None)
-        reasons = [reason for launched, reason in launches if launched == own]
-        if reasons and reasons[0]:
-            yield InvalidSide(side, reasons[0])
+    for side in "AB":
+        for launch in [launch for of, launch in compared.left_out if of == side][:1]:
+            yield InvalidSide(side, launch.reason)
 
 
 def disturbance(compared: Compared) -> str:
@@ -220,28 +213,35 @@ class RunsDiffer(Answer):
 
 
 class LimitsAnswer(Answer):
-    """{answer} {limits:; }."""
+    """{answer}[[ Exceeded: {exceeded:; }.]][[ Inconclusive: {inconclusive:; }.]]
+    [[ Kept: {kept:; }.]]"""
 
     question = "May it pass?"
 
-    outcome: Literal["exceeded", "inconclusive", "kept"]
-    answer: str
-    limits: tuple[str, ...]
+    answer: Literal["No.", "Inconclusive.", "Yes."]
+    exceeded: tuple[str, ...]
+    inconclusive: tuple[str, ...]
+    kept: tuple[str, ...]
 
 
-def limits_answers(groups: Sequence[Compared]) -> Iterator[LimitsAnswer]:
-    """One per outcome."""
-    answers: tuple[tuple[Literal["exceeded", "inconclusive", "kept"], str], ...] = (
-        ("exceeded", "No, beyond"),
-        ("inconclusive", "Inconclusive:"),
-        ("kept", "Yes, within"),
-    )
-    for outcome, words in answers:
-        limits = tuple(
-            f"{limit.text} ({text(compared.name)})"
-            for compared in groups
-            for limit, judged in compared.outcomes
-            if judged == outcome
+# The first outcome that some limit has decides
+ANSWERS: tuple[tuple[Outcome, Literal["No.", "Inconclusive.", "Yes."]], ...] = (
+    ("exceeded", "No."),
+    ("inconclusive", "Inconclusive."),
+    ("kept", "Yes."),
+)
+
+
+def limits_answer(groups: Sequence[Compared]) -> Iterator[LimitsAnswer]:
+    """Nothing where there are no limits."""
+    limits: dict[Outcome, list[str]] = {"exceeded": [], "inconclusive": [], "kept": []}
+    for compared in groups:
+        for limit, outcome in compared.outcomes:
+            limits[outcome].append(f"{limit.text} ({compared.name})")
+    if any(limits.values()):
+        yield LimitsAnswer(
+            answer=next(answer for outcome, answer in ANSWERS if limits[outcome]),
+            exceeded=tuple(limits["exceeded"]),
+            inconclusive=tuple(limits["inconclusive"]),
+            kept=tuple(limits["kept"]),
         )
-        if limits:
-            yield LimitsAnswer(outcome, words, limits)

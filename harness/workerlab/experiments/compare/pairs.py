@@ -54,16 +54,18 @@ class Asked(Struct, frozen=True):
 
 
 class Compared(NamedTuple):
-    """A group, and what its pairs show as of the last look. `left_out`: pairs of which a side is
-    invalid; `made`: pairs, those since then too."""
+    """A group, and what its pairs show as of the last look. `left_out`: invalid launches, each with
+    its side, "A" or "B"; `made`: pairs, those since then too; `launches`: valid ones of A and of B,
+    where they are no pairs."""
 
     group: Group
     pairs: Sequence[tuple[CellResult, CellResult]]
     changes: Sequence[Change]
-    left_out: Sequence[CellResult]
+    left_out: Sequence[tuple[str, CellResult]]
     outcomes: Sequence[tuple[gate.Limit, gate.Outcome]] = ()  # of --fail-if
     apart: tuple[Finding, ...] = ()  # from other groups of its class and load
     made: int = 0
+    launches: tuple[int, int] | None = None
 
     @property
     def name(self) -> Finding:
@@ -135,8 +137,9 @@ def launch(cell: CellResult, record: Record) -> Launch:
 
 def pairs_of(
     cells: Iterable[CellResult], group: Group
-) -> tuple[list[tuple[CellResult, CellResult]], list[CellResult]]:
-    """Those whose launches are both valid, in order; and what is invalid of the others."""
+) -> tuple[list[tuple[CellResult, CellResult]], list[tuple[str, CellResult]]]:
+    """Those whose launches are both valid, in order; and what is invalid of the others, with its
+    side."""
     sides: Mapping[str, dict[int, CellResult]] = {which: {} for which in SIDES}
     for cell in cells:
         asked = replace(cell.trial.cell, schedule=None)
@@ -146,8 +149,10 @@ def pairs_of(
     whole, left_out = [], []
     for number in sorted(sides["a"].keys() & sides["b"].keys()):
         both = (sides["a"][number], sides["b"][number])
-        if wrong := [one for one in both if one.verdict == "invalid"]:
-            left_out += wrong
+        if invalid := [
+            pair for pair in zip("AB", both, strict=True) if pair[1].verdict == "invalid"
+        ]:
+            left_out += invalid
         else:
             whole.append(both)
     return whole, left_out

@@ -196,10 +196,16 @@ def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
         )
         changes = unpaired(of_a, of_b, options.at_least or AT_LEAST, len(joined))
         outcomes = [(limit, judge(limit, changes)) for limit in limits]
-        left_out = [cell for cell in (*one, *other) if cell.verdict == "invalid"]
+        left_out = [
+            (side, cell)
+            for side, cells in (("A", one), ("B", other))
+            for cell in cells
+            if cell.verdict == "invalid"
+        ]
         group = Group(one[0].trial.cell, other[0].trial.cell)
         launches = list(zip(*valid, strict=False))
-        found.append(Compared(group, launches, changes, left_out, outcomes))
+        counts = (len(of_a), len(of_b))
+        found.append(Compared(group, launches, changes, left_out, outcomes, launches=counts))
     names = apart([one.group for one in found])
     return [one._replace(apart=name) for one, name in zip(found, names, strict=True)]
 

@@ -38,7 +38,7 @@ GIL = "Where does the GIL show?"
 MACHINE = "Where is a second machine needed?"
 OVERHEAD = "Which generators inflate latency with client-side queueing?"
 
-ONE_TRIAL = f"too few valid trials to compare: repeat with --trials {TRIALS}"
+TOO_FEW_TRIALS = f"too few valid trials to compare: repeat with --trials {TRIALS}"
 NOT_MEASURED = "no generator was measured at full speed"
 NO_CPU_AT_LOW_RATE = "no CPU time of a generator was recorded at the low rate"
 NO_CPU = "no CPU time was recorded"
@@ -119,7 +119,7 @@ def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
         *(SlowAtLowRate(load.name, load.rps) for load in slow),
     )
     if min(len(load.costs_s) for _, load in ranked) < 2:
-        return Inconclusive(ONE_TRIAL, question=LOW_RATE, evidence=evidence)
+        return Inconclusive(TOO_FEW_TRIALS, question=LOW_RATE, evidence=evidence)
     least = ranked[0][1]
     tied = [cpu for cpu, load in ranked if load is least or not costs_more(load, least)]
     python = [pair for pair in ranked if pair[1].tool in PYTHON][:2]
@@ -193,7 +193,7 @@ def most_requests(loads: Loads) -> MostRequests | Inconclusive:
         return Inconclusive(NOT_MEASURED, question=HIGH_RATE)
     evidence = tuple(map(reached_rate, ranked))
     if min(len(load.rates) for load in ranked) < 2:
-        return Inconclusive(ONE_TRIAL, question=HIGH_RATE, evidence=evidence)
+        return Inconclusive(TOO_FEW_TRIALS, question=HIGH_RATE, evidence=evidence)
     best, *others = ranked
     python = [load for load in ranked if load.tool in PYTHON][:2]
     gain = ratio(python[0].rates, python[1].rates) if len(python) == 2 else Ratio(1.0)
@@ -251,7 +251,7 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
         return Inconclusive(NO_CPU, question=GIL, evidence=evidence)
     growth, disturbance = ratio(most.rates, fewest.rates), disturbed((*threads, *processes))
     if growth.low is None or growth.high is None:
-        return Inconclusive(ONE_TRIAL, question=GIL, evidence=evidence)
+        return Inconclusive(TOO_FEW_TRIALS, question=GIL, evidence=evidence)
     if disturbance is not None:
         return Inconclusive(str(disturbance), question=GIL, evidence=evidence)
     gil, remark = NOT_HERE, ""
@@ -296,10 +296,9 @@ class GeneratorCeiling(Finding):
 
 
 class MachineCeiling(Answer):
-    """From {ceiling.rps:number} requests/s on[[ (a lower bound: {lower_bound_because})]]: that is
-    the most that the fastest generator here, {ceiling.name}, gets out of this machine. A server
-    that answers more than a third of it ({ceiling.reliable_rps:number}) cannot be measured reliably
-    from one machine."""
+    """For a server that answers more than {ceiling.reliable_rps:number} requests/s: a third of the
+    {ceiling.rps:number} that the fastest generator here, {ceiling.name}, gets out of this machine
+    [[ (a lower bound: {lower_bound_because})]]. Beyond it the generator may be what is measured."""
 
     question = MACHINE
 

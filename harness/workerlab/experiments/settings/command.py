@@ -117,9 +117,8 @@ def _named(words: str | None) -> tuple[str, ...]:
     if words is None:
         return tuple(SETTINGS)
     try:
-        return names_of("setting", [name for name, one in SETTINGS.items() if not one.happening])(
-            words
-        )
+        names = [name for name, setting in SETTINGS.items() if not setting.happening]
+        return names_of("setting", names)(words)
     except Refused as refused:
         raise UsageError(f"--only: {refused}") from None
 
@@ -131,7 +130,7 @@ def _asked(
     names: Iterable[str] = _named(options.only)
     if its is not None:
         in_file = {line.name for line in lines if line.sets}
-        names = [one for one in names if one in in_file and not SETTINGS[one].happening]
+        names = [name for name in names if name in in_file and not SETTINGS[name].happening]
     if options.config and not names:
         others = strange(lines, its.names) if its else {}
         none = f"; {', '.join(others)}: no setting of Gunicorn" if others else ""

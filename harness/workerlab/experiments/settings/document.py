@@ -3,6 +3,7 @@ a Gunicorn file, its lines. Pure."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -246,12 +247,13 @@ class UnknownName(Finding):
 
 
 class AnnotatedOnly(Finding):
-    """line {line}: {setting}: {value} sets nothing, since it is an annotation: write
+    """line {line}: {setting}: {annotation} sets nothing, since it is an annotation: write
     {setting} = {value}"""
 
     line: int
     setting: str
-    value: str
+    annotation: str
+    value: str  # the annotation, if it is one; else "VALUE"
 
 
 class FileNotStream(Finding):
@@ -268,9 +270,18 @@ def lines_without_effect(plan: Asked) -> Iterator[Finding]:
         if line.name in plan.strange:
             yield UnknownName(line.number, line.name, plan.strange[line.name])
         if line.name in plan.unset:
-            yield AnnotatedOnly(line.number, line.name, line.text)
+            value = line.text if is_literal(line.text) else "VALUE"
+            yield AnnotatedOnly(line.number, line.name, line.text, value)
         if plan.values.get(line.name) in STREAMS and line.name in LOGS:
             yield FileNotStream(line.number, line.name, line.text)
+
+
+def is_literal(source: str) -> bool:
+    try:
+        ast.literal_eval(source)
+    except ValueError:
+        return False
+    return True
 
 
 class LineMarked(Answer):

@@ -28,12 +28,12 @@ def _honoured(code: str, honoured: bool, sentence: str, ignored: str = "", **val
     return Effect("ignored", f"{code}.ignored", ignored or sentence, values)
 
 
-def _backlog(seen: Evidence) -> Effect:
-    queue, huge = seen["common"]["queue"], seen["preload"]["queue"]
-    most = seen["preload"]["most_queue"]
-    values = {"asked": common.BACKLOG, "queue": queue[0], "huge": common.HUGE_BACKLOG}
+def _backlog(evidence: Evidence) -> Effect:
+    queue, huge = evidence["common"]["queue"], evidence["preload"]["queue"]
+    most = evidence["preload"]["most_queue"]
+    values = {"value": common.BACKLOG, "queue": queue[0], "huge": common.HUGE_BACKLOG}
     values |= {"huge_queue": huge[0], "most": most}
-    sentence = "asked for {asked}, and the kernel's limit of the accept queue was {queue}"
+    sentence = "asked for {value}, and the kernel's limit of the accept queue was {queue}"
     if queue[0] != common.BACKLOG:
         return Effect("ignored", "backlog.ignored", sentence, values)
     sentence += "; asked for {huge:count}, it was {huge_queue:count} (net.core.somaxconn is"
@@ -41,64 +41,64 @@ def _backlog(seen: Evidence) -> Effect:
     return Effect("clamped" if huge[0] == most else "honoured", "backlog", sentence, values)
 
 
-def _workers(seen: Evidence) -> Effect:
-    count = seen["common"]["workers"]
+def _workers(evidence: Evidence) -> Effect:
+    count = evidence["common"]["workers"]
     return _honoured(
         "workers",
         count == common.WORKERS,
-        "asked for {asked}, and the arbiter had {count:# child process/child processes}",
-        asked=common.WORKERS,
+        "asked for {value}, and the arbiter had {count:# child process/child processes}",
+        value=common.WORKERS,
         count=count,
     )
 
 
-def _chdir(seen: Evidence) -> Effect:
+def _chdir(evidence: Evidence) -> Effect:
     return _honoured(
         "chdir",
-        seen["common"]["directory"] == "app",
+        evidence["common"]["directory"] == "app",
         "it was the app's working directory",
         "the app's working directory was another one",
     )
 
 
-def _raw_env(seen: Evidence) -> Effect:
+def _raw_env(evidence: Evidence) -> Effect:
     return _honoured(
         "raw_env",
-        seen["common"]["word"] == "seen",
+        evidence["common"]["word"] == "seen",
         "the app saw the variable",
         "the app did not see the variable",
     )
 
 
-def _worker_tmp_dir(seen: Evidence) -> Effect:
+def _worker_tmp_dir(evidence: Evidence) -> Effect:
     return _honoured(
         "worker_tmp_dir",
-        seen["common"]["tmp"],
+        evidence["common"]["tmp"],
         "a worker had its heartbeat file there",
         "a worker had no file there",
     )
 
 
-def _umask(seen: Evidence) -> Effect:
-    mode = seen["common"]["socket_mode"]
+def _umask(evidence: Evidence) -> Effect:
+    mode = evidence["common"]["socket_mode"]
     mode_text = None if mode is None else f"{mode:04o}"
-    asked = f"{common.UMASK:04o}"
+    value = f"{common.UMASK:04o}"
     return _honoured(
         "umask",
         mode == 0o777 & ~common.UMASK,
-        "asked for {asked}, and a Unix socket has the mode {mode}",
-        asked=asked,
+        "asked for {value}, and a Unix socket has the mode {mode}",
+        value=value,
         mode=mode_text,
     )
 
 
-def _limit(name: str, what: str, asked: int, sent: int) -> Callable[[Evidence], Effect]:
-    sentence = f"asked for {{asked}}, and {what} was answered with {{status}}"
-    closed = f"asked for {{asked}}, and {what} was {NOT_ANSWERED}"
+def _limit(name: str, what: str, value: int, sent: int) -> Callable[[Evidence], Effect]:
+    sentence = f"asked for {{value}}, and {what} was answered with {{status}}"
+    closed = f"asked for {{value}}, and {what} was {NOT_ANSWERED}"
 
-    def effect(seen: Evidence) -> Effect:
-        status = seen["common"][name]
-        values = {"asked": asked, "sent": sent, "status": status}
+    def effect(evidence: Evidence) -> Effect:
+        status = evidence["common"][name]
+        values = {"value": value, "sent": sent, "status": status}
         refused = status is None or 400 <= status < 500
         seen_then = closed if status is None else sentence
         return _honoured(f"limit.{name}", refused, seen_then, **values)
@@ -106,8 +106,8 @@ def _limit(name: str, what: str, asked: int, sent: int) -> Callable[[Evidence], 
     return effect
 
 
-def _header_map(seen: Evidence) -> Effect:
-    status = seen["common"]["underscore"]
+def _header_map(evidence: Evidence) -> Effect:
+    status = evidence["common"]["underscore"]
     answered = NOT_ANSWERED if status is None else "answered with {status}"
     return _honoured(
         "header_map",
@@ -117,8 +117,8 @@ def _header_map(seen: Evidence) -> Effect:
     )
 
 
-def _forwarded(seen: Evidence) -> Effect:
-    trusted, stranger = seen["common"]["trusted"], seen["common"]["stranger"]
+def _forwarded(evidence: Evidence) -> Effect:
+    trusted, stranger = evidence["common"]["trusted"], evidence["common"]["stranger"]
     scheme = (trusted["scheme"], stranger["scheme"]) == ("https", "http")
     address = trusted["address"] == FAR and stranger["address"] != FAR
     which = "both" if scheme and address else "scheme" if scheme else "address"
@@ -136,21 +136,21 @@ def _forwarded(seen: Evidence) -> Effect:
     return Effect("honoured", f"forwarded.{which}", taken[which])
 
 
-def _secure_headers(seen: Evidence) -> Effect:
+def _secure_headers(evidence: Evidence) -> Effect:
     return _honoured(
         "secure_scheme_headers",
-        seen["common"]["own_header"] == "https",
+        evidence["common"]["own_header"] == "https",
         "a header that it names, from a trusted proxy, made the scheme https",
         "a header that it names, from a trusted proxy, left the scheme as it was",
     )
 
 
-def _sendfile(seen: Evidence) -> Effect:
+def _sendfile(evidence: Evidence) -> Effect:
     """Unset, it is used where a class uses it at all."""
     values = {
-        "unset": seen["common"]["sendfiles"],
-        "on": seen["lingering"]["sendfiles"],
-        "off": seen["preload"]["sendfiles"],
+        "unset": evidence["common"]["sendfiles"],
+        "on": evidence["lingering"]["sendfiles"],
+        "off": evidence["preload"]["sendfiles"],
     }
     called = "os.sendfile was called while files were served"
     if values["unset"] and not values["on"] and not values["off"]:
@@ -165,8 +165,8 @@ def _sendfile(seen: Evidence) -> Effect:
     )
 
 
-def _accesslog(seen: Evidence) -> Effect:
-    log = seen["common"]["log"]
+def _accesslog(evidence: Evidence) -> Effect:
+    log = evidence["common"]["log"]
     return _honoured(
         "accesslog",
         bool(log),
@@ -175,21 +175,21 @@ def _accesslog(seen: Evidence) -> Effect:
     )
 
 
-def _access_log_format(seen: Evidence) -> Effect:
-    log = seen["common"]["log"]
+def _access_log_format(evidence: Evidence) -> Effect:
+    log = evidence["common"]["log"]
     if not log:
         return Effect("ignored", "access_log_format.no_log", "nothing is logged")
     return _honoured(
         "access_log_format",
         any(line == common.LOGGED for line in log),
-        'asked for "{asked}", and the log says: {line}',
-        asked=common.FORMAT,
+        'asked for "{value}", and the log says: {line}',
+        value=common.FORMAT,
         line=log[0],
     )
 
 
-def _statsd(seen: Evidence) -> Effect:
-    metrics = seen["common"]["metrics"]
+def _statsd(evidence: Evidence) -> Effect:
+    metrics = evidence["common"]["metrics"]
     if "gunicorn.requests" in metrics:
         sentence = "{metrics:# metric} were sent, requests among them"
         return Effect("honoured", "statsd", sentence, {"metrics": len(metrics)})
@@ -200,32 +200,32 @@ def _statsd(seen: Evidence) -> Effect:
 
 
 def _hook(name: str) -> Callable[[Evidence], Effect]:
-    def effect(seen: Evidence) -> Effect:
-        called = name in seen["common"]["hooks"]
+    def effect(evidence: Evidence) -> Effect:
+        called = name in evidence["common"]["hooks"]
         return _honoured("hook", called, "it was called", "it was not called", hook=name)
 
     return effect
 
 
-def _preload(seen: Evidence) -> Effect:
-    found = seen["preload"]
-    if not found["imported_by_arbiter"]:
+def _preload(evidence: Evidence) -> Effect:
+    launch = evidence["preload"]
+    if not launch["imported_by_arbiter"]:
         sentence = "each worker imported the app for itself"
         return Effect("ignored", "preload.ignored", sentence)
-    values = {"asked_s": common.WAITS_S, "both_s": found["both_s"]}
-    if found["unpatched"] and found["both_s"] > common.TURNS * common.WAITS_S:
+    values = {"value_s": common.WAITS_S, "both_s": launch["both_s"]}
+    if launch["unpatched"] and launch["both_s"] > common.TURNS * common.WAITS_S:
         sentence = (
             "the arbiter imported the app, before anything was patched: two requests that wait"
-            " {asked_s:duration} each took {both_s:duration} at once, so that a name imported with"
+            " {value_s:duration} each took {both_s:duration} at once, so that a name imported with"
             " from ... import blocks the worker"
         )
         return Effect("changes", "preload.blocks", sentence, values)
     return Effect("honoured", "preload", "the arbiter imported the app", values)
 
 
-def _reuse_port(seen: Evidence) -> Effect:
-    count = seen["sockets"]["listeners"]
-    if count < 2 and seen["sockets"]["shared"]:
+def _reuse_port(evidence: Evidence) -> Effect:
+    count = evidence["sockets"]["listeners"]
+    if count < 2 and evidence["sockets"]["shared"]:
         sentence = "its socket can be shared, and both workers have the same one"
         values = {"count": count}
         return Effect("honoured", "reuse_port.one", sentence, values, shown="honoured: one socket")
@@ -237,80 +237,92 @@ def _reuse_port(seen: Evidence) -> Effect:
     )
 
 
-def _proxy_protocol(seen: Evidence) -> Effect:
-    found = seen["sockets"]
+def _proxy_protocol(evidence: Evidence) -> Effect:
+    launch = evidence["sockets"]
     answered = "a PROXY line was answered with {status}"
-    if found["proxied"] is None:
+    if launch["proxied"] is None:
         answered = f"a PROXY line was {NOT_ANSWERED}"
     return _honoured(
         "proxy_protocol",
-        found["proxied_address"] == FAR,
+        launch["proxied_address"] == FAR,
         f"{answered}, and the app saw the address {{address}}",
         f"{answered}, and the app did not see its address[[ (it saw {{address}})]]",
-        status=found["proxied"],
-        address=found["proxied_address"],
+        status=launch["proxied"],
+        address=launch["proxied_address"],
     )
 
 
-def _keepalive(seen: Evidence) -> Effect:
-    found, asked = seen["sockets"], times.KEEPALIVE_S
-    closed_s, values = found["closed_s"], {"asked_s": asked, "closed_s": found["closed_s"]}
-    if found["says_close"] or (closed_s is not None and closed_s < SOON_S):
+def _keepalive(evidence: Evidence) -> Effect:
+    launch, value = evidence["sockets"], times.KEEPALIVE_S
+    closed_s, values = (
+        launch["closed_s"],
+        {"value_s": value, "closed_s": launch["closed_s"]},
+    )
+    if launch["says_close"] or (closed_s is not None and closed_s < SOON_S):
         sentence = "every connection is closed after its answer"
         return Effect("ignored", "keepalive.closed", sentence, values)
     if closed_s is None:
-        sentence = "asked for {asked_s} s, and an idle connection was not closed within"
+        sentence = "asked for {value_s} s, and an idle connection was not closed within"
         sentence += " {watched_s:duration}"
         values["watched_s"] = times.WATCHED_S
         return Effect("ignored", "keepalive.open", sentence, values)
     return _honoured(
         "keepalive",
-        asked - SOON_S < closed_s < asked + LATE_S,
-        "asked for {asked_s} s, and an idle connection was closed after {closed_s:duration}",
+        value - SOON_S < closed_s < value + LATE_S,
+        "asked for {value_s} s, and an idle connection was closed after {closed_s:duration}",
         **values,
     )
 
 
-def _timeout(seen: Evidence) -> Effect:
-    waited, blocked = seen["timeout_wait"], seen["timeout_block"]
-    values = {"asked_s": times.TIMEOUT_S, "tried_s": times.TOO_LONG_S}
+def _timeout(evidence: Evidence) -> Effect:
+    waited, blocked = evidence["timeout_wait"], evidence["timeout_block"]
+    values = {"value_s": times.TIMEOUT_S, "tried_s": times.TOO_LONG_S}
     values |= {"waited_s": waited["took_s"], "blocked_s": blocked["took_s"]}
     if waited["killed"] and blocked["killed"]:
         sentence = (
-            "at {asked_s} s, a request of {tried_s:duration} was cut and its worker killed, whether"
+            "at {value_s} s, a request of {tried_s:duration} was cut and its worker killed, whether"
             " it waits (after {waited_s:duration}) or blocks (after {blocked_s:duration})"
         )
         return Effect("honoured", "timeout.both", sentence, values)
     if blocked["killed"]:
         sentence = (
-            "at {asked_s} s, a worker that a request blocked for {tried_s:duration} was killed"
+            "at {value_s} s, a worker that a request blocked for {tried_s:duration} was killed"
             " after {blocked_s:duration}; one with a request that waits so long was not"
         )
         return Effect("honoured", "timeout.blocked", sentence, values)
     if waited["killed"]:
         sentence = (
-            "at {asked_s} s, a worker with a request that waits for {tried_s:duration} was killed"
+            "at {value_s} s, a worker with a request that waits for {tried_s:duration} was killed"
             " after {waited_s:duration}, and one that a request blocked was not"
         )
         return Effect("changes", "timeout.waiting", sentence, values)
     sentence = (
-        "at {asked_s} s, no worker was killed within the {tried_s:duration} that a request waited"
+        "at {value_s} s, no worker was killed within the {tried_s:duration} that a request waited"
         " or blocked: it watches the worker's main thread, not its requests"
     )
     return Effect("changes", "timeout.none", sentence, values)
 
 
-def _graceful(seen: Evidence) -> Effect:
-    busy_s, idle_s, asked = seen["stop"]["stop_s"], seen["preload"]["stop_s"], times.GRACE_S
-    values = {"asked_s": asked, "busy_s": busy_s, "idle_s": idle_s, "idle_asked_s": common.GRACE_S}
+def _graceful(evidence: Evidence) -> Effect:
+    busy_s, idle_s, value = (
+        evidence["stop"]["stop_s"],
+        evidence["preload"]["stop_s"],
+        times.GRACE_S,
+    )
+    values = {
+        "value_s": value,
+        "busy_s": busy_s,
+        "idle_s": idle_s,
+        "idle_value_s": common.GRACE_S,
+    }
     values |= {"under_way_s": times.UNDER_WAY_S}
     stopped = "did not end" if busy_s is None else "took {busy_s:duration}"
     busy = (
-        f"at {{asked_s}} s, a stop {stopped} with a request of {{under_way_s:duration}} in progress"
+        f"at {{value_s}} s, a stop {stopped} with a request of {{under_way_s:duration}} in progress"
     )
-    if busy_s is None or not asked - SOON_S < busy_s < asked + LATE_S:
+    if busy_s is None or not value - SOON_S < busy_s < value + LATE_S:
         return Effect("ignored", "graceful.ignored", busy, values)
-    idle = "at {idle_asked_s} s, " + ("no end" if idle_s is None else "{idle_s:duration}")
+    idle = "at {idle_value_s} s, " + ("no end" if idle_s is None else "{idle_s:duration}")
     idle += " without one"
     if idle_s is None or idle_s > common.GRACE_S - SOON_S:
         sentence = f"{busy}; but {idle}: each stop waits for all of it"
@@ -318,21 +330,25 @@ def _graceful(seen: Evidence) -> Effect:
     return Effect("honoured", "graceful", f"{busy}; {idle}", values)
 
 
-def _max_requests(seen: Evidence) -> Effect:
-    served = seen["recycling"]["served"]
-    values = {"asked": slots.LIMIT, "served": tuple(served), "sent": seen["recycling"]["asked"]}
+def _max_requests(evidence: Evidence) -> Effect:
+    served = evidence["recycling"]["served"]
+    values = {
+        "value": slots.LIMIT,
+        "served": tuple(served),
+        "sent": evidence["recycling"]["asked"],
+    }
     if not served:
-        sentence = "asked for {asked}, and one worker served all of {sent}"
+        sentence = "asked for {value}, and one worker served all of {sent}"
         return Effect("ignored", "max_requests.ignored", sentence, values)
-    sentence = "asked for {asked}, and workers served {served:, } requests, then were replaced"
+    sentence = "asked for {value}, and workers served {served:, } requests, then were replaced"
     if any(count > slots.LIMIT for count in served):  # fewer: a request in between failed
         sentence += ": the limit is checked from time to time, not after each request"
         return Effect("honoured", "max_requests.overrun", sentence, values)
     return Effect("honoured", "max_requests", sentence, values)
 
 
-def _jitter(seen: Evidence) -> Effect:
-    limits = seen["common"]["limits"]
+def _jitter(evidence: Evidence) -> Effect:
+    limits = evidence["common"]["limits"]
     return _honoured(
         "jitter",
         len(limits) > 1,
@@ -342,34 +358,39 @@ def _jitter(seen: Evidence) -> Effect:
     )
 
 
-def _worker_connections(seen: Evidence) -> Effect:
-    found, asked = seen["slots"], slots.CONNECTIONS
-    accepted = found["accepted"]
-    values = {"asked": asked, "sent": found["asked"], "most": found["most"], "accepted": accepted}
+def _worker_connections(evidence: Evidence) -> Effect:
+    launch, value = evidence["slots"], slots.CONNECTIONS
+    accepted = launch["accepted"]
+    values = {
+        "value": value,
+        "sent": launch["asked"],
+        "most": launch["most"],
+        "accepted": accepted,
+    }
     sentence = (
-        "asked for {asked}; of {sent} requests at once, one worker had at most {accepted} accepted"
+        "asked for {value}; of {sent} requests at once, one worker had at most {accepted} accepted"
         " and {most} in the app"
     )
-    if found["most"] == asked:
+    if launch["most"] == value:
         return Effect("honoured", "worker_connections", sentence, values)
-    if not asked <= accepted <= asked + 1:
+    if not value <= accepted <= value + 1:
         return Effect("ignored", "worker_connections.ignored", sentence, values)
     sentence += ": it limits what is accepted, not what is served"
-    if not seen["recycling"]["says_close"] or found["says_close"]:
+    if not evidence["recycling"]["says_close"] or launch["says_close"]:
         return Effect("changes", "worker_connections.accepts", sentence, values)
     sentence += "; where it equals threads, connections are not kept alive"
     return Effect("changes", "worker_connections.accepts.ends", sentence, values)
 
 
-def _threads(seen: Evidence) -> Effect:
-    found = seen["threads"]
-    values = {"asked": slots.THREADS, "most": found["most"], "sent": found["asked"]}
+def _threads(evidence: Evidence) -> Effect:
+    launch = evidence["threads"]
+    values = {"value": slots.THREADS, "most": launch["most"], "sent": launch["asked"]}
     most = "of {sent} requests at once, one worker had at most {most} in the app"
-    if found["using"] == "gthread" and seen["slots"]["using"] == "sync":
-        sentence = f"with {{asked}} threads, Gunicorn uses the class gthread instead; {most}"
+    if launch["using"] == "gthread" and evidence["slots"]["using"] == "sync":
+        sentence = f"with {{value}} threads, Gunicorn uses the class gthread instead; {most}"
         return Effect("changes", "threads.gthread", sentence, values)
-    used = found["most"] == slots.THREADS != seen["slots"]["most"]
-    return _honoured("threads", used, f"asked for {{asked}}; {most}", **values)
+    used = launch["most"] == slots.THREADS != evidence["slots"]["most"]
+    return _honoured("threads", used, f"asked for {{value}}; {most}", **values)
 
 
 HOOKS = (
@@ -426,10 +447,10 @@ EXAMINED = (
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in EXAMINED}
 
 
-def effects(seen: Evidence) -> dict[str, Effect]:
+def effects(evidence: Evidence) -> dict[str, Effect]:
     """Of every setting whose launches were made."""
     return {
-        setting.name: setting.effect(seen)
+        setting.name: setting.effect(evidence)
         for setting in EXAMINED
-        if all(name in seen for name in setting.launches)
+        if all(name in evidence for name in setting.launches)
     }

@@ -4,15 +4,15 @@ from workerlab.experiments.settings.effect import Effect, Evidence, Setting
 from workerlab.experiments.settings.launches import disturbances, slots, times
 
 
-def _silent(seen: Evidence) -> Effect:
-    found = seen["silent"]
-    values = {"closed_s": found["closed_s"], "watched_s": times.SILENT_S}
+def _silent(evidence: Evidence) -> Effect:
+    launch = evidence["silent"]
+    values = {"closed_s": launch["closed_s"], "watched_s": times.SILENT_S}
     values |= {"timeout_s": times.TIMEOUT_S}
-    if found["killed"]:
+    if launch["killed"]:
         sentence = "the worker was killed (timeout {timeout_s} s)"
         return Effect(None, "silent.killed", sentence, values, "worker killed")
     unharmed = ", and no worker was killed"
-    if found["closed_s"] is None:
+    if launch["closed_s"] is None:
         sentence = (
             "the connection was still open after {watched_s:duration} (timeout {timeout_s} s)"
         )
@@ -22,9 +22,9 @@ def _silent(seen: Evidence) -> Effect:
     return Effect(None, "silent.closed", sentence, values, "closed after {closed_s:duration}")
 
 
-def _lingering(seen: Evidence) -> Effect:
-    found = seen["lingering"]
-    waits_s = [one - found["free_s"] for one in found["behind_s"]]
+def _lingering(evidence: Evidence) -> Effect:
+    launch = evidence["lingering"]
+    waits_s = [one - launch["free_s"] for one in launch["behind_s"]]
     held = sum(one > slots.HELD_S for one in waits_s)
     values = {"held_s": max(waits_s), "held": held, "tries": len(waits_s)}
     if not held:
@@ -37,11 +37,11 @@ def _lingering(seen: Evidence) -> Effect:
     return Effect(None, "lingering.held", sentence, values, "worker held {held_s:duration}")
 
 
-def _crowd(seen: Evidence) -> Effect:
-    found = seen["crowded"]
+def _crowd(evidence: Evidence) -> Effect:
+    launch = evidence["crowded"]
     values = {"connections": disturbances.CROWD, "silent_s": disturbances.CROWD_S}
     sentence = "{connections} clients connected, said nothing for {silent_s:duration} and left; the"
-    if found["status"] == 200:
+    if launch["status"] == 200:
         sentence += " next request was answered"
         return Effect(None, "crowd.free", sentence, values, "serves others")
     sentence += " next request had no answer within {watched_s:duration}"
@@ -49,39 +49,39 @@ def _crowd(seen: Evidence) -> Effect:
     return Effect(None, "crowd.wedged", sentence, values, "serves nobody")
 
 
-def _under_way(seen: Evidence) -> Effect:
-    found = seen["under_way"]
+def _under_way(evidence: Evidence) -> Effect:
+    launch = evidence["under_way"]
     values = {
-        "asked": disturbances.LIMIT, "grace_s": disturbances.GRACE_S,
-        "under_way_s": disturbances.UNDER_WAY_S, "took_s": found["took_s"],
+        "value": disturbances.LIMIT, "grace_s": disturbances.GRACE_S,
+        "under_way_s": disturbances.UNDER_WAY_S, "took_s": launch["took_s"],
     }  # fmt: skip
-    if not found["replaced"]:
+    if not launch["replaced"]:
         return Effect(None, "under_way.none", "no worker was replaced", values, "not seen")
-    if found["status"] == 200:
+    if launch["status"] == 200:
         sentence = (
             "a request of {under_way_s:duration} was answered, while others reached the limit of"
-            " {asked} (graceful_timeout {grace_s} s), and then the worker was replaced"
+            " {value} (graceful_timeout {grace_s} s), and then the worker was replaced"
         )
         return Effect(None, "under_way.passed", sentence, values, "it is answered")
     sentence = (
         "a request of {under_way_s:duration} was cut after {took_s:duration}: others had reached"
-        " the limit of {asked} (graceful_timeout {grace_s} s)"
+        " the limit of {value} (graceful_timeout {grace_s} s)"
     )
     return Effect(None, "under_way.cut", sentence, values, "it is cut")
 
 
-def _reload(seen: Evidence) -> Effect:
-    found, asked = seen["reload"], disturbances.BACKLOG_AFTER
-    values = {"asked": asked, "before": found["before"], "after": found["after"]}
-    if found["replaced_s"] is None:
+def _reload(evidence: Evidence) -> Effect:
+    launch, value = evidence["reload"], disturbances.BACKLOG_AFTER
+    values = {"value": value, "before": launch["before"], "after": launch["after"]}
+    if launch["replaced_s"] is None:
         sentence = "no worker was replaced within {watched_s:duration}"
         values = {"watched_s": disturbances.REPLACED_S}
         return Effect(None, "reload.none", sentence, values, "not seen")
     sentence = (
-        "the file asked for {asked} then, workers were replaced, and the kernel's limit of the"
+        "the file asked for {value} then, workers were replaced, and the kernel's limit of the"
     )
-    if found["after"] != asked:
-        changed = found["after"] != found["before"]
+    if launch["after"] != value:
+        changed = launch["after"] != launch["before"]
         sentence += " accept queue " + ("became {after}" if changed else "stayed {after}")
         return Effect(None, "reload.kept", sentence, values, "stays as it was")
     sentence += " accept queue went from {before} to {after}"

@@ -8,11 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
 from workerlab.experiments.compare import gate
-from workerlab.experiments.compare.document import comparison
-from workerlab.experiments.compare.findings import BDiffers
+from workerlab.experiments.compare.document import comparison, launches_of
+from workerlab.experiments.compare.findings import (
+    BDiffers,
+    InvalidSide,
+    LimitsAnswer,
+    NoValidLaunches,
+    answer_of,
+)
 from workerlab.experiments.compare.pairs import Compared, Group
 from workerlab.model import Cell, CellResult, Document, Finding, Record, Server, Trial
 from workerlab.report.messages import text
@@ -38,7 +45,7 @@ def shown(
 ) -> Document:
     limits = [(gate.Limit("throughput_rps", False, -0.05, "rps<-5%"), one) for one in outcomes]
     pairs = [(VALID, VALID)] * made
-    left_out = [INVALID] if invalid else []
+    left_out = [("A", INVALID)] if invalid else []
     one = Compared(Group(CELL, CELL), pairs, changes, left_out, limits, made=made)
     records = {str(n): Record(str(n), None, start_s=9.5) for n in range(2 * made)}  # 10 s each
     plan = SimpleNamespace(notes=(), trials=1, cells=(), kind="compare")
@@ -76,6 +83,29 @@ def test_a_launch_that_is_invalid_fails_no_gate_that_others_pass() -> None:
     # Without limits, or without any pair, nothing is passed
     assert (shown(found, invalid=True).exit_code, shown(found, invalid=True).valid) == (None, False)
     assert shown([], ["inconclusive"], made=0, invalid=True).exit_code is None
+
+
+def test_limits_have_one_answer() -> None:
+    document = shown([changed(THROUGHPUT, 0.5)], ["exceeded", "kept", "inconclusive"])
+    (answer,) = (each for each in document.findings if isinstance(each, LimitsAnswer))
+    limit = "rps<-5% (sync at 1 connection)"
+    assert str(answer) == f"No. Exceeded: {limit}. Inconclusive: {limit}. Kept: {limit}."
+    (answer,) = (
+        each
+        for each in shown([changed(THROUGHPUT, 1.5)], ["kept"]).findings
+        if isinstance(each, LimitsAnswer)
+    )
+    assert answer.answer == "Yes."
+
+
+def test_of_saved_runs_with_the_same_cells_each_side_has_its_own_reason() -> None:
+    """Though both are of one cell."""
+    still = replace(INVALID, reason=Finding("note.stood_still"))
+    group = Compared(Group(CELL, CELL), [], [], [("B", still), ("B", INVALID)], launches=(3, 0))
+    answer = answer_of(group, at_least=0.05, launches="", next_step="")
+    assert isinstance(answer, NoValidLaunches)
+    assert answer.reasons == (InvalidSide("B", still.reason),)
+    assert launches_of(group) == "3 launches of A and 0 of B"
 
 
 def test_an_interval_that_says_nothing_is_not_shown() -> None:

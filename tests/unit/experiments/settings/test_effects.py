@@ -257,6 +257,9 @@ def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
     assert annotation == (
         "line 2: threads: 4 sets nothing, since it is an annotation: write threads = 4"
     )
+    path.write_text("threads: int\n")
+    (typed, *_) = report_on(path)[1].findings
+    assert str(typed).endswith("write threads = VALUE")
     assert stream.startswith("line 3: accesslog = 'stdout' writes to a file of that name")
     effects = {name: effect for _, name, _, effect in shown.tables[0].rows}
     assert list(effects) == ["bind", "threads", "accesslog", "keepalive"]
