@@ -67,7 +67,7 @@ def test_a_slower_head_fails_and_is_commented_on(lab: Lab) -> None:
     assert done.code == 4, done.err
     summary = (lab.place / "summary.md").read_text()
     assert '\n### What does "it" change?\n' in summary
-    assert "beyond p50>+100%" in summary
+    assert "No. Exceeded: p50>+100%" in summary
     assert summary.endswith("\nExit code 4\n")
     to = (lab.place / "comment.to").read_text()
     assert to == "POST repos/someone/shop/issues/7/comments\n"
