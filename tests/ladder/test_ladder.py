@@ -66,13 +66,13 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path) -> None
         assert storage.url not in "".join(path.read_text() for path in lab.run.rglob("*.json"))
     counted = rows(done.report, "storage_trips")
     assert all(row["counted_requests"] for row in counted)
-    assert [row["removed"]["code"].rpartition(".")[2] for row in counted] == [
+    assert [row["removed"] for row in counted] == [
         "nothing",
-        "local_cache",
-        "cache",
-        "storage",
-        "workers",
-        "worker_class",
+        "in-process cache",
+        "Redis",
+        "MongoDB-compatible server (for PostgreSQL)",
+        "other workers",
+        "async",
     ]
     first, behind_redis, *straight = counted
 
@@ -99,7 +99,9 @@ def test_each_removed_cache_costs_a_round_trip(lab: Lab, stand_in: Path) -> None
     assert any(cores) or stood_still(lab.run)
     titles = [chart["title"] for chart in done.report["charts"]]
     over_time = {
-        title["values"]["what"] for title in titles if title["code"].endswith(".over_time")
+        title.removeprefix("Over time: ").partition(";")[0]
+        for title in titles
+        if title.startswith("Over time: ")
     }
     assert {"answers", "memory"} <= over_time <= {"answers", "cores", "memory", "network"}
     assert {"cores", "network"} <= over_time or stood_still(lab.run)
@@ -176,9 +178,9 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
 
 def the_limit_is_searched(report: dict[str, Any]) -> None:
     answers = [finding["answer"] for finding in report["findings"]]
-    (answer,) = (answer for answer in answers if answer["code"] == "ladder.users")
+    (answer,) = (answer for answer in answers if answer["code"] == "UsersServed")
     levels = [row["users"] for row in rows(report, "users")]
-    broken = answer["values"]["why"]["code"] == "ladder.users.target"
+    broken = answer["values"]["outcome"]["code"] == "TargetBroken"
     assert levels[: 1 if broken else 4] == ([6] if broken else [6, 12, 24, 48][: len(levels)])
 
 
@@ -212,7 +214,7 @@ def test_a_page_that_is_not_what_was_stored_makes_a_cell_invalid(lab: Lab) -> No
     study = lab("report", str(lab.run), "--format", "json").report
     assert study["valid"] is False
     assert any(
-        "stored" in note["text"] for note in study["notes"] if note["code"] == "ladder.invalid"
+        "stored" in note["text"] for note in study["notes"] if note["code"] == "InvalidStepTrial"
     ), study["notes"]
 
 

@@ -407,14 +407,14 @@ heading.in_worker_s = in worker
 part.in_worker = in the worker
 heading.service_s = service
 part.service = in the app
-part.pool, heading.pool_s, ladder.limit.pool = pool
-part.storage, heading.storage_s, heading.storage_cores = storage
-part.redis, heading.redis_s = Redis
-part.serialise, heading.serialise_s = serialise
-part.template, heading.template_s = template
-part.other, heading.other_s = other code
+part.pool = pool
+part.storage = storage
+part.redis = Redis
+part.serialise = serialise
+part.template = template
+part.other = other code
 part.transfer, heading.transfer_s = transfer
-part.unattributed, heading.ladder:unattributed_s = unattributed
+part.unattributed = unattributed
 
 # --- charts: axes, legends, and what a pointer shows ------------------------------------------
 chart.series = series
@@ -427,7 +427,7 @@ chart.load = load
 chart.state = state
 chart.connections = connections
 chart.connections_busy, meaning.concurrency = connections kept busy
-chart.rate, ladder.chart.rps = requests/s
+chart.rate = requests/s
 chart.bound = bound
 chart.split_prediction = prediction by worker
 chart.measured = measured
@@ -449,7 +449,7 @@ chart.limit = limit
 chart.sockets = sockets
 chart.syn_step = the kernel repeats a dropped SYN
 chart.server = server
-chart.load_tool, ladder.limit.tool, heading.tool_cores, heading.tool = load tool
+chart.load_tool, heading.tool = load tool
 chart.host = host
 chart.cores = cores
 chart.host_busy = % busy
@@ -555,192 +555,8 @@ chart.phases.in_app = Times inside the app, as requests left it
 chart.phases.responses = Response times
 chart.phases.caption = {times}, and the load's sockets below. They define the phases.
 
-# --- the ladder: settings, loads, limits ----------------------------------------------------------
-ladder.title = What makes a real web app fast? A blog, one thing less at each step; {loads:, }.
-ladder.title.empty = What makes a real web app fast? A blog, one thing less at each step: no trial
-    has been measured.
-ladder.load = {users:# user} by {tool}
-ladder.configuration = {worker_class}, {workers:# worker}, {storage}[[, {cache}]][[, {local_cache}]]
-ladder.local_cache, ladder.removed.local_cache = in-process cache
-ladder.removed.nothing = nothing
-ladder.removed.cache = {cache}
-ladder.removed.storage = {storage} (for {instead})
-ladder.removed.workers = other workers
-ladder.removed.worker_class = async
-ladder.usage.host = host {busy:percent} busy
-ladder.usage.cores = cores: {cores:, }
-ladder.cores.app = app {cores:.2f}
-ladder.cores.storage = storage {cores:.2f}
-ladder.cores.cache = cache {cores:.2f}
-ladder.cores.tool = load tool {cores:.2f}
-ladder.cores.others = other processes {cores:.2f}
-ladder.limit.tool.why = {tool}[[: {reason}]][[ ({usage:; })]]
-ladder.limit.service = {service}
-ladder.limit.service.why = {service} used {used:.2f} of the {cores:# core} it can use
-    [[ ({usage:; })]]
-ladder.limit.app, heading.app_cores = app
-ladder.limit.app.why = its workers used {used:.2f} of the {cores:# core} they can use
-    [[ ({usage:; })]]
-ladder.limit.slots.why = its {slots:# slot was/slots were} busy {share:percent} of the time
-    [[ ({usage:; })]]
-ladder.limit.pool.why = a request waits {wait_s:duration} for a free connection to the storage,
-    longer than for anything else[[ ({usage:; })]]
-ladder.limit.others = other programs
-ladder.limit.others.why = {noise}[[ ({usage:; })]]
-ladder.limit.machine = machine
-ladder.limit.machine.why = all cores are busy[[ ({usage:; })]]
-ladder.limit.unknown = not known
-ladder.limit.unknown.why = nothing is near a limit[[ ({usage:; })]]
-
-# --- the ladder: questions and answers ------------------------------------------------------------
-ladder.fast.others = [[ Not statistically significant: {same:list}.]][[ Faster without it than with
-    it: {gain:list}.]][[ Where the load tool was the limit (removed: {bound:list}), throughput is a
-    lower bound, and the factors beside it are not the app's.]]
-ladder.question.fast = What made it fast?
-ladder.fast = With {load}, throughput with it over throughput without it, the largest first:
-    {cost:list}.{+ladder.fast.others}
-ladder.fast.nothing = With {load}, nothing made it faster in a statistically significant
-    way.{+ladder.fast.others}
-ladder.fast.few = Inconclusive: a factor has no interval, as there are too few trials of each step
-    (--trials {trials}).
-ladder.fast.unmeasured = Inconclusive: no two steps were measured under many users.
-ladder.factor = {removed} {factor:.2f} ({low:.2f} to {high:.2f})
-ladder.ratio = {removed} removed: {rps:number} req/s[[, {ratio:.2f} times the step before, 95 %
-    interval {low:.2f} to {high:.2f}]]
-ladder.question.trips = Does each removed cache cost a round trip, and does each round trip cost
-    throughput?
-ladder.trips = Round trips per request: {steps:; }. {cost}
-ladder.trips.no = No: not every step has to ask farther away than the one before. Round trips per
-    request: {steps:; }.
-ladder.trips.unmeasured = Inconclusive: round trips were counted in fewer than two steps.
-ladder.trips.step = {removed} removed, {redis:.2f} to Redis and {storage:.2f} to the storage
-    ({rps:number} req/s)
-ladder.trips.evidence = {removed} removed: {redis:.3f} trips to Redis and {storage:.3f} to
-    {storage_name} per request[[; response time of a single user {response_s:duration}]]
-ladder.trips.cost = Each costs throughput[[, but for {same:list}, where no loss is statistically
-    significant]].
-ladder.trips.cost.none = No loss of throughput is statistically significant.
-ladder.trips.cost.few = What each costs is not known: too few trials for an interval (--trials
-    {trials}).
-ladder.question.limits = What limited each step: load tool, storage, app or machine?
-ladder.limits = {loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]
-ladder.limits.load = With {load}, by what was removed: {limits:; }.
-ladder.limits.of = {limit}: {steps:list}
-ladder.limits.why = {load}, {removed} removed: {why}
-ladder.limits.unmeasured = Inconclusive: no step was measured under many users.
-ladder.question.users = How many users does it serve until its target or its stability breaks?
-ladder.users = [[With {before:count} users nothing breaks. ]]With {load} {why}.[[ Throughput:
-    {before_rps:number} req/s, then {rps:number}; where it does not grow, response times grow with
-    the users (Little's law).]][[ {dropped:count} handshakes were dropped: the accept queue was
-    full.]][[ The limit with {held:count} users: {limit}.]]
-ladder.users.most = nothing breaks, and more users were not tried
-ladder.users.tool = nothing breaks; more would show the load tool's limit, not the server's
-ladder.users.target = {terms:; } (in {broken} of {launches:# launch/launches})
-ladder.users.invalid = {invalid} of {launches:# launch/launches} {invalid:was/were} invalid,
-    {reason}
-ladder.users.unstable = a launch serves {lowest:number} req/s, where {best:number} were reached
-ladder.question.redis = Why does losing Redis cost so little?
-ladder.redis = [[{cost} ]]{hit}[[ {cpu}]]
-ladder.redis.unmeasured = Inconclusive: no step lost Redis and nothing else.
-ladder.redis.few = Too few trials to say what it costs (--trials {trials}).
-ladder.redis.none = It costs nothing here that is statistically significant.
-ladder.redis.gain = It costs nothing here: throughput rose by {share:percent}.
-ladder.redis.little = Here it costs {share:percent} of the throughput.
-ladder.redis.much = Here it costs much: {share:percent} of the throughput.
-ladder.redis.cpu = A request takes {before_s:duration} of the app's CPU with Redis,
-    {after_s:duration} without.
-ladder.hit.saves = For a single user a hit costs {hit_s:duration} (round trip and serialisation),
-    the storage {miss_s:duration}: Redis saves {difference_s:duration}[[ of a response time of
-    {response_s:duration}]].
-ladder.hit.costs = For a single user a hit costs {hit_s:duration} (round trip and serialisation),
-    the storage {miss_s:duration}: Redis costs {difference_s:duration} more than it saves[[, of a
-    response time of {response_s:duration}]].
-ladder.hit.unmeasured = What a hit saves is not known: a single user was not measured in both steps.
-ladder.hit.no_metrics = What a hit saves is not known: the app published no metrics.
-ladder.spent = {load}, {configuration}: Redis {redis_s:duration}, serialisation
-    {serialise_s:duration}, pool {pool_s:duration}, storage {storage_s:duration} per request
-ladder.cores = {load}, {configuration}: {rps:number} req/s, the app used {cores:.2f} cores
-ladder.question.sync = Why does going from async to sync change p95 more than throughput?
-ladder.sync = {moved}[[ {chance}]][[ {cpu}]] By Little's law the mean response time of
-    {users:# user} is users / throughput: {mean_async_s:duration} async, {mean_sync_s:duration}
-    sync. What the class decides is how it is spread: p95 is {spread_async:.1f} times p50 async,
-    {spread_sync:.1f} times sync. {order}
-ladder.sync.unmeasured = Inconclusive: no step lost async and nothing else.
-ladder.sync.no_percentiles = Inconclusive: the load tool reports no percentiles.
-ladder.sync.few = Inconclusive: too few trials of each step for an interval (--trials {trials}).
-ladder.sync.chance = The difference in throughput is not statistically significant.
-ladder.sync.cpu = A request takes {before_s:duration} of the app's CPU async, {after_s:duration}
-    sync.
-ladder.sync.moved.p95 = It does here: p95 changes by a factor of {p95:.2f}, throughput by {rps:.2f}.
-ladder.sync.moved.rps = Here throughput changes more: p95 by a factor of {p95:.2f}, throughput by
-    {rps:.2f}.
-ladder.sync.moved.neither = Here neither changes much more than the other: p95 by a factor of
-    {p95:.2f}, throughput by {rps:.2f}.
-ladder.sync.moved.undecided = Inconclusive: p95 changes by a factor of {p95:.2f} (95 % interval
-    {p95_low:.2f} to {p95_high:.2f}), throughput by {rps:.2f} ({rps_low:.2f} to {rps_high:.2f}).
-    [[ If launches scatter as these, about {launches} of each step decide which changes more
-    (--resume RUN --trials {launches}).]][[ Not even {most} launches of each step would decide it.]]
-ladder.sync.order.shown = sync serves one request at a time, in order of arrival, so all wait alike;
-    async begins them all, and some are overtaken.
-ladder.sync.order.hidden = That sync serves in order of arrival does not show here: something else
-    spreads the response times.
-ladder.response = {configuration}: mean {mean_s:duration}, p50 {p50_s:duration}, p95
-    {p95_s:duration}
-ladder.question.services = Which servers were used as storage and cache?
-ladder.services = {services:; }.
-ladder.services.unknown = Inconclusive: the run does not say.
-ladder.service = {service}: {version}
-ladder.service.none = {service}: not used[[ ({why})]]
-
-# --- the ladder: tables, charts, notes ------------------------------------------------------------
-ladder.table.steps = The steps
-ladder.table.steps.note = Each step lacks what those above it lack, and one thing more.
-ladder.table.rates = The ladder, {load}
-ladder.table.rates.note = Factor: requests/s (the geometric mean of the trials) over those of the
-    step before; from and to: its 95 % interval over fresh launches of the server.
-ladder.table.users = The first step, from {load} on
-ladder.table.trips = Round trips, {load}
-ladder.table.trips.note = Round trips per request, and each cache's hits as a share of its lookups:
-    counted in the app's workers during the steady part.
-ladder.table.cores = Cores, {load}
-ladder.table.cores.note = Cores: CPU seconds per second. Missing: not started by the lab, or part of
-    the app.
-ladder.table.times = Where the time goes, {load}
-ladder.table.times.note = Means of the steady part. Connect to in worker: before the app was called.
-    Pool: until a connection to the storage was free. Storage and Redis: their round trips. Other
-    code: in the app and none of these. In asynchronous code a part includes what the worker did for
-    other requests meanwhile. Below 0: the sources overlap. Unattributed: seen by no source; on kept
-    connections mostly requests that a busy worker has read and not begun, and answers that the load
-    tool has not read.
-ladder.chart.removed = removed
-ladder.chart.rates = Requests per second
-ladder.chart.time = {unit} per request
-ladder.chart.times.note = Means of the steady part. What is below 0 is not drawn.
-ladder.chart.trips = Round trips per request
-ladder.chart.trips.axis = round trips
-ladder.chart.trips.note = Counted in the app's workers; a hit in the cache inside them costs none.
-ladder.chart.over_time = Over time: {what}; {removed} removed, {load}
-ladder.chart.over_time.note = One launch. Memory: pages that processes share count in each. Network:
-    by interface, as the kernel does not count by process; loopback carries the traffic of load
-    tool, storage and cache, and of whatever else uses it.
-ladder.chart.seconds = seconds
-ladder.chart.network = MB/s
+# --- the ladder ---------------------------------------------------------------------------------
 ladder.no_single_user = A single user is not measured: the load comes from other hosts.
-ladder.left_out = Left out: {configuration}: {why}
-ladder.invalid = {configuration}, {load}, trial {trial}: {reason}
-ladder.few_trials = The interval of a factor needs at least {needed:# trial} of each step (--trials
-    {needed}); one has {fewest}.
-ladder.disturbed = {times} of {steps:# step} had to wait for cores that others used: everything is
-    slower there, and trials differ more. The worst: {noise}
-heading.why_not = left out because
-heading.local_hit_ratio = hits in process
-heading.redis_hit_ratio = hits in Redis
-heading.redis_trips = Redis trips
-heading.counted_requests = requests counted
-heading.factor_low = from
-heading.factor_high = to
-heading.cache_cores = cache
-heading.app_cpu_per_request_s = app CPU per request
 
 # --- advise ---------------------------------------------------------------------------------------
 advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app}

@@ -36,7 +36,6 @@ VISIBLE = frozenset(  # notes that are never only counted
         "note.not_measured",
         "note.left_out",
         "note.one_launch",
-        "ladder.invalid",
     }
 )
 HEAD = frozenset({"plan.setting_ignored", "plan.flag_ignored"})  # notes that stand under the title

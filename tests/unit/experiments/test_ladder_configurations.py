@@ -18,18 +18,17 @@ from workerlab.experiments.ladder.configurations import (
 from workerlab.experiments.ladder.options import STORAGES
 from workerlab.model import Cell, Plan, UsageError
 from workerlab.plan import grid
-from workerlab.report.messages import text
 from workerlab.server.service_check import KINDS
 
 ALL = ("mongodb", "postgresql")
 
 
-def able(found: tuple[Configuration, ...]) -> list[Configuration]:
-    return [one for one in found if not one.why_not]
+def able(planned: tuple[Configuration, ...]) -> list[Configuration]:
+    return [each for each in planned if not each.why_not]
 
 
 def test_with_everything_it_is_the_whole_ladder() -> None:
-    assert [text(one.text) for one in configurations({}, ALL)] == [
+    assert [each.text for each in configurations({}, ALL)] == [
         "uvicorn, 2 workers, MongoDB, Redis, in-process cache",
         "uvicorn, 2 workers, MongoDB, Redis",
         "uvicorn, 2 workers, MongoDB",
@@ -51,46 +50,42 @@ SUBSETS = [
 def test_each_configuration_differs_from_the_one_before_in_one_setting(
     lacking: dict[str, str], workers: int
 ) -> None:
-    found = able(configurations(lacking, STORAGES, workers))
-    for before, after in itertools.pairwise(found):
+    planned = able(configurations(lacking, STORAGES, workers))
+    for before, after in itertools.pairwise(planned):
         assert len(differences(before, after)) == 1, (before, after)
         same_env = before.server.app.env == after.server.app.env
         assert same_env == (differences(before, after) != ("local_cache",))
-    assert list(removals(found)) == [one.name for one in found]
+    assert list(removals(planned)) == [each.name for each in planned]
 
 
 @pytest.mark.parametrize("lacking", SUBSETS, ids=lambda lacking: "-".join(lacking) or "nothing")
 def test_no_configuration_stands_on_what_is_missing(lacking: dict[str, str]) -> None:
-    found = configurations(lacking, STORAGES)
-    assert len({one.name for one in found}) == len(found)
-    for one in found:
-        needs = {one.storage, one.cache} - {""}
-        assert bool(needs & lacking.keys()) == bool(one.why_not)
+    planned = configurations(lacking, STORAGES)
+    assert len({each.name for each in planned}) == len(planned)
+    for each in planned:
+        needs = {each.storage, each.cache} - {""}
+        assert bool(needs & lacking.keys()) == bool(each.why_not)
     for storage in set(STORAGES) & lacking.keys():
-        assert any(one.storage == storage and one.why_not for one in found)
-    if "redis" in lacking and able(found):
-        assert any(one.cache == "redis" and one.why_not for one in found)
+        assert any(each.storage == storage and each.why_not for each in planned)
+    if "redis" in lacking and able(planned):
+        assert any(each.cache == "redis" and each.why_not for each in planned)
 
 
 def test_with_nothing_but_sqlite_there_are_three_things_to_remove() -> None:
     missing = {"mongodb": "no MongoDB", "postgresql": "no PostgreSQL", "redis": "no Redis"}
-    found = able(configurations(missing, STORAGES))
-    assert [one.code for one in removals(found).values()] == [
-        "ladder.removed.nothing",
-        "ladder.removed.local_cache",
-        "ladder.removed.workers",
-        "ladder.removed.worker_class",
-    ]
+    planned = able(configurations(missing, STORAGES))
+    removed = list(removals(planned).values())
+    assert removed == ["nothing", "in-process cache", "other workers", "async"]
 
 
 def test_where_no_storage_is_there_nothing_can_be_run() -> None:
-    found = configurations({"mongodb": "no MongoDB", "postgresql": "no PostgreSQL"}, ALL)
-    assert [one.why_not for one in found] == ["no MongoDB", "no PostgreSQL"]
+    planned = configurations({"mongodb": "no MongoDB", "postgresql": "no PostgreSQL"}, ALL)
+    assert [each.why_not for each in planned] == ["no MongoDB", "no PostgreSQL"]
 
 
 def test_a_plan_with_configurations_survives_json() -> None:
-    found = configurations({"mongodb": "no MongoDB"}, ALL)
-    cells = tuple(Cell(one.server, "fast", 4, keepalive=True) for one in able(found))
+    planned = configurations({"mongodb": "no MongoDB"}, ALL)
+    cells = tuple(Cell(each.server, "fast", 4, keepalive=True) for each in able(planned))
     plan = Plan(
         kind="ladder",
         cells=cells,
@@ -101,12 +96,12 @@ def test_a_plan_with_configurations_survives_json() -> None:
         config=None,
         unavailable={},
         notes=(),
-        details=to_details(found),
+        details=to_details(planned),
     )
     again = codec.decode(codec.encode(plan), Plan)
-    assert from_details(again) == found
+    assert from_details(again) == planned
     assert again.cells == cells
-    assert len({one.key for one in grid(again)}) == 3 * len(cells)
+    assert len({each.key for each in grid(again)}) == 3 * len(cells)
     for server in again.servers:
         asgi = server.app.target == "apps.blog.asgi:app"
         assert asgi == (server.worker_class == "uvicorn")
@@ -120,9 +115,9 @@ def test_a_plan_without_configurations_is_one_sentence(details: dict[str, object
 
 
 def test_a_stand_in_is_named_in_every_line() -> None:
-    found = configurations({}, ALL, stand_ins=("mongodb",))
-    lines = [text(one.text) for one in found] + [text(one) for one in removals(found).values()]
-    names = [one.name for one in found]
+    planned = configurations({}, ALL, stand_ins=("mongodb",))
+    lines = [each.text for each in planned] + [*removals(planned).values()]
+    names = [each.name for each in planned]
     assert [name.startswith("mongodb-compatible-") for name in names] == [True] * 3 + [False] * 3
     assert sum("MongoDB-compatible server" in line for line in lines) == 4
     assert not any("MongoDB" in line.replace("MongoDB-compatible server", "") for line in lines)

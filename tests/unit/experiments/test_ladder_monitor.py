@@ -10,24 +10,23 @@ from tests.builders.ladder import all_configurations, cells
 from workerlab.analysis import TrialData
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.experiments.ladder.monitor import monitor
-from workerlab.experiments.ladder.steps import Step, ladder
+from workerlab.experiments.ladder.steps import ConfigurationStep, ladder
 from workerlab.model import Chart, ProcessSample, ServiceSample
-from workerlab.report.messages import text
 
 NS = 1_000_000_000
 MB = 1_000_000
 
 
-def step(stand_ins: tuple[str, ...] = ()) -> Step:
+def step(stand_ins: tuple[str, ...] = ()) -> ConfigurationStep:
     """The first: MongoDB and Redis."""
-    planned = [replace(one, stand_ins=stand_ins) for one in all_configurations()]
+    planned = [replace(each, stand_ins=stand_ins) for each in all_configurations()]
     return ladder(cells(planned), planned, {}).conclusive[0]
 
 
 def facts(data: TrialData) -> Facts:
-    found = facts_of(data)
-    assert isinstance(found, Facts)
-    return found
+    facts = facts_of(data)
+    assert isinstance(facts, Facts)
+    return facts
 
 
 def at(second: float, *, before: bool = False, network: bool = True) -> ProcessSample:
@@ -62,11 +61,14 @@ def seen(*, network: bool = True) -> TrialData:
 
 
 def charts(data: TrialData) -> dict[str, Chart]:
-    return {chart.title.values["what"]: chart for chart in monitor(step(), facts(data))}
+    """By what they show."""
+    drawn = {str(chart.title): chart for chart in monitor(step(), facts(data))}
+    assert all(title.startswith("Over time: ") for title in drawn)
+    return {title[11:].partition(";")[0]: chart for title, chart in drawn.items()}
 
 
 def points(chart: Chart) -> dict[str, list[tuple[float, float]]]:
-    return {text(series.name): list(series.points) for series in chart.series}
+    return {str(series.name): list(series.points) for series in chart.series}
 
 
 def close(*pairs: tuple[float, float]) -> list[object]:
@@ -108,7 +110,7 @@ def test_answers_are_rates_of_the_load() -> None:
 
 
 def test_a_stand_in_is_named() -> None:
-    every = monitor(step(stand_ins=("mongodb",)), facts(seen()))
-    names = {text(series.name) for chart in every for series in chart.series}
+    drawn = monitor(step(stand_ins=("mongodb",)), facts(seen()))
+    names = {series.name for chart in drawn for series in chart.series}
     assert "MongoDB-compatible server" in names
     assert "MongoDB" not in names

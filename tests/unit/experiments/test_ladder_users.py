@@ -9,10 +9,19 @@ from msgspec.structs import replace
 
 from tests.builders.ladder import MEASURED, SERVICES, all_configurations, cell, cells, report
 from workerlab.experiments.ladder.document import study
-from workerlab.experiments.ladder.limits import how_many_users, levels, next_load
-from workerlab.experiments.ladder.steps import Ladder, Load, ladder
+from workerlab.experiments.ladder.limits import (
+    InvalidLaunches,
+    MachineLimit,
+    NothingBroke,
+    TargetBroken,
+    UnstableThroughput,
+    UsersServed,
+    how_many_users,
+    levels,
+    next_load,
+)
+from workerlab.experiments.ladder.steps import Ladder, UserLoad, ladder
 from workerlab.model import CellResult, Counters, Finding
-from workerlab.report.messages import text
 
 PLANNED = all_configurations()
 USERS = 100
@@ -21,23 +30,26 @@ RPS = 4000.0
 
 def level(users: int, *outcomes: str, rps: float = RPS) -> list[CellResult]:
     """A launch for each outcome of p95, "invalid" among them."""
-    found = []
+    results = []
     for launch, outcome in enumerate(outcomes, 1):
         seen = replace(MEASURED[PLANNED[0].name], rps=rps)
-        one = cell(PLANNED[0], "fast", users, launch, seen)
+        result = cell(PLANNED[0], "fast", users, launch, seen)
         values = {"term": "p95<1s", "measured": "p95 2 s", "why": Finding("target.too_close")}
-        one = replace(one, target=(Finding(f"target.{outcome}", values),))
+        result = replace(result, target=(Finding(f"target.{outcome}", values),))
         if outcome == "invalid":
-            one = replace(one, verdict="invalid", reason=Finding("check.not_started"), target=())
-        found.append(one)
-    return found
+            reason = Finding("check.not_started")
+            result = replace(result, verdict="invalid", reason=reason, target=())
+        results.append(result)
+    return results
 
 
 def searched(*more: Iterable[CellResult], usual_users: int | None = USERS) -> Ladder:
     """Of a run that has launches with a single user, and `more`."""
-    own = [one for one in cells(PLANNED, tools=("fast",)) if one.trial.cell.concurrency == 1]
-    every = [*own, *(one for launches in more for one in launches)]
-    return ladder(every, PLANNED, {"cores": 2, "services": SERVICES}, usual_users)
+    single = [
+        result for result in cells(PLANNED, tools=("fast",)) if result.trial.cell.concurrency == 1
+    ]
+    results = [*single, *(result for launches in more for result in launches)]
+    return ladder(results, PLANNED, {"cores": 2, "services": SERVICES}, usual_users)
 
 
 MET = ("met", "met", "met")
@@ -51,24 +63,27 @@ def users_next(*more: Iterable[CellResult]) -> int | None:
 
 def test_users_are_doubled_until_a_level_breaks() -> None:
     at_200, at_400 = level(200, *MET), level(400, "broken", "broken", "met")
-    assert next_load(searched(KEPT)) == Load("fast", 200)
+    assert next_load(searched(KEPT)) == UserLoad("fast", 200)
     assert users_next(KEPT, at_200) == 400
     assert users_next(KEPT, at_200, at_400) is None
     assert users_next(level(USERS, "broken")) is None
 
 
 def test_the_search_is_bounded() -> None:
-    every = [level(USERS * times, *MET) for times in (1, 2, 4, 8)]
-    assert users_next(*every[:-1]) == 800
-    assert users_next(*every) is None
-    said = text(how_many_users(searched(*every)))
-    assert said.startswith("With 800 users by fast nothing breaks, and more users were not tried.")
+    launches = [level(USERS * times, *MET) for times in (1, 2, 4, 8)]
+    assert users_next(*launches[:-1]) == 800
+    assert users_next(*launches) is None
+    served = how_many_users(searched(*launches))
+    assert isinstance(served.outcome, NothingBroke)
+    assert str(served).startswith(
+        "With 800 users by fast nothing breaks, and more users were not tried."
+    )
 
 
 def test_where_the_load_tool_was_the_limit_the_search_ends() -> None:
-    bound = [replace(one, generator_bound=True) for one in KEPT]
+    bound = [replace(result, generator_bound=True) for result in KEPT]
     assert users_next(bound) is None
-    assert "more would show the load tool's limit" in text(how_many_users(searched(bound)))
+    assert "more would show the load tool's limit" in str(how_many_users(searched(bound)))
 
 
 @pytest.mark.parametrize(
@@ -77,35 +92,38 @@ def test_where_the_load_tool_was_the_limit_the_search_ends() -> None:
         (level(200, *MET), None),
         (level(200, "met", "not_shown", "met"), None),
         (level(200, "met", "met", "broken"), None),
-        (level(200, "met", "broken", "broken"), "target"),
-        (level(200, "met", "invalid", "met"), "invalid"),
-        (level(200, "invalid", "invalid", "invalid"), "invalid"),
-        (level(200, *MET, rps=RPS / 2), "unstable"),
-        ([*level(200, "met", "met"), *level(200, *MET, rps=RPS / 2)[2:]], "unstable"),
+        (level(200, "met", "broken", "broken"), TargetBroken),
+        (level(200, "met", "invalid", "met"), InvalidLaunches),
+        (level(200, "invalid", "invalid", "invalid"), InvalidLaunches),
+        (level(200, *MET, rps=RPS / 2), UnstableThroughput),
+        ([*level(200, "met", "met"), *level(200, *MET, rps=RPS / 2)[2:]], UnstableThroughput),
     ],
 )
-def test_what_breaks_a_level(launches: list[CellResult], why: str | None) -> None:
-    found = searched(KEPT, launches)
-    first, second = levels(found)
-    assert (first.load.users, first.why, second.load.users) == (USERS, None, 200)
-    assert (second.why and second.why.code) == (why and f"ladder.users.{why}")
-    assert text(how_many_users(found))
+def test_what_breaks_a_level(launches: list[CellResult], why: type | None) -> None:
+    search = searched(KEPT, launches)
+    first, second = levels(search)
+    assert (first.load.users, first.broken, second.load.users) == (USERS, None, 200)
+    assert (second.broken and type(second.broken)) == why
+    assert type(how_many_users(search).outcome) is (why or NothingBroke)
+    assert str(how_many_users(search))
 
 
 def test_the_answer_has_both_ends_and_the_limit() -> None:
     broken = [
-        replace(one, counters=Counters(listen_drops=7))
-        for one in level(400, "broken", "broken", "broken")
+        replace(result, counters=Counters(listen_drops=7))
+        for result in level(400, "broken", "broken", "broken")
     ]
-    one = how_many_users(searched(KEPT, broken, level(200, *MET)))
-    assert (one.values["before"], one.values["load"]) == (200, Load("fast", 400).text)
-    said = text(one)
-    assert said.startswith(
+    served = how_many_users(searched(KEPT, broken, level(200, *MET)))
+    assert (served.users_before, served.load) == (200, UserLoad("fast", 400).text)
+    assert (served.dropped, served.users_held) == (21, 200)
+    assert isinstance(served.limit, MachineLimit)
+    sentence = str(served)
+    assert sentence.startswith(
         "With 200 users nothing breaks. With 400 users by fast p95<1s: broken, p95 2 s (in 3 of 3"
         " launches). Throughput: "
     )
-    assert "21 handshakes were dropped" in said
-    assert "The limit with 200 users: all cores are busy (host" in said
+    assert "21 handshakes were dropped" in sentence
+    assert "The limit with 200 users: all cores are busy (host" in sentence
 
 
 def test_levels_are_in_no_step_and_an_invalid_one_does_not_spoil_the_run() -> None:
@@ -113,20 +131,19 @@ def test_levels_are_in_no_step_and_an_invalid_one_does_not_spoil_the_run() -> No
     more = [*level(2 * USERS, *MET), *level(4 * USERS, "invalid")]
     document = study(report([*usual, *more]), PLANNED, usual_users=USERS)
     assert document.valid
-    assert [text(load) for load in document.title.values["loads"]] == [
-        "1 user by fast", "100 users by fast",
-    ]  # fmt: skip
-    (table,) = (one for one in document.tables if one.title.code == "ladder.table.users")
+    assert str(document.title).endswith("; 1 user by fast, 100 users by fast.")
+    title = "The first step, from 100 users by fast on"
+    (table,) = (table for table in document.tables if table.title == title)
     assert [(row[0], row[-1]) for row in table.rows] == [(USERS, 3), (2 * USERS, 3)]
-    (answer,) = (one for one in document.findings if one.question == "ladder.question.users")
-    assert "1 of 1 launch was invalid" in text(answer)
+    (served,) = (each for each in document.findings if isinstance(each, UsersServed))
+    assert "1 of 1 launch was invalid" in str(served)
     spoilt = [*usual, *level(USERS, "invalid")]
     assert not study(report(spoilt), PLANNED, usual_users=USERS).valid
 
 
 def test_without_a_search_nothing_is_said_of_it() -> None:
     document = study(report(cells(PLANNED)), PLANNED)
-    assert "ladder.question.users" not in [one.question for one in document.findings]
+    assert not [each for each in document.findings if isinstance(each, UsersServed)]
     assert levels(searched(KEPT, usual_users=None)) == []
     assert levels(searched()) == []
     assert next_load(searched()) is None

@@ -27,7 +27,7 @@ from workerlab.bundled import bundled_root
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.ladder import configurations as steps
 from workerlab.experiments.ladder.configurations import CACHE, Configuration, from_details
-from workerlab.experiments.ladder.limits import MOST_TIMES, next_load
+from workerlab.experiments.ladder.limits import MAX_TIMES_USERS, next_load
 from workerlab.experiments.ladder.options import STORAGES
 from workerlab.experiments.ladder.steps import ONE_USER, USUAL_USERS, ladder
 from workerlab.experiments.planning import check_tools, gunicorn_plan, installed
@@ -63,7 +63,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     users, duration_s, trials = QUICK if options.quick else FULL
     users = options.users or users
     if plan is None:  # else its own levels are looked at
-        preflight.check_levels([users * (MOST_TIMES if options.find_limit else 1)])
+        preflight.check_levels([users * (MAX_TIMES_USERS if options.find_limit else 1)])
     elif options.trials and options.trials <= plan.trials:
         raise UsageError(f"--trials must be more than {plan.trials}, which the run has")
     check_tools(options.tools or (TOOLS[:1] if options.load_hosts else ()))

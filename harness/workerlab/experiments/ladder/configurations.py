@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from workerlab import codec
 from workerlab.bundled import target_of
-from workerlab.model import App, Finding, Plan, Server, UsageError
+from workerlab.model import App, Plan, Server, UsageError
+from workerlab.numbers.formats import counted
 from workerlab.server.service_check import name_of
 
 CACHE = "redis"
@@ -29,6 +30,8 @@ ANSWER_S = 60
 BACKLOG = 2048
 CONNECTIONS = 4000  # a worker's, for classes that heed it
 LOCAL = "BLOG_LOCAL"  # tells the blog whether its workers keep what they have read
+LOCAL_CACHE = "in-process cache"
+NOTHING = "nothing"  # is removed from the first
 
 
 class Configuration(Struct, frozen=True):
@@ -61,16 +64,11 @@ class Configuration(Struct, frozen=True):
         return (LOCAL, "1") in self.server.app.env
 
     @property
-    def text(self) -> Finding:
+    def text(self) -> str:
         """All its settings."""
-        values = {
-            "worker_class": self.server.worker_class,
-            "workers": self.server.workers,
-            "storage": self.service(self.storage),
-            "cache": self.service(self.cache),
-            "local_cache": Finding("ladder.local_cache") if self.local_cache else None,
-        }
-        return Finding("ladder.configuration", values)
+        parts = [self.server.worker_class, counted(self.server.workers, "worker")]
+        parts += [self.service(kind) for kind in self.kinds]
+        return ", ".join([*parts, LOCAL_CACHE] if self.local_cache else parts)
 
 
 # What two configurations may differ in
@@ -80,25 +78,24 @@ SETTINGS = {
 }
 
 
-def differences(one: Configuration, other: Configuration) -> tuple[str, ...]:
-    return tuple(name for name, setting in SETTINGS.items() if setting(one) != setting(other))
+def differences(before: Configuration, after: Configuration) -> tuple[str, ...]:
+    return tuple(name for name, setting in SETTINGS.items() if setting(before) != setting(after))
 
 
-def removals(configurations: Sequence[Configuration]) -> dict[str, Finding]:
+def removals(configurations: Sequence[Configuration]) -> dict[str, str]:
     """What each of those that can be run lacks that the one before had, by its name."""
-    able = [one for one in configurations if not one.why_not]
-    found = {one.name: Finding("ladder.removed.nothing") for one in able[:1]}
+    able = [each for each in configurations if not each.why_not]
+    removed = {first.name: NOTHING for first in able[:1]}
     for before, after in pairwise(able):
         (setting,) = differences(before, after)
-        values: dict[str, dict[str, object]] = {
-            "cache": {"cache": before.service(before.cache)},
-            "storage": {
-                "storage": before.service(before.storage),
-                "instead": name_of(after.storage),
-            },
-        }
-        found[after.name] = Finding(f"ladder.removed.{setting}", values.get(setting, {}))
-    return found
+        removed[after.name] = {
+            "local_cache": LOCAL_CACHE,
+            "cache": before.service(before.cache),
+            "storage": f"{before.service(before.storage)} (for {name_of(after.storage)})",
+            "workers": "other workers",
+            "worker_class": "async",
+        }[setting]
+    return removed
 
 
 def configurations(
@@ -113,10 +110,12 @@ def configurations(
     `lacking`: services that cannot be had, and why; `pages`: SHA-256 of the only right answer, by
     storage; `stand_ins`: as of a Configuration.
     """
-    able = [one for one in storages if one not in lacking]
+    able = [storage for storage in storages if storage not in lacking]
     full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
     bare = {**full, "redis": False, "local": False}
-    planned: list[dict[str, Any]] = [{**bare, "storage": one} for one in storages if one in lacking]
+    planned: list[dict[str, Any]] = [
+        {**bare, "storage": storage} for storage in storages if storage in lacking
+    ]
     if able:
         first: dict[str, Any] = {**full, "storage": able[0]}
         if CACHE in lacking:
@@ -125,15 +124,15 @@ def configurations(
         changes: list[dict[str, Any]] = [
             {"local": False},
             *([{"redis": False}] if first["redis"] else []),
-            *({"storage": one} for one in able[1:]),
+            *({"storage": storage} for storage in able[1:]),
             *([{"workers": 1}] if workers > 1 else []),
             {"worker_class": SYNC},
         ]
         planned += accumulate(changes, or_, initial=first)
-    return tuple(_configuration(lacking, pages, stand_ins, **one) for one in planned)
+    return tuple(configuration(lacking, pages, stand_ins, **settings) for settings in planned)
 
 
-def _configuration(
+def configuration(
     lacking: Mapping[str, str], pages: Mapping[str, str], stand_ins: tuple[str, ...],
     *, storage: str, redis: bool, local: bool, workers: int, worker_class: str,
 ) -> Configuration:  # fmt: skip
@@ -145,7 +144,7 @@ def _configuration(
     app = App(target, path=PATH, env=env, body_sha256=pages.get(storage))
     server = Server(worker_class, workers, 1, BACKLOG, CONNECTIONS, app=app, name=name)
     cache = CACHE if redis else ""
-    why_not = "; ".join(lacking[one] for one in (storage, cache) if one in lacking)
+    why_not = "; ".join(lacking[kind] for kind in (storage, cache) if kind in lacking)
     return Configuration(server, storage, cache, why_not, stand_ins)
 
 

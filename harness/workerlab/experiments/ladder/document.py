@@ -4,22 +4,194 @@ The cells are ordinary ones, of any sweep, on a server that is named like its co
 that say least stand on the right: a narrow terminal hides them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from workerlab import model
 from workerlab.analysis.core_wait import worst
 from workerlab.analysis.facts import Facts, TrialData, facts_of
-from workerlab.experiments.document import Field, Getter, table
+from workerlab.analysis.trials import mean
+from workerlab.experiments.document import table
 from workerlab.experiments.ladder.configurations import Configuration, from_details
 from workerlab.experiments.ladder.findings import findings
 from workerlab.experiments.ladder.limits import SPENT, levels, limit, other_code_s
 from workerlab.experiments.ladder.monitor import monitor
-from workerlab.experiments.ladder.steps import ONE_USER, USUAL_USERS, Ladder, Load, Step, ladder
+from workerlab.experiments.ladder.steps import (
+    ONE_USER,
+    USUAL_USERS,
+    ConfigurationStep,
+    Ladder,
+    Steps,
+    UserLoad,
+    ladder,
+)
 from workerlab.experiments.reading import Known, notes_of, report_of
-from workerlab.model import Chart, Document, Finding, Report, Series, Table
+from workerlab.finding import Finding, Note
+from workerlab.model import Chart, Column, Document, Report, Series, Table
 from workerlab.numbers.intervals import TRIALS
 from workerlab.run_store import Run
 
-SHORT_S = 0.001  # what is shorter is drawn in microseconds
+QUESTION = "What makes a real web app fast?"
+ONE_THING_MORE = "Each step lacks what those above it lack, and one thing more."
+DRAWN_IN_MS_FROM_S = 0.001  # what is shorter is drawn in microseconds
+
+Getter = Callable[[ConfigurationStep], float | None]
+
+
+def app_metric(field: str, name: str) -> Getter:
+    """The value of a column: the mean of an item of AppMetrics."""
+    return lambda step: step.app_metric(field, name)
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+REMOVED = Column("removed", "text")
+RATES = (
+    Column(
+        "throughput_rps",
+        heading="req/s",
+        meaning="geometric mean of the trials",
+        value=lambda step: step.rps,
+    ),
+    Column("response_p50_s", "seconds", heading="p50", value=mean("response.p50")),
+    Column("response_p95_s", "seconds", heading="p95", value=mean("response.p95")),
+    Column("failed", "count", value=lambda step: step.total("failed") or 0),
+)
+FACTORS = (
+    Column(
+        "factor",
+        meaning="requests/s over those of the step before",
+        value=lambda step: step.change and step.change.value,
+    ),
+    Column(
+        "factor_low",
+        heading="from",
+        meaning="95 % interval of the factor, over fresh launches of the server",
+        value=lambda step: step.change and step.change.low,
+    ),
+    Column(
+        "factor_high",
+        heading="to",
+        meaning="95 % interval of the factor, over fresh launches of the server",
+        value=lambda step: step.change and step.change.high,
+    ),
+)
+LAUNCHES = Column("launches", "count", value=lambda step: len(step.valid))
+A_TRIP = "round trips per request, counted in the app's workers during the steady part"
+HITS = "share of the lookups in the cache, counted likewise"
+TRIPS = (
+    REMOVED,
+    Column(
+        "redis_trips",
+        heading="Redis trips",
+        meaning=A_TRIP,
+        value=app_metric("per_request", "redis_trips"),
+    ),
+    Column("storage_trips", meaning=A_TRIP, value=app_metric("per_request", "storage_trips")),
+    Column(
+        "local_hit_ratio",
+        "percent",
+        heading="hits in process",
+        meaning=HITS,
+        value=app_metric("hit_ratio", "local"),
+    ),
+    Column(
+        "redis_hit_ratio",
+        "percent",
+        heading="hits in Redis",
+        meaning=HITS,
+        value=app_metric("hit_ratio", "redis"),
+    ),
+    Column(
+        "counted_requests",
+        "count",
+        heading="requests counted",
+        value=lambda step: step.total("app_metrics.requests") or None,
+    ),
+)
+CPU_SECONDS = "CPU seconds per second"
+CORES_NOTE = "Missing: not started by the lab, or part of the app."
+CORES = (
+    REMOVED,
+    Column("app_cores", heading="app", meaning=CPU_SECONDS, value=mean("usage.server_cores")),
+    Column(
+        "storage_cores",
+        heading="storage",
+        meaning=CPU_SECONDS,
+        value=app_metric("cores", "storage"),
+    ),
+    Column("cache_cores", heading="cache", meaning=CPU_SECONDS, value=app_metric("cores", "cache")),
+    Column(
+        "tool_cores",
+        heading="load tool",
+        meaning=CPU_SECONDS,
+        value=mean("usage.generator_cores"),
+    ),
+    Column("host_busy", "percent", value=mean("usage.host_busy")),
+    Column(
+        "app_cpu_per_request_s",
+        "seconds",
+        heading="app CPU per request",
+        value=lambda step: step.app_cpu_s,
+    ),
+)
+
+
+def time_in_other_code_s(step: ConfigurationStep) -> float | None:
+    """In the app and in nothing that it times: all of it, where it times nothing."""
+    other_s = other_code_s(step)
+    return step.mean("breakdown.service_s") if other_s is None else other_s
+
+
+# Where a request is, from the client's first step to its last
+PARTS: Mapping[str, Getter] = {
+    **{name: mean(f"breakdown.{name}_s") for name in ("connect", "accept_queue", "in_worker")},
+    **{name: app_metric("spent_s", name) for name in SPENT},
+    "other": time_in_other_code_s,
+    **{name: mean(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
+}
+HEADINGS = {"redis": "Redis", "other": "other code"}  # of parts whose name is none
+BEFORE_APP = "before the app was called"
+ROUND_TRIPS = "its round trips"
+MEANINGS = {
+    "connect": BEFORE_APP,
+    "accept_queue": BEFORE_APP,
+    "in_worker": BEFORE_APP,
+    "pool": "until a connection to the storage was free",
+    "storage": ROUND_TRIPS,
+    "redis": ROUND_TRIPS,
+    "other": "in the app and none of these",
+    "unattributed": "seen by no source; on kept connections mostly requests that a busy worker has"
+    " read and not begun, and answers that the load tool has not read",
+}
+TIMES_NOTE = (
+    "Means of the steady part. In asynchronous code a part includes what the worker did for other"
+    " requests meanwhile. Below 0: the sources overlap."
+)
+
+
+def columns_of_times(steps: Steps) -> tuple[Column, ...]:
+    """Of the parts that some step has."""
+    parts = (
+        Column(
+            f"{name}_s",
+            "seconds",
+            heading=HEADINGS.get(name, name.replace("_", " ")),
+            meaning=MEANINGS.get(name, ""),
+            value=value,
+        )
+        for name, value in PARTS.items()
+        if any(map(value, steps))
+    )
+    return (
+        REMOVED,
+        Column("response_s", "seconds", value=mean("breakdown.response_s")),
+        *parts,
+    )
+
+
+# --- the document -------------------------------------------------------------------------------
 
 
 def document(run: Run) -> Document:
@@ -38,165 +210,133 @@ def study(
     """`report`: of the run's cells; `configurations`, `notes`, `usual_users`: of its plan;
     `trials`: its trials, which are shown over time."""
     steps = ladder(report.cells, configurations, report.environment, usual_users)
-    loads = tuple(load.text for load in steps.steps if steps.usual(load.users))
     usual = [cell for cell in report.cells if steps.usual(cell.trial.cell.concurrency)]
     return Document(
         run=report.run,
         kind="ladder",
-        title=Finding("ladder.title", {"loads": loads}) if loads else Finding("ladder.title.empty"),
+        title=title(steps),
         environment=report.environment,
         findings=findings(steps),
-        tables=tuple(_tables(steps)),
-        charts=(*_charts(steps), *_over_time(steps, trials)),
-        notes=(*notes, *_notes(report, steps)),
+        tables=tuple(tables(steps)),
+        charts=(*charts(steps), *charts_over_time(steps, trials)),
+        notes=(*notes, *notes_of_ladder(steps)),
         valid=bool(usual) and all(cell.verdict != "invalid" for cell in usual),
     )
 
 
-def _notes(report: Report, ladder: Ladder) -> Iterable[Finding]:
+def title(ladder: Ladder) -> str:
+    loads = ", ".join(load.text for load in ladder.steps if ladder.usual(load.users))
+    steps = f"{QUESTION} A blog, one thing less at each step"
+    return f"{steps}; {loads}." if loads else f"{steps}: no trial has been measured."
+
+
+class InvalidStepTrial(Finding):
+    """{configuration}, {load}, trial {trial}: {reason}"""
+
+    configuration: str
+    load: str
+    trial: int
+    reason: str | Finding
+
+    prominent = True
+
+
+class StepsWithoutInterval(Finding):
+    """The interval of a factor needs at least {needed:# trial} of each step (--trials {needed});
+    one has {fewest}."""
+
+    needed: int
+    fewest: int
+
+
+class StepsDisturbed(Finding):
+    """{disturbed} of {steps:# step} had to wait for cores that others used: everything is slower
+    there, and trials differ more. The worst: {worst}"""
+
+    disturbed: int
+    steps: int
+    worst: model.Finding | None
+
+
+def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
     """What was left out, is invalid, has too few trials, or was disturbed."""
-    for one in ladder.configurations:
-        if one.why_not:
-            yield Finding("ladder.left_out", {"configuration": one.text, "why": one.why_not})
-    by_name = {one.name: one.text for one in ladder.configurations}
-    for cell in report.cells:
-        if cell.verdict == "invalid":
-            asked = cell.trial.cell
-            values = {
-                "configuration": by_name[asked.server.name],
-                "load": Load(asked.tool, asked.concurrency).text,
-                "trial": cell.trial.number,
-                "reason": cell.reason,
-            }
-            yield Finding("ladder.invalid", values, (cell.trial.key,))
+    for configuration in ladder.configurations:
+        if configuration.why_not:
+            yield Note(f"Left out: {configuration.text}: {configuration.why_not}")
+    texts = {each.name: each.text for each in ladder.configurations}
+    for result in ladder.cells:
+        cell = result.trial.cell
+        if result.verdict == "invalid":
+            yield InvalidStepTrial(
+                configuration=texts[cell.server.name],
+                load=UserLoad(cell.tool, cell.concurrency).text,
+                trial=result.trial.number,
+                reason=result.reason,
+            )
     steps = [step for steps in ladder.steps.values() for step in steps]
-    fewest = min((len(step.cells) for step in steps), default=0)
+    fewest = min((len(step.valid) for step in steps), default=0)
     if 0 < fewest < TRIALS:
-        yield Finding("ladder.few_trials", {"needed": TRIALS, "fewest": fewest})
+        yield StepsWithoutInterval(needed=TRIALS, fewest=fewest)
     if disturbed := [step for step in steps if step.disturbance is not None]:
-        noise = worst(cell.core_wait for step in disturbed for cell in step.cells)
-        values = {"times": len(disturbed), "steps": len(steps), "noise": noise}
-        yield Finding("ladder.disturbed", values)
+        waits = (result.core_wait for step in disturbed for result in step.valid)
+        yield StepsDisturbed(len(disturbed), len(steps), worst(waits))
 
 
 # --- tables -------------------------------------------------------------------------------------
 
 
-def _mean(field: str) -> Getter:
-    return lambda step: step.mean(field)
-
-
-def _metric(field: str, name: str) -> Getter:
-    return lambda step: step.metric(field, name)
-
-
-def _ratio(end: str) -> Getter:
-    return lambda step: getattr(step.ratio, end) if step.ratio else None
-
-
-def _requests(step: Step) -> int | None:
-    return sum(cell.app_metrics.requests for cell in step.cells if cell.app_metrics) or None
-
-
-def _other_s(step: Step) -> float | None:
-    """In the app and in nothing that it times: all of it, where it times nothing."""
-    other_s = other_code_s(step)
-    return step.mean("breakdown.service_s") if other_s is None else other_s
-
-
-REMOVED: Field = ("removed", "text", lambda step: step.removed)
-RATES: tuple[Field, ...] = (
-    REMOVED,
-    ("throughput_rps", "number", lambda step: step.rps),
-    ("response_p50_s", "seconds", _mean("response.p50")),
-    ("response_p95_s", "seconds", _mean("response.p95")),
-    ("failed", "count", lambda step: sum(cell.failed or 0 for cell in step.cells)),
-    ("factor", "number", _ratio("value")),
-    ("factor_low", "number", _ratio("low")),
-    ("factor_high", "number", _ratio("high")),
-)
-LAUNCHES: Field = ("launches", "count", lambda step: len(step.cells))
-TRIPS: tuple[Field, ...] = (
-    REMOVED,
-    ("redis_trips", "number", _metric("per_request", "redis_trips")),
-    ("storage_trips", "number", _metric("per_request", "storage_trips")),
-    ("local_hit_ratio", "percent", _metric("hit_ratio", "local")),
-    ("redis_hit_ratio", "percent", _metric("hit_ratio", "redis")),
-    ("counted_requests", "count", _requests),
-)
-CORES: tuple[Field, ...] = (
-    REMOVED,
-    ("app_cores", "number", _mean("usage.server_cores")),
-    ("storage_cores", "number", _metric("cores", "storage")),
-    ("cache_cores", "number", _metric("cores", "cache")),
-    ("tool_cores", "number", _mean("usage.generator_cores")),
-    ("host_busy", "percent", _mean("usage.host_busy")),
-    ("app_cpu_per_request_s", "seconds", lambda step: step.app_cpu_s),
-)
-# Where a request is, from the client's first step to its last
-PARTS: tuple[tuple[str, Getter], ...] = (
-    *((name, _mean(f"breakdown.{name}_s")) for name in ("connect", "accept_queue", "in_worker")),
-    *((name, _metric("spent_s", name)) for name in SPENT),
-    ("other", _other_s),
-    *((name, _mean(f"breakdown.{name}_s")) for name in ("transfer", "unattributed")),
-)
-
-
-def _tables(ladder: Ladder) -> Iterable[Table]:
+def tables(ladder: Ladder) -> Iterator[Table]:
     """In the order of the questions: throughput, round trips, CPU, where the time goes."""
-    many, one = list(ladder.many_users.values()), ladder.one_user
-    limits: Field = ("limit", "text", lambda step: limit(step, ladder.cores)[0])
-
-    def rates(steps: Sequence[Step]) -> Sequence[Field]:
-        """A single user waits for nobody's limit."""
-        return (*RATES, *([limits] if steps[0].load.users > ONE_USER else []), LAUNCHES)
-
-    yield _settings(ladder)
-    yield from _each("rates", [*many, one], rates)
+    many, single = list(ladder.many_users.values()), ladder.one_user
+    limits = Column("limit", "text", value=lambda step: limit(step, ladder.cores).name)
+    yield table_of_settings(ladder)
+    for steps in filter(None, (*many, single)):
+        # A single user waits for nobody's limit
+        limited = [limits] if steps[0].load.users > ONE_USER else []
+        columns = (REMOVED, *RATES, *FACTORS, *limited, LAUNCHES)
+        yield table(f"The ladder, {steps[0].load.text}", columns, steps)
     if more := [level.step for level in levels(ladder) if level.step]:
-        users: Field = ("users", "count", lambda step: step.load.users)
-        title = Finding("ladder.table.users", {"load": more[0].load.text})
-        yield table(title, (users, *RATES[1:5], limits, LAUNCHES), more)
-    yield from _each("trips", [ladder.conclusive or one], lambda _: TRIPS)
-    yield from _each("cores", many, lambda _: CORES)
-    yield from _each("times", [one, ladder.conclusive], _times)
+        users = Column("users", "count", value=lambda step: step.load.users)
+        yield table(
+            f"The first step, from {more[0].load.text} on", (users, *RATES, limits, LAUNCHES), more
+        )
+    if steps := ladder.conclusive or single:
+        yield table(f"Round trips, {steps[0].load.text}", TRIPS, steps)
+    # What is explained below the first holds for the others
+    for place, steps in enumerate(many):
+        yield table(f"Cores, {steps[0].load.text}", CORES, steps, None if place else CORES_NOTE)
+    for place, steps in enumerate(filter(None, (single, ladder.conclusive))):
+        note = None if place else TIMES_NOTE
+        yield table(title_of_times(steps), columns_of_times(steps), steps, note)
 
 
-def _each(
-    name: str, loads: Sequence[Sequence[Step]], fields: Callable[[Sequence[Step]], Sequence[Field]]
-) -> Iterable[Table]:
-    """A table for each load. What is explained below the first holds for the others."""
-    code = f"ladder.table.{name}"
-    note: Finding | None = Finding(f"{code}.note")
-    for steps in filter(None, loads):
-        yield table(Finding(code, {"load": steps[0].load.text}), fields(steps), steps, note)
-        note = None
+def title_of_times(steps: Steps) -> str:
+    return f"Where the time goes, {steps[0].load.text}"
 
 
-def _settings(ladder: Ladder) -> Table:
+def table_of_settings(ladder: Ladder) -> Table:
     """Every configuration, with those that could not be run."""
-    fields: list[Field] = [
-        ("removed", "text", lambda one: ladder.removed.get(one.name, "")),
-        ("settings", "text", lambda one: one.text),
+    columns = [
+        Column("removed", "text", value=lambda each: ladder.removed.get(each.name, "")),
+        Column("settings", "text", value=lambda each: each.text),
     ]
-    if any(one.why_not for one in ladder.configurations):
-        fields.append(("why_not", "text", lambda one: one.why_not or None))
-    note = Finding("ladder.table.steps.note")
-    return table(Finding("ladder.table.steps"), fields, ladder.configurations, note)
-
-
-def _times(steps: Sequence[Step]) -> Sequence[Field]:
-    response: Field = ("response_s", "seconds", _mean("breakdown.response_s"))
-    parts: list[Field] = [
-        (f"{name}_s", "seconds", value) for name, value in PARTS if any(map(value, steps))
-    ]
-    return (REMOVED, response, *parts)
+    if any(each.why_not for each in ladder.configurations):
+        why_not = Column(
+            "why_not",
+            "text",
+            heading="left out because",
+            value=lambda each: each.why_not or None,
+        )
+        columns.append(why_not)
+    return table("The steps", columns, ladder.configurations, ONE_THING_MORE)
 
 
 # --- charts -------------------------------------------------------------------------------------
 
+Points = Sequence[tuple[float, float]]
 
-def _charts(ladder: Ladder) -> Iterable[Chart]:
+
+def charts(ladder: Ladder) -> Iterator[Chart]:
     """Throughput, a group of bars per step, a bar per tool; where the time goes; round trips."""
     places = {name: place for place, name in enumerate(ladder.removed)}
     rates = [
@@ -204,51 +344,73 @@ def _charts(ladder: Ladder) -> Iterable[Chart]:
         for load, steps in (ladder.many_users or ladder.steps).items()
     ]
     yield Chart(
-        Finding("ladder.chart.rates"), Finding("ladder.chart.removed"),
-        Finding("ladder.chart.rps"), tuple(rates), form="bars",
-        names=tuple(ladder.removed.values()), note=Finding("ladder.table.steps.note"),
-    )  # fmt: skip
+        title="Requests per second",
+        x_title="removed",
+        y_title="requests/s",
+        series=tuple(rates),
+        form="bars",
+        names=tuple(ladder.removed.values()),
+        note=ONE_THING_MORE,
+    )
     for steps in filter(None, (ladder.one_user, ladder.conclusive)):
-        longest_s = max(step.load.users / step.rps for step in steps)
-        unit, per_s = ("ms", 1e3) if longest_s >= SHORT_S else ("us", 1e6)
-        title = Finding("ladder.table.times", {"load": steps[0].load.text})
-        axis = Finding("ladder.chart.time", {"unit": unit})
-        # What is below 0 cannot be stacked
-        parts = [(name, [one for one in _points(steps, value, per_s) if one[1] > 0])
-                 for name, value in PARTS]  # fmt: skip
-        parts = [(name, points) for name, points in parts if points]
-        yield _stacked(title, axis, parts, steps, "ladder.chart.times.note")
+        yield chart_of_times(steps)
     if steps := ladder.conclusive:
-        kinds = ("redis", "storage")
-        trips = [(kind, _points(steps, _metric("per_request", f"{kind}_trips"))) for kind in kinds]
-        title, axis = Finding("ladder.chart.trips"), Finding("ladder.chart.trips.axis")
-        yield _stacked(title, axis, trips, steps, "ladder.chart.trips.note")
+        trips = {
+            kind: points_of(steps, app_metric("per_request", f"{kind}_trips"))
+            for kind in ("redis", "storage")
+        }
+        yield stacked(
+            "Round trips per request",
+            "round trips",
+            trips,
+            steps,
+            note="Counted in the app's workers; a hit in the cache inside them costs none.",
+        )
 
 
-def _over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterable[Chart]:
+def chart_of_times(steps: Steps) -> Chart:
+    longest_s = max(step.load.users / step.rps for step in steps)
+    unit, per_s = ("ms", 1e3) if longest_s >= DRAWN_IN_MS_FROM_S else ("us", 1e6)
+    # What is below 0 cannot be stacked
+    parts = {
+        name: [(place, y) for place, y in points_of(steps, value, per_s) if y > 0]
+        for name, value in PARTS.items()
+    }
+    return stacked(
+        title_of_times(steps),
+        f"{unit} per request",
+        {name: points for name, points in parts.items() if points},
+        steps,
+        note="Means of the steady part. What is below 0 is not drawn.",
+    )
+
+
+def stacked(
+    chart_title: str, axis: str, parts: Mapping[str, Points], steps: Steps, *, note: str
+) -> Chart:
+    return Chart(
+        title=chart_title,
+        x_title="removed",
+        y_title=axis,
+        series=tuple(
+            Series(model.Finding(f"part.{name}"), tuple(points)) for name, points in parts.items()
+        ),
+        form="stacked",
+        names=tuple(step.removed for step in steps),
+        note=note,
+    )
+
+
+def points_of(steps: Steps, value: Getter, times: float = 1.0) -> Points:
+    """The values that are known, by the step's place."""
+    values = [(place, value(step)) for place, step in enumerate(steps)]
+    return [(place, times * y) for place, y in values if y is not None]
+
+
+def charts_over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterable[Chart]:
     """The first launch of each step, and of the level that breaks."""
-    broken = [level.step for level in levels(ladder) if level.why and level.step]
+    broken = [level.step for level in levels(ladder) if level.broken and level.step]
     for step in (*ladder.conclusive, *broken):
-        data = trials.get(step.cells[0].trial.key)
+        data = trials.get(step.valid[0].trial.key)
         if data and isinstance(facts := facts_of(data), Facts):
             yield from monitor(step, facts)
-
-
-Points = Sequence[tuple[float, float]]
-
-
-def _stacked(
-    title: Finding, axis: Finding, parts: Sequence[tuple[str, Points]],
-    steps: Sequence[Step], note: str,
-) -> Chart:  # fmt: skip
-    return Chart(
-        title, Finding("ladder.chart.removed"), axis,
-        tuple(Series(Finding(f"part.{name}"), tuple(points)) for name, points in parts),
-        form="stacked", names=tuple(step.removed for step in steps), note=Finding(note),
-    )  # fmt: skip
-
-
-def _points(steps: Sequence[Step], value: Getter, times: float = 1.0) -> Points:
-    """Those that are known, by the step's place."""
-    known = [(place, value(step)) for place, step in enumerate(steps)]
-    return [(place, times * y) for place, y in known if isinstance(y, int | float)]

@@ -11,142 +11,281 @@
 Where the numbers do not allow an answer, the answer says what is missing.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from __future__ import annotations
 
-from workerlab.experiments.document import answer
 from workerlab.experiments.ladder.configurations import differences
-from workerlab.experiments.ladder.limits import how_many_users, levels, limit
-from workerlab.experiments.ladder.steps import Ladder, Step
+from workerlab.experiments.ladder.limits import StepLimit, how_many_users, levels, limit
+from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, Steps
 from workerlab.experiments.ladder.why import why_redis, why_sync
-from workerlab.model import Finding
+from workerlab.finding import Answer, Finding, Inconclusive
+from workerlab.numbers.formats import fill, listed
 from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.server.service_check import name_of
 
-TRIPS = 0.1  # round trips per request: fewer are not one for each
+ONE_TRIP = 0.1  # round trips per request: fewer are not one for each
 CACHES = {"local_cache", "cache"}
+FEW_CORES = 2
 
-_answer = partial(answer, "ladder")
+FAST = "What made it fast?"
+TRIPS = "Does each removed cache cost a round trip, and does each round trip cost throughput?"
+LIMITS = "What limited each step: load tool, storage, app or machine?"
+SERVICES = "Which servers were used as storage and cache?"
 
-
-def findings(ladder: Ladder) -> tuple[Finding, ...]:
-    search = (how_many_users,) if levels(ladder) else ()
-    questions = (_fast, _trips, _limits, *search, why_redis, why_sync, _services)
-    return tuple(question(ladder) for question in questions)
-
-
-def _fast(ladder: Ladder) -> Finding:
-    known = [(step, step.ratio) for step in ladder.conclusive if step.ratio]
-    if not known:
-        return _answer("fast", "fast.unmeasured")
-    evidence = [
-        Finding("ladder.ratio", {
-            "removed": step.removed, "rps": step.rps,
-            "ratio": ratio.value, "low": ratio.low, "high": ratio.high,
-        })
-        for step, ratio in known
-    ]  # fmt: skip
-    if all(ratio.differs is None for _, ratio in known):
-        return _answer("fast", "fast.few", {"trials": TRIALS}, evidence)
-    significant = sorted((one for one in known if one[1].differs), key=lambda one: one[1].value)
-    cost = [_factor(step, ratio) for step, ratio in significant if ratio.value < 1]
-    values = {
-        "load": ladder.conclusive[0].load.text,
-        "cost": cost,
-        "same": [step.removed for step, ratio in known if cost and ratio.differs is False],
-        "gain": [_factor(step, ratio) for step, ratio in significant if ratio.value > 1],
-        "bound": [step.removed for step in ladder.conclusive if step.tool_bound],
-    }
-    return _answer("fast", "fast" if cost else "fast.nothing", values, evidence)
+NO_TWO_STEPS = "no two steps were measured under many users"
+NO_INTERVAL = (
+    f"a factor has no interval, as there are too few trials of each step (--trials {TRIALS})"
+)
+TRIPS_NOT_COUNTED = "round trips were counted in fewer than two steps"
+NO_STEP = "no step was measured under many users"
+SERVICES_UNKNOWN = "the run does not say"
 
 
-def _factor(step: Step, ratio: Ratio) -> Finding:
-    """How many times as fast it is with what was removed, or without where that is faster."""
-    low, high = ratio.low or ratio.value, ratio.high or ratio.value
-    ends = (ratio.value, low, high) if ratio.value > 1 else (1 / ratio.value, 1 / high, 1 / low)
-    values = dict(zip(("factor", "low", "high"), ends, strict=True))
-    return Finding("ladder.factor", {"removed": step.removed, **values})
+def findings(ladder: Ladder) -> tuple[Answer, ...]:
+    search = [how_many_users(ladder)] if levels(ladder) else []
+    return (
+        what_made_it_fast(ladder),
+        cost_of_trips(ladder),
+        limits_of_steps(ladder),
+        *search,
+        why_redis(ladder),
+        why_sync(ladder),
+        services_used(ladder),
+    )
 
 
-def _trips(ladder: Ladder) -> Finding:
+# --- what made it fast ----------------------------------------------------------------------------
+
+
+class RateOfStep(Finding):
+    """{removed} removed: {rps:number} req/s, {change:times} the step before{change:interval}"""
+
+    removed: str
+    rps: float
+    change: Ratio
+
+
+class RemovalFactor(Finding):
+    """{removed} {factor.value:.2f} ({factor.low:.2f} to {factor.high:.2f})"""
+
+    removed: str
+    factor: Ratio  # how many times as fast with it, or without it where that is faster
+
+
+def removal_factor(removed: str, change: Ratio) -> RemovalFactor:
+    """Of a change whose interval is known."""
+    low, high = change.low or change.value, change.high or change.value
+    if change.value > 1:
+        return RemovalFactor(removed, Ratio(change.value, low, high))
+    return RemovalFactor(removed, Ratio(1 / change.value, 1 / high, 1 / low))
+
+
+class RemovalFactors(Answer):
+    """With {load}, [[throughput with it over throughput without it, the largest first:
+    {factors:list}]][[{nothing}]].[[ Not statistically significant: {same:list}.]][[ Faster without
+    it than with it: {gains:list}.]][[ Where the load tool was the limit (removed:
+    {tool_bound:list}), throughput is a lower bound, and the factors beside it are not the app's.]]
+    """
+
+    question = FAST
+
+    load: str
+    factors: tuple[RemovalFactor, ...]
+    nothing: str
+    same: tuple[str, ...]
+    gains: tuple[RemovalFactor, ...]
+    tool_bound: tuple[str, ...]
+
+
+NOTHING_FASTER = "nothing made it faster in a statistically significant way"
+
+
+def what_made_it_fast(ladder: Ladder) -> RemovalFactors | Inconclusive:
+    steps = ladder.conclusive
+    changes = [(step, step.change) for step in steps if step.change]
+    if not changes:
+        return Inconclusive(NO_TWO_STEPS, question=FAST)
+    evidence = tuple(RateOfStep(step.removed, step.rps, change) for step, change in changes)
+    if all(change.differs is None for _, change in changes):
+        return Inconclusive(NO_INTERVAL, question=FAST, evidence=evidence)
+    significant = sorted(
+        ((step.removed, change) for step, change in changes if change.differs),
+        key=lambda pair: pair[1].value,
+    )
+    factors = tuple(removal_factor(*pair) for pair in significant if pair[1].value < 1)
+    same = tuple(step.removed for step, change in changes if change.differs is False)
+    return RemovalFactors(
+        load=steps[0].load.text,
+        factors=factors,
+        nothing="" if factors else NOTHING_FASTER,
+        same=same if factors else (),
+        gains=tuple(removal_factor(*pair) for pair in significant if pair[1].value > 1),
+        tool_bound=tuple(step.removed for step in steps if step.tool_bound),
+        evidence=evidence,
+    )
+
+
+# --- round trips ----------------------------------------------------------------------------------
+
+
+class TripsOfStep(Finding):
+    """{removed} removed: {redis:.3f} trips to Redis and {storage:.3f} to {storage_name} per request
+    [[; response time of a single user {response_s:duration}]]"""
+
+    removed: str
+    redis: float  # per request
+    storage: float
+    storage_name: str
+    rps: float
+    response_s: float | None
+
+    @property
+    def farthest(self) -> int:
+        """Where a request has to go: 2 the storage, 1 Redis, 0 neither."""
+        return 2 if self.storage > ONE_TRIP else int(self.redis > ONE_TRIP)
+
+    @property
+    def brief(self) -> str:
+        text = "{removed} removed, {redis:.2f} to Redis and {storage:.2f} to the storage"
+        return fill(f"{text} ({{rps:number}} req/s)", self.values)
+
+
+class CacheTrips(Answer):
+    """[[{contradiction} ]]Round trips per request: {steps:; }.[[ {cost}]]"""
+
+    question = TRIPS
+
+    contradiction: str
+    steps: tuple[str, ...]
+    cost: str  # of each trip, in throughput
+    free: tuple[str, ...]  # removals without a significant loss
+
+
+NOT_FARTHER = "No: not every step has to go farther than the one before."
+NO_LOSS = "No loss of throughput is statistically significant."
+COST_UNKNOWN = f"What each costs is not known: too few trials for an interval (--trials {TRIALS})."
+
+
+def cost_of_trips(ladder: Ladder) -> CacheTrips | Inconclusive:
     """Of the first steps, which differ in nothing but what is cached."""
     steps = ladder.conclusive or ladder.one_user
-    steps = tuple(
-        step
+    caching = [
+        (step, trips)
         for step in steps
         if CACHES.issuperset(differences(steps[0].configuration, step.configuration))
-        and None not in _trips_of(step).values()
-    )
-    if len(steps) < 2:
-        return _answer("trips", "trips.unmeasured")
-    evidence = []
-    for step in steps:
-        alone, one = ladder.with_one_user(step), step.configuration
-        storage = one.service(one.storage)
-        response_s = alone and alone.mean("breakdown.response_s")
-        more = {"removed": step.removed, "storage_name": storage, "rps": step.rps}
-        values = {**_trips_of(step), **more, "response_s": response_s}
-        evidence.append(Finding("ladder.trips.evidence", values))
-    each = tuple(Finding("ladder.trips.step", one.values) for one in evidence)
-    farthest = [
-        2 if one.values["storage"] > TRIPS else int(one.values["redis"] > TRIPS) for one in each
+        and (trips := trips_of(step, ladder)) is not None
     ]
-    if farthest != sorted(set(farthest)):
-        return _answer("trips", "trips.no", {"steps": each}, evidence)
-    return _answer("trips", "trips", {"steps": each, "cost": _cost(steps)}, evidence)
+    if len(caching) < 2:
+        return Inconclusive(TRIPS_NOT_COUNTED, question=TRIPS)
+    evidence = tuple(trips for _, trips in caching)
+    farthest = [trips.farthest for trips in evidence]
+    contradiction = "" if farthest == sorted(set(farthest)) else NOT_FARTHER
+    cost, free = ("", ()) if contradiction else trip_cost([step for step, _ in caching])
+    return CacheTrips(
+        contradiction=contradiction,
+        steps=tuple(trips.brief for trips in evidence),
+        cost=cost,
+        free=free,
+        evidence=evidence,
+    )
 
 
-def _trips_of(step: Step) -> Mapping[str, Any]:
-    """Per request, None where they were not counted."""
-    names = ("redis", "storage")
-    return {name: step.metric("per_request", f"{name}_trips") for name in names}
+def trips_of(step: ConfigurationStep, ladder: Ladder) -> TripsOfStep | None:
+    """None where they were not counted."""
+    redis, storage = (step.app_metric("per_request", f"{to}_trips") for to in ("redis", "storage"))
+    if redis is None or storage is None:
+        return None
+    alone = ladder.with_one_user(step)
+    return TripsOfStep(
+        removed=step.removed,
+        redis=redis,
+        storage=storage,
+        storage_name=step.configuration.service(step.configuration.storage),
+        rps=step.rps,
+        response_s=alone.mean("breakdown.response_s") if alone else None,
+    )
 
 
-def _cost(steps: Sequence[Step]) -> Finding:
-    """Whether throughput falls with each."""
-    known = [(step.removed, step.ratio) for step in steps[1:] if step.ratio]
-    if any(ratio.differs is None for _, ratio in known):
-        return Finding("ladder.trips.cost.few", {"trials": TRIALS})
-    same = [removed for removed, ratio in known if not (ratio.differs and ratio.value < 1)]
-    if len(same) == len(known):
-        return Finding("ladder.trips.cost.none")
-    return Finding("ladder.trips.cost", {"same": same})
+def trip_cost(steps: Steps) -> tuple[str, tuple[str, ...]]:
+    """Whether throughput falls with each, and the removals with which it does not."""
+    changes = [(step.removed, step.change) for step in steps[1:] if step.change]
+    if any(change.differs is None for _, change in changes):
+        return COST_UNKNOWN, ()
+    free = tuple(
+        removed for removed, change in changes if not (change.differs and change.value < 1)
+    )
+    if len(free) == len(changes):
+        return NO_LOSS, free
+    words = "Each costs throughput[[, but for {free:list}, where no loss is statistically"
+    return fill(f"{words} significant]].", {"free": free}), free
 
 
-def _limits(ladder: Ladder) -> Finding:
+# --- limits ---------------------------------------------------------------------------------------
+
+
+class LimitOfStep(Finding):
+    """{load}, {removed} removed: {limit}"""
+
+    load: str
+    removed: str
+    limit: StepLimit
+
+
+class LimitsUnderLoad(Finding):
+    """With {load}, by what was removed: {limits:; }."""
+
+    load: str
+    limits: tuple[str, ...]  # each with the steps that it limited
+
+
+class LimitsOfSteps(Answer):
+    """{loads: }[[ On {few_cores:# core}, app, storage and load tool compete for them.]]"""
+
+    question = LIMITS
+
+    loads: tuple[LimitsUnderLoad, ...]
+    few_cores: int | None
+
+
+def limits_of_steps(ladder: Ladder) -> LimitsOfSteps | Inconclusive:
     loads, evidence = [], []
     for load, steps in ladder.many_users.items():
-        # Each limit once, with the steps that it limited
-        names: dict[tuple[str, object], tuple[Finding, list[Finding]]] = {}
-        for step in steps:
-            name, why = limit(step, ladder.cores)
-            key = name.code, name.values.get("service")
-            names.setdefault(key, (name, []))[1].append(step.removed)
-            values = {"load": load.text, "removed": step.removed, "why": why}
-            evidence.append(Finding("ladder.limits.why", values))
-        limits = tuple(
-            Finding("ladder.limits.of", {"limit": name, "steps": tuple(limited)})
-            for name, limited in names.values()
-        )
-        loads.append(Finding("ladder.limits.load", {"load": load.text, "limits": limits}))
+        limited = [
+            LimitOfStep(load.text, step.removed, limit(step, ladder.cores)) for step in steps
+        ]
+        evidence += limited
+        removals: dict[str, list[str]] = {}
+        for step in limited:
+            removals.setdefault(step.limit.name, []).append(step.removed)
+        texts = (f"{name}: {listed(removed)}" for name, removed in removals.items())
+        loads.append(LimitsUnderLoad(load.text, tuple(texts)))
     if not loads:
-        return _answer("limits", "limits.unmeasured")
-    few = ladder.cores if ladder.cores is not None and ladder.cores <= 2 else None
-    return _answer("limits", "limits", {"loads": tuple(loads), "few_cores": few}, evidence)
+        return Inconclusive(NO_STEP, question=LIMITS)
+    few = ladder.cores is not None and ladder.cores <= FEW_CORES
+    return LimitsOfSteps(
+        loads=tuple(loads), few_cores=ladder.cores if few else None, evidence=tuple(evidence)
+    )
 
 
-def _services(ladder: Ladder) -> Finding:
+# --- services -------------------------------------------------------------------------------------
+
+
+class ServicesUsed(Answer):
+    """{services:; }."""
+
+    question = SERVICES
+
+    services: tuple[str, ...]
+
+
+def services_used(ladder: Ladder) -> ServicesUsed | Inconclusive:
     """MongoDB first: what calls itself so may be another server."""
-    servers = ladder.environment.get("services")
-    if not isinstance(servers, dict) or not servers:
-        return _answer("services", "services.unknown")
-    listed = [
-        Finding("ladder.service", {"service": name_of(kind), "version": servers[kind]})
-        for kind in sorted(servers, key=lambda kind: kind != "mongodb")
-    ]
-    if "mongodb" not in servers:
-        left_out = (one.why_not for one in ladder.configurations if one.storage == "mongodb")
-        values = {"service": name_of("mongodb"), "why": next(filter(None, left_out), None)}
-        listed.insert(0, Finding("ladder.service.none", values))
-    return _answer("services", "services", {"services": tuple(listed)})
+    versions = ladder.environment.get("services")
+    if not isinstance(versions, dict) or not versions:
+        return Inconclusive(SERVICES_UNKNOWN, question=SERVICES)
+    kinds = sorted(versions, key=lambda kind: kind != "mongodb")
+    services = [f"{name_of(kind)}: {versions[kind]}" for kind in kinds]
+    if "mongodb" not in versions:
+        reasons = (each.why_not for each in ladder.configurations if each.storage == "mongodb")
+        values = {"name": name_of("mongodb"), "why": next(filter(None, reasons), "")}
+        services.insert(0, fill("{name}: not used[[ ({why})]]", values))
+    return ServicesUsed(tuple(services))

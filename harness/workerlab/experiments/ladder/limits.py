@@ -20,171 +20,309 @@ target, or one is invalid, or one serves less than STABLE of the best level, whi
 tool nor other programs were the limit. Where the load tool was, more users would show no more.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterator
-from statistics import fmean
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workerlab import model
 from workerlab.analysis.target import word
-from workerlab.experiments.document import answer
-from workerlab.experiments.ladder.steps import Ladder, Load, Step
-from workerlab.model import CellResult, Finding
+from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLoad
+from workerlab.finding import Answer, Finding
+from workerlab.model import CellResult
 
-FULL = 0.8  # of what someone can use
+FULL = 0.8  # of what a component can use
 HOST_FULL = 0.9  # of all cores
 SLOTS_FULL = 0.9
-MOST_TIMES = 8  # the users of the steps are the most that are tried
-STABLE = 2 / 3
+MAX_TIMES_USERS = 8  # the users of the steps: no more are tried
+STABLE = 2 / 3  # of the best level
 SPENT = ("pool", "storage", "redis", "serialise", "template")  # what an app metric times
-BEFORE = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
+BEFORE_APP = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
 
-def limit(step: Step, cores: int | None) -> tuple[Finding, Finding]:
-    """What limited the step, and the numbers that show it. `cores`: of the machine."""
-    name, why, values = next(_limits(step, cores))
-    values["usage"] = tuple(_usage(step, values.pop("others", None)))
-    why = f"ladder.limit.{why or name}.why"
-    return Finding(f"ladder.limit.{name}", values), Finding(why, values)
+class MachineUsage(Finding):
+    """How busy the machine was, and how many cores each component used; None: not known."""
+
+    host_busy: float | None
+    cores: Mapping[str, float]  # by component
+
+    def __str__(self) -> str:
+        busy = [] if self.host_busy is None else [f"host {100 * self.host_busy:.0f} % busy"]
+        cores = ", ".join(f"{name} {used:.2f}" for name, used in self.cores.items())
+        return "; ".join([*busy, f"cores: {cores}"] if cores else busy)
 
 
-def _limits(step: Step, cores: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """All that limit it, in the order above: its name, that of the reason where it has another, and
-    their values; `others`: what other programs used."""
-    one, busy = step.configuration, step.mean("usage.host_busy") or 0.0
-    if step.tool_bound:
-        reasons = [cell.bound_reasons[0] for cell in step.cells if cell.bound_reasons]
-        yield "tool", "", {"tool": step.load.tool, "reason": next(iter(reasons), None)}
-    if (noise := step.disturbance) is not None:
-        yield "others", "", {"noise": noise, "others": step.others_cores}
-    for role, kind, usable in (("cache", one.cache, 1), ("storage", one.storage, cores)):
-        used = step.metric("cores", role)
-        if used is not None and usable and used >= FULL * usable:
-            yield "service", "", {"service": one.service(kind), "used": used, "cores": usable}
-    used = step.mean("usage.server_cores")
-    usable = min(one.server.workers, cores or one.server.workers)
-    if used is not None and used >= FULL * usable:
-        yield "app", "", {"used": used, "cores": usable}
-    share, slots = _slots_busy(step), step.cells[0].slots_configured
-    if share is not None and share >= SLOTS_FULL:
-        yield "app", "slots", {"slots": slots, "share": min(1.0, share)}
-    pool_s = step.metric("spent_s", "pool")
-    parts = [step.metric("spent_s", name) for name in SPENT if name != "pool"]
-    parts += [*map(step.mean, BEFORE), other_code_s(step)]
-    longest_s = max((value for value in parts if value is not None), default=math.inf)
-    if pool_s and busy < FULL and pool_s > longest_s:
-        yield "pool", "", {"wait_s": pool_s}
-    if busy >= HOST_FULL:
-        yield "machine", "", {}
-    yield "unknown", "", {}
-
-
-def _slots_busy(step: Step) -> float | None:
-    """The share of the time; None where slots are unlimited."""
-    shares = [
-        (cell.throughput_rps or 0.0) * cell.breakdown.service_s / cell.slots_configured
-        for cell in step.cells
-        if cell.slots_configured and cell.breakdown.service_s is not None
-    ]
-    return fmean(shares) if shares else None
-
-
-def _usage(step: Step, others: float | None) -> Iterator[Finding]:
-    """How busy the machine was, and who used how many cores of it."""
+def usage_of(step: ConfigurationStep, others_cores: float | None = None) -> MachineUsage | None:
+    """`others_cores`: what nothing of the trials used. None: nothing is known."""
     used = {
         "app": step.mean("usage.server_cores"),
-        "storage": step.metric("cores", "storage"),
-        "cache": step.metric("cores", "cache"),
-        "tool": step.mean("usage.generator_cores"),
-        "others": others,
+        "storage": step.app_metric("cores", "storage"),
+        "cache": step.app_metric("cores", "cache"),
+        "load tool": step.mean("usage.generator_cores"),
+        "other processes": others_cores,
     }
-    cores = tuple(
-        Finding(f"ladder.cores.{name}", {"cores": one})
-        for name, one in used.items()
-        if one is not None
-    )
-    if (busy := step.mean("usage.host_busy")) is not None:
-        yield Finding("ladder.usage.host", {"busy": busy})
-    if cores:
-        yield Finding("ladder.usage.cores", {"cores": cores})
+    cores = {name: value for name, value in used.items() if value is not None}
+    host_busy = step.mean("usage.host_busy")
+    return None if host_busy is None and not cores else MachineUsage(host_busy, cores)
 
 
-def other_code_s(step: Step) -> float | None:
+class StepLimit(Finding, kw_only=True):
+    """[[{usage}]]"""
+
+    usage: MachineUsage | None
+
+    @property
+    def name(self) -> str:
+        """What the limit is called in tables."""
+        raise NotImplementedError
+
+
+class ToolLimit(StepLimit):
+    """{tool}[[: {reason}]][[ ({usage})]]"""
+
+    name = "load tool"
+    tool: str
+    reason: str | Finding | None
+
+
+class OthersLimit(StepLimit):
+    """{disturbance}[[ ({usage})]]"""
+
+    name = "other programs"
+    disturbance: model.Finding
+
+
+class CpuLimit(StepLimit):
+    """{component} used {used:.2f} of the {cores:# core} it can use[[ ({usage})]]"""
+
+    component: str  # the app, or a service
+    used: float
+    cores: int
+
+    @property
+    def name(self) -> str:
+        return self.component
+
+
+class SlotsLimit(StepLimit):
+    """the app's {slots:# slot was/slots were} busy {busy:percent} of the time[[ ({usage})]]"""
+
+    name = "app"
+    slots: int
+    busy: float
+
+
+class PoolLimit(StepLimit):
+    """a request waits {wait_s:duration} for a free connection to the storage, longer than for
+    anything else[[ ({usage})]]"""
+
+    name = "pool"
+    wait_s: float
+
+
+class MachineLimit(StepLimit):
+    """all cores are busy[[ ({usage})]]"""
+
+    name = "machine"
+
+
+class UnknownLimit(StepLimit):
+    """nothing is near a limit[[ ({usage})]]"""
+
+    name = "not known"
+
+
+def limit(step: ConfigurationStep, cores: int | None) -> StepLimit:
+    """What limited the step, with the numbers that show it. `cores`: of the machine."""
+    return next(limits(step, cores))
+
+
+def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
+    """All that limit it, in the order above."""
+    usage = usage_of(step)
+    if step.tool_bound:
+        reasons = [result.bound_reasons[0] for result in step.valid if result.bound_reasons]
+        yield ToolLimit(tool=step.load.tool, reason=next(iter(reasons), None), usage=usage)
+    if (disturbance := step.disturbance) is not None:
+        others_cores = step.mean("core_wait.others_cores")
+        yield OthersLimit(disturbance=disturbance, usage=usage_of(step, others_cores))
+    yield from cpu_limits(step, cores, usage)
+    slots, busy = step.valid[0].slots_configured, step.mean(slots_busy)
+    if slots and busy is not None and busy >= SLOTS_FULL:
+        yield SlotsLimit(slots=slots, busy=min(1.0, busy), usage=usage)
+    host_busy, pool_s = step.mean("usage.host_busy") or 0.0, step.app_metric("spent_s", "pool")
+    if pool_s and host_busy < FULL and pool_s > longest_other_part_s(step):
+        yield PoolLimit(wait_s=pool_s, usage=usage)
+    if host_busy >= HOST_FULL:
+        yield MachineLimit(usage=usage)
+    yield UnknownLimit(usage=usage)
+
+
+def cpu_limits(
+    step: ConfigurationStep, cores: int | None, usage: MachineUsage | None
+) -> Iterator[CpuLimit]:
+    configuration = step.configuration
+    workers, app = configuration.server.workers, step.mean("usage.server_cores")
+    cache, storage = (step.app_metric("cores", role) for role in ("cache", "storage"))
+    for component, used, usable in (
+        (configuration.service(configuration.cache), cache, 1),
+        (configuration.service(configuration.storage), storage, cores),
+        ("app", app, min(workers, cores or workers)),
+    ):
+        if used is not None and usable and used >= FULL * usable:
+            yield CpuLimit(component=component, used=used, cores=usable, usage=usage)
+
+
+def slots_busy(result: CellResult) -> float | None:
+    """The share of the time; None where slots are unlimited."""
+    slots, service_s = result.slots_configured, result.breakdown.service_s
+    if not slots or service_s is None:
+        return None
+    return (result.throughput_rps or 0.0) * service_s / slots
+
+
+def longest_other_part_s(step: ConfigurationStep) -> float:
+    """Of a request, but for the wait for a connection to the storage; infinite: none is known."""
+    parts = [step.app_metric("spent_s", name) for name in SPENT if name != "pool"]
+    parts += [*map(step.mean, BEFORE_APP), other_code_s(step)]
+    return max((part for part in parts if part is not None), default=math.inf)
+
+
+def other_code_s(step: ConfigurationStep) -> float | None:
     """What is spent in the app and in nothing that it times; None where either is not known."""
     service_s = step.mean("breakdown.service_s")
-    timed = [value for name in SPENT if (value := step.metric("spent_s", name)) is not None]
+    spent = [step.app_metric("spent_s", name) for name in SPENT]
+    timed = [value for value in spent if value is not None]
     return None if service_s is None or not timed else service_s - sum(timed)
 
 
 # --- how many users -----------------------------------------------------------------------------
 
 
-class UserLevel(NamedTuple):
-    """`step`: of the valid launches, if there are any; `why` it breaks, if it does."""
+class TargetBroken(Finding):
+    """{terms:; } (in {broken} of {launches:# launch/launches})"""
 
-    load: Load
-    cells: list[CellResult]
-    step: Step | None
-    why: Finding | None = None
+    launches: int
+    broken: int
+    terms: tuple[Finding, ...]
+
+
+class InvalidLaunches(Finding):
+    """{invalid} of {launches:# launch/launches} {invalid:was/were} invalid, {reason}"""
+
+    launches: int
+    invalid: int
+    reason: str | Finding
+
+
+class UnstableThroughput(Finding):
+    """a launch serves {lowest_rps:number} req/s, where {best_rps:number} were reached"""
+
+    lowest_rps: float
+    best_rps: float
+
+
+class NothingBroke(Finding):
+    """nothing breaks{remark}"""
+
+    remark: str
+
+
+NOT_TRIED = ", and more users were not tried"
+TOOL_IS_LIMIT = "; more would show the load tool's limit, not the server's"
+Breakage = TargetBroken | InvalidLaunches | UnstableThroughput
+
+
+class UserLevel(Struct, frozen=True):
+    """`step`: of the valid launches, if there are any; `broken`: why it breaks, if it does."""
+
+    load: UserLoad
+    cells: tuple[CellResult, ...]
+    step: ConfigurationStep | None
+    broken: Breakage | None = None
 
 
 def levels(ladder: Ladder) -> list[UserLevel]:
     """The fewest users first; none without a search, or without a valid step."""
     levels: list[UserLevel] = []
-    tool, first = next((step.load.tool for step in ladder.conclusive), ""), list(ladder.removed)[:1]
-    cells_of_first = [
-        cell
-        for cell in ladder.cells
-        if cell.trial.cell.server.name in first and cell.trial.cell.tool == tool
-    ]
-    counts = {cell.trial.cell.concurrency for cell in cells_of_first}
-    for users in sorted(users for users in counts if users >= (ladder.usual_users or math.inf)):
-        load = Load(tool, users)
-        cells = [cell for cell in cells_of_first if cell.trial.cell.concurrency == users]
-        steps = [step for step in ladder.steps.get(load, ()) if step.configuration.name in first]
-        level = UserLevel(load, cells, steps[0] if steps else None)
-        levels.append(level._replace(why=_why([*levels, level])))
+    tool = next((step.load.tool for step in ladder.conclusive), "")
+    first = next(iter(ladder.removed), "")
+    cells_by_users: dict[int, list[CellResult]] = {}
+    for result in ladder.cells:
+        cell = result.trial.cell
+        if (cell.server.name, cell.tool) == (first, tool):
+            cells_by_users.setdefault(cell.concurrency, []).append(result)
+    fewest = ladder.usual_users or math.inf
+    for users in sorted(users for users in cells_by_users if users >= fewest):
+        load = UserLoad(tool, users)
+        steps = (step for step in ladder.steps.get(load, ()) if step.configuration.name == first)
+        level = UserLevel(load, tuple(cells_by_users[users]), next(steps, None))
+        levels.append(replace(level, broken=why_broken([*levels, level])))
     return levels
 
 
-def _why(levels: list[UserLevel]) -> Finding | None:
+def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
     """Why the last of them breaks."""
-    _, cells, step, _ = levels[-1]
-    values: dict[str, Any] = {"launches": len(cells)}
-    if invalid := [cell.reason for cell in cells if cell.verdict == "invalid"]:
-        values |= {"invalid": len(invalid), "reason": invalid[0]}
-        return Finding("ladder.users.invalid", values)
-    outcomes = ([term for term in cell.target if word(term) == "broken"] for cell in cells)
-    broken = [terms for terms in outcomes if terms]
+    cells, step = levels[-1].cells, levels[-1].step
+    invalid = [result.reason for result in cells if result.verdict == "invalid"]
+    if invalid:
+        return InvalidLaunches(launches=len(cells), invalid=len(invalid), reason=invalid[0])
+    terms = [tuple(term for term in result.target if word(term) == "broken") for result in cells]
+    broken = [broken_terms for broken_terms in terms if broken_terms]
     if 2 * len(broken) >= len(cells):
-        return Finding("ladder.users.target", {**values, "broken": len(broken), "terms": broken[0]})
+        return TargetBroken(launches=len(cells), broken=len(broken), terms=broken[0])
     if step and not step.tool_bound and step.disturbance is None:
-        lowest, best = min(step.rates), max(level.step.rps for level in levels if level.step)
-        if lowest < STABLE * best:
-            return Finding("ladder.users.unstable", {"lowest": lowest, "best": best})
+        lowest_rps = min(step.rates)
+        best_rps = max(level.step.rps for level in levels if level.step)
+        if lowest_rps < STABLE * best_rps:
+            return UnstableThroughput(lowest_rps=lowest_rps, best_rps=best_rps)
     return None
 
 
-def next_load(ladder: Ladder) -> Load | None:
+def next_load(ladder: Ladder) -> UserLoad | None:
     """Of the level that is to be measured; None where the search has ended."""
-    for load, _, step, why in levels(ladder)[-1:]:
-        if not why and not (step and step.tool_bound):
-            most = MOST_TIMES * (ladder.usual_users or 0)
-            return Load(load.tool, 2 * load.users) if 2 * load.users <= most else None
+    for level in levels(ladder)[-1:]:
+        users = 2 * level.load.users
+        tool_bound = level.step is not None and level.step.tool_bound
+        if level.broken or tool_bound or users > MAX_TIMES_USERS * (ladder.usual_users or 0):
+            return None
+        return UserLoad(level.load.tool, users)
     return None
 
 
-def how_many_users(ladder: Ladder) -> Finding:
+class UsersServed(Answer):
+    """[[With {users_before:count} users nothing breaks. ]]With {load} {outcome}.[[ Throughput:
+    {rps_before:number} req/s, then {rps:number}; where it does not grow, response times grow with
+    the users (Little's law).]][[ {dropped:count} handshakes were dropped: the accept queue was
+    full.]][[ The limit with {users_held:count} users: {limit}.]]"""
+
+    question = "How many users does it serve until its target or its stability breaks?"
+
+    users_before: int | None  # where more of them break it
+    rps_before: float | None
+    load: str
+    rps: float | None
+    outcome: Breakage | NothingBroke
+    users_held: int | None
+    dropped: int | None
+    limit: StepLimit | None
+
+
+def how_many_users(ladder: Ladder) -> UsersServed:
     """By the last level, and what limited the last that did not break."""
     *_, before, last = None, *levels(ladder)
-    held = (before if before and last.why else last).step
-    ended = "tool" if held and held.tool_bound else "most"
-    return answer("ladder", "users", "users", {
-        "before": before and last.why and before.load.users,
-        "before_rps": before and before.step and before.step.rps,
-        "load": last.load.text,
-        "rps": last.step and last.step.rps,
-        "why": last.why or Finding(f"ladder.users.{ended}"),
-        "held": held and held.load.users,
-        "dropped": sum(cell.counters.listen_drops or 0 for cell in last.cells) or None,
-        "limit": held and limit(held, ladder.cores)[1],
-    })  # fmt: skip
+    held = (before if before and last.broken else last).step
+    tool_bound = held is not None and held.tool_bound
+    return UsersServed(
+        users_before=before.load.users if before and last.broken else None,
+        rps_before=before.step.rps if before and before.step else None,
+        load=last.load.text,
+        rps=last.step.rps if last.step else None,
+        outcome=last.broken or NothingBroke(TOOL_IS_LIMIT if tool_bound else NOT_TRIED),
+        users_held=held.load.users if held else None,
+        dropped=sum(cell.counters.listen_drops or 0 for cell in last.cells) or None,
+        limit=limit(held, ladder.cores) if held else None,
+    )

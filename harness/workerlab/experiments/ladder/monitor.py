@@ -4,51 +4,62 @@ The kernel counts network bytes by interface, not by process: what crosses loopb
 of load tool, storage and cache together. A rate is the growth of a sum between two samples.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise
 
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS
-from workerlab.experiments.ladder.steps import Step
-from workerlab.model import Chart, Finding, Series
+from workerlab.experiments.ladder.steps import ConfigurationStep
+from workerlab.model import Chart, Series
 
-PARTS = 20  # of the answers, between which their rate is shown
-TWICE = {"lo in", "lo0 in"}  # what loopback receives, it has sent
-AXES = {"answers": "ladder.chart.rps", "cores": "chart.cores"}
-AXES |= {"memory": "chart.megabytes", "network": "ladder.chart.network"}
+RATE_POINTS = 20  # of the answers, between which their rate is shown
+COUNTED_TWICE = {"lo in", "lo0 in"}  # what loopback receives, it has sent
+AXES = {"answers": "requests/s", "cores": "cores", "memory": "MB", "network": "MB/s"}
+NOTE = (
+    "One launch. Memory: pages that processes share count in each. Network: by interface, as the"
+    " kernel does not count by process; loopback carries the traffic of load tool, storage and"
+    " cache, and of whatever else uses it."
+)
 
 Samples = Sequence[tuple[int, float | None]]  # CLOCK_MONOTONIC ns
 
 
-def monitor(step: Step, facts: Facts) -> Iterable[Chart]:
+def monitor(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
     """`facts`: of a launch of the step."""
-    ends = sorted(span.end_ns for span in facts.finished if span.end_ns is not None)
-    samples, step_size = facts.data.observations.processes, max(1, len(ends) // PARTS)
-    interfaces = sorted({name for sample in samples for name in sample.network_bytes} - TWICE)
-    charts: dict[str, dict[str, Samples]] = {
-        "answers": {"app": [(end_ns, n) for n, end_ns in enumerate(ends)][::step_size]},
-        "cores": _used(step, facts, "cpu_s"),
-        "memory": _used(step, facts, "rss_bytes"),
+    ends_ns = sorted(span.end_ns for span in facts.finished if span.end_ns is not None)
+    samples = facts.data.observations.processes
+    interfaces = sorted({name for sample in samples for name in sample.network_bytes})
+    curves: dict[str, dict[str, Samples]] = {
+        "answers": {"app": list(zip(ends_ns, count()))[:: max(1, len(ends_ns) // RATE_POINTS)]},
+        "cores": used(step, facts, "cpu_s"),
+        "memory": used(step, facts, "rss_bytes"),
         "network": {
             name: [(sample.at_ns, sample.network_bytes.get(name)) for sample in samples]
             for name in interfaces
+            if name not in COUNTED_TWICE
         },
     }
-    for kind, curves in charts.items():
-        drawn = [(name, _points(curve, facts, kind)) for name, curve in curves.items()]
-        series = tuple(Series(name, line) for name, line in drawn if any(y for _, y in line))
-        about = {"what": kind, "removed": step.removed, "load": step.load.text}
-        titles = Finding("ladder.chart.over_time", about), Finding("ladder.chart.seconds")
-        axis, note = Finding(AXES[kind]), Finding("ladder.chart.over_time.note")
+    for kind, samples_by_name in curves.items():
+        lines = {name: points_of(curve, facts, kind) for name, curve in samples_by_name.items()}
+        series = [Series(name, line) for name, line in lines.items() if any(y for _, y in line)]
         if series:
-            yield Chart(*titles, axis, series, note=note)
+            yield Chart(
+                title=f"Over time: {kind}; {step.removed} removed, {step.load.text}",
+                x_title="seconds",
+                y_title=AXES[kind],
+                series=tuple(series),
+                note=NOTE,
+            )
 
 
-def _used(step: Step, facts: Facts, what: str) -> dict[str, Samples]:
+def used(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]:
     """By the name of who used it."""
-    observations, setup = facts.data.observations, step.configuration
+    observations, configuration = facts.data.observations, step.configuration
     fields = {"app": f"server_{what}", step.load.tool: f"tool_{what}"}
-    roles = {setup.service(setup.storage): "storage", setup.service(setup.cache): "cache"}
+    roles = {
+        configuration.service(configuration.storage): "storage",
+        configuration.service(configuration.cache): "cache",
+    }
     return {
         name: [(sample.at_ns, getattr(sample, field)) for sample in observations.processes]
         for name, field in fields.items()
@@ -58,13 +69,13 @@ def _used(step: Step, facts: Facts, what: str) -> dict[str, Samples]:
     }
 
 
-def _points(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[float, float], ...]:
+def points_of(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[float, float], ...]:
     """Seconds since the load began, and values or rates in the unit of the axis."""
-    begin_ns, unit = facts.started_ns, 1e6 if kind in ("memory", "network") else 1.0
+    started_ns, unit = facts.started_ns, 1e6 if kind in ("memory", "network") else 1.0
     inside = [
-        ((at_ns - begin_ns) / NS, value / unit)
+        ((at_ns - started_ns) / NS, value / unit)
         for at_ns, value in samples
-        if value is not None and begin_ns <= at_ns <= facts.ended_ns
+        if value is not None and started_ns <= at_ns <= facts.ended_ns
     ]
     if kind == "memory":
         return tuple(inside)

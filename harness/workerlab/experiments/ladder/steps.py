@@ -1,69 +1,61 @@
-"""The trials of each configuration under each load, and what they say together.
+"""The trials of each configuration under each load, and their statistics."""
 
-Requests/s are averaged geometrically, since what is asked of them is a factor; everything else
-arithmetically, so that parts still add up. The unit of replication is a fresh launch of the server.
-"""
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
-from statistics import fmean, geometric_mean
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from workerlab import model
 from workerlab.analysis.core_wait import worst
+from workerlab.analysis.trials import Replicates, Trials, by_cell
 from workerlab.experiments.document import cores_of
 from workerlab.experiments.ladder.configurations import Configuration, removals
-from workerlab.model import CellResult, Finding
-from workerlab.numbers.intervals import Ratio, ratio
+from workerlab.model import CellResult
+from workerlab.numbers.formats import counted
+from workerlab.numbers.intervals import Ratio
 
 ONE_USER = 1
 USUAL_USERS = "usual_users"  # in the details of a plan that searches for the limit
 
 
-class Load(Struct, frozen=True):
+class UserLoad(Struct, frozen=True):
     """What is asked of every configuration: so many users, sent by this tool."""
 
     tool: str
     users: int
 
     @property
-    def text(self) -> Finding:
-        return Finding("ladder.load", {"users": self.users, "tool": self.tool})
+    def text(self) -> str:
+        return f"{counted(self.users, 'user')} by {self.tool}"
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
-class Step(Struct, frozen=True):
-    """The valid trials of one configuration under one load: at least one. `removed`: what the
-    configuration lacks. `ratio`: requests/s over those of the step before; None for the first."""
+class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
+    """The trials of one configuration under one load: at least one is valid. `removed`: what the
+    configuration lacks. `change`: requests/s over those of the step before; None for the first."""
 
     configuration: Configuration
-    removed: Finding
-    load: Load
-    cells: tuple[CellResult, ...]
-    ratio: Ratio | None = None
+    removed: str
+    load: UserLoad
+    change: Ratio | None = None
 
     @property
     def rates(self) -> list[float]:
         """Requests/s of each trial."""
-        return [cell.throughput_rps for cell in self.cells if cell.throughput_rps]
+        return [rps for rps in self.values("throughput_rps") if rps > 0]
 
     @property
     def rps(self) -> float:
-        return geometric_mean(self.rates)
+        return self.geometric_mean("throughput_rps") or 0.0
 
-    def mean(self, field: str) -> float | None:
-        """Of a field of CellResult ("usage.server_cores"), over trials that know it, or None."""
-        return _mean(map(attrgetter(field), self.cells))
+    def app_metric(self, field: str, name: str) -> float | None:
+        """The mean of an item of AppMetrics: ("spent_s", "pool")."""
 
-    def metric(self, field: str, name: str) -> float | None:
-        """Likewise, of a mapping of AppMetrics: ("spent_s", "pool")."""
-        metrics = [cell.app_metrics for cell in self.cells if cell.app_metrics is not None]
-        return _mean(getattr(one, field).get(name) for one in metrics)
+        def value(result: CellResult) -> float | None:
+            metrics = result.app_metrics
+            return None if metrics is None else getattr(metrics, field).get(name)
+
+        return self.mean(value)
 
     @property
     def app_cpu_s(self) -> float | None:
@@ -72,21 +64,19 @@ class Step(Struct, frozen=True):
         return None if cores is None else cores / self.rps
 
     @property
-    def others_cores(self) -> float | None:
-        """Busy cores that nothing of the trials used."""
-        return _mean(cell.core_wait.others_cores for cell in self.cells if cell.core_wait)
-
-    @property
-    def disturbance(self) -> Finding | None:
+    def disturbance(self) -> model.Finding | None:
         """What others did to it, where half of the trials or more had to wait for a core."""
-        waits = [cell.core_wait for cell in self.cells if cell.core_wait]
-        often = 2 * sum(wait.doubtful for wait in waits) >= len(self.cells)
+        waits = [result.core_wait for result in self.valid if result.core_wait]
+        often = 2 * sum(wait.doubtful for wait in waits) >= len(self.valid)
         return worst(waits) if often else None
 
     @property
     def tool_bound(self) -> bool:
         """Whether the load tool was the limit in half of the trials or more."""
-        return 2 * sum(bool(cell.generator_bound) for cell in self.cells) >= len(self.cells)
+        return 2 * sum(bool(result.generator_bound) for result in self.valid) >= len(self.valid)
+
+
+Steps = Sequence[ConfigurationStep]
 
 
 class Ladder(Struct, frozen=True):
@@ -95,8 +85,8 @@ class Ladder(Struct, frozen=True):
     of the run. `usual_users`: in a search for the limit, those of the steps, the fewest of many."""
 
     configurations: tuple[Configuration, ...]
-    removed: Mapping[str, Finding]
-    steps: Mapping[Load, tuple[Step, ...]]
+    removed: Mapping[str, str]
+    steps: Mapping[UserLoad, tuple[ConfigurationStep, ...]]
     environment: Mapping[str, object]
     cells: tuple[CellResult, ...] = ()
     usual_users: int | None = None
@@ -110,28 +100,28 @@ class Ladder(Struct, frozen=True):
         return cores_of(self.environment)
 
     @property
-    def one_user(self) -> tuple[Step, ...]:
+    def one_user(self) -> tuple[ConfigurationStep, ...]:
         steps = (steps for load, steps in self.steps.items() if load.users == ONE_USER)
         return next(steps, ())
 
     @property
-    def many_users(self) -> Mapping[Load, tuple[Step, ...]]:
+    def many_users(self) -> Mapping[UserLoad, tuple[ConfigurationStep, ...]]:
         many = [load for load in self.steps if load.users > ONE_USER and self.usual(load.users)]
         return {load: self.steps[load] for load in many}
 
     @property
-    def conclusive(self) -> tuple[Step, ...]:
+    def conclusive(self) -> tuple[ConfigurationStep, ...]:
         """Of many users, from the tool that was the limit least often; of several the fastest."""
 
-        def order(steps: Sequence[Step]) -> tuple[int, float]:
+        def order(steps: Steps) -> tuple[int, float]:
             return sum(step.tool_bound for step in steps), -sum(step.rps for step in steps)
 
         return min(self.many_users.values(), key=order, default=())
 
-    def with_one_user(self, step: Step) -> Step | None:
+    def with_one_user(self, step: ConfigurationStep) -> ConfigurationStep | None:
         """The same configuration."""
-        same = (one for one in self.one_user if one.configuration.name == step.configuration.name)
-        return next(same, None)
+        name = step.configuration.name
+        return next((same for same in self.one_user if same.configuration.name == name), None)
 
 
 def ladder(
@@ -142,20 +132,42 @@ def ladder(
 ) -> Ladder:
     """`cells`: of a run, on servers that are named like their configuration."""
     cells = tuple(cells)
-    valid: dict[Load, dict[str, list[CellResult]]] = {}
-    for cell in cells:
-        if cell.verdict != "invalid" and cell.throughput_rps:
-            asked = cell.trial.cell
-            by_name = valid.setdefault(Load(asked.tool, asked.concurrency), {})
-            by_name.setdefault(asked.server.name, []).append(cell)
+    trials: dict[UserLoad, dict[str, Trials]] = {}
+    for cell, trials_of_cell in by_cell(cells).items():
+        if trials_of_cell.valid:
+            load = UserLoad(cell.tool, cell.concurrency)
+            trials.setdefault(load, {})[cell.server.name] = trials_of_cell
     removed = removals(configurations)
-    steps: dict[Load, tuple[Step, ...]] = {}
-    for load, by_name in sorted(valid.items(), key=lambda one: one[0].users):
-        found: list[Step] = []
-        for one in configurations:
-            if one.name in by_name:
-                step = Step(one, removed[one.name], load, tuple(by_name[one.name]))
-                to_before = ratio(step.rates, found[-1].rates) if found else None
-                found.append(replace(step, ratio=to_before))
-        steps[load] = tuple(found)
-    return Ladder(tuple(configurations), removed, steps, environment, cells, usual_users)
+    return Ladder(
+        configurations=tuple(configurations),
+        removed=removed,
+        steps={
+            load: tuple(steps_of(load, by_name, configurations, removed))
+            for load, by_name in sorted(trials.items(), key=lambda item: item[0].users)
+        },
+        environment=environment,
+        cells=cells,
+        usual_users=usual_users,
+    )
+
+
+def steps_of(
+    load: UserLoad,
+    trials: Mapping[str, Trials],
+    configurations: Iterable[Configuration],
+    removed: Mapping[str, str],
+) -> Iterable[ConfigurationStep]:
+    """`trials`, `removed`: by the name of the configuration."""
+    before: Trials | None = None
+    for configuration in configurations:
+        name = configuration.name
+        if name in trials:
+            yield ConfigurationStep(
+                valid=trials[name].valid,
+                left_out=trials[name].left_out,
+                configuration=configuration,
+                removed=removed[name],
+                load=load,
+                change=trials[name].ratio(before) if before else None,
+            )
+            before = trials[name]

@@ -9,163 +9,346 @@ so the mean says nothing that requests/s do not. What a class decides is how it 
 request at a time, in order of arrival, makes all wait alike.
 """
 
-from collections.abc import Sequence
-from functools import partial
-from itertools import pairwise
+from __future__ import annotations
 
-from workerlab.experiments.document import answer
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
 from workerlab.experiments.ladder.configurations import differences
-from workerlab.experiments.ladder.steps import Ladder, Step
-from workerlab.model import Finding
+from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, Steps
+from workerlab.finding import Answer, Finding, Inconclusive
+from workerlab.numbers.formats import fill
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 
-LITTLE = 0.8  # of the requests/s before: who loses less than a fifth loses little
-MOVED = 1.1  # times the other's factor: one moved more than the other
-ALIKE = 1.25  # times the other's factor at most: neither moved much more
-MOST_LAUNCHES = 100  # that are worth naming
+SMALL_LOSS = 0.8  # of the requests/s before: who loses less than a fifth loses little
+MOVED_MORE = 1.1  # times the other's factor: one moved more than the other
+MOVED_ALIKE = 1.25  # times the other's factor at most: neither moved much more
+MAX_LAUNCHES = 100  # that are worth naming
 HIT = ("redis", "serialise")
 MISS = ("pool", "storage")
 
-Sides = tuple[list[float], list[float]]  # of the launches after and before
+WHY_REDIS = "Why does losing Redis cost so little?"
+WHY_SYNC = "Why does going from async to sync change p95 more than throughput?"
 
-_answer = partial(answer, "ladder")
+NO_REDIS_STEP = "no step lost Redis and nothing else"
+NO_SYNC_STEP = "no step lost async and nothing else"
+NO_PERCENTILES = "the load tool reports no percentiles"
+NO_INTERVALS = f"too few trials of each step for an interval (--trials {TRIALS})"
 
 
-def _around(steps: Sequence[Step], setting: str) -> tuple[Step, Step] | None:
-    """Two steps in a row that differ in this setting alone."""
+class StepPair(NamedTuple):
+    """Two steps in a row that differ in one setting."""
+
+    before: ConfigurationStep
+    after: ConfigurationStep
+
+
+def pair_around(steps: Steps, setting: str) -> StepPair | None:
+    """The two between which only this setting changes."""
     for before, after in pairwise(steps):
         if differences(before.configuration, after.configuration) == (setting,):
-            return before, after
+            return StepPair(before, after)
     return None
 
 
-def _cpu(pair: tuple[Step, Step], code: str) -> tuple[Finding | None, tuple[Finding, ...]]:
-    """The CPU that a request costs the app on both sides, with its evidence; None: not known."""
-    cpu = dict(zip(("before_s", "after_s"), (step.app_cpu_s for step in pair), strict=True))
-    if None in cpu.values():
-        return None, ()
-    return Finding(code, cpu), tuple(
-        Finding("ladder.cores", {
-            "load": step.load.text, "configuration": step.configuration.text, "rps": step.rps,
-            "cores": step.mean("usage.server_cores"),
-        })
-        for step in pair
-    )  # fmt: skip
+# --- the CPU of a request -------------------------------------------------------------------------
 
 
-def why_redis(ladder: Ladder) -> Finding:
-    pair = _around(ladder.conclusive, "cache")
-    if pair is None:
-        return _answer("redis", "redis.unmeasured")
-    alone = [step for one in pair if (step := ladder.with_one_user(one))]
-    hit, evidence = _hit(*alone) if len(alone) == 2 else (Finding("ladder.hit.unmeasured"), ())
-    cpu, cores = _cpu(pair, "ladder.redis.cpu")
-    lost = pair[1].ratio
-    values = {"cost": lost and _cost(lost), "hit": hit, "cpu": cpu}
-    return _answer("redis", "redis", values, (*evidence, *cores))
+class CpuOfRequest(Finding):
+    """A request takes {before_s:duration} of the app's CPU {before}, {after_s:duration} {after}."""
+
+    before: str
+    after: str
+    before_s: float
+    after_s: float
 
 
-def _cost(lost: Ratio) -> Finding:
-    """Of losing Redis, in requests/s."""
-    if lost.differs is None:
-        return Finding("ladder.redis.few", {"trials": TRIALS})
-    size = "gain" if lost.value >= 1 else "little" if lost.value >= LITTLE else "much"
-    values = {"ratio": lost.value, "share": abs(1 - lost.value)}
-    return Finding(f"ladder.redis.{size if lost.differs else 'none'}", values)
+class CoresOfApp(Finding):
+    """{load}, {configuration}: {rps:number} req/s, the app used {cores:.2f} cores"""
+
+    load: str
+    configuration: str
+    rps: float
+    cores: float
 
 
-def _hit(cached: Step, stored: Step) -> tuple[Finding, tuple[Finding, ...]]:
-    """What a hit costs a single user, and what it saves."""
-    hit_s, miss_s = _sum(cached, HIT), _sum(stored, MISS)
-    if hit_s is None or miss_s is None:
-        return Finding("ladder.hit.no_metrics"), ()
-    values = {
-        "hit_s": hit_s,
-        "miss_s": miss_s,
-        "difference_s": abs(miss_s - hit_s),
-        "response_s": stored.mean("breakdown.response_s") or None,
-    }
-    code = "ladder.hit.saves" if miss_s > hit_s else "ladder.hit.costs"
-    return Finding(code, values), (_spent(cached), _spent(stored))
-
-
-def _sum(step: Step, names: Sequence[str]) -> float | None:
-    known = [value for name in names if (value := step.metric("spent_s", name)) is not None]
-    return sum(known) if known else None
-
-
-def _spent(step: Step) -> Finding:
-    spent = {f"{name}_s": step.metric("spent_s", name) for name in (*HIT, *MISS)}
-    values = {"load": step.load.text, "configuration": step.configuration.text}
-    return Finding("ladder.spent", {**values, **spent})
-
-
-def why_sync(ladder: Ladder) -> Finding:
-    pair = _around(ladder.conclusive, "worker_class")
-    if pair is None:
-        return _answer("sync", "sync.unmeasured")
-    before, after = pair
-    p50 = [step.mean("response.p50") or 0.0 for step in pair]
-    p95 = [step.mean("response.p95") or 0.0 for step in pair]
-    if not all((*p50, *p95)):
-        return _answer("sync", "sync.no_percentiles")
-    late, early = ([cell.response.p95 or 0.0 for cell in step.cells] for step in (after, before))
-    tails = ratio(late, early)
-    if after.ratio is None or after.ratio.differs is None or tails.differs is None:
-        return _answer("sync", "sync.few", {"trials": TRIALS}, map(_response, pair))
-    spread = [high / middle for high, middle in zip(p95, p50, strict=True)]
-    cpu, cores = _cpu(pair, "ladder.sync.cpu")
-    values = {
-        "moved": _moved(tails, after.ratio)
-        or _undecided((late, early), (after.rates, before.rates)),
-        "chance": None if after.ratio.differs else Finding("ladder.sync.chance"),
-        "cpu": cpu,
-        "users": after.load.users,
-        "mean_async_s": before.load.users / before.rps,
-        "mean_sync_s": after.load.users / after.rps,
-        "spread_async": spread[0],
-        "spread_sync": spread[1],
-        "order": Finding(f"ladder.sync.order.{'shown' if spread[1] < spread[0] else 'hidden'}"),
-    }
-    return _answer("sync", "sync", values, (*cores, *map(_response, pair)))
-
-
-def _undecided(p95s: Sides, rates: Sides) -> Finding:
-    """How many launches of each step would decide it."""
-    values: dict[str, object] = {}
-    for name, sides in (("p95", p95s), ("rps", rates)):
-        now = ratio(*sides)
-        values |= {name: now.value, f"{name}_low": now.low, f"{name}_high": now.high}
-    more = range(min(map(len, rates)) + 1, MOST_LAUNCHES + 1)
-    enough = (n for n in more if _moved(ratio(*p95s, count=n), ratio(*rates, count=n)))
-    values["launches"] = next(enough, None)
-    values["most"] = None if values["launches"] else MOST_LAUNCHES
-    return Finding("ladder.sync.moved.undecided", values)
-
-
-def _moved(p95: Ratio, rps: Ratio) -> Finding | None:
-    """`p95`, `rps`: sync over async. Compared as factors, whichever way they go: one moved more
-    where the least that its interval allows is more than the most that the other's does. None where
-    the intervals do not decide that."""
-    (least_p95, most_p95), (least_rps, most_rps) = map(_factors, (p95, rps))
-    if least_p95 >= MOVED * most_rps:
-        more = "p95"
-    elif least_rps >= MOVED * most_p95:
-        more = "rps"
-    elif max(most_p95 / least_rps, most_rps / least_p95) <= ALIKE:
-        more = "neither"
-    else:
+def cpu_of_request(pair: StepPair, before: str, after: str) -> CpuOfRequest | None:
+    """`before`, `after`: what the two are called. None: not known."""
+    before_s, after_s = pair.before.app_cpu_s, pair.after.app_cpu_s
+    if before_s is None or after_s is None:
         return None
-    return Finding(f"ladder.sync.moved.{more}", {"p95": p95.value, "rps": rps.value})
+    return CpuOfRequest(before, after, before_s, after_s)
 
 
-def _factors(of: Ratio) -> tuple[float, float]:
+def cores_of_app(step: ConfigurationStep) -> CoresOfApp:
+    """Of a step whose CPU is known."""
+    return CoresOfApp(
+        load=step.load.text,
+        configuration=step.configuration.text,
+        rps=step.rps,
+        cores=step.mean("usage.server_cores") or 0.0,
+    )
+
+
+# --- Redis ----------------------------------------------------------------------------------------
+
+
+class TimeOfParts(Finding):
+    """{load}, {configuration}:[[ Redis {redis_s:duration},]][[ serialisation
+    {serialise_s:duration},]][[ pool {pool_s:duration},]][[ storage {storage_s:duration}]]
+    per request"""
+
+    load: str
+    configuration: str
+    redis_s: float | None
+    serialise_s: float | None
+    pool_s: float | None
+    storage_s: float | None
+
+
+class RedisHit(Finding):
+    """For a single user a hit costs {hit_s:duration} (round trip and serialisation), the storage
+    {miss_s:duration}: Redis {effect} {difference_s:duration}
+    [[; without it a response takes {response_s:duration}]]."""
+
+    hit_s: float
+    miss_s: float
+    effect: Literal["saves", "adds"]
+    difference_s: float
+    response_s: float | None
+
+
+SizeOfLoss = Literal["unknown", "few trials", "none", "gain", "little", "much"]
+
+
+class RedisLoss(Answer):
+    """[[{cost} ]]{hit}[[ {cpu}]]"""
+
+    question = WHY_REDIS
+
+    size: SizeOfLoss
+    change: Ratio | None  # requests/s without Redis over those with it
+    cost: str
+    hit: RedisHit | str
+    cpu: CpuOfRequest | None
+
+
+NO_SINGLE_USER = "What a hit saves is not known: a single user was not measured in both steps."
+NO_METRICS = "What a hit saves is not known: the app published no metrics."
+COSTS = {
+    "few trials": f"Too few trials to say what it costs (--trials {TRIALS}).",
+    "none": "It costs nothing here that is statistically significant.",
+    "gain": "It costs nothing here: throughput rose by {share:percent}.",
+    "little": "Here it costs {share:percent} of the throughput.",
+    "much": "Here it costs much: {share:percent} of the throughput.",
+}  # by size
+
+
+def why_redis(ladder: Ladder) -> RedisLoss | Inconclusive:
+    pair = pair_around(ladder.conclusive, "cache")
+    if pair is None:
+        return Inconclusive(NO_REDIS_STEP, question=WHY_REDIS)
+    change, size = pair.after.change, size_of_loss(pair.after.change)
+    cached, stored = map(ladder.with_one_user, pair)
+    hit = redis_hit(cached, stored) if cached and stored else NO_SINGLE_USER
+    parts = [time_of_parts(step) for step in (cached, stored) if step and isinstance(hit, RedisHit)]
+    cpu = cpu_of_request(pair, "with Redis", "without")
+    cost = fill(COSTS[size], {"share": abs(1 - change.value)}) if change else ""
+    return RedisLoss(
+        size=size,
+        change=change,
+        cost=cost,
+        hit=hit,
+        cpu=cpu,
+        evidence=(*parts, *(cores_of_app(step) for step in pair if cpu)),
+    )
+
+
+def size_of_loss(change: Ratio | None) -> SizeOfLoss:
+    if change is None:
+        return "unknown"
+    if change.differs is None:
+        return "few trials"
+    if not change.differs:
+        return "none"
+    return "gain" if change.value >= 1 else "little" if change.value >= SMALL_LOSS else "much"
+
+
+def redis_hit(cached: ConfigurationStep, stored: ConfigurationStep) -> RedisHit | str:
+    """What a hit costs a single user, and what it saves."""
+    hit_s, miss_s = time_in(cached, HIT), time_in(stored, MISS)
+    if hit_s is None or miss_s is None:
+        return NO_METRICS
+    return RedisHit(
+        hit_s=hit_s,
+        miss_s=miss_s,
+        effect="saves" if miss_s > hit_s else "adds",
+        difference_s=abs(miss_s - hit_s),
+        response_s=stored.mean("breakdown.response_s") or None,
+    )
+
+
+def time_in(step: ConfigurationStep, parts: Sequence[str]) -> float | None:
+    times_s = [step.app_metric("spent_s", part) for part in parts]
+    known_s = [time_s for time_s in times_s if time_s is not None]
+    return sum(known_s) if known_s else None
+
+
+def time_of_parts(step: ConfigurationStep) -> TimeOfParts:
+    return TimeOfParts(
+        load=step.load.text,
+        configuration=step.configuration.text,
+        **{f"{part}_s": step.app_metric("spent_s", part) for part in (*HIT, *MISS)},
+    )
+
+
+# --- sync -----------------------------------------------------------------------------------------
+
+
+class ResponseOfStep(Finding):
+    """{configuration}:[[ mean {mean_s:duration},]] p50 {p50_s:duration}, p95 {p95_s:duration}"""
+
+    configuration: str
+    mean_s: float | None
+    p50_s: float
+    p95_s: float
+
+
+class P95ChangesMore(Finding):
+    """It does here: p95 changes by a factor of {p95.value:.2f}, throughput by
+    {throughput.value:.2f}."""
+
+    p95: Ratio  # sync over async
+    throughput: Ratio
+
+
+class P95ChangesNoMore(Finding):
+    """Here {outcome}: p95 by a factor of {p95.value:.2f}, throughput by {throughput.value:.2f}."""
+
+    outcome: Literal["throughput changes more", "neither changes much more than the other"]
+    p95: Ratio
+    throughput: Ratio
+
+
+class LargerChangeUndecided(Finding):
+    """Inconclusive: p95 changes by a factor of {p95.value:.2f} (95 % interval {p95.low:.2f} to
+    {p95.high:.2f}), throughput by {throughput.value:.2f} ({throughput.low:.2f} to
+    {throughput.high:.2f}).[[ If launches scatter as these, about {launches} of each step decide
+    which changes more (--resume RUN --trials {launches}).]]
+    [[ Not even {too_few_launches} launches of each step would decide it.]]"""
+
+    p95: Ratio
+    throughput: Ratio
+    launches: int | None
+    too_few_launches: int | None
+
+
+LargerChange = P95ChangesMore | P95ChangesNoMore
+
+
+class SyncEffect(Answer):
+    """{larger_change}[[ {chance}]][[ {cpu}]] By Little's law the mean response time of
+    {users:# user} is users / throughput: {mean_async_s:duration} async, {mean_sync_s:duration}
+    sync. What the class decides is how it is spread: p95 is {spread_async:.1f} times p50 async,
+    {spread_sync:.1f} times sync. {order}"""
+
+    question = WHY_SYNC
+
+    larger_change: LargerChange | LargerChangeUndecided
+    chance: str
+    cpu: CpuOfRequest | None
+    users: int
+    mean_async_s: float
+    mean_sync_s: float
+    spread_async: float  # p95 over p50
+    spread_sync: float
+    order: str
+
+
+NOT_SIGNIFICANT = "The difference in throughput is not statistically significant."
+ORDER_SHOWS = (
+    "sync serves one request at a time, in order of arrival, so all wait alike; async begins them"
+    " all, and some are overtaken."
+)
+ORDER_HIDDEN = (
+    "That sync serves in order of arrival does not show here: something else spreads the response"
+    " times."
+)
+
+
+def why_sync(ladder: Ladder) -> SyncEffect | Inconclusive:
+    pair = pair_around(ladder.conclusive, "worker_class")
+    if pair is None:
+        return Inconclusive(NO_SYNC_STEP, question=WHY_SYNC)
+    responses = tuple(response for step in pair if (response := response_of(step)))
+    if len(responses) < 2:
+        return Inconclusive(NO_PERCENTILES, question=WHY_SYNC)
+    p95, throughput = pair.after.ratio(pair.before, "response.p95"), pair.after.change
+    if throughput is None or throughput.differs is None or p95.differs is None:
+        return Inconclusive(NO_INTERVALS, question=WHY_SYNC, evidence=responses)
+    spread_async, spread_sync = (response.p95_s / response.p50_s for response in responses)
+    cpu = cpu_of_request(pair, "async", "sync")
+    return SyncEffect(
+        larger_change=larger_change(p95, throughput) or undecided(pair, p95, throughput),
+        chance="" if throughput.differs else NOT_SIGNIFICANT,
+        cpu=cpu,
+        users=pair.after.load.users,
+        mean_async_s=pair.before.load.users / pair.before.rps,
+        mean_sync_s=pair.after.load.users / pair.after.rps,
+        spread_async=spread_async,
+        spread_sync=spread_sync,
+        order=ORDER_SHOWS if spread_sync < spread_async else ORDER_HIDDEN,
+        evidence=(*(cores_of_app(step) for step in pair if cpu), *responses),
+    )
+
+
+def response_of(step: ConfigurationStep) -> ResponseOfStep | None:
+    """None where the load tool reports no percentiles."""
+    p50_s, p95_s = step.mean("response.p50"), step.mean("response.p95")
+    if not p50_s or not p95_s:
+        return None
+    return ResponseOfStep(
+        configuration=step.configuration.text,
+        mean_s=step.mean("response.mean"),
+        p50_s=p50_s,
+        p95_s=p95_s,
+    )
+
+
+def larger_change(p95: Ratio, throughput: Ratio) -> LargerChange | None:
+    """Ratios of sync over async, compared as factors, whichever way they go: one moved more where
+    the least that its interval allows is more than the most that the other's does. None where the
+    intervals do not decide that."""
+    least_p95, most_p95 = factors_of(p95)
+    least_throughput, most_throughput = factors_of(throughput)
+    if least_p95 >= MOVED_MORE * most_throughput:
+        return P95ChangesMore(p95, throughput)
+    if least_throughput >= MOVED_MORE * most_p95:
+        return P95ChangesNoMore("throughput changes more", p95, throughput)
+    if max(most_p95 / least_throughput, most_throughput / least_p95) <= MOVED_ALIKE:
+        return P95ChangesNoMore("neither changes much more than the other", p95, throughput)
+    return None
+
+
+def undecided(pair: StepPair, p95: Ratio, throughput: Ratio) -> LargerChangeUndecided:
+    """With how many launches of each step would decide it."""
+    p95s_before, p95s_after = ([p95 for p95 in step.values("response.p95") if p95] for step in pair)
+    rates_before, rates_after = (step.rates for step in pair)
+
+    def decides(launches: int) -> bool:
+        p95_then = ratio(p95s_after, p95s_before, count=launches)
+        throughput_then = ratio(rates_after, rates_before, count=launches)
+        return larger_change(p95_then, throughput_then) is not None
+
+    more = range(min(len(rates_before), len(rates_after)) + 1, MAX_LAUNCHES + 1)
+    launches = next(filter(decides, more), None)
+    too_few = MAX_LAUNCHES if launches is None else None
+    return LargerChangeUndecided(p95, throughput, launches, too_few)
+
+
+def factors_of(change: Ratio) -> tuple[float, float]:
     """The least and the most that its interval allows, each as a factor of 1 and more."""
-    low, high = of.low or of.value, of.high or of.value
-    ends = sorted(max(one, 1 / one) for one in (low, high))
+    low, high = change.low or change.value, change.high or change.value
+    ends = sorted(max(end, 1 / end) for end in (low, high))
     return (1.0 if low <= 1 <= high else ends[0]), ends[1]
-
-
-def _response(step: Step) -> Finding:
-    times = {f"{name}_s": step.mean(f"response.{name}") for name in ("mean", "p50", "p95")}
-    return Finding("ladder.response", {"configuration": step.configuration.text, **times})

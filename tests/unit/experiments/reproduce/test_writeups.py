@@ -116,8 +116,8 @@ def test_verdicts_follow_from_figures(
 @pytest.mark.parametrize(
     ("codes", "verdict"),
     [
-        ({"ladder.limits", "ladder.limit.app"}, ClaimHeld),
-        ({"ladder.limits", "ladder.limit.app", "ladder.limit.unknown"}, ClaimNotShown),
+        ({"LimitsOfSteps", "CpuLimit"}, ClaimHeld),
+        ({"LimitsOfSteps", "CpuLimit", "UnknownLimit"}, ClaimNotShown),
     ],
 )
 def test_a_step_without_a_known_limit_leaves_the_monitor_unproved(
