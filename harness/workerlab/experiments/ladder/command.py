@@ -57,62 +57,93 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     """All that can be refused is, before a service is started."""
     if why := lacks_packages(BLOG):
         raise EnvironmentProblem(why)
+    urls = urls_of(options)
+    if plan is None:  # else its own levels are looked at
+        times = MAX_TIMES_USERS if options.find_limit else 1
+        preflight.check_levels([times * users_of(options)])
+    elif options.trials and options.trials <= plan.trials:
+        raise UsageError(f"--trials must be more than {plan.trials}, which the run has")
+    tools, notes = tools_of(options)
+    gunicorns = {} if plan else interpreters(options)
+    kinds = kinds_of(plan) if plan else (*(options.storages or default_storages(urls)), CACHE)
+    with services(kinds, urls) as blog:
+        if blog.lacking and (plan or not blog.pages):
+            raise EnvironmentProblem("; ".join(blog.lacking.values()))
+        if plan is None:
+            workers = options.workers or 2
+            planned = steps.configurations(
+                blog.lacking, kinds[:-1], workers, blog.pages, blog.stand_ins
+            )
+            plan = plan_of(options, planned, tools, gunicorns, notes)
+        by_name = {each.name: each for each in from_details(plan)}
+        yield Setup(
+            plan,
+            gunicorns,
+            {"services": blog.versions},
+            prepare_launch=partial(blog.prepare_launch, by_name),
+            grow=partial(grow, options.trials or 0),
+        )
+
+
+def urls_of(options: argparse.Namespace) -> dict[str, str]:
+    """Of the services that are not to be started, by kind. Raises UsageError."""
     urls = {kind: url for name, kind in URLS.items() if (url := getattr(options, name, None))}
     for kind, url in urls.items():
         check_url(kind, url)
-    users, duration_s, trials = QUICK if options.quick else FULL
-    users = options.users or users
-    if plan is None:  # else its own levels are looked at
-        preflight.check_levels([users * (MAX_TIMES_USERS if options.find_limit else 1)])
-    elif options.trials and options.trials <= plan.trials:
-        raise UsageError(f"--trials must be more than {plan.trials}, which the run has")
-    check_tools(options.tools or (TOOLS[:1] if options.load_hosts else ()))
-    tools, notes = installed(options.tools or TOOLS[: 1 if options.load_hosts else None])
-    if options.load_hosts:
-        if "fast" in tools:
-            raise UsageError("--load-hosts needs locust-fast or locust (--tools)")
-        hosts.check(options.load_hosts, PORT)
-        notes = (Finding("ladder.no_single_user"),)
+    return urls
+
+
+def users_of(options: argparse.Namespace) -> int:
+    users: int = options.users or (QUICK if options.quick else FULL)[0]
+    return users
+
+
+def tools_of(options: argparse.Namespace) -> tuple[Sequence[str], tuple[Finding, ...]]:
+    """Load tools for many users, with notes for the plan. Raises LabError."""
+    defaults = TOOLS[:1] if options.load_hosts else TOOLS
+    check_tools(options.tools or (defaults if options.load_hosts else ()))
+    tools, notes = installed(options.tools or defaults)
+    if not options.load_hosts:
+        return tools, notes
+    if "fast" in tools:
+        raise UsageError("--load-hosts needs locust-fast or locust (--tools)")
+    hosts.check(options.load_hosts, PORT)
+    return tools, (Finding("ladder.no_single_user"),)
+
+
+def kinds_of(plan: Plan) -> tuple[str, ...]:
+    """Of the services that it needs."""
+    able = [each for each in from_details(plan) if not each.why_not]
+    return tuple(dict.fromkeys(kind for each in able for kind in each.kinds))
+
+
+def plan_of(
+    options: argparse.Namespace,
+    planned: Sequence[Configuration],
+    tools: Sequence[str],
+    gunicorns: preflight.Interpreters,
+    notes: tuple[Finding, ...],
+) -> Plan:
+    users, (_, duration_s, trials) = users_of(options), QUICK if options.quick else FULL
     single = [] if options.load_hosts else [(ONE_USER_TOOL, ONE_USER)]
-    gunicorns = {} if plan else interpreters(options)
-    if plan:  # of the services that it needs
-        able = [one for one in from_details(plan) if not one.why_not]
-        kinds = tuple(dict.fromkeys(kind for one in able for kind in one.kinds))
-    else:
-        kinds = (*(options.storages or _storages(urls)), CACHE)
-    with services(kinds, urls) as found:
-        if found.lacking and (plan or not found.pages):
-            raise EnvironmentProblem("; ".join(found.lacking.values()))
-        if not plan:
-            workers = options.workers or 2
-            search = {USUAL_USERS: users} if options.find_limit else {}
-            versions = {kind: service.version for kind, service in found.running.items()}
-            others = tuple(kind for kind, name in versions.items() if name.startswith(OTHER))
-            planned = steps.configurations(found.lacking, kinds[:-1], workers, found.pages, others)
-            loads = [*single, *((tool, users) for tool in tools)]
-            cells = (
-                Cell(one.server, tool, many, keepalive=True)
-                for one in planned
-                if not one.why_not
-                for tool, many in loads
-            )
-            plan = gunicorn_plan(
-                "ladder",
-                cells,
-                gunicorns,
-                trials=options.trials or trials,
-                duration_s=options.duration or duration_s,
-                notes=notes,
-                load_hosts=options.load_hosts or (),
-                slo=options.find_limit or "",
-                details={**steps.to_details(planned), **search},
-            )
-        assert plan is not None, "it is on file, or was made here"
-        by_name = {one.name: one for one in from_details(plan)}
-        environment = {"services": {kind: one.version for kind, one in found.running.items()}}
-        prepare_launch = partial(found.prepare_launch, by_name)
-        growing = partial(grow, options.trials or 0)
-        yield Setup(plan, gunicorns, environment, prepare_launch=prepare_launch, grow=growing)
+    loads = [*single, *((tool, users) for tool in tools)]
+    search = {USUAL_USERS: users} if options.find_limit else {}
+    return gunicorn_plan(
+        "ladder",
+        (
+            Cell(each.server, tool, count, keepalive=True)
+            for each in planned
+            if not each.why_not
+            for tool, count in loads
+        ),
+        gunicorns,
+        trials=options.trials or trials,
+        duration_s=options.duration or duration_s,
+        notes=notes,
+        load_hosts=options.load_hosts or (),
+        slo=options.find_limit or "",
+        details={**steps.to_details(planned), **search},
+    )
 
 
 def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
@@ -129,7 +160,7 @@ def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
     return None
 
 
-def _storages(urls: Mapping[str, str]) -> tuple[str, ...]:
+def default_storages(urls: Mapping[str, str]) -> tuple[str, ...]:
     """All but SQLite, or that where none of them can be had."""
     others = tuple(kind for kind in STORAGES if kind != "sqlite")
     able = any(kind in urls or not lacks(kind) for kind in others)
@@ -148,6 +179,16 @@ class Services(Struct, frozen=True):
     uploads: Path
     pages: dict[str, str] = {}
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """By kind."""
+        return {kind: service.version for kind, service in self.running.items()}
+
+    @property
+    def stand_ins(self) -> tuple[str, ...]:
+        """Kinds in whose place another server speaks their protocol."""
+        return tuple(kind for kind, name in self.versions.items() if name.startswith(OTHER))
+
     def env(self, storage: str, cache: str = "") -> tuple[tuple[str, str], ...]:
         """What tells the blog where they are."""
         return (
@@ -160,11 +201,12 @@ class Services(Struct, frozen=True):
         self, by_name: Mapping[str, Configuration], trial: Trial, launch: Launch
     ) -> Launch:
         """The server's launch, with what it works with."""
-        one = by_name[trial.cell.server.name]
-        roles = {"storage": one.storage, "cache": one.cache}
+        configuration = by_name[trial.cell.server.name]
+        roles = {"storage": configuration.storage, "cache": configuration.cache}
         pids = {role: self.running[kind].pid for role, kind in roles.items() if kind}
         services = {role: pid for role, pid in pids.items() if pid is not None}
-        return replace(launch, env=self.env(one.storage, one.cache), services=services)
+        env = self.env(configuration.storage, configuration.cache)
+        return replace(launch, env=env, services=services)
 
 
 @contextmanager
@@ -186,29 +228,29 @@ def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services
                 lacking[kind] = str(problem)
                 tell(f"no {name}: {problem}")
         ordered = {kind: running[kind] for kind in kinds if kind in running}
-        found = Services(ordered, lacking, stack.enter_context(folder()))
+        blog = Services(ordered, lacking, stack.enter_context(folder()))
         for kind in filter(STORAGES.__contains__, ordered):
-            found.pages[kind] = stack.enter_context(_filled(found, kind, drop=kind in urls))
-        yield found
+            blog.pages[kind] = stack.enter_context(filled(blog, kind, drop=kind in urls))
+        yield blog
 
 
 @contextmanager
-def _filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
+def filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
     """The storage holds the lab's posts; SHA-256 of the page that every user reads. `drop`: it is
     left as it was. Raises EnvironmentProblem where it holds posts already."""
-    if int(_blog(services, kind, "count")):
+    if int(run_blog(services, kind, "count")):
         raise EnvironmentProblem(
             f"the {name_of(kind)} that was named holds posts already: name an empty database"
         )
     try:
-        _blog(services, kind, "seed", "--posts", str(POSTS))
-        yield hashlib.sha256(_blog(services, kind, "page", POST)).hexdigest()
+        run_blog(services, kind, "seed", "--posts", str(POSTS))
+        yield hashlib.sha256(run_blog(services, kind, "page", POST)).hexdigest()
     finally:
         if drop:
-            _blog(services, kind, "drop")
+            run_blog(services, kind, "drop")
 
 
-def _blog(services: Services, kind: str, *words: str) -> bytes:
+def run_blog(services: Services, kind: str, *words: str) -> bytes:
     """The output of the blog's own command. Raises EnvironmentProblem."""
     argv = [sys.executable, "-m", "apps.blog", *words]
     env = {**os.environ, **dict(services.env(kind))}

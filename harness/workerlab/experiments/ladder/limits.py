@@ -40,7 +40,7 @@ SLOTS_FULL = 0.9
 MAX_TIMES_USERS = 8  # the users of the steps: no more are tried
 STABLE = 2 / 3  # of the best level
 SPENT = ("pool", "storage", "redis", "serialise", "template")  # what an app metric times
-BEFORE_APP = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
+PARTS_BEFORE_APP = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
 
 class MachineUsage(Finding):
@@ -187,7 +187,7 @@ def slots_busy(result: CellResult) -> float | None:
 def longest_other_part_s(step: ConfigurationStep) -> float:
     """Of a request, but for the wait for a connection to the storage; infinite: none is known."""
     parts = [step.app_metric("spent_s", name) for name in SPENT if name != "pool"]
-    parts += [*map(step.mean, BEFORE_APP), other_code_s(step)]
+    parts += [*map(step.mean, PARTS_BEFORE_APP), other_code_s(step)]
     return max((part for part in parts if part is not None), default=math.inf)
 
 
