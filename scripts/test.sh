@@ -14,9 +14,9 @@ if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; 
 rm -f "$root"/.tox/junit-*.xml
 status=0
 how=run
-# Everything, most of which waits: several environments at once, each shown when it has ended. Five
-# keep two cores 90 % busy; six and seven took as long.
-if [ $# = 0 ]; then how=run-parallel; set -- --parallel 5 --parallel-no-spinner; fi
+# Everything, most of which waits: several environments at once, each shown when it has ended. Six
+# keep two cores 95 % busy.
+if [ $# = 0 ]; then how=run-parallel; set -- --parallel 6 --parallel-no-spinner; fi
 "$root/.venv-tox/bin/tox" $how -c "$root/tox.ini" "$@" || status=$?
 "$root/.venv-tox/bin/python" "$root/scripts/tally.py" "$root"/.tox/junit-*.xml
 exit "$status"
