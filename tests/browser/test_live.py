@@ -217,9 +217,11 @@ def test_the_lesson_is_taken_by_keyboard_and_its_numbers_are_on_record(
     assert page.evaluate(NOTES_WITH, LONG_WORDS[:100]) == [True, True]
     page.set_viewport_size(PROJECTOR["viewport"])
     press(page, "Hands on")
+    shows(page, "document.querySelector('#lesson').hidden")
+    whole = page.context.request.get(f"{live.address}lesson.html").text()  # is not lost meanwhile
     press(page, "Lesson")  # goes on where it was left
-    shows(page, "document.querySelector('#lesson').innerText.includes('Step 4 of 4')")
-    whole = page.context.request.get(f"{live.address}lesson.html").text()
+    shows(page, "!document.querySelector('#lesson').hidden")
+    assert "Step 4 of 4" in page.locator("#lesson").inner_text()
     data = re.search(r'id="lab-recorded-data">(.*?)</script>', whole, re.DOTALL)
     assert data is not None
     recorded = json.loads(data[1])

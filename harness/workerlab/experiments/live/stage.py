@@ -272,9 +272,10 @@ class Stage:
 
     @property
     def recorded(self) -> dict[str, object] | None:
-        """What was seen of the lesson; None: nothing yet."""
+        """What was seen of the lesson, also while it is left; None: nothing yet."""
         with self._lock:
-            found = self._course.recorded if self._course is not None else {}
+            course = self._course or self._left
+            found = course.recorded if course is not None else {}
             return found if found.get("steps") else None
 
     def _told_lesson(self) -> None:
