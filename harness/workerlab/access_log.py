@@ -24,7 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from workerlab.model import Finding, Route, UsageError
+from workerlab.finding import Finding
+from workerlab.model import Route, UsageError
 
 MOST_PATHS = 200
 METHODS = ("GET", "HEAD")
@@ -54,7 +55,26 @@ class Counts(NamedTuple):
     unreadable: int
 
 
-def mix_of(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
+class AccessLogRead(Finding):
+    """{file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent} of its
+    {used:# GET or HEAD request} asked for these very paths, {share:percent} for these routes
+    [[; {failing_paths:# path} with {failing:# request} mostly answered by 4xx or 5xx left out]]
+    [[; {other_methods:# request} of other methods left out]]
+    [[; {unreadable:# line} not understood]]"""
+
+    file: str
+    used: int
+    paths: int
+    routes: int
+    exact: float
+    share: float
+    failing_paths: int | None
+    failing: int | None
+    other_methods: int | None
+    unreadable: int | None
+
+
+def mix_of(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...], AccessLogRead]:
     """The mix of a log and what was left out. Raises UsageError where there is none in it."""
     try:
         counts = counted(_lines(path), queries=queries)
@@ -68,19 +88,19 @@ def mix_of(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...], tup
         raise UsageError(f"{path} has no path that was mostly answered by 2xx or 3xx")
     routes, exact = _routes(good)
     failing = [n for one, (n, _) in counts.answers.items() if one not in good]
-    values = {
-        "file": str(path),
-        "used": sum(good.values()),
-        "paths": len(routes),
-        "routes": len({route.label for route in routes}),
-        "exact": exact / sum(good.values()),
-        "share": sum(route.weight for route in routes) / sum(good.values()),
-        "failing_paths": len(failing) or None,
-        "failing": sum(failing) or None,
-        "other_methods": counts.other_methods or None,
-        "unreadable": counts.unreadable or None,
-    }
-    return routes, (Finding("plan.access_log", values),)
+    log = AccessLogRead(
+        file=str(path),
+        used=sum(good.values()),
+        paths=len(routes),
+        routes=len({route.label for route in routes}),
+        exact=exact / sum(good.values()),
+        share=sum(route.weight for route in routes) / sum(good.values()),
+        failing_paths=len(failing) or None,
+        failing=sum(failing) or None,
+        other_methods=counts.other_methods or None,
+        unreadable=counts.unreadable or None,
+    )
+    return routes, log
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -17,11 +17,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Literal, dataclass_transform
 
+import msgspec
 from msgspec import Struct
 
 from workerlab.numbers.formats import fields, fill, is_format
+
+# Of a note on the first screen: only counted, with its sentence, or with it below the title
+Place = Literal["counted", "notes", "title"]
 
 
 @dataclass_transform(frozen_default=True)
@@ -57,6 +61,10 @@ class Finding(Struct, frozen=True):
     @property
     def values(self) -> Mapping[str, Any]:
         return {name: getattr(self, name) for name in self.__struct_fields__}
+
+    @property
+    def place(self) -> Place:
+        return "notes" if self.prominent else "counted"
 
     @property
     def trials(self) -> tuple[str, ...]:
@@ -95,3 +103,25 @@ class Note(Finding):
     """{text}"""
 
     text: str  # which no rule, table or test reads back
+
+
+class StoredFinding(Finding):
+    """As a file keeps a finding: its class may be of another version, or not loaded."""
+
+    code: str
+    values: Mapping[str, Any] = {}
+    text: str = ""
+    place: Place = "counted"
+
+    def __str__(self) -> str:
+        return self.text or f"{self.code}: {dict(self.values)}"
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.text))
+
+
+def stored(finding: Finding) -> StoredFinding:
+    if isinstance(finding, StoredFinding):
+        return finding
+    values = msgspec.to_builtins(finding.values)  # as it will be read back
+    return StoredFinding(finding.code, values, str(finding), finding.place)

@@ -24,7 +24,8 @@ from msgspec.structs import replace
 
 from workerlab import access_log
 from workerlab import options as read
-from workerlab.model import Finding, Route, UsageError
+from workerlab.finding import Finding
+from workerlab.model import Route, UsageError
 
 T = TypeVar("T")
 
@@ -56,12 +57,14 @@ def asked(options: argparse.Namespace) -> tuple[tuple[Route, ...], tuple[Finding
         raise UsageError(
             f"{one} says what is requested, and so does {other}: leave one of them out"
         )
-    notes: tuple[Finding, ...] = ()
+    notes: list[Finding] = []
     if options.mix:
         routes = mix_of(Path(options.mix))
     else:
-        routes, notes = access_log.mix_of(Path(options.access_log), queries=options.keep_queries)
-    return tuple(_with(options.header or (), route) for route in routes), notes
+        path = Path(options.access_log)
+        routes, log = access_log.mix_of(path, queries=options.keep_queries)
+        notes.append(log)
+    return tuple(_with(options.header or (), route) for route in routes), tuple(notes)
 
 
 def _with(headers: Iterable[tuple[str, str]], route: Route) -> Route:

@@ -330,7 +330,7 @@ class Plan(Struct, frozen=True):
     python: str
     config: str | None
     unavailable: Mapping[str, str]  # variant of a server -> why
-    notes: tuple[Finding, ...]
+    notes: tuple[finding.StoredFinding, ...]
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
     linger_s: float = 0.0
@@ -392,7 +392,7 @@ class Record(Struct, frozen=True):
     exit_code: int | None = None
     worker_pids: tuple[int, ...] = ()
     proof: Mapping[str, object] = {}  # effective configuration
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[finding.StoredFinding, ...] = ()
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
     planned_connections: int | None = None  # the most at once
@@ -754,7 +754,7 @@ class Measurement(Struct, frozen=True):
     calls_s: Mapping[str, float] = {}
     # When each answer ended (CLOCK_MONOTONIC) and how long it took, where `timings` are not
     answers_ns: tuple[tuple[int, int], ...] = ()
-    notes: tuple[Finding, ...] = ()
+    notes: tuple[finding.Finding, ...] = ()
     details: Mapping[str, Any] = {}  # what no other tool says
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     ab: AbReport | None = None  # None: another tool
@@ -959,7 +959,7 @@ class CellResult(Struct, frozen=True):
     held_s: float | None = None  # a slot stays taken so long after the app; None: nobody waited
     diagnosis: Finding | None = None  # what holds it up, and what to change
     findings: tuple[Finding, ...] = ()  # all that is so of it, the diagnosis first
-    notes: tuple[Finding, ...] = ()
+    notes: tuple[finding.Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
     target: tuple[Finding, ...] = ()  # what became of each of its terms, where there is one
     ab: AbReport | None = None  # as ab printed it; None: another tool
@@ -1025,7 +1025,7 @@ class Timeline(Struct, frozen=True):
     steady: tuple[float, float] | None = None  # the window the cell's means are taken from
     connects: tuple[tuple[float, float, int], ...] = ()  # (from, until, how many took so long)
     syn_steps_s: tuple[float, ...] = ()  # as in Observations
-    notes: tuple[Finding, ...] = ()  # what was left out and how
+    notes: tuple[finding.Finding, ...] = ()  # what was left out and how
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
     in_app: bool = False  # these are times inside the app: the client did not time each request
@@ -1066,7 +1066,7 @@ class Report(Struct, frozen=True):
     cells: tuple[CellResult, ...]
     classes: tuple[ClassResult, ...]
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
-    notes: tuple[Finding, ...] = ()
+    notes: tuple[finding.Finding, ...] = ()
     timelines: tuple[Timeline, ...] = ()  # for the page; other formats leave them out
 
 

@@ -19,9 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from workerlab.analysis.target import needed
+from workerlab.finding import Finding, stored
 from workerlab.load.locust import JOIN_S
 from workerlab.load.registry import tool_named
-from workerlab.model import Cell, Finding, Load, NullServer, Plan, Rate, Server, Trial
+from workerlab.model import Cell, Load, NullServer, Plan, Rate, Server, Trial
 from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import parse
 
@@ -85,8 +86,8 @@ def null_plan(
     details: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Loads on null servers, in this order."""
-    python, notes = sys.executable, tuple(notes)
-    return Plan(kind, tuple(cells), 1, 1, 0, python, None, {}, notes, details=details or {})
+    python, kept = sys.executable, tuple(map(stored, notes))
+    return Plan(kind, tuple(cells), 1, 1, 0, python, None, {}, kept, details=details or {})
 
 
 def grid(plan: Plan) -> list[Trial]:

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.builders.analysis import sentence
+from workerlab.finding import stored
 from workerlab.model import App, Cell, Plan, Rate, Server
 from workerlab.plan import product
 from workerlab.server.worker_classes import CLASSES
@@ -87,6 +88,6 @@ def plans(
         python=TEXT,
         config=st.none() | TEXT,
         unavailable=st.dictionaries(st.sampled_from(CLASSES), TEXT),
-        notes=st.lists(TEXT.map(sentence), max_size=2).map(tuple),
+        notes=st.lists(TEXT.map(sentence).map(stored), max_size=2).map(tuple),
         max_seconds=st.none() | st.floats(1, 60),
     )

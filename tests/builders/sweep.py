@@ -16,6 +16,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.open_model import opened
 from workerlab.analysis import analyse
+from workerlab.finding import stored
 from workerlab.model import Document, Fault, Rate
 from workerlab.report.document import of_sweep
 from workerlab.slo import parse
@@ -45,7 +46,8 @@ def everything() -> Document:
     noted = evidence(server("tornado"), 4)
     assert noted.record is not None
     noted = replace(
-        noted, record=replace(noted.record, warnings=(sentence("load 3.9: close programs"),))
+        noted,
+        record=replace(noted.record, warnings=(stored(sentence("load 3.9: close programs")),)),
     )
     trials += [dropping(), dropping("fast", counters=None)]
     trials += [dealt(n - 1, 1, connections=n, tool="wrk") for n in (8, 16)]

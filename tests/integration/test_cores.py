@@ -28,7 +28,7 @@ def test_workers_are_bound_to_the_cores(lab: Lab) -> None:
     assert done.code == 0, done.err
     (cell,) = done.report["cells"]
     assert (cell["cores"], cell["failed"]) == (1, 0)
-    assert "plan.server_cores" in [note["code"] for note in done.report["notes"]]
+    assert "ServerCoresBound" in [note["code"] for note in done.report["notes"]]
 
 
 @pytest.mark.classes("gevent", "eventlet", "uvicorn")

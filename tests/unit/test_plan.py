@@ -18,10 +18,12 @@ from workerlab import codec
 from workerlab.cli import parse
 from workerlab.experiments.execution import launch_for
 from workerlab.experiments.planning import plan_of
+from workerlab.finding import stored
 from workerlab.load import ab
 from workerlab.load.fast import FAST
 from workerlab.load.registry import TOOLS
-from workerlab.model import App, Cell, Finding, Plan, Rate, Server, UsageError
+from workerlab.model import App, Cell, Plan, Rate, Server, UsageError
+from workerlab.notes import ServerCoresBound
 from workerlab.plan import (
     ideal_s,
     load_for,
@@ -259,7 +261,7 @@ def test_cpu_per_request_and_cores_become_axes(
     assert {s.app.sleep_s for s in made.servers} == {0.1}
     assert len({one.key for one in trials(made)}) == 8
     assert [varies(made, cell) for cell in made.cells[:4]] == [True, True, False, False]
-    assert Finding("plan.server_cores", {"cores": 2}) in made.notes
+    assert stored(ServerCoresBound(2)) in made.notes
 
 
 @pytest.mark.parametrize(

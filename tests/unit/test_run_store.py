@@ -18,8 +18,10 @@ from msgspec import to_builtins
 from tests.builders.analysis import sentence
 from tests.builders.plan import plan
 from workerlab import run_store as store
-from workerlab.model import EnvironmentProblem, Fault, Finding, Record, UsageError
+from workerlab.finding import stored
+from workerlab.model import EnvironmentProblem, Fault, Record, UsageError
 from workerlab.run_store import SCHEMA
+from workerlab.server.warmup import WorkersNotWarmedUp
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = plan()
@@ -39,7 +41,7 @@ FULL = Record(
     exit_code=-9,
     worker_pids=(10, 11),
     proof={"gunicorn": "25.3.0", "patched": None, "versions": {"h11": "1"}},
-    warnings=(Finding("note.not_warmed_up", {"workers": 1}),),
+    warnings=(stored(WorkersNotWarmedUp(1)),),
 )
 
 
@@ -79,7 +81,7 @@ RECORDS = st.builds(
     argv=st.lists(TEXT, max_size=3).map(tuple),
     worker_pids=st.lists(st.integers(), max_size=3).map(tuple),
     proof=st.dictionaries(TEXT, st.none() | TEXT | st.integers(), max_size=3),
-    warnings=st.lists(TEXT.map(sentence), max_size=2).map(tuple),
+    warnings=st.lists(TEXT.map(sentence).map(stored), max_size=2).map(tuple),
 )
 
 

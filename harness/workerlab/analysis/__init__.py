@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
+from workerlab import finding
 from workerlab.analysis.cell_targets import with_targets
 from workerlab.analysis.cells import invalid, result
 from workerlab.analysis.checks import contradictions
@@ -24,6 +25,7 @@ from workerlab.analysis.r0 import R0, UNKNOWN, lone_responses, under_load
 from workerlab.analysis.series import Series
 from workerlab.analysis.timeline import timelines
 from workerlab.model import Cell, CellResult, ClassResult, Finding, Report
+from workerlab.notes import Unfinished
 from workerlab.numbers.intervals import TRIALS
 from workerlab.slo import Term
 
@@ -129,11 +131,11 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Finding]:
+def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[finding.Finding]:
     """What is unfinished, and why there is no capacity: once for a sweep without repeated trials,
     else class by class."""
     if unfinished:
-        yield Finding("note.unfinished", {"trials": unfinished, "command": "sweep", "run": run})
+        yield Unfinished(unfinished, command="sweep", run=run)
     together = [facts for one in every for facts in one.valid if facts.record.beside]
     if together:
         yield Finding("note.beside", {"cells": len(together)})

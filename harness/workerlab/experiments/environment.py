@@ -20,9 +20,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from workerlab.bundled import BUNDLED_GUNICORN
-from workerlab.model import EnvironmentProblem, Finding
+from workerlab.finding import Note
+from workerlab.model import EnvironmentProblem
+from workerlab.numbers.formats import listed
 from workerlab.server import preflight, versions
 from workerlab.server.worker_classes import WORKER_CLASSES
+
+LABS_PYTHON = (
+    "the app runs in the lab's own environment ({python}), since none is activated and there is no"
+    " .venv beside the app: --python names another"
+)
 
 
 def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, object]) -> bool:
@@ -110,7 +117,7 @@ def _with_note(interpreter: preflight.Interpreter) -> preflight.Interpreter:
     known = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
     if interpreter.note or known or interpreter.python != sys.executable:
         return interpreter
-    return replace(interpreter, note=Finding("plan.labs_python", {"python": interpreter.python}))
+    return replace(interpreter, note=Note(LABS_PYTHON.format(python=interpreter.python)))
 
 
 def _serving(
@@ -148,14 +155,18 @@ def _note(
     why_not: str,
     *,
     bundled: bool,
-) -> Finding:
+) -> Note:
     """Which Gunicorn serves in place of the interpreter's `own`. `why_not`: why that is not
     `BUNDLED_GUNICORN`; "" where it is."""
-    values = {"python": serving.python, "gunicorn": serving.gunicorn, "why": why_not}
+    python, gunicorn = serving.python, serving.gunicorn
     if not bundled:
-        return Finding("plan.gunicorn.added.labs" if why_not else "plan.gunicorn.added", values)
+        labs = f"{why_not}; the lab's own, {gunicorn}," if why_not else gunicorn
+        separator = ";" if why_not else ":"
+        return Note(f"{python} has no Gunicorn{separator} {labs} serves")
     if not why_not:
-        return Finding("plan.gunicorn.bundled", {**values, "own": own and own.gunicorn})
+        instead = f"; {python} has {own.gunicorn}" if own and own.gunicorn else ""
+        return Note(f"Gunicorn {gunicorn} serves the bundled apps{instead}")
     named = [name for name, row in WORKER_CLASSES.items() if not row.path]
-    lacking = tuple(name for name in named if name not in serving.known)
-    return Finding("plan.gunicorn.bundled.other", {**values, "lacking": lacking})
+    lacking = [name for name in named if name not in serving.known]
+    without = f", without the worker class {listed(lacking)}" if lacking else ""
+    return Note(f"{why_not}; {gunicorn} serves the bundled apps{without}")

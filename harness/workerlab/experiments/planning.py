@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from workerlab.bundled import target_of
 from workerlab.experiments.environment import chdir_of, interpreters, serves_bundled_app
 from workerlab.experiments.jobs import CPU_ENV
+from workerlab.finding import Finding, Note, stored
 from workerlab.load import hosts
 from workerlab.load.locust import JOIN_S, PORT, host_command, worker_command
 from workerlab.load.registry import TOOLS, tool_named
@@ -30,12 +31,22 @@ from workerlab.model import (
     Arrivals,
     Cell,
     EnvironmentProblem,
-    Finding,
     Plan,
     Route,
     Server,
     UsageError,
 )
+from workerlab.notes import (
+    ClientsLinger,
+    FlagIgnored,
+    LeftOut,
+    RequestsNotFollowed,
+    ServerCoresBound,
+    SettingIgnored,
+    SettingOverridden,
+    noted,
+)
+from workerlab.numbers.formats import fill
 from workerlab.options import seconds
 from workerlab.plan import SLEEP_ENV, load_for, product
 from workerlab.server import preflight
@@ -47,6 +58,19 @@ MAX_SECONDS = 30.0
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
 FIX_LENGTH = ("requests", "rounds", "duration", "ramp", "load_hosts")  # options
 COMPUTING = ("@sleep_wsgi", "@sleep_asgi", "@sleep_flask")  # that --cpu works with: none blocks
+FAST_IS_CHOSEN = (
+    "the load tool is fast: it sends at a rate, over a ramp, for a time, a mix of requests, or with"
+    " clients that linger"
+)
+NO_AB = "ab is not installed, using the embedded load tool `fast` ({hint})"
+TAKEN_FOR_WSGI = (
+    "{worker_class} is taken for a WSGI class, since its base classes do not say; if it serves"
+    " ASGI, add --app @sleep_asgi"
+)
+LOAD_HOSTS = (
+    "each trial begins when the load hosts have joined, within {join_s} s; run this on {hosts:list}"
+    " (it serves all trials; Ctrl-C ends it):{command:block}"
+)
 
 
 def apps_of(
@@ -143,11 +167,11 @@ def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]
     mixed = options.mix or options.access_log
     needs_fast = (options.rate, options.ramp, options.duration, mixed, options.client == "lingers")
     if options.tool is None and any(needs_fast):
-        return ("fast",), [Finding("plan.tool_fast")]
+        return ("fast",), [Note(FAST_IS_CHOSEN)]
     if options.tool is None:
         if preflight.find_tool(TOOLS["ab"].PROGRAM):
             return ("ab",), []
-        return ("fast",), [Finding("plan.no_ab", {"hint": TOOLS["ab"].INSTALL_HINT})]
+        return ("fast",), [Note(NO_AB.format(hint=TOOLS["ab"].INSTALL_HINT))]
     check_tools(options.tool)
     return options.tool, []
 
@@ -173,7 +197,7 @@ def check_tools(names: Iterable[str]) -> None:
 def installed(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """The load tools that can run here, and a note for each of the others."""
     missing = {name: why for name in names if (why := lacks(name))}
-    notes = tuple(Finding("note.left_out", {"why": why}) for why in missing.values())
+    notes = tuple(map(LeftOut, missing.values()))
     return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
 
 
@@ -185,11 +209,12 @@ def overridden(
     forced = {name: why for name, (_, why) in FORCED.items()}
     for name, why in {**forced, **more}.items():
         if own.get(name) not in (None, False, 0, ""):
-            values = {"config": options.config, "setting": name, "value": repr(own[name])}
-            yield Finding("plan.overridden", {**values, "why": why})
+            yield SettingOverridden(
+                config=options.config, setting=name, value=repr(own[name]), why=why
+            )
     log = str(own.get("accesslog"))
     if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
-        yield Finding("plan.accesslog_overridden", {"config": options.config})
+        yield Note(f"{options.config}: accesslog is overridden: a log into a pipe stalls")
 
 
 def _warnings(options: argparse.Namespace, every: preflight.Interpreters) -> Iterable[Finding]:
@@ -204,14 +229,15 @@ def _warnings(options: argparse.Namespace, every: preflight.Interpreters) -> Ite
         asked = setting in DEFAULTS and getattr(options, setting) is not None
         if asked and len(names) == len(rows):
             flag = f"--{setting.replace('_', '-')}"
-            yield Finding("plan.flag_ignored", {"flag": flag, "classes": names})
+            yield FlagIgnored(flag, tuple(names))
         value = own.get(setting)
         if value is not None and (setting, value) != ("threads", 1):
-            values = {"config": options.config, "setting": setting, "value": value}
-            yield Finding("plan.setting_ignored", {**values, "classes": names})
+            yield SettingIgnored(
+                config=options.config, setting=setting, value=value, classes=tuple(names)
+            )
     for name in options.classes if options.app is None else ():
         if found.serves_asgi(name) is None:
-            yield Finding("plan.taken_for_wsgi", {"worker_class": name})
+            yield Note(TAKEN_FOR_WSGI.format(worker_class=name))
 
 
 def _ignored_by_all(name: str, every: preflight.Interpreters) -> list[str]:
@@ -225,8 +251,11 @@ def _drops(servers: Iterable[Server], most: int) -> Iterable[Finding]:
     for server in servers:
         slots = configured_slots(server)
         if slots is not None and most > slots + server.backlog + 1:
-            values = {"connections": most, "slots": slots, "backlog": server.backlog}
-            yield Finding("plan.drops", values)
+            yield Note(
+                f"{most} connections are more than {slots} slots and a backlog of {server.backlog}"
+                " hold; clients repeat a dropped SYN ever more slowly, so such a cell may take"
+                " minutes"
+            )
 
 
 def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Finding]:
@@ -235,14 +264,14 @@ def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Fi
     if options.duration and not options.ramp and not mixed:
         for name in tools:
             if tool_named(name).NAMES_REQUESTS:
-                yield Finding("plan.not_followed", {"tool": name})
+                yield RequestsNotFollowed(name)
 
 
 def _lingers(options: argparse.Namespace) -> Iterable[Finding]:
     if options.server_cores:
-        yield Finding("plan.server_cores", {"cores": preflight.cores()})
+        yield ServerCoresBound(preflight.cores())
     if options.client == "lingers":
-        yield Finding("plan.lingers", {"linger_s": LINGER_S})
+        yield ClientsLinger(LINGER_S)
 
 
 def lacking(servers: Iterable[Server], found: preflight.Interpreters) -> dict[str, str]:
@@ -273,8 +302,9 @@ def gunicorn_plan(
     first = next(iter(found.values()))
     common = {"kind": kind, "cells": cells, "seed": seed}
     common |= {"python": first.python, "gunicorn": version_of(found), "unavailable": unavailable}
-    plan = Plan(**{**common, **usual, **more})
-    plan = replace(plan, notes=(*notes_on_gunicorn(found), *plan.notes))
+    values = {**common, **usual, **more}
+    values["notes"] = tuple(map(stored, (*notes_on_gunicorn(found), *values["notes"])))
+    plan = Plan(**values)
     _check_times(plan)
     plan = _with_hosts(plan)
     for cell in cells:
@@ -380,8 +410,7 @@ def _with_hosts(plan: Plan) -> Plan:
     here, cell = hosts.reached_at(plan.load_hosts), plan.cells[0]
     command = host_command(worker_command(load_for(plan, cell, 1.0), here))
     values = {"join_s": JOIN_S, "hosts": plan.load_hosts, "command": command}
-    note = Finding("plan.load_hosts", values)
-    return replace(plan, notes=(*plan.notes, note))
+    return noted(plan, [Note(fill(LOAD_HOSTS, values))])
 
 
 def _check_times(plan: Plan) -> None:

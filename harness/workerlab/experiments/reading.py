@@ -13,11 +13,11 @@ from workerlab import codec
 from workerlab import run_store as store
 from workerlab.analysis import TrialData, analyse
 from workerlab.bundled import bundled_root, label_of
+from workerlab.finding import Finding
 from workerlab.load.registry import tool_named
 from workerlab.load.routes import summary_of
 from workerlab.model import (
     Beats,
-    Finding,
     Measurement,
     NullCounts,
     ParseError,
@@ -30,6 +30,7 @@ from workerlab.model import (
     UsageError,
     WorkerClass,
 )
+from workerlab.notes import Unfinished
 from workerlab.numbers.histogram import Histogram
 from workerlab.observe.beats import read_beats
 from workerlab.observe.observations import read_observations
@@ -186,8 +187,8 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
         unfinished(one) and one.cell.server.variant not in run.plan.unavailable
         for one in grid(run.plan)
     )
-    values = {"trials": missing, "command": run.plan.kind, "run": as_argument(run)}
-    return (*run.plan.notes, *([Finding("note.unfinished", values)] if missing else []))
+    note = Unfinished(missing, command=run.plan.kind, run=as_argument(run))
+    return (*run.plan.notes, *([note] if missing else []))
 
 
 _read: tuple[Path, Known] = (Path(), {})

@@ -37,12 +37,12 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
+from workerlab.finding import Finding
 from workerlab.load.tool import Tool, table_lines
 from workerlab.model import (
     AbReport,
     AbTimes,
     Command,
-    Finding,
     Load,
     Measurement,
     Output,
@@ -355,7 +355,13 @@ def _lone(rows: list[_Row], totals: list[float]) -> float | None:
     return None if others or rough else totals[rank] / 1000
 
 
+class FirstByteAfterEnd(Finding):
+    """ab timed the first byte of {requests:# request} after the end of the same"""
+
+    requests: int
+
+
 def _notes(rows: list[_Row]) -> tuple[Finding, ...]:
     """What the rows show that is odd, but does not make the rest doubtful."""
     early = sum(row.wait_ms > row.total_ms for row in rows)
-    return (Finding("note.ab_first_byte_last", {"requests": early}),) if early else ()
+    return (FirstByteAfterEnd(early),) if early else ()

@@ -17,6 +17,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 
 from workerlab import codec
+from workerlab.finding import Finding, Note
 from workerlab.load.generators.document import FORMAT
 from workerlab.load.routes import (
     FILE,
@@ -31,7 +32,6 @@ from workerlab.load.routes import (
 from workerlab.load.tool import Tool
 from workerlab.model import (
     Command,
-    Finding,
     Load,
     Measurement,
     Output,
@@ -238,14 +238,44 @@ def measurement(said: Document) -> Measurement:
 
 def recorded(texts: Iterable[str]) -> tuple[Finding, ...]:
     """What a program told in its own words, each once."""
-    return tuple(Finding("note.recorded", {"text": text}) for text in dict.fromkeys(texts))
+    return tuple(map(Note, dict.fromkeys(texts)))
+
+
+class RequestsSentAgain(Finding):
+    """{requests:# kept connection} {requests:was/were} closed by the server as a request was sent
+    on {requests:it/them}; {requests:it was/they were} sent again on {requests:a new one/new ones}
+    """
+
+    requests: int
+
+
+class StoppedAtDeadline(Finding):
+    """stopped at its deadline: {unsent:# request} {unsent:was/were} never sent"""
+
+    unsent: int | None
+
+
+class RequestsNeverSent(Finding):
+    """{unsent:count} of {due:# request} due at {rate_rps:number} a second {unsent:was/were} never
+    sent"""
+
+    unsent: int
+    due: int
+    rate_rps: float
+
+
+class RequestsSentLate(Finding):
+    """half of the requests were sent more than {lag_s:milliseconds} after they were due; either all
+    connections waited for answers, or the generator could not keep up"""
+
+    lag_s: float
 
 
 def _notes(said: Document) -> Iterator[Finding]:
     if said.reconnects:
-        yield Finding("note.reconnects", {"requests": said.reconnects})
+        yield RequestsSentAgain(said.reconnects)
     if said.deadline_struck:
-        yield Finding("note.deadline_struck", {"unsent": said.unsent})
+        yield StoppedAtDeadline(said.unsent)
     elif said.asked.rate_rps:
         yield from rate_notes(said.sent, said.unsent, said.asked.rate_rps, said.lag)
     yield from recorded(said.notes)
@@ -255,7 +285,6 @@ def rate_notes(sent: int, unsent: int, rate_rps: float, lag: Histogram) -> Itera
     """What was not sent at a rate, or late."""
     late_ns = lag.quantile(0.5)
     if unsent:
-        due = {"due": sent + unsent, "asked_rps": rate_rps}
-        yield Finding("note.never_sent", {"unsent": unsent} | due)
+        yield RequestsNeverSent(unsent, due=sent + unsent, rate_rps=rate_rps)
     elif late_ns is not None and late_ns > LATE_NS:
-        yield Finding("note.half_sent_late", {"lag_s": late_ns / NS})
+        yield RequestsSentLate(late_ns / NS)

@@ -23,17 +23,17 @@ What the Measurement holds:
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import msgspec
 
 from workerlab import codec
+from workerlab.finding import Finding
 from workerlab.load.routes import Count
 from workerlab.load.tool import Tool, given_twice
 from workerlab.model import (
     Command,
-    Finding,
     Load,
     Measurement,
     Output,
@@ -194,16 +194,31 @@ class Wrk(Tool):
             response=exact.response,
             exact_mean=False,
             received_bytes=exact.bytes,
-            notes=_notes(exact),
+            notes=tuple(_notes(exact)),
         )
 
 
 WRK = Wrk()
 
 
-def _notes(exact: _Exact) -> tuple[Finding, ...]:
-    found = {"lost_connections": exact.connect, "late_responses": exact.timeout}
-    return tuple(Finding(f"note.wrk_{code}", {"n": n}) for code, n in found.items() if n)
+class ConnectionsLost(Finding):
+    """wrk lost {connections:# connection} when connecting, for the whole run"""
+
+    connections: int
+
+
+class ResponsesAfterTimeout(Finding):
+    """{responses:# response} came after wrk's timeout, and {responses:is/are} in none of its
+    latencies"""
+
+    responses: int
+
+
+def _notes(exact: _Exact) -> Iterator[Finding]:
+    if exact.connect:
+        yield ConnectionsLost(exact.connect)
+    if exact.timeout:
+        yield ResponsesAfterTimeout(exact.timeout)
 
 
 def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from workerlab import finding
 from workerlab.model import CellResult, Document, Finding, Report
 from workerlab.report.class_findings import DISTURBED, class_finding
 from workerlab.report.naming import AMOUNTS, Names, by_series, not_taken, served, setting
@@ -152,21 +153,23 @@ def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
 
 
 def _by_places(
-    code: str, findings: Iterable[tuple[Finding, CellResult]], names: Names
+    code: str, findings: Iterable[tuple[finding.Finding, CellResult]], names: Names
 ) -> Iterable[Finding]:
     """Every cause once, with the cells it is about; what differs between their trials, such as the
     file to look into, is the first one's."""
-    about: dict[Finding, list[tuple[Finding, CellResult]]] = {}
-    for finding, cell in findings:
-        about.setdefault(_cause(finding), []).append((finding, cell))
+    about: dict[finding.Finding, list[tuple[finding.Finding, CellResult]]] = {}
+    for conclusion, cell in findings:
+        about.setdefault(_cause(conclusion), []).append((conclusion, cell))
     for found in about.values():
         cells = [cell for _, cell in found]
         keys = tuple(cell.trial.key for cell in cells)
         yield Finding(code, {"cells": names.places(cells), "text": found[0][0]}, keys)
 
 
-def _cause(finding: Finding) -> Finding:
-    return replace(finding, values=_shared(finding.values))
+def _cause(conclusion: finding.Finding) -> finding.Finding:
+    if isinstance(conclusion, Finding):
+        return replace(conclusion, values=_shared(conclusion.values))
+    return conclusion
 
 
 def _shared(value: Any) -> Any:
@@ -183,8 +186,8 @@ def _by_codes(
 ) -> Iterable[Finding]:
     """Every kind of cause once, with the numbers of one of the cells it is about."""
     about: dict[str, list[tuple[Finding, CellResult]]] = {}
-    for finding, cell in findings:
-        about.setdefault(finding.code, []).append((finding, cell))
+    for conclusion, cell in findings:
+        about.setdefault(conclusion.code, []).append((conclusion, cell))
     for found in about.values():
         cells = [cell for _, cell in found]
         one = names.places(cells[:1]) if len(cells) > 1 else None

@@ -556,7 +556,6 @@ chart.phases.responses = Response times
 chart.phases.caption = {times}, and the load's sockets below. They define the phases.
 
 # --- the ladder ---------------------------------------------------------------------------------
-ladder.no_single_user = A single user is not measured: the load comes from other hosts.
 
 # --- advise ---------------------------------------------------------------------------------------
 advise.title = {rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app}
@@ -811,37 +810,6 @@ live.law.accepts_first = no prediction: workers accept more than they serve
 live.law.fills = law: it grows until it is full, at {room:count}
 live.law.loop = no prediction: a blocked worker accepts no connections
 # --- what is known before a run starts ------------------------------------------------------------
-plan.server_cores = --server-cores binds the server alone: the load tool may use all {cores:# core}
-plan.lingers = clients close their connections {linger_s:duration} after the answer (--client
-    lingers), the oldest sooner where 1000 are open
-plan.tool_fast = the load tool is fast: it sends at a rate, over a ramp, for a time, a mix of
-    requests, or with clients that linger
-plan.not_followed = with --duration and no --ramp, {tool} does not follow each request, so the parts
-    of response times are estimates; without --duration they are exact
-plan.no_ab = ab is not installed, using the embedded load tool `fast` ({hint})
-plan.overridden = {config}: {setting} = {value} is overridden: {why}
-plan.accesslog_overridden = {config}: accesslog is overridden: a log into a pipe stalls
-plan.flag_ignored = {flag} has no effect with {classes:list}
-plan.setting_ignored = {config}: {setting} = {value} has no effect with {classes:list}
-plan.taken_for_wsgi = {worker_class} is taken for a WSGI class, since its base classes do not say;
-    if it serves ASGI, add --app @sleep_asgi
-plan.gunicorn.added = {python} has no Gunicorn: {gunicorn} serves
-plan.gunicorn.added.labs = {python} has no Gunicorn; {why}; the lab's own, {gunicorn}, serves
-plan.gunicorn.bundled = Gunicorn {gunicorn} serves the bundled apps[[; {python} has {own}]]
-plan.gunicorn.bundled.other = {why}; {gunicorn} serves the bundled apps
-    [[, without the worker class {lacking:list}]]
-plan.labs_python = the app runs in the lab's own environment ({python}), since none is activated and
-    there is no .venv beside the app: --python names another
-plan.drops = {connections} connections are more than {slots} slots and a backlog of {backlog} hold;
-    clients repeat a dropped SYN ever more slowly, so such a cell may take minutes
-plan.access_log = {file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent}
-    of its
-    {used:# GET or HEAD request} asked for these very paths, {share:percent} for these routes
-    [[; {failing_paths:# path} with {failing:# request} mostly answered by 4xx or 5xx left out]]
-    [[; {other_methods:# request} of other methods left out]]
-    [[; {unreadable:# line} not understood]]
-plan.load_hosts = each trial begins when the load hosts have joined, within {join_s} s; run this on
-    {hosts:list} (it serves all trials; Ctrl-C ends it):{command:block}
 
 # --- the lesson: what is said of each step, in a terminal and in a browser ------------------------
 lesson.law = The law: min({connections:# connection}, {slots}) / {delay_s:number} s = {rps:number}
@@ -903,34 +871,16 @@ lesson.not_run = This step cannot be measured here: {why:sentence}
 lesson.score = {right} of {of:# guess/guesses} {right:was/were} right.
 
 # --- runs of any kind -----------------------------------------------------------------------------
-note.left_out = Left out: {why}
-note.not_measured = {what} was not measured: {why}.
-note.unfinished = {trials:# trial} not finished. Resume with: workerlab {command} --resume {run}
 
 # --- bottleneck -----------------------------------------------------------------------------------
-bottleneck.one_core = {processes} processes of the generator are not compared with one at {users:#
-    user}: they and the server need {needed} cores[[, this machine has {cores}]]
 
 heading.errors = causes
 heading.achieved_concurrency = in flight
 
 # --- compare: what another version, interpreter or setting changes --------------------------------
 compare.group = {a}[[ ({apart:, })]][[ against {b}]] at {load}
-compare.not_followed = {tool} does not follow each request of a load that lasts for a time, so the
-    parts of response times are estimates
 
 # --- limits: how far one client goes --------------------------------------------------------------
-limits.long = A million requests by aiohttp take at least {least_s:duration}, the server's delays.
-limits.left_out.ports = Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux
-    6.3 can).
-limits.left_out.network = Left out: ports in TIME_WAIT that run out (errno 99). That needs a network
-    namespace, so that no other program lacks ports, and this user cannot make one ({why}).
-limits.left_out.quick = Left out: the synchronous client and the million requests, because of
-    --quick.
-limits.left_out.connections = Left out: more than {connections:count} connections. The limit of open
-    files is {files:count}; raise it (ulimit -n 10064) for 10,000.
-limits.left_out.mistakes = Left out: aiohttp to 100,000 requests, clients that keep everything, and
-    the classic mistakes. They need aiohttp: pip install 'workerlab[generators]'.
 limits.not_measured = not measured: {why}
 
 # --- the analysis ------------------------------------------------------------------------------
@@ -1345,24 +1295,6 @@ needs.gap_alone = {worker_class}: no request waited for a slot, so how long one 
     app is taken from lone requests
 # notes
 note.recorded = {text}
-note.ab_first_byte_last = ab timed the first byte of {requests:# request} after the end of the same
-note.wrk_lost_connections = wrk lost {n:# connection} when connecting, for the whole run
-note.wrk_late_responses = {n:# response} came after wrk's timeout, and {n:is/are} not in its
-    latencies
-note.reconnects = {requests:# kept connection} {requests:was/were} closed by the server as a request
-    was sent on {requests:it/them}; {requests:it was/they were} sent again on
-    {requests:a new one/new ones}
-note.deadline_struck = stopped at its deadline: {unsent:# request} {unsent:was/were} never sent
-note.never_sent = {unsent:count} of {due:# request} due at {asked_rps:number} a second
-    {unsent:was/were} never sent
-note.half_sent_late = half of the requests were sent more than {lag_s:milliseconds} after they were
-    due; either all connections waited for answers, or the generator could not keep up
-note.lone_failed = {failed} of {requests:# lone request} before the load failed: they count in no
-    figure
-note.not_warmed_up = warm-up did not reach {workers:# worker}
-note.waited_in_vain = {workers:# worker was/workers were} killed by Gunicorn's timeout while waiting
-    for a request that never came: a client may hold connections, made late, on which it has nothing
-    left to send
 note.capacity_needs_trials = capacity with its interval needs at least {trials} trials (--trials
     {trials}) and levels on both sides of the knee
 note.pilot = the throughput varied in a load of {pilot_s:duration}, so a longer one followed: the

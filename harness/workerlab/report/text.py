@@ -30,15 +30,7 @@ EXPLAINED = frozenset(
      "advise.table.launches"}
 )  # only with `explain`  # fmt: skip
 ROUTES_MOST = 24  # rows of the routes of a mix: a screen of them
-VISIBLE = frozenset(  # notes that are never only counted
-    {
-        "note.unfinished",
-        "note.not_measured",
-        "note.left_out",
-        "note.one_launch",
-    }
-)
-HEAD = frozenset({"plan.setting_ignored", "plan.flag_ignored"})  # notes that stand under the title
+VISIBLE = frozenset({"note.one_launch"})  # notes of the older kind that are never only counted
 COLOURS = {
     "below capacity": "green",
     "at capacity": "cyan",
@@ -79,7 +71,7 @@ def render(
 
 def _head(document: Document, width: int | None) -> str:
     """The title, and below it what of the command line did nothing."""
-    notes = [text(note) for note in document.notes if note.code in HEAD]
+    notes = [text(note) for note in document.notes if note.place == "title"]
     return "\n".join(
         [wrapped([text(document.title)], width), *(wrapped([note], width, "  ") for note in notes)]
     )
@@ -101,11 +93,10 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
         every = wrapped([text(note) for note in document.notes], width, "  ")
         yield f"{say('text.notes')}\n{every}" if every else ""
         return
-    seen = [note for note in document.notes if note.code in VISIBLE or note.prominent]
-    known = [one for one in document.notes if one.code in HEAD]
-    yield wrapped([text(note) for note in seen], width)
+    printed = [note for note in document.notes if note.code in VISIBLE or note.place == "notes"]
+    yield wrapped([text(note) for note in printed], width)
     parts = []
-    if notes := len(document.notes) - len(seen) - len(known):
+    if notes := sum(note.place == "counted" for note in document.notes if note not in printed):
         parts.append(Finding("text.explain.notes", {"notes": notes}))
     if any(conclusion.evidence for conclusion in document.findings):
         parts.append(Finding("text.explain.evidence"))

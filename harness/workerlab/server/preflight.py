@@ -16,7 +16,8 @@ from msgspec import Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from workerlab.model import App, EnvironmentProblem, Finding, Plan, UsageError
+from workerlab.finding import Finding
+from workerlab.model import App, EnvironmentProblem, Plan, UsageError
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from workerlab.model import App, Fault, FaultKind, Finding, Inside, Server
+from workerlab.finding import Finding, StoredFinding, stored
+from workerlab.model import App, Fault, FaultKind, Inside, Server
 from workerlab.observe.spans import read_spans
 from workerlab.server.process import Guarded
 
@@ -88,7 +89,7 @@ class Serving(Struct, kw_only=True):
     lone_s: list[float] = []  # response times of requests on their own
     lone_begun_ns: list[int] = []  # when each of them began, CLOCK_MONOTONIC
     lone_weights: tuple[float, ...] = ()  # as in Record
-    warnings: list[Finding] = []
+    warnings: list[StoredFinding] = []
     drops: bool = False  # the load has more connections than the accept queue takes
     others: list[Serving] = []  # of the same kind, beside this one
 
@@ -99,6 +100,14 @@ class Serving(Struct, kw_only=True):
     def lost(self) -> Fault | None:
         """What has happened to its processes since it was ready, if anything."""
         raise NotImplementedError
+
+
+class WorkersKilledWaiting(Finding):
+    """{workers:# worker was/workers were} killed by Gunicorn's timeout while waiting for a request
+    that never came: a client may hold connections, made late, on which it has nothing left to
+    send"""
+
+    workers: int
 
 
 class Running(Serving, kw_only=True):
@@ -124,7 +133,7 @@ class Running(Serving, kw_only=True):
             self.proofs = now
             # ab opens new connections while others still connect. What comes up when its last
             # request is sent stays open and unused: a sync worker that accepts it waits for ever
-            self.warnings.append(Finding("note.waited_in_vain", {"workers": len(idle)}))
+            self.warnings.append(stored(WorkersKilledWaiting(len(idle))))
             return None
         who = ", ".join(map(str, gone)) or "one"
         why = PID.sub("", explained("a worker died under the load", self.log))

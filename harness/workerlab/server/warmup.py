@@ -20,7 +20,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from workerlab.excerpt import first_lines
-from workerlab.model import App, Fault, Finding, Route
+from workerlab.finding import Finding, stored
+from workerlab.model import App, Fault, Route
 from workerlab.observe.pauses import PauseWatch
 from workerlab.observe.spans import served
 from workerlab.server.running import Faulty, Running, Turn, explained, read_proofs
@@ -39,6 +40,19 @@ NS = 1e9
 FAILURES = (OSError, http.client.HTTPException)
 
 
+class LoneRequestsFailed(Finding):
+    """{failed} of {requests:# lone request} before the load failed: they count in no figure"""
+
+    failed: int
+    requests: int
+
+
+class WorkersNotWarmedUp(Finding):
+    """warm-up did not reach {workers:# worker}"""
+
+    workers: int
+
+
 def warm_up(server: Running, turn: Turn) -> None:
     """The readiness request, short bursts until every worker has served one, lone requests, which
     must be no others' turn to start.
@@ -55,8 +69,8 @@ def warm_up(server: Running, turn: Turn) -> None:
     waited_s = turn.calm()
     ask_alone(server, lones)
     if failed := sum(lone.failed for lone in lones):
-        counts = {"failed": failed, "requests": failed + sum(lone.answered for lone in lones)}
-        server.warnings.append(Finding("note.lone_failed", counts))
+        requests = failed + sum(lone.answered for lone in lones)
+        server.warnings.append(stored(LoneRequestsFailed(failed, requests)))
     server.proofs = read_proofs(launch.trial, but=server.strangers)
     server.warmup_s = time.monotonic() - began - waited_s
 
@@ -249,8 +263,8 @@ def _reach_every_worker(server: Running, routes: Sequence[Route], until: float) 
     try:
         while len(reached := served(launch.trial) - server.strangers) < launch.server.workers:
             if time.monotonic() > until:
-                left = {"workers": launch.server.workers - len(reached)}
-                server.warnings.append(Finding("note.not_warmed_up", left))
+                unreached = launch.server.workers - len(reached)
+                server.warnings.append(stored(WorkersNotWarmedUp(unreached)))
                 return
             list(pool.map(one, islice(turns, at_once)))
     finally:

@@ -444,7 +444,7 @@ def test_what_no_user_of_locust_is_free_for_waits_and_is_timed_from_when_it_was_
     last = said.sent - 1
     assert said.lag.max >= 0.99 * (last // 2 * 0.1 - last / 60) >= 0.6
     assert said.response.max >= said.lag.max
-    assert [note.code for note in said.notes] == ["note.never_sent"]
+    assert [note.code for note in said.notes] == ["RequestsNeverSent"]
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -154,7 +154,7 @@ def test_the_command_shows_what_happened_though_it_was_stopped(lab: Lab) -> None
     assert done.code == 0, done.err
     said = done.report
     assert said["kind"] == "limits"
-    assert "note.not_measured" not in [note["code"] for note in said["notes"]]
+    assert "NotMeasured" not in [note["code"] for note in said["notes"]]
     assert values_of(said, "Farthest")["step"]["values"]["requests"] == 3000
     aiohttp = values_of(said, "FarthestByAiohttp")["step"]["values"]
     assert aiohttp["requests"] == 3000

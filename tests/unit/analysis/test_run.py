@@ -21,6 +21,7 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import TrialData, analyse
 from workerlab.model import Fault, Finding, Report, Server, Summary
+from workerlab.notes import Unfinished
 
 LEVELS = (4, 8, 16)
 
@@ -179,7 +180,7 @@ def test_order_is_by_series_then_level_then_trial() -> None:
 def test_unfinished_trials_are_noted_and_left_out() -> None:
     report = sweep(evidence(SYNC, 4), replace(evidence(SYNC, 8), record=None))
     assert len(report.cells) == 1
-    unfinished = Finding("note.unfinished", {"trials": 1, "command": "sweep", "run": "run"})
+    unfinished = Unfinished(1, command="sweep", run="run")
     assert unfinished in report.notes
     assert analyse("r", {}, []).cells == ()
 

@@ -39,7 +39,7 @@ from workerlab.experiments.generators.findings import (
     findings,
 )
 from workerlab.experiments.generators.usage import GeneratorLoad, Usage, usage_of
-from workerlab.finding import Answer, Inconclusive
+from workerlab.finding import Answer, Inconclusive, stored
 from workerlab.model import (
     Fault,
     Finding,
@@ -53,6 +53,7 @@ from workerlab.model import (
     Record,
     Summary,
 )
+from workerlab.notes import LeftOut, NotMeasured
 from workerlab.plan import null_plan
 from workerlab.report import text
 from workerlab.run_store import Run
@@ -485,13 +486,13 @@ def test_tables_hold_every_load_and_notes_every_gap() -> None:
         measurement=None,
         record=Record("full-locust-10-1", Fault("tool", "it died")),
     )
-    left_out = Finding("note.left_out", {"why": "ab is not installed. Install it."})
+    left_out = stored(LeftOut("ab is not installed. Install it."))
     found = study(run(left_out), (*FOUR, broken))
     assert [len(table.rows) for table in found.tables] == [6, 6, 3, 3]
     assert not found.valid
     assert left_out in found.notes
     lost = [note.values["what"] for note in found.notes
-            if isinstance(note, Finding) and note.code == "note.not_measured"]  # fmt: skip
+            if isinstance(note, NotMeasured)]  # fmt: skip
     assert lost == ["locust at 10 connections"]
     assert text.render(found)
     assert study(run(left_out), FOUR).valid

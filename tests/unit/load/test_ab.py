@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from workerlab.load import ab
-from workerlab.model import AbReport, AbTimes, Finding, Load, Output, ParseError, UsageError
+from workerlab.model import AbReport, AbTimes, Load, Output, ParseError, UsageError
 
 URL = "http://127.0.0.1:8000/"
 
@@ -308,9 +308,7 @@ def test_failures_by_cause(
 
 def test_a_first_byte_after_the_end_is_noted() -> None:
     text = rows().replace("\t112\t112\t112\n", "\t112\t112\t140\n")
-    assert ab.AB.parse(output(row_file=text)).notes == (
-        Finding("note.ab_first_byte_last", {"requests": 1}),
-    )
+    assert ab.AB.parse(output(row_file=text)).notes == (ab.FirstByteAfterEnd(1),)
 
 
 @pytest.mark.parametrize(

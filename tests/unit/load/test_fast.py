@@ -15,8 +15,9 @@ from workerlab.load.fast import ROWS as FILE
 from workerlab.load.generators.document import COLUMNS, Tally, document
 from workerlab.load.generators.words import OPTIONAL, Words
 from workerlab.load.generators.words import parse as words_of
+from workerlab.load.programs import RequestsSentAgain, StoppedAtDeadline
 from workerlab.load.registry import ALSO, TOOLS, tool_named
-from workerlab.model import Finding, Load, Output, ParseError, Timing, UsageError
+from workerlab.model import Load, Output, ParseError, Timing, UsageError
 from workerlab.numbers.arrivals import schedule
 from workerlab.numbers.histogram import Histogram
 
@@ -140,7 +141,7 @@ def test_every_request_is_timed() -> None:
     assert found.connect.max == 0.002
     assert sorted(found.connects_s) == [0.001, 0.001, 0.002]
     assert found.origin_ns == 5
-    assert [note.code for note in found.notes] == ["note.deadline_struck"]
+    assert [type(note) for note in found.notes] == [StoppedAtDeadline]
 
 
 def test_a_load_in_which_nothing_was_due_is_refused_with_the_reason() -> None:
@@ -234,7 +235,7 @@ def test_a_kept_connection_has_no_time_to_connect() -> None:
     assert found.timings[0].connect_s == 0
     assert found.connects_s == (0.002,)
     assert found.connect.mean == 0.002
-    assert found.notes[0] == Finding("note.reconnects", {"requests": 1})
+    assert found.notes[0] == RequestsSentAgain(1)
 
 
 def test_a_generator_that_failed_is_told_with_its_last_words() -> None:

@@ -29,7 +29,8 @@ from workerlab.load.generators.document import Tally, document
 from workerlab.load.generators.request import destination
 from workerlab.load.generators.share import FORK
 from workerlab.load.generators.words import OPTIONAL, Words, parse
-from workerlab.model import Finding, Load, Measurement, Output
+from workerlab.load.programs import RequestsSentAgain
+from workerlab.model import Load, Measurement, Output
 from workerlab.numbers.arrivals import schedule
 
 T = TypeVar("T")
@@ -417,7 +418,7 @@ def test_a_connection_that_cannot_be_used_again_is_not(data: bytes, then: str) -
     found, site = kept(saying(data, then=then))
     assert site.connections == len(site.requests) == 9
     assert not any(timing.reused for timing in found.timings)
-    assert "note.reconnects" not in [note.code for note in found.notes]
+    assert not any(isinstance(note, RequestsSentAgain) for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -454,7 +455,7 @@ def test_a_kept_connection_closed_in_the_face_of_a_request_is_no_failure(then: s
     # 1 2 (3) | 3 4 (5) | 5 6 (7) | 7 8 (9) | 9
     assert site.connections == 5
     assert len(site.requests) == 13
-    assert found.notes[0] == Finding("note.reconnects", {"requests": 4})
+    assert found.notes[0] == RequestsSentAgain(4)
     assert len(found.connects_s) == 1
     again = [t for t in found.timings if not t.reused and t.connect_s not in found.connects_s]
     assert [timing.request_id for timing in again] == ["3", "5", "7", "9"]
@@ -466,7 +467,7 @@ def test_it_is_tried_once_more_and_not_for_ever() -> None:
     found, site = kept(answers(after_the_first), concurrency=1, requests=3)
     assert (found.requests, found.errors) == (1, {"closed": 2})
     assert len(site.requests) == 4
-    assert found.notes[0] == Finding("note.reconnects", {"requests": 1})
+    assert found.notes[0] == RequestsSentAgain(1)
 
 
 def test_an_answer_that_breaks_off_is_a_failure_on_a_kept_connection_too() -> None:

@@ -25,6 +25,7 @@ from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.results import document_of
 from workerlab.model import SCHEMA, Document, Finding, Report
+from workerlab.notes import FlagIgnored, Unfinished
 from workerlab.report import FORMATS, text
 from workerlab.report.document import of_sweep
 from workerlab.report.grid import grid
@@ -84,9 +85,13 @@ def _in_its_place(one: Document) -> Document:
         return replace(finding, values={**values, **inner})
 
     findings, notes = (
-        tuple(moved(each) if isinstance(each, Finding) else each for each in some)
+        tuple(
+            moved(each) if isinstance(each, Finding)
+            else replace(each, run=run) if isinstance(each, Unfinished) else each
+            for each in some
+        )
         for some in (one.findings, one.notes)
-    )
+    )  # fmt: skip
     return replace(one, findings=findings, notes=notes)
 
 
@@ -242,7 +247,7 @@ def test_evidence_and_notes_only_where_asked() -> None:
 
 
 def test_a_setting_that_does_nothing_stands_under_the_title() -> None:
-    ignored = Finding("plan.flag_ignored", {"flag": "--threads", "classes": ("sync",)})
+    ignored = FlagIgnored("--threads", ("sync",))
     one = replace(document("common"), notes=(ignored,))
     assert text.render(one).split("\n\n")[0].endswith("\n  --threads has no effect with sync")
     assert " note" not in text.render(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -92,14 +93,14 @@ def test_one_kind_of_reason_is_told_once() -> None:
 
 def test_all_that_is_so_of_a_cell_is_told() -> None:
     first, second = sentence("the first thing"), sentence("another thing")
-    second = Finding("note.not_measured", {"what": "x", "why": "y"})
+    second = Finding("note.waiting_by_little", {"tool": "x"})
     one = replace(cell(trial("sync", 8)), diagnosis=first, findings=(first, second))
     document = sweep(one)
     (found,) = json.loads(FORMATS["json"](document))["cells"]
     assert [one["code"] for one in found["findings"]] == [first.code, second.code]
-    assert "x was not measured: y" in render(document, explain=True)
-    assert "x was not measured: y" in rendered(document).text
+    assert "x gives no exact mean" in render(document, explain=True)
+    assert "x gives no exact mean" in rendered(document).text
     two = replace(one, trial=trial("sync", 8, number=2), findings=(first,))
     shown = " ".join(render(sweep(one, two), explain=True).split())
-    assert "x was not measured: y. (In 1 of 2 trials.)" in shown
+    assert re.search(r"x gives no exact mean[^(]*\(In 1 of 2 trials.\)", shown)
     assert "the first thing (In" not in shown

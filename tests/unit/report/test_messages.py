@@ -7,6 +7,7 @@ import string
 from collections import Counter
 
 from workerlab.model import Column, Finding
+from workerlab.notes import FlagIgnored
 from workerlab.report.messages import SENTENCES, TEMPLATES, TEXTS, heading, meaning, short, text
 
 
@@ -36,11 +37,9 @@ def test_causes_of_failures_are_words() -> None:
 
 
 def test_what_a_flag_has_no_effect_with() -> None:
-    one, two = (
-        {"flag": "--backlog", "classes": names} for names in (["asgi"], ["asgi", "uvicorn"])
-    )
-    assert text(Finding("plan.flag_ignored", one)) == "--backlog has no effect with asgi"
-    assert text(Finding("plan.flag_ignored", two)).endswith("with asgi and uvicorn")
+    alone, both = (FlagIgnored("--backlog", names) for names in (("asgi",), ("asgi", "uvicorn")))
+    assert str(alone) == "--backlog has no effect with asgi"
+    assert str(both).endswith("with asgi and uvicorn")
 
 
 def test_a_knee_that_is_not_a_number_has_a_short_form() -> None:

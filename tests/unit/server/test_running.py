@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from workerlab.model import App, Finding, Server
+from workerlab.finding import stored
+from workerlab.model import App, Server
 from workerlab.server.inside import probe
-from workerlab.server.running import Launch, Running, explained, read_proofs
+from workerlab.server.running import Launch, Running, WorkersKilledWaiting, explained, read_proofs
 
 
 class Alive:
@@ -77,7 +78,7 @@ def test_a_worker_killed_while_it_waited_in_vain(
     assert (fault is None) is tolerated
     if tolerated:
         assert set(running.proofs) == {pid, os.getpid()}
-        assert running.warnings == [Finding("note.waited_in_vain", {"workers": 1})]
+        assert running.warnings == [stored(WorkersKilledWaiting(1))]
     else:
         assert fault is not None
         assert "a worker died under the load" in fault.reason

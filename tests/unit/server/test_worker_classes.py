@@ -16,7 +16,9 @@ from tests.builders.analysis import evidence
 from workerlab.analysis import TrialData, analyse
 from workerlab.cli import parse
 from workerlab.experiments.planning import plan_of
-from workerlab.model import EnvironmentProblem, Finding, Plan, Server, UsageError, WorkerClass
+from workerlab.finding import stored
+from workerlab.model import EnvironmentProblem, Plan, Server, UsageError, WorkerClass
+from workerlab.notes import FlagIgnored, SettingIgnored
 from workerlab.report import FORMATS
 from workerlab.report.document import of_sweep
 from workerlab.report.messages import SENTENCES
@@ -141,7 +143,7 @@ def test_one_that_serves_asgi_gets_the_asgi_app(planned: Planned) -> None:
 def test_one_that_serves_nobody_knows_what_is_taken_for_wsgi_and_says_so(planned: Planned) -> None:
     made = planned(OWN, asgi=None)
     assert made.servers[0].app.target == "apps.sleep_wsgi:app"
-    assert Finding("plan.taken_for_wsgi", {"worker_class": OWN}) in made.notes
+    assert any(f"{OWN} is taken for a WSGI class" in note.text for note in made.notes)
     assert not planned(OWN, "--app", "own:app", asgi=None).notes
 
 
@@ -166,12 +168,10 @@ def test_settings_that_a_class_ignores_are_named(planned: Planned, tmp_path: Pat
     Path(own).touch()
     assert planned("sync,gthread", "--threads", "2").notes == ()
     (note,) = planned("sync,gevent", "--threads", "2").notes
-    assert note == Finding(
-        "plan.flag_ignored", {"flag": "--threads", "classes": ["sync", "gevent"]}
-    )
+    assert note == stored(FlagIgnored("--threads", ("sync", "gevent")))
     (note,) = planned("sync,gevent,asgi", "--config", own, keepalive=5).notes
-    values = {"config": own, "setting": "keepalive", "value": 5, "classes": ["sync", "asgi"]}
-    assert note == Finding("plan.setting_ignored", values)
+    ignored = SettingIgnored(config=own, setting="keepalive", value=5, classes=("sync", "asgi"))
+    assert note == stored(ignored)
     assert planned("sync,gevent", "--config", own, threads=1).notes == ()
 
 

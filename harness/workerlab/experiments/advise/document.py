@@ -19,13 +19,14 @@ from workerlab.experiments.advise.tables import tables
 from workerlab.experiments.document import answer
 from workerlab.experiments.reading import notes_of
 from workerlab.model import Document, Finding
+from workerlab.notes import SettingOverridden
 from workerlab.report.messages import text
 from workerlab.report.naming import served
 from workerlab.run_store import Run
 
 FILE = "gunicorn.conf.py"
 VOIDS = {*NOISE, LATE}  # of launches that were measured
-MORE_CORES, OVERRIDDEN = "advise.more_cores", "plan.overridden"
+MORE_CORES, OVERRIDDEN = "advise.more_cores", SettingOverridden.__name__
 EXIT_CODES = {"recommended": 0, "noisy": 1, "unfinished": 1, "no_class": 3}
 
 
@@ -142,7 +143,7 @@ def write_file(run: Run) -> None:
     written = Finding("advise.written", {"run": run.name})
     sentences = [text(one) for one in (written, _title(result, run), *evidence)]
     asked = study.asked
-    kept = {one.values["setting"]: text(replace(one, code="advise.overridden"))
+    kept = {one.values["setting"]: text(Finding("advise.overridden", one.values))
             for one in run.plan.notes if one.code == OVERRIDDEN}  # fmt: skip
     own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets, kept)
     app = result.server.app  # one of the lab's is in the run

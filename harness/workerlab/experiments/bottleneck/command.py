@@ -15,8 +15,10 @@ from workerlab.bundled import target_of
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import gunicorn_plan, installed
 from workerlab.experiments.runner import Setup
+from workerlab.finding import Note
 from workerlab.load.registry import tool_named
-from workerlab.model import App, Cell, Finding, Load, NullServer, Plan, Server
+from workerlab.model import App, Cell, Load, NullServer, Plan, Server
+from workerlab.numbers.formats import fill
 from workerlab.numbers.intervals import TRIALS
 from workerlab.plan import SLEEP_ENV, null_cell
 from workerlab.server import preflight
@@ -28,6 +30,10 @@ SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connection
 PROCESSES = 4  # of the generator, with the middle number of users
 FEWER_PROCESSES = (
     3  # with the most users, if the machine has a core for each and one for the server
+)
+TOO_FEW_CORES = (
+    f"{FEWER_PROCESSES} processes of the generator are not compared with one at {{users:# user}}:"
+    f" they and the server need {FEWER_PROCESSES + 1} cores[[, this machine has {{cores}}]]"
 )
 DELAY_S = (0.1, 0.1)  # of the server that closes connections
 
@@ -102,13 +108,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     others = [name for name in OTHERS if name in tools]
     closing = NullServer(delay_s=DELAY_S, requests_per_connection=scale.requests_per_connection)
     if not has_cores_for_fewer(cores):
-        values = {
-            "processes": FEWER_PROCESSES,
-            "users": scale.users[-1],
-            "needed": FEWER_PROCESSES + 1,
-            "cores": cores,
-        }
-        notes = (*notes, Finding("bottleneck.one_core", values))
+        notes = (*notes, Note(fill(TOO_FEW_CORES, {"users": scale.users[-1], "cores": cores})))
     plan = gunicorn_plan(
         "bottleneck",
         (

@@ -17,6 +17,7 @@ from workerlab.experiments.document import cores_of, table
 from workerlab.experiments.reading import notes_of, report_of
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Chart, Column, Document, Report, Series, Table
+from workerlab.notes import NotMeasured
 from workerlab.numbers.formats import counted
 from workerlab.run_store import Run
 
@@ -189,11 +190,10 @@ def invalid_trials(results: Iterable[CellResult]) -> Iterator[InvalidTrial]:
             )
 
 
-def not_measured(closing: Iterable[TrialData]) -> Iterator[model.Finding]:
+def not_measured(closing: Iterable[TrialData]) -> Iterator[Finding]:
     for data in closing:
         if (why := unusable(data)) is not None:
-            values = {"what": "the load whose connections are closed", "why": why}
-            yield model.Finding("note.not_measured", values)
+            yield NotMeasured("the load whose connections are closed", why=why)
 
 
 def tables(compared: Mapping[Factor, Comparison], cells: Sequence[Trials]) -> Iterator[Table]:

@@ -25,14 +25,15 @@ from workerlab.experiments.compare.pairs import SIDES, Asked, Group, compared, t
 from workerlab.experiments.environment import chdir_of, python_of, serves_bundled_app
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
-from workerlab.model import Cell, EnvironmentProblem, Finding, Plan, UsageError
+from workerlab.finding import StoredFinding, stored
+from workerlab.model import Cell, EnvironmentProblem, Plan, UsageError
+from workerlab.notes import RequestsNotFollowed
 from workerlab.options import Refused, classes, levels
 from workerlab.server import preflight
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
 AROUND_S = 2.0  # of a launch, beside its load, at least
-FOLLOWS = "plan.not_followed"
 MOST = 2 * LOOKS[-1]  # pairs, invalid ones among them
 
 
@@ -100,9 +101,11 @@ def with_other_side(groups: Sequence[Group], unavailable: Mapping[str, str]) -> 
     return found
 
 
-def _without_advice(note: Finding) -> Finding:
+def _without_advice(note: StoredFinding) -> StoredFinding:
     """A sweep's, of options that a comparison does not have."""
-    return Finding("compare.not_followed", note.values) if note.code == FOLLOWS else note
+    if note.code != RequestsNotFollowed.__name__:
+        return note
+    return stored(RequestsNotFollowed(note.values["tool"], remedy=None))
 
 
 def check_budget(asked: Asked, load_s: float | None) -> None:

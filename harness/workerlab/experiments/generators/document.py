@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from workerlab import model
 from workerlab.analysis.facts import TrialData, unusable
 from workerlab.analysis.trials import mean
 from workerlab.experiments.document import cores_of, table
@@ -21,6 +20,7 @@ from workerlab.experiments.generators.usage import (
 from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.finding import Finding, Note
 from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.notes import NotMeasured
 from workerlab.numbers.formats import counted, fill
 from workerlab.numbers.units import format_duration
 from workerlab.run_store import Run
@@ -261,11 +261,8 @@ def scaled(value: float | None, factor: float) -> float | None:
 
 
 def not_measured(data: TrialData) -> Finding:
-    values = {
-        "what": f"{data.cell.tool} at {counted(data.cell.concurrency, 'connection')}",
-        "why": unusable(data) or "its output holds no time",
-    }
-    return model.Finding("note.not_measured", values)
+    load = f"{data.cell.tool} at {counted(data.cell.concurrency, 'connection')}"
+    return NotMeasured(load, why=unusable(data) or "its output holds no time")
 
 
 def notes(usages: Sequence[Usage]) -> Iterator[Finding]:

@@ -33,9 +33,10 @@ from workerlab.experiments.ladder.steps import ONE_USER, USUAL_USERS, ladder
 from workerlab.experiments.planning import check_tools, gunicorn_plan, installed
 from workerlab.experiments.reading import read_before, report_of
 from workerlab.experiments.runner import Setup
+from workerlab.finding import Finding, Note
 from workerlab.load import hosts
 from workerlab.load.locust import PORT
-from workerlab.model import Cell, EnvironmentProblem, Finding, Plan, Trial, UsageError
+from workerlab.model import Cell, EnvironmentProblem, Plan, Trial, UsageError
 from workerlab.server import preflight
 from workerlab.server.running import Launch
 from workerlab.server.service_check import KINDS, OTHER, check_url, name_of
@@ -49,6 +50,7 @@ TOOLS = ("locust-fast", "fast")  # for many users: those of them that are instal
 POSTS = 1000
 POST = "1"  # whose page every user reads
 ANSWER_S = 120.0  # for a thousand posts on a busy machine
+NO_SINGLE_USER = "A single user is not measured: the load comes from other hosts."
 FULL, QUICK = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 
 
@@ -108,7 +110,7 @@ def tools_of(options: argparse.Namespace) -> tuple[Sequence[str], tuple[Finding,
     if "fast" in tools:
         raise UsageError("--load-hosts needs locust-fast or locust (--tools)")
     hosts.check(options.load_hosts, PORT)
-    return tools, (Finding("ladder.no_single_user"),)
+    return tools, (Note(NO_SINGLE_USER),)
 
 
 def kinds_of(plan: Plan) -> tuple[str, ...]:

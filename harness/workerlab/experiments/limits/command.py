@@ -16,8 +16,11 @@ from msgspec.structs import replace
 
 from workerlab.experiments.planning import check_tools, installed, lacks
 from workerlab.experiments.runner import Setup
+from workerlab.finding import Note
 from workerlab.load.mistakes.tool import MISTAKES
-from workerlab.model import Cell, Finding, Load, NullServer, Plan, UsageError
+from workerlab.model import Cell, Load, NullServer, Plan, UsageError
+from workerlab.notes import noted
+from workerlab.numbers.formats import fill
 from workerlab.plan import null_cell, null_plan, null_s, predicted_s
 from workerlab.server import preflight
 from workerlab.server.network import own_network
@@ -39,6 +42,22 @@ AIOHTTP = (100_000, 1_000_000)  # requests; the second where that is asked for
 KEPT_LOADS = {"tasks": (10_000, 20_000, PAGE_BYTES), "bodies": (250, 500, NOVEL_BYTES)}
 # Requests of a mistake's program, and how many it has under way
 MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
+
+NO_PORTS = "Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux 6.3 can)."
+NO_NETWORK = (
+    "Left out: ports in TIME_WAIT that run out (errno 99). That needs a network namespace, so that"
+    " no other program lacks ports, and this user cannot make one ({why})."
+)
+WITH_QUICK = "Left out: the synchronous client and the million requests, because of --quick."
+FEW_CONNECTIONS = (
+    "Left out: more than {connections:count} connections. The limit of open files is"
+    " {files:count}; raise it (ulimit -n 10064) for 10,000."
+)
+NO_MISTAKES = (
+    "Left out: aiohttp to 100,000 requests, clients that keep everything, and the classic mistakes."
+    " They need aiohttp: pip install 'workerlab[generators]'."
+)
+LONG = "A million requests by aiohttp take at least {least_s:duration}, the server's delays."
 
 
 class Step(NamedTuple):
@@ -110,21 +129,21 @@ def plan_of(here: Machine, quick: bool, long: bool = False) -> Plan:
     plan = null_plan("limits", (one.cell for one in planned), notes, {"steps": meant})
     if long:
         least_s = predicted_s(plan, plan.cells[-1], 0.0)
-        plan = replace(plan, notes=(*plan.notes, Finding("limits.long", {"least_s": least_s})))
+        plan = noted(plan, [Note(fill(LONG, {"least_s": least_s}))])
     return plan
 
 
-def left_out(machine: Machine, quick: bool) -> list[Finding]:
+def left_out(machine: Machine, quick: bool) -> list[Note]:
     """What the steps do not show, and why."""
-    many = {"connections": machine.connections, "files": machine.files, "why": machine.no_network}
+    values = {"connections": machine.connections, "files": machine.files, "why": machine.no_network}
     reasons = {
-        "limits.left_out.ports": machine.ports is None,
-        "limits.left_out.network": bool(machine.no_network),
-        "limits.left_out.quick": quick,
-        "limits.left_out.connections": machine.connections < 10_000,
-        "limits.left_out.mistakes": not machine.mistakes,
+        NO_PORTS: machine.ports is None,
+        NO_NETWORK: bool(machine.no_network),
+        WITH_QUICK: quick,
+        FEW_CONNECTIONS: machine.connections < 10_000,
+        NO_MISTAKES: not machine.mistakes,
     }
-    return [Finding(code, many) for code, true in reasons.items() if true]
+    return [Note(fill(reason, values)) for reason, holds in reasons.items() if holds]
 
 
 def steps(machine: Machine, quick: bool, long: bool = False) -> list[Step]:

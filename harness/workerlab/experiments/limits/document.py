@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from workerlab import model
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.samples import NS
 from workerlab.experiments.document import table
@@ -12,6 +11,7 @@ from workerlab.experiments.limits.findings import findings
 from workerlab.experiments.limits.results import StepResult, results_of
 from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.notes import NotMeasured
 from workerlab.numbers.formats import counted
 from workerlab.run_store import Run
 
@@ -111,7 +111,7 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
     """`trials`: all that the plan has; its `details.steps` name them."""
     results = results_of(trials, run.plan.details["steps"])
     not_measured = [
-        model.Finding("note.not_measured", {"what": result.name, "why": result.missing})
+        NotMeasured(result.name, why=result.missing)
         for result in results
         if result.missing and result.data.record
     ]

@@ -24,6 +24,7 @@ from workerlab.experiments.settings.gunicorn_file import Line, class_of, lines_o
 from workerlab.experiments.settings.lanes import perform
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.launch import Launch
+from workerlab.finding import stored
 from workerlab.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError
 from workerlab.options import Refused, names_of
 from workerlab.server import preflight
@@ -105,7 +106,7 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         *("settings", cells, 1, 1, 0, next(iter(found.values())).python),
         config=None,
         unavailable=unavailable,
-        notes=notes_on_gunicorn(found),
+        notes=tuple(map(stored, notes_on_gunicorn(found))),
         details=codec.plain(asked),
         gunicorn=version_of(found),
     )

@@ -9,7 +9,6 @@ from functools import partial
 
 from msgspec import Struct
 
-from workerlab import model
 from workerlab.experiments.document import table
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, Asked
@@ -20,6 +19,7 @@ from workerlab.experiments.settings.happenings import HARMFUL
 from workerlab.experiments.settings.lanes import launch_name, seen_of
 from workerlab.finding import Answer, Finding
 from workerlab.model import Column, Document, Table
+from workerlab.notes import NotMeasured
 from workerlab.numbers.formats import fill
 from workerlab.plan import grid
 from workerlab.report.messages import say
@@ -73,7 +73,7 @@ def document(run: Run) -> Document:
     left_out = tuple(SETTINGS[name].label for name in plan.left_out)
     notes: list[Finding] = [ClassUnavailable(*pair) for pair in run.plan.unavailable.items()]
     notes += [
-        model.Finding("note.not_measured", {"what": key, "why": record.fault.reason})
+        NotMeasured(key, why=record.fault.reason)
         for key, record in run.records.items()
         if record.fault is not None
     ]

@@ -4,11 +4,12 @@ from msgspec.structs import replace
 
 from workerlab.experiments.reading import report_of
 from workerlab.model import Document
+from workerlab.notes import ClientsLinger, FlagIgnored, ServerCoresBound, SettingIgnored
 from workerlab.report.document import of_sweep
 from workerlab.run_store import Run
 
 # What was known before it started, and a reader of its figures must know, too
-KEPT = frozenset({"plan.setting_ignored", "plan.flag_ignored", "plan.lingers", "plan.server_cores"})
+KEPT = {kind.__name__ for kind in (SettingIgnored, FlagIgnored, ClientsLinger, ServerCoresBound)}
 
 
 def document(run: Run) -> Document:

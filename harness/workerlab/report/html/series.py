@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab import finding
 from workerlab.analysis.comparison import SIMILAR, tie
 from workerlab.analysis.diagnosis import seen_in
 from workerlab.analysis.open_closed import conclusive
@@ -119,7 +120,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
         )
 
     @property
-    def notes(self) -> tuple[Finding, ...]:
+    def notes(self) -> tuple[finding.Finding, ...]:
         missing = tuple(
             Finding(f"page.observation.{name}")
             for name in ("queue", "states", "usage")

@@ -1,0 +1,93 @@
+"""What a plan notes before anything starts, and a document about its run, where more than one room
+says it, or another room reads it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from workerlab.finding import Finding, stored
+from workerlab.model import Plan
+
+
+def noted(plan: Plan, findings: Iterable[Finding]) -> Plan:
+    """The plan with further notes."""
+    return replace(plan, notes=(*plan.notes, *map(stored, findings)))
+
+
+class FlagIgnored(Finding):
+    """{flag} has no effect with {classes:list}"""
+
+    flag: str
+    classes: tuple[str, ...]
+
+    place = "title"
+
+
+class SettingIgnored(Finding):
+    """{config}: {setting} = {value} has no effect with {classes:list}"""
+
+    config: str | None
+    setting: str
+    value: object
+    classes: tuple[str, ...]
+
+    place = "title"
+
+
+class SettingOverridden(Finding):
+    """{config}: {setting} = {value} is overridden: {why}"""
+
+    config: str | None
+    setting: str
+    value: str
+    why: str
+
+
+class ServerCoresBound(Finding):
+    """--server-cores binds the server alone: the load tool may use all {cores:# core}"""
+
+    cores: int | None
+
+
+class ClientsLinger(Finding):
+    """clients close their connections {linger_s:duration} after the answer (--client lingers), the
+    oldest sooner where 1000 are open"""
+
+    linger_s: float
+
+
+class RequestsNotFollowed(Finding):
+    """with --duration and no --ramp, {tool} does not follow each request, so the parts of response
+    times are estimates[[; {remedy}]]"""
+
+    tool: str
+    remedy: str | None = "without --duration they are exact"
+
+
+class LeftOut(Finding):
+    """Left out: {why}"""
+
+    why: str
+
+    prominent = True
+
+
+class NotMeasured(Finding):
+    """{what} was not measured: {why}."""
+
+    what: str
+    why: str | Finding
+
+    prominent = True
+
+
+class Unfinished(Finding):
+    """{unfinished:# trial} not finished. Resume with: workerlab {command} --resume {run}"""
+
+    unfinished: int
+    command: str
+    run: str
+
+    prominent = True
