@@ -194,7 +194,7 @@ class WorkerClass(Struct, frozen=True):
     heeds_from: Mapping[str, str] = {}  # those of them that later versions of Gunicorn heed
     packages: tuple[str, ...] = ()  # what it needs beside Gunicorn, as one imports them
     path: str = ""  # what Gunicorn's -k takes where it has no name for it
-    advice: str = "advice.more_workers"  # the code of how to get more slots
+    advice: str = "more workers serve more at once"  # how to get more slots
     removed_in: str = ""  # the version of Gunicorn that no longer has it
 
     @property
@@ -914,7 +914,7 @@ class CellResult(Struct, frozen=True):
     app: str
     sleep_s: float | None
     verdict: Verdict
-    reason: Finding
+    reason: finding.Finding
     requests: int | None = None
     failed: int | None = None
     errors: Mapping[str, int] = {}
@@ -957,8 +957,8 @@ class CellResult(Struct, frozen=True):
     app_metrics: AppMetrics | None = None  # of an app that publishes them
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     held_s: float | None = None  # a slot stays taken so long after the app; None: nobody waited
-    diagnosis: Finding | None = None  # what holds it up, and what to change
-    findings: tuple[Finding, ...] = ()  # all that is so of it, the diagnosis first
+    diagnosis: finding.Finding | None = None  # what holds it up, and what to change
+    findings: tuple[finding.Finding, ...] = ()  # all that is so of it, the diagnosis first
     notes: tuple[finding.Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
     target: tuple[Finding, ...] = ()  # what became of each of its terms, where there is one
@@ -1044,7 +1044,7 @@ class ClassResult(Struct, frozen=True):
     knee: float | None
     knee_note: Finding
     keepalive: bool = False
-    diagnosis: Finding | None = None
+    diagnosis: finding.Finding | None = None
     telling: str | None = None  # key of the trial whose diagnosis it is
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = ANY_CLASS

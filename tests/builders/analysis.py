@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
+from workerlab import finding as finding_base
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.model import (
@@ -400,14 +401,14 @@ def sentence(text: str) -> Finding:
     return Finding("note.recorded", {"text": text})
 
 
-def every(finding: Finding | None) -> dict[str, Finding]:
+def every(finding: finding_base.Finding | None) -> dict[str, Any]:
     """A finding and all that are in it, by code."""
     if finding is None:
         return {}
-    found = {finding.code: finding}
+    found: dict[str, Any] = {finding.code: finding}
     for value in finding.values.values():
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, Finding):
+            if isinstance(one, finding_base.Finding):
                 found |= every(one)
     return found
 
@@ -415,3 +416,18 @@ def every(finding: Finding | None) -> dict[str, Finding]:
 def noted(cell: CellResult) -> dict[str, Finding]:
     """The notes of a cell, by code."""
     return {note.code: note for note in cell.notes}
+
+
+def kinds(trial: TrialData) -> list[type]:
+    """The diagnoses of the one cell of a run of this trial."""
+    return [type(diagnosis) for diagnosis in judged(trial).findings]
+
+
+K = TypeVar("K")
+
+
+def diagnosed(kind: type[K], trial: TrialData) -> K:
+    """The diagnosis of its cell, which is of this kind."""
+    found = judged(trial).diagnosis
+    assert isinstance(found, kind), found
+    return found

@@ -143,11 +143,11 @@ charts = st.builds(
     st.tuples(st.booleans(), st.booleans()),
     sentences,
 )
-plain = words.map(lambda word: Finding("class.slots.configured", {"slots": 3, "word": word}))
+plain = words.map(lambda word: Finding("setting.workers", {"n": 3, "word": word}))
 findings = st.builds(
     Finding,
-    st.sampled_from(["class.no_valid_cell"]),
-    words.map(lambda word: {"name": word}),
+    st.sampled_from(["setting.gunicorn"]),
+    words.map(lambda word: {"n": word}),
     st.just(()),
     st.lists(plain, max_size=3).map(tuple),
     st.sampled_from(["", "sweep.empty"]),

@@ -67,15 +67,15 @@ def judged(
 
 
 def said(result: CellResult) -> dict[str, Finding]:
-    """Its findings by code, without their common prefix."""
+    """Its findings by code."""
     every = (*((result.diagnosis,) if result.diagnosis else ()), *result.findings)
-    return {one.code.removeprefix("diagnosis."): one for one in every}
+    return {one.code: one for one in every}
 
 
 def beside_noise(scenario: Scenario) -> frozenset[str]:
     """What may be so of any cell while others take the cores; that the machine is full is nothing
     to an app that sleeps."""
-    return BESIDE_NOISE if scenario.sleeper else BESIDE_NOISE | {"busy_machine"}
+    return BESIDE_NOISE if scenario.sleeper else BESIDE_NOISE | {"BusyMachine"}
 
 
 def stood_still(result: CellResult) -> bool:

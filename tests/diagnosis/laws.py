@@ -9,6 +9,7 @@ from itertools import combinations
 
 from tests.diagnosis.statement import FALSE, RIGHT, Statement, place_of
 from tests.diagnosis.truth import Scenario
+from workerlab.analysis.class_findings import SeriesLimits
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
@@ -137,15 +138,15 @@ def _sentences(report: Report) -> Iterator[str]:
     """What the sentence of a class must not say at once: that requests wait, and that more
     connections would show where they do; a throughput that no cell reports."""
     for one in of_sweep(report).findings:
-        if one.code != "class.limits":
+        if not isinstance(one, SeriesLimits):
             continue
-        note, level = one.values.get("knee_note"), one.values.get("level_rps")
-        if one.values["saturated_from"] and note and note.values.get("add"):
+        note, level = one.knee_note, one.level_rps
+        if one.saturated_from and note and note.values.get("add"):
             yield text(one)
         shown = [cell.throughput_rps or 0.0 for cell in report.cells]
         if level and not any(abs(rps / level - 1) <= LITTLE for rps in shown):
             yield text(one)
-        if one.values.get("slots_used") and not one.values.get("because"):
+        if one.slots_used and not one.because:
             yield text(one)
 
 

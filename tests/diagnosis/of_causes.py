@@ -10,19 +10,20 @@ from tests.diagnosis.truth import ABOVE, AT, BELOW, CORES, FOUR, Scenario, also,
 
 
 def computing() -> Iterable[Scenario]:
-    one = truth("saturated|at capacity", "busy_workers", "waiting all_slots_busy")
+    one = truth("saturated|at capacity", "BusyWorkers", "WaitingForSlots AllSlotsBusy")
     why = "20 ms of CPU and no wait: a worker computes on one core at a time"
     if CORES > 1:
         line = "sync 2,8 --workers 1 --tool fast"
-        cells = {"2": also(one, may="shared"), "8": one}
+        cells = {"2": also(one, may="Shared"), "8": one}
         yield sweep("sync-computes-on-1", why, line, cells, sleep_ms=0, cpu_ms=20, short=True)
         for name in ("gthread", "asgi", "uvicorn"):
             line = f"{name} 8 --workers 1 --threads 4 --tool fast"
-            cells = {"8": also(one, may="shared blocked_loop")}
+            cells = {"8": also(one, may="Shared BlockedLoop")}
             yield sweep(f"{name}-computes-on-1", f"{why}, whatever its threads or loop", line,
                         cells, sleep_ms=0, cpu_ms=20)  # fmt: skip
     workers, many = 2 * CORES, 8 * CORES
-    more = truth("saturated|at capacity", "busy_machine", "waiting all_slots_busy shared uneven")
+    more = truth("saturated|at capacity", "BusyMachine",
+                 "WaitingForSlots AllSlotsBusy Shared UnevenDealing")  # fmt: skip
     why = f"{workers} workers that compute all the time want more than {CORES} cores"
     for name in ("sync", "gthread"):
         line = f"{name} {workers},{many} --workers {workers} --threads 1 --tool fast"
@@ -31,7 +32,7 @@ def computing() -> Iterable[Scenario]:
 
 
 def sharing() -> Iterable[Scenario]:
-    shared = truth("saturated|at capacity", "shared", "waiting all_slots_busy")
+    shared = truth("saturated|at capacity", "Shared", "WaitingForSlots AllSlotsBusy")
     alone = BELOW
     kinds = {
         "lock": "a lock that each request holds for 30 of its 50 ms: 33 requests/s of a worker,"
@@ -60,33 +61,33 @@ def troubles() -> Iterable[Scenario]:
         yield sweep(f"{name}-worker-dies", "each worker ends after 50 requests",
                     f"{name} 8 --workers 2 --threads 2 --tool fast --rounds 20", {"8": dies},
                     case="dies", exit_codes=(1,), short=name == "sync")  # fmt: skip
-    sheds = truth("saturated|at capacity|below capacity", "shedding",
-                  "waiting all_slots_busy nothing_waits uneven")  # fmt: skip
+    sheds = truth("saturated|at capacity|below capacity", "Shedding",
+                  "WaitingForSlots AllSlotsBusy NothingWaits UnevenDealing")  # fmt: skip
     yield sweep("gthread-sheds",
                 "a worker refuses what comes while 2 are in it: of 16 connections most are refused",
                 "gthread 2,16 --workers 2 --threads 8 --tool fast --rounds 30",
-                {"2": also(BELOW, may="shedding"), "16": sheds}, case="sheds", sleep_ms=100,
+                {"2": also(BELOW, may="Shedding"), "16": sheds}, case="sheds", sleep_ms=100,
                 exit_codes=(0, 1), short=True)  # fmt: skip
     yield sweep("gevent-sheds", "as with threads", "gevent 16 --workers 2 --tool fast --rounds 30",
                 {"16": sheds}, case="sheds", sleep_ms=100, exit_codes=(0, 1))  # fmt: skip
-    fails = {"2": also(BELOW, "failing"), "16": also(ABOVE, "failing")}
-    fails["16"] = replace(fails["16"], must=("failing",), may=fails["16"].may | {"waiting"})
+    fails = {"2": also(BELOW, "Failing"), "16": also(ABOVE, "Failing")}
+    fails["16"] = replace(fails["16"], must=("Failing",), may=fails["16"].may | {"WaitingForSlots"})
     yield sweep("gthread-fails", "a 500 for each fifth request that is not alone, at any load",
                 "gthread 2,16 --workers 1 --threads 4 --tool fast", fails, case="fails",
                 exit_codes=(0, 1))  # fmt: skip
-    errors = {"2": also(BELOW, may="failing"), "16": also(ABOVE, "failing")}
+    errors = {"2": also(BELOW, may="Failing"), "16": also(ABOVE, "Failing")}
     yield sweep("sync-errors", "a 500 for one of 20 requests, at random, lone ones too",
                 f"sync 2,16 {FOUR['sync']} --tool fast --rounds 20", errors, case="errors",
                 exit_codes=(0, 1))  # fmt: skip
-    drift = truth("saturated", "drift", "waiting all_slots_busy")
+    drift = truth("saturated", "Drift", "WaitingForSlots AllSlotsBusy")
     for case, why in {
         "drift": "each request of a worker sleeps 1/40 longer than the one before",
         "leak": "each request of a worker computes 0.4 ms longer than the one before",
     }.items():
         yield sweep(f"sync-{case}", why, f"sync 8 {FOUR['sync']} --tool fast --rounds 20",
                     {"8": drift}, case=case, short=case == "drift")  # fmt: skip
-    first = truth("at capacity|below capacity|saturated", "slow_first",
-                  "all_slots_busy nothing_waits")  # fmt: skip
+    first = truth("at capacity|below capacity|saturated", "SlowFirst",
+                  "AllSlotsBusy NothingWaits")  # fmt: skip
     yield sweep("gthread-slow-first",
                 "a pool of connections grows when needed, each in 1 s; then requests take 50 ms",
                 "gthread 8 --workers 1 --threads 8 --tool fast --rounds 30", {"8": first},
@@ -107,7 +108,7 @@ def chance() -> Iterable[Scenario]:
 
 
 def load_tools() -> Iterable[Scenario]:
-    slow = truth("generator-bound", "load_tool", "")
+    slow = truth("generator-bound", "LoadToolIsLimit", "")
     yield Scenario("locust-too-slow",
                    "a Locust process needs more CPU for a request than an app that does nothing",
                    ("gthread", "8", "--workers", "2", "--threads", "4", "--sleep", "0",
@@ -116,9 +117,9 @@ def load_tools() -> Iterable[Scenario]:
 
 def open_loads() -> Iterable[Scenario]:
     why = "4 slots of 100 ms serve at most 40 requests/s, and hardly less"
-    quiet = truth("below capacity", may="nothing_waits")
-    near = truth("below capacity|at capacity", may="nothing_waits all_slots_busy waiting")
-    over = truth("saturated", may="waiting all_slots_busy full_queue")
+    quiet = truth("below capacity", may="NothingWaits")
+    near = truth("below capacity|at capacity", may="NothingWaits AllSlotsBusy WaitingForSlots")
+    over = truth("saturated", may="WaitingForSlots AllSlotsBusy FullAcceptQueue")
     for name in ("sync", "gevent"):
         for label, rates in {"below": ("20", "36"), "above": ("42", "60")}.items():
             truths = (quiet, near) if label == "below" else (over, over)
@@ -131,7 +132,7 @@ def open_loads() -> Iterable[Scenario]:
                            short=(name, label) == ("sync", "below"))  # fmt: skip
 
     why = "a pool of 2 that each request needs for its 50 ms: 40 requests/s, and no slot is full"
-    cells = {"8": truth("saturated", "shared"), "20": quiet, "60": truth("saturated")}
+    cells = {"8": truth("saturated", "Shared"), "20": quiet, "60": truth("saturated")}
     yield sweep("asgi-pool-open", why, "asgi 8 --workers 1 --tool fast --rate 20,60", cells,
                 case="pool")  # fmt: skip
 
@@ -144,10 +145,10 @@ def same() -> Iterable[Scenario]:
     yield sweep("sync-two-tools", "two load tools that do the same",
                 f"sync 2,16 {FOUR['sync']} --tool ab,fast", {"2": BELOW, "16": ABOVE},
                 sleep_ms=100, identical=True)  # fmt: skip
-    chance = "all_slots_busy waiting uneven"
+    chance = "AllSlotsBusy WaitingForSlots UnevenDealing"
     cells = {
-        "4": truth("below capacity|at capacity", may=f"nothing_waits {chance}"),
-        "16": truth("saturated|at capacity", "waiting|uneven", chance),
+        "4": truth("below capacity|at capacity", may=f"NothingWaits {chance}"),
+        "16": truth("saturated|at capacity", "WaitingForSlots|UnevenDealing", chance),
     }
     yield sweep("gthread-trials", "kept connections that chance deals anew to each of 3 servers",
                 "gthread 4,16 --workers 2 --threads 2 --tool fast --keepalive on --trials 3",

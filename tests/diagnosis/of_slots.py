@@ -28,12 +28,14 @@ def levels() -> Iterable[Scenario]:
     for name, settings in FOUR.items():
         # These accept more than they serve, and chance decides which worker's requests wait
         chance = name in ("gthread", "eventlet", "tornado")
-        at = also(NEAR, may="uneven waiting") if chance else AT
-        below = truth("below capacity", may="nothing_waits waiting uneven") if chance else BELOW
-        above = truth("saturated|at capacity", "waiting|uneven", "all_slots_busy waiting uneven")
+        at = also(NEAR, may="UnevenDealing WaitingForSlots") if chance else AT
+        dealt = "WaitingForSlots UnevenDealing"
+        below = truth("below capacity", may=f"NothingWaits {dealt}") if chance else BELOW
+        above = truth("saturated|at capacity", "WaitingForSlots|UnevenDealing",
+                      f"AllSlotsBusy {dealt}")  # fmt: skip
         cells = {"2": below, "4": at, "16": above if chance else ABOVE}
         if name == "tornado":  # a WSGI app is called on tornado's loop, which is blocked
-            cells = {level: also(one, may="blocked_loop") for level, one in cells.items()}
+            cells = {level: also(one, may="BlockedLoop") for level, one in cells.items()}
         line = f"{name} 2,4,16 {settings}"
         yield sweep(
             f"{name}-sleeps", why, line, cells, sleep_ms=100, short=name in ("sync", "gevent")
@@ -56,7 +58,8 @@ def awaiting() -> Iterable[Scenario]:
 def overflow() -> Iterable[Scenario]:
     # A client whose last packet of the handshake is dropped sends its request seconds later; a sync
     # worker that has accepted it by then waits for it, at most for its --timeout: it ends with 500
-    full = truth("saturated", "full_queue", "waiting stall all_slots_busy failing")
+    full = truth("saturated", "FullAcceptQueue",
+                 "WaitingForSlots IdleWhileClientsWait AllSlotsBusy Failing")  # fmt: skip
     why = "4 slots and an accept queue of 4 + 1 take 9 of 16 connections; the kernel drops the rest"
     none = "an accept queue of 8 + 1 takes 8 connections, even before the first is accepted"
     for name in ("sync", "gevent"):
@@ -72,7 +75,9 @@ def dealing() -> Iterable[Scenario]:
     why = "the app lets its workers accept so many of 8 connections; each has 4 threads"
     settings = "--workers 2 --threads 4 --tool fast"
     # Slots idle while requests wait. Whether more connections would fill them, one level cannot say
-    apart = truth("below capacity|saturated|inconclusive", "uneven", "waiting nothing_waits")
+    apart = truth(
+        "below capacity|saturated|inconclusive", "UnevenDealing", "WaitingForSlots NothingWaits"
+    )
     even = AT
     for quotas in ("8,0", "7,1", "6,2", "4,4"):
         one = even if quotas == "4,4" else apart
@@ -90,7 +95,9 @@ def dealing() -> Iterable[Scenario]:
         for quotas in ("7,1", "8,0"):
             label = quotas.replace(",", "-")
             blocked = truth(
-                "saturated|at capacity|below capacity", "uneven blocked_loop", "waiting"
+                "saturated|at capacity|below capacity",
+                "UnevenDealing BlockedLoop",
+                "WaitingForSlots",
             )
             yield sweep(f"{name}-blocks-dealt-{label}",
                         f"a loop that is blocked serves one at a time; dealt {quotas}",
@@ -111,7 +118,9 @@ BLOCKS = {
 
 
 def loops() -> Iterable[Scenario]:
-    blocked = truth("saturated|at capacity", "blocked_loop", "waiting uneven all_slots_busy")
+    blocked = truth(
+        "saturated|at capacity", "BlockedLoop", "WaitingForSlots UnevenDealing AllSlotsBusy"
+    )
     some = replace(blocked, verdicts=("saturated", "at capacity", "below capacity"))
     truths = {"gives-way": {"8": BELOW}, "rarely": {"8": some, "32": blocked}}
     for name in (*LOOPS, "tornado"):

@@ -22,16 +22,16 @@ from msgspec.structs import replace
 
 CORES = os.cpu_count() or 1
 CODES = frozenset(
-    {"load_tool", "full_queue", "stall", "uneven", "blocked_loop", "busy_workers", "busy_machine",
-     "shared", "drift", "slow_first", "shedding", "failing", "core_wait", "steal", "waiting",
-     "all_slots_busy", "nothing_waits"}
+    {"LoadToolIsLimit", "FullAcceptQueue", "IdleWhileClientsWait", "UnevenDealing", "BlockedLoop",
+     "BusyWorkers", "BusyMachine", "Shared", "Drift", "SlowFirst", "Shedding", "Failing",
+     "CoresTaken", "CoresStolen", "WaitingForSlots", "AllSlotsBusy", "NothingWaits"}
 )  # fmt: skip
-BESIDE_NOISE = frozenset({"core_wait", "steal"})  # true while others take the cores
-ANYWHERE = frozenset({"steal"})  # the machine's own neighbours: not ours to arrange
+BESIDE_NOISE = frozenset({"CoresTaken", "CoresStolen"})  # true while others take the cores
+ANYWHERE = frozenset({"CoresStolen"})  # the machine's own neighbours: not ours to arrange
 
 
 class Truth(Struct, frozen=True):
-    """Of one cell. `must` and `may`: codes without "diagnosis."."""
+    """Of one cell. `must` and `may`: names of diagnoses."""
 
     verdicts: tuple[str, ...]
     must: tuple[str, ...] = ()
@@ -61,10 +61,10 @@ def truth(verdicts: str, must: str = "", may: str = "") -> Truth:
     return Truth(tuple(verdicts.split("|")), tuple(must.split()), frozenset(may.split()))
 
 
-BELOW = truth("below capacity", may="nothing_waits")
-AT = truth("at capacity", may="all_slots_busy")
-NEAR = truth("below capacity|at capacity", may="nothing_waits all_slots_busy waiting")
-ABOVE = truth("saturated", "waiting", "all_slots_busy")
+BELOW = truth("below capacity", may="NothingWaits")
+AT = truth("at capacity", may="AllSlotsBusy")
+NEAR = truth("below capacity|at capacity", may="NothingWaits AllSlotsBusy WaitingForSlots")
+ABOVE = truth("saturated", "WaitingForSlots", "AllSlotsBusy")
 
 
 def also(one: Truth, must: str = "", may: str = "") -> Truth:

@@ -13,15 +13,19 @@ import pytest
 from tests.builders.processes import burning
 from tests.integration.conftest import ROOT
 from workerlab import run_store
-from workerlab.analysis.blocking import blocking
 from workerlab.analysis.cells import invalid
-from workerlab.analysis.diagnosis_loop import blocked_loop
+from workerlab.analysis.diagnosis.loop import (
+    BlockedLoop,
+    BlockingLine,
+    blocked_loop,
+    blocking_lines,
+)
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
 from workerlab.experiments.reading import evidence
-from workerlab.model import App, Cell, Finding, Plan, Server
+from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
 from workerlab.report.messages import text
 
@@ -62,7 +66,7 @@ def look(tmp_path: Path, worker_class: str) -> Look:
     return facts
 
 
-def alarm(facts: Facts) -> Finding | None:
+def alarm(facts: Facts) -> BlockedLoop | None:
     """By the beats, which such a trial has more of; they need no other trials beside it."""
     return blocked_loop(facts, invalid(facts.data, ()))
 
@@ -73,25 +77,24 @@ def line_of(what: str) -> int:
     return number
 
 
-def named(found: Finding) -> tuple[str, str, int, str]:
-    values = found.values
-    return found.code.removeprefix("blocking."), values["file"], values["line"], values["called"]
+def named(found: BlockingLine) -> tuple[str, str, int, str]:
+    return found.how.partition(" ")[0], found.file, found.line, found.called
 
 
 # What each class is asked, the kind of it, and the name that the line calls
 HELD = {
     "asgi": [
-        ("what=asks&ms=40&wait=100", "line", "answer.readline"),
-        ("what=adds&ms=40&wait=100&thread=1", "gil_held", "sum"),
+        ("what=asks&ms=40&wait=100", "blocks", "answer.readline"),
+        ("what=adds&ms=40&wait=100&thread=1", "holds", "sum"),
     ],
     "uvicorn": [
-        ("what=sleeps&ms=40&wait=50&each=5", "line", "time.sleep"),
-        ("what=backtracks&ms=40&wait=100", "gil_held", "re.match"),
-        ("what=computes&ms=40&wait=100", "computing", None),
+        ("what=sleeps&ms=40&wait=50&each=5", "blocks", "time.sleep"),
+        ("what=backtracks&ms=40&wait=100", "holds", "re.match"),
+        ("what=computes&ms=40&wait=100", "computes", ""),
     ],
-    "gevent": [("what=copied&ms=40&wait=100", "line", "sleep")],
-    "eventlet": [("what=usleeps&ms=40&wait=100", "line", "LIBC.usleep")],
-    "tornado": [("what=sleeps&ms=40", "line", "time.sleep")],
+    "gevent": [("what=copied&ms=40&wait=100", "blocks", "sleep")],
+    "eventlet": [("what=usleeps&ms=40&wait=100", "blocks", "LIBC.usleep")],
+    "tornado": [("what=sleeps&ms=40", "blocks", "time.sleep")],
 }
 QUIET = [(name, *case, 0) for name, cases in HELD.items() for case in cases]
 # A program that burns a core, once: it slows all other tests
@@ -114,20 +117,20 @@ def test_the_line_that_holds_up_a_loop_is_named(
         for _ in range(3):  # where the loop hardly had a core, too little of it may be seen
             facts = look(query, config)
             use = loop_use(facts)
-            if blocking(facts) or use is None or use.worst.core_wait < HARDLY_RAN:
+            if blocking_lines(facts) or use is None or use.worst.core_wait < HARDLY_RAN:
                 break
     what = query.partition("&")[0].removeprefix("what=")
     if loop != "tornado" and facts.window:  # a WSGI app blocks tornado by design
-        assert (alarm(facts) is not None) == (kind == "line")
-    first, *_ = blocking(facts)
-    if kind == "computing":  # of two lines, either
+        assert (alarm(facts) is not None) == (kind == "blocks")
+    first, *_ = blocking_lines(facts)
+    if kind == "computes":  # of two lines, either
         assert named(first)[:2] == (kind, "held.py")
-        assert first.values["function"] == what
-        assert first.values["line"] in (line_of("computes"), line_of("computes") - 1)
+        assert first.function == what
+        assert first.line in (line_of("computes"), line_of("computes") - 1)
     else:
         assert named(first) == (kind, "held.py", line_of(what), called)
-    assert 0.01 <= first.values["share"] <= 1
-    assert f"held.py line {first.values['line']} in {what}()" in text(first)
+    assert 0.01 <= first.share <= 1
+    assert f"held.py line {first.line} in {what}()" in text(first)
 
 
 BESIDE_FREE = ("gevent", "what=computes&ms=1&wait=50")
@@ -148,7 +151,7 @@ def test_nothing_is_named_where_the_loop_is_free(
     with burning(tmp_path / "burned", 1 if (loop, query) == BESIDE_FREE else 0):
         facts = look(query)
     assert len(facts.data.stacks.samples) > 20
-    assert blocking(facts) == ()
+    assert blocking_lines(facts) == ()
     assert alarm(facts) is None
 
 

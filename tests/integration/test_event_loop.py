@@ -14,7 +14,7 @@ from workerlab.observe.beats import read_beats
 APPS = ROOT / "tests" / "diagnosis" / "apps"
 LOOPS = {"asgi": "blocking_asgi", "uvicorn": "blocking_asgi", "tornado": "blocking_tornado"}
 LOOPS |= {"gevent": "blocking_wsgi", "eventlet": "blocking_wsgi"}
-CODE = "diagnosis.blocked_loop"
+CODE = "BlockedLoop"
 
 
 def findings(

@@ -55,7 +55,7 @@ tests = [{ says = "mean:", value = "two.response.mean", between = [0.15, inf] }]
 [[writeup.claim]]
 number = 2
 text = "wrk agrees."
-tests = [{ says = "it does", part = "wrk", shows = ["class.limits"] }]
+tests = [{ says = "it does", part = "wrk", shows = ["SeriesLimits"] }]
 """
 
 

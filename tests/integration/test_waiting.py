@@ -157,10 +157,10 @@ def assert_called_blocked(lab: Lab, *words: str) -> None:
     """One request per worker at a time."""
 
     def is_called_blocked(found: list[dict[str, Any]]) -> bool:
-        return bool(found[0]["diagnosis"]["code"] == "diagnosis.blocked_loop")
+        return bool(found[0]["diagnosis"]["code"] == "BlockedLoop")
 
     (cell,) = right_unless_still(lab, lambda: cells(lab, *words), is_called_blocked)
-    assert cell["diagnosis"]["code"] == "diagnosis.blocked_loop"
+    assert cell["diagnosis"]["code"] == "BlockedLoop"
     assert cell["slots_measured"] == 2
 
 

@@ -12,6 +12,7 @@ from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.statement import FALSE, MISSING, RIGHT, Statement
 from tests.diagnosis.store import statements_of
 from tests.diagnosis.truth import CODES, Scenario, truth
+from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.cli import parse
 
 
@@ -37,6 +38,14 @@ def test_each_cell_of_a_scenario_has_its_truth(scenario: Scenario) -> None:
         assert not required & one.forbidden
 
 
+def test_what_the_scenarios_name_are_diagnoses() -> None:
+    assert {kind.__name__ for kind in _kinds(Diagnosis)} > CODES
+
+
+def _kinds(base: type) -> set[type]:
+    return {base}.union(*map(_kinds, base.__subclasses__()))
+
+
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_recorded_run_is_understood(name: str) -> None:
     found = statements(name)
@@ -48,15 +57,15 @@ def test_a_wrong_report_is_noticed() -> None:
     """A recorded run, judged as if it had been another."""
     name = "sync-sleeps-quiet"
     scenario = of_recorded(name)[0]
-    drifts = dict.fromkeys(scenario.cells, truth("generator-bound", "drift", "waiting"))
+    drifts = dict.fromkeys(scenario.cells, truth("generator-bound", "Drift", "WaitingForSlots"))
     found = statements_of(recorded(name), replace(scenario, cells=drifts), noise=False)
     outcomes = {(one.kind, one.code, one.outcome) for one in found}
     assert {
         ("verdict", "saturated", FALSE),
         ("verdict", "generator-bound", MISSING),
-        ("finding", "drift", MISSING),
-        ("finding", "nothing_waits", FALSE),
+        ("finding", "Drift", MISSING),
+        ("finding", "NothingWaits", FALSE),
     } <= outcomes
-    assert ("finding", "waiting", FALSE) not in outcomes
+    assert ("finding", "WaitingForSlots", FALSE) not in outcomes
     assert len(table.misses(found)) < sum(one.wrong for one in found)
     assert "false verdict saturated" in table.as_text(found)

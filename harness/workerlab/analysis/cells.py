@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from workerlab import finding
 from workerlab.analysis import pauses
 from workerlab.analysis.app_metrics import app_metrics
 from workerlab.analysis.batches import precision
@@ -84,26 +85,27 @@ def result(facts: Facts, series: Series) -> CellResult:
             *counters_of_others(facts),
         ),
     )
-    found = findings(facts, cell, series)
-    return replace(cell, diagnosis=found[0], findings=found)
+    diagnoses = findings(facts, cell, series)
+    return replace(cell, diagnosis=diagnoses[0], findings=diagnoses)
 
 
-def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
+def measured(facts: Facts, word: Verdict, reason: finding.Finding) -> CellResult:
     """What was counted and seen of any valid cell, closed loop or at a rate, and as a part of its
     reason what failed meanwhile."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
     known = None if stalled(facts) else precision(facts).throughput_rps  # of the steady part
-    failures = None
-    if outcome.failed:
+    if isinstance(reason, Finding):
         causes = dict(sorted(outcome.errors.items()))
         failures = Finding("verdict.failures", {"requests": outcome.failed, "causes": causes})
+        values = {**reason.values, "failures": failures if outcome.failed else None}
+        reason = Finding(reason.code, values)
     return CellResult(
         trial=data.trial,
         app=data.app,
         sleep_s=data.sleep_s,
         verdict=word,
-        reason=Finding(reason.code, {**reason.values, "failures": failures}),
+        reason=reason,
         worker_class=data.worker_class,
         requests=outcome.answered,
         failed=outcome.failed,

@@ -18,8 +18,10 @@ counted. Knee and verdicts stand in one sentence and must not contradict each ot
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
-from workerlab.analysis.core_wait import disturbance
+from workerlab.analysis.diagnosis.base import Diagnosis
+from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.knee import FLAT, NEAR, REACHED, Knee, step_below
 from workerlab.analysis.prediction.theory import closed_bound
@@ -27,10 +29,6 @@ from workerlab.analysis.series import Series, rates_by_level
 from workerlab.model import CellResult, ClassResult, Finding
 
 BEYOND = 1.05  # times the knee
-# Diagnoses that say nothing of what settings could win back
-TELL_NOTHING = frozenset(
-    f"diagnosis.{code}" for code in ("nothing_waits", "all_slots_busy", "core_wait", "steal")
-)
 # Nothing waits at the highest level, whatever disturbed it; or that is what is in doubt
 HOLDS_ANYWAY = frozenset(
     f"knee.{code}"
@@ -80,8 +78,8 @@ def _predicted(series: Series) -> float | None:
 
 def _tells(cell: CellResult) -> tuple[float, int, int]:
     reached = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
-    untold = cell.diagnosis is not None and cell.diagnosis.code in TELL_NOTHING
-    lost = round(1 - reached, 2) if reached < REACHED and not untold else 0.0
+    shows = not isinstance(cell.diagnosis, Diagnosis) or cell.diagnosis.shows_loss
+    lost = round(1 - reached, 2) if reached < REACHED and shows else 0.0
     return lost, cell.trial.cell.concurrency, -cell.trial.number
 
 
@@ -127,24 +125,28 @@ def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
         if of_clear.connections is not None or highest in {facts.connections for facts in clear}:
             return of_clear
     levels = tuple(sorted({facts.connections for facts in telling if facts.key in doubts}))
-    return Knee(None, Finding("knee.doubtful", {"levels": levels, "why": worst(doubts.values())}))
+    # What took most of the cores; before chance, which may be its doing
+    worst = max(doubts.values(), key=lambda doubt: doubt.share)
+    return Knee(None, Finding("knee.doubtful", {"levels": levels, "why": worst.why}))
 
 
-def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Finding]:
+class Doubt(NamedTuple):
+    """`share`: of the response time, that others took."""
+
+    why: str
+    share: float = 0.0
+
+
+def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
     """By key: why a trial says little of its server's throughput. None that is not in doubt."""
-    doubts: dict[str, Finding] = {}
+    doubts: dict[str, Doubt] = {}
     for facts in trials:
         half = series.halves[facts.connections]
-        if (why := disturbance(facts)) is not None:
-            doubts[facts.key] = Finding(why.code.replace("diagnosis", "knee.doubt"), why.values)
+        if (others := disturbance(facts)) is not None:
+            doubts[facts.key] = Doubt(others.doubt, others.share)
         elif half > VAGUE:
-            doubts[facts.key] = Finding("knee.doubt.vague", {"half": half})
+            doubts[facts.key] = Doubt(f"the throughput is known to ± {100 * half:.0f} % only")
     return doubts
-
-
-def worst(doubts: Iterable[Finding]) -> Finding:
-    """What took most of the cores; before chance, which may be its doing."""
-    return max(doubts, key=lambda doubt: doubt.values.get("share", 0.0))
 
 
 def _shown_by(

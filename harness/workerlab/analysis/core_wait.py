@@ -29,7 +29,7 @@ Rejected: n * w, right for a busy loop alone; a threshold of cores that others u
 are exact with 1.9 of 2 cores taken); (c + w)/c, which takes the app's sleeping for computing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from msgspec import Struct
@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, per_second
-from workerlab.model import CoreWait, Finding, ProcessSample
+from workerlab.model import CoreWait, ProcessSample
 
 SAMPLED_S = 0.5  # in the steady part; else the whole load
 ROUNDS, NEARLY = 100, 1e-6  # far more than it takes; of a cycle
@@ -68,15 +68,19 @@ def core_wait(facts: Facts) -> CoreWait | None:
     samples, rps = _sampled(facts)
     if rps <= 0:
         return None
-    said_s = facts.measurement.response.mean
+    mean_s = facts.measurement.response.mean
     # In a closed loop N/X (Denning & Buzen 1978)
     by_law_s = facts.connections / (facts.rps or rps)
-    response_s = said_s if facts.open_model and said_s is not None else by_law_s
+    response_s = mean_s if facts.open_model and mean_s is not None else by_law_s
     lone = facts.record.alone_s or (response_s,)
-    stands_on = [(one.at_ns, sum(one.cpu_s.values())) for one in facts.seen.services]
+    stands_on = [(use.at_ns, sum(use.cpu_s.values())) for use in facts.seen.services]
     return wait_in(
         Stretch(
-            *(samples, rps, response_s, fmean(lone), min(lone)),
+            samples=samples,
+            rps=rps,
+            response_s=response_s,
+            lone_s=fmean(lone),
+            fastest_s=min(lone),
             workers=facts.workers,
             slots=facts.slots,
             units=facts.data.units,
@@ -123,29 +127,10 @@ def wait_in(part: Stretch) -> CoreWait | None:
     )
 
 
-def disturbance(facts: Facts) -> Finding | None:
-    """What other programs, or other machines on the same host, did to this load, where it is too
-    much to say anything else of it."""
-    return _said(core_wait(facts))
-
-
-def worst(waits: Iterable[CoreWait | None]) -> Finding | None:
-    """Of several trials, the disturbance that cost most; None where none was disturbed."""
-    said = [found for wait in waits if (found := _said(wait))]
-    return max(said, key=lambda found: found.values["share"], default=None)
-
-
-def _said(found: CoreWait | None) -> Finding | None:
-    if found is None or not found.doubtful:
-        return None
-    cost = {"worker_s": found.worker_s, "tool_s": found.tool_s, "cores": found.cores}
-    if found.disturbed:
-        others = {"share": found.lost, "others_cores": found.others_cores}
-        advice = {"advice": (Finding("advice.close_other_programs"),)}
-        return Finding("diagnosis.core_wait", {**others, **cost, **advice})
-    steal = {"share": found.taken, "steal_cores": found.steal_cores}
-    advice = {"advice": (Finding("advice.measure_again"),)}
-    return Finding("diagnosis.steal", {**steal, **cost, **advice})
+def is_disturbed(facts: Facts) -> bool:
+    """Whether others had the cores for so long that their use is in the figures."""
+    wait = core_wait(facts)
+    return wait is not None and wait.doubtful
 
 
 def lost_share(
@@ -156,7 +141,7 @@ def lost_share(
     beside_s = max(0.0, min(lone_s - cpu_s, held_s - each_s))
     if _held_s(each_s, under_way, beside_s) < held_s:
         beside_s = _beside_s(each_s, under_way, held_s, beside_s)
-    without_s, with_s = (_held_s(one, under_way, beside_s) for one in (cpu_s, each_s))
+    without_s, with_s = (_held_s(demand_s, under_way, beside_s) for demand_s in (cpu_s, each_s))
     return max(0.0, (with_s - without_s) / max(with_s, held_s)) if with_s > 0 else 0.0
 
 
@@ -185,8 +170,8 @@ def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
         if cycle_s <= 0:
             return 0.0
         waiting, in_service = (part_s / cycle_s * others for part_s in (station_s, each_s))
-        asked_s = each_s * (1 + max(0.0, waiting - min(1.0, in_service) / 2))
-        before_s, station_s = station_s, max(asked_s, under_way * each_s - beside_s)
+        due_s = each_s * (1 + max(0.0, waiting - min(1.0, in_service) / 2))
+        before_s, station_s = station_s, max(due_s, under_way * each_s - beside_s)
         if abs(station_s - before_s) <= NEARLY * cycle_s:
             break
     return station_s + beside_s
@@ -198,21 +183,21 @@ def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
 def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     """Samples, and answers per second between them: of the steady part, or where that is short of
     the whole load."""
-    steady, every = facts.window, facts.seen.processes
+    steady, samples = facts.window, facts.seen.processes
     if steady is not None:
-        inside = [one for one in every if steady.contains(one.at_ns)]
+        inside = [sample for sample in samples if steady.contains(sample.at_ns)]
         if inside and inside[-1].at_ns - inside[0].at_ns >= SAMPLED_S * NS:
             return inside, steady.rps
     rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
-    if len(every) < 2:
-        return every, rps
+    if len(samples) < 2:
+        return samples, rps
     # What the load tool waits while it starts is nothing of the responses; what it used is known:
     # it began after the first sample, and its guard saw its end
-    known = [replace(one, tool_wait_s=None) for one in every]
+    reliable = [replace(sample, tool_wait_s=None) for sample in samples]
     if (cpu_s := facts.record.tool_cpu_s) is not None:
-        known[0] = replace(known[0], tool_cpu_s=0.0)
-        known[-1] = replace(known[-1], tool_cpu_s=cpu_s)
-    return known, rps
+        reliable[0] = replace(reliable[0], tool_cpu_s=0.0)
+        reliable[-1] = replace(reliable[-1], tool_cpu_s=cpu_s)
+    return reliable, rps
 
 
 class _Rates(Struct, frozen=True):
@@ -231,11 +216,13 @@ class _Rates(Struct, frozen=True):
     @classmethod
     def of(cls, part: Stretch) -> "_Rates":
         names = [name for name in cls.__struct_fields__ if not (part.elsewhere and "tool" in name)]
-        known = {
-            name: per_second((one.at_ns, getattr(one, f"{name}_s")) for one in part.samples)
+        rates = {
+            name: per_second(
+                (sample.at_ns, getattr(sample, f"{name}_s")) for sample in part.samples
+            )
             for name in names
         }
-        return cls(**{**dict.fromkeys(cls.__struct_fields__), **known})
+        return cls(**{**dict.fromkeys(cls.__struct_fields__), **rates})
 
     def others(self, part: Stretch) -> float | None:
         """Cores that nothing of the trial used. Interrupts are nobody's: most are those of the

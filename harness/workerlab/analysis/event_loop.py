@@ -14,7 +14,7 @@ most blocked loop, all of it: nobody knows whom it met. Beats in which the whole
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -37,7 +37,6 @@ class WorkerLoop(Struct, frozen=True):
     late: int  # of them, by more than 10 ms of blocking alone
     longest_s: float  # that it was blocked at once, at least
     blocked: float  # slept in a call, at least
-    held: float  # late for other threads of its process, at most
     computing: float
     core_wait: float  # ready to run and without a core
 
@@ -57,36 +56,39 @@ class LoopUse(Struct, frozen=True):
 def loop_use(facts: Facts) -> LoopUse | None:
     """None where no loop was observed: the class has none, the run is older, or the kernel does not
     say how long a thread waits for a core."""
-    if facts.window is None:
-        return None
-    by_worker: dict[int, list[Beat]] = defaultdict(list)
-    for beat in _beats(facts, facts.window):
-        by_worker[beat.pid].append(beat)
     workers = sorted(
-        (_worker_loop(pid, beats) for pid, beats in by_worker.items()),
+        (_worker_loop(pid, beats) for pid, beats in _beats(facts).items()),
         key=lambda worker: worker.blocked,
         reverse=True,
     )
-    return LoopUse(tuple(workers), _stolen_s(facts, facts.window)) if workers else None
+    if not workers or facts.window is None:
+        return None
+    return LoopUse(tuple(workers), _stolen_s(facts, facts.window))
 
 
 def held_up(facts: Facts) -> bool:
     """Whether more than 1 % of some worker's beats came over 10 ms late for another reason than a
     wait for a core: the loop was blocked, computed, or had no GIL. That alone accuses nobody: many
     short requests in a row do it, too."""
-    late, beats = defaultdict[int, int](int), defaultdict[int, int](int)
-    for beat in _beats(facts, facts.window) if facts.window else ():
-        beats[beat.pid] += 1
-        late[beat.pid] += beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_NS
-    return any(late[pid] >= LEAST_LATE and late[pid] > PART * beats[pid] for pid in beats)
+
+    def late(beats: Sequence[Beat]) -> int:
+        return sum(
+            beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_NS for beat in beats
+        )
+
+    return any(LEAST_LATE <= late(beats) > PART * len(beats) for beats in _beats(facts).values())
 
 
-def _beats(facts: Facts, window: Window) -> Iterator[Beat]:
-    """Of the steady window, but for those in which the machine stood still."""
-    for beat in facts.data.beats.beats:
+@once
+def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
+    """Of the steady window by pid, but for those in which the machine stood still."""
+    by_worker = defaultdict[int, list[Beat]](list)
+    window = facts.window
+    for beat in facts.data.beats.beats if window else ():
         begun_ns = beat.at_ns - beat.length_ns
-        if window.contains(beat.at_ns) and not paused(facts, begun_ns, beat.at_ns):
-            yield beat
+        if window and window.contains(beat.at_ns) and not paused(facts, begun_ns, beat.at_ns):
+            by_worker[beat.pid].append(beat)
+    return by_worker
 
 
 def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:
@@ -96,10 +98,9 @@ def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:
         pid,
         observed_s=length_ns / NS,
         beats=len(beats),
-        late=sum(one > LATE_NS for one in blocked_ns),
+        late=sum(ns > LATE_NS for ns in blocked_ns),
         longest_s=max(blocked_ns) / NS,
         blocked=sum(blocked_ns) / length_ns,
-        held=sum(map(_held_ns, beats)) / length_ns,
         computing=sum(beat.cpu_ns for beat in beats) / length_ns,
         core_wait=sum(beat.queued_ns for beat in beats) / length_ns,
     )
@@ -107,25 +108,20 @@ def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:
 
 def unexplained_ns(beat: Beat) -> int:
     """How much of its being late is neither computing nor waiting for a core, by whom ever."""
-    return max(0, beat.late_ns - beat.cpu_ns - beat.queued_ns - _others_ns(beat))
-
-
-def _others_ns(beat: Beat) -> int:
-    return beat.others_cpu_ns + beat.others_queued_ns
-
-
-def _held_ns(beat: Beat) -> int:
-    """What only the other threads explain of its being late."""
-    return min(_others_ns(beat), max(0, beat.late_ns - beat.cpu_ns - beat.queued_ns))
+    others_ns = beat.others_cpu_ns + beat.others_queued_ns
+    return max(0, beat.late_ns - beat.cpu_ns - beat.queued_ns - others_ns)
 
 
 def _stolen_s(facts: Facts, window: Window) -> float:
     """Of all cores; of other trials' part, what they had of the busy time."""
-    inside = [one for one in facts.seen.processes if window.contains(one.at_ns)]
-    known = [one for one in inside if one.host_steal_s is not None]
-    if not known:
+    samples = [
+        sample
+        for sample in facts.seen.processes
+        if window.contains(sample.at_ns) and sample.host_steal_s is not None
+    ]
+    if not samples:
         return 0.0
-    first, last = known[0], known[-1]
+    first, last = samples[0], samples[-1]
     stolen_s = (last.host_steal_s or 0.0) - (first.host_steal_s or 0.0)
     busy_s = (last.host_busy_s or 0.0) - (first.host_busy_s or 0.0)
     beside_s = (last.beside_cpu_s or 0.0) - (first.beside_cpu_s or 0.0)

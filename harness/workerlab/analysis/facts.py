@@ -6,8 +6,8 @@ of Facts, what other modules derive from them is kept with them by `once`.
 
 import functools
 import sys
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, cast
@@ -122,12 +122,11 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return self.cell.server.cores or self.seen.cores
 
     @property
-    def no_limit(self) -> Finding | None:
+    def no_limit(self) -> str | None:
         """Why there is no number of slots to tell; None where there is one."""
         if self.slots is not None:
             return None
-        known = self.data.worker_class.slots_known
-        return Finding("slots.unlimited" if known else "slots.unknown")
+        return "no limit configured" if self.data.worker_class.slots_known else "limit not known"
 
     @property
     def parallel(self) -> int:
@@ -251,6 +250,19 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         """An answer reaches the client before its span is closed, and the client's next request may
         start in between on another worker: more than it has connections is that overlap."""
         return min(most_open(self.spans), self.connections)
+
+    @cached_property
+    def spans_by_worker(self) -> Mapping[int, Sequence[Span]]:
+        """By pid, each in order of their starts; without workers that got none."""
+        by_worker = defaultdict[int, list[Span]](list)
+        for span in self.spans:
+            by_worker[span.pid].append(span)
+        return by_worker
+
+    @cached_property
+    def two_at_once(self) -> bool:
+        """Whether some worker was ever seen to have two requests in the app."""
+        return any(most_open(spans) > 1 for spans in self.spans_by_worker.values())
 
     @cached_property
     def per_worker(self) -> Mapping[int, int]:

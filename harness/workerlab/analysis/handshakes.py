@@ -12,6 +12,7 @@ and connects at no step; only the counters, and what never reaches a worker, sho
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from msgspec import Struct
 
@@ -83,7 +84,7 @@ def growth(counters: Counters) -> Mapping[str, int]:
     return {name: count for name, count in known.items() if count is not None}
 
 
-def counted(counters: Counters) -> Mapping[str, object]:
+def counted(counters: Counters) -> Mapping[str, Any]:
     """What grew, and where that is counted."""
     where = "handshakes.socket" if _own_alone(counters) else "handshakes.namespace"
     return {"counters": growth(counters), "where": Finding(where)}

@@ -11,17 +11,17 @@ def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, in
     """By setting: the value that is in force, None where the class ignores it; what is not known is
     not in there. `queue_limit`: of the accept queue, as the kernel was seen to have it; else as
     the workers asked it."""
-    ignored = dict.fromkeys(name for name in SETTINGS if name in data.worker_class.ignores)
     proof = data.record.proof if data.record else {}
-    asked = {name: value for name in SETTINGS if isinstance(value := proof.get(name), int)}
     limit = queue_limit or proof.get("accept_queue_limit")
-    kernel = {"backlog": limit} if isinstance(limit, int) and limit else {}
-    found: dict[str, int | None] = {**asked, **ignored, **kernel}
-    return {name: found[name] for name in SETTINGS if name in found}
+    values: dict[str, int | None]
+    values = {name: value for name in SETTINGS if isinstance(value := proof.get(name), int)}
+    values |= dict.fromkeys(data.worker_class.ignores)
+    values |= {"backlog": limit} if isinstance(limit, int) and limit else {}
+    return {name: values[name] for name in SETTINGS if name in values}
 
 
 def served_by(data: TrialData) -> Mapping[str, str]:
     """The versions of Gunicorn and Python that its workers proved; what is not known is missing."""
     proof = data.record.proof if data.record else {}
-    found = {name: proof.get(name) for name in ("gunicorn", "python")}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    versions = {name: proof.get(name) for name in ("gunicorn", "python")}
+    return {name: version for name, version in versions.items() if isinstance(version, str)}

@@ -102,7 +102,7 @@ class Capacity(NamedTuple):
 
     rps: float | None = None
     ci95: tuple[float, float] | None = None
-    note: Finding | None = None
+    note: str = ""
 
 
 def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> Capacity:
@@ -110,33 +110,33 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
     grow no more (there is a knee)."""
     samples = [sample for sample in samples if sample.rps > 0]
     if not samples or not lone_s:
-        return Capacity(note=Finding("capacity.no_cell"))
+        return Capacity(note="no valid cell")
     estimate = max(sample.rps for sample in samples) * lone_s
     above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR]
     below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR]
     missing = _missing(above, below, estimate)
-    if missing is not None:
+    if missing:
         return Capacity(note=missing)
     if not flat:
-        return Capacity(note=Finding("capacity.still_growing"))
+        return Capacity(note="throughput did not stop growing")
     tops = [math.log(sample.rps) for sample in above]
     half = half_width(tops, [math.log(sample.rps / sample.concurrency) for sample in below])
     centre = fmean(tops)
     return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
 
 
-def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> Finding | None:
+def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> str:
     """What to add to the sweep. Trials are missing where the side that has fewest launches has too
     few; a side without levels does not count."""
     low, high = math.floor(estimate / 2 * NEAR), math.ceil(2 * estimate / NEAR)
     trials = [len({sample.trial for sample in side}) for side in (above, below) if side]
     wants = []
     if min(trials, default=0) < TRIALS:
-        wants.append(Finding("capacity.trials", {"trials": TRIALS}))
+        wants.append(f"at least {TRIALS} trials")
     if not below:
         if not low:
-            return Finding("capacity.no_level_below")
-        wants.append(Finding("capacity.low_level", {"level": low}))
+            return "no number of connections is below the knee"
+        wants.append(f"a level of at most {low}")
     if not above:
-        wants.append(Finding("capacity.high_level", {"level": high}))
-    return Finding("capacity.needs", {"wants": tuple(wants)}) if wants else None
+        wants.append(f"a level of at least {high}")
+    return f"an interval needs {' and '.join(wants)}" if wants else ""

@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.breakdown import in_server
-from workerlab.analysis.core_wait import disturbance
+from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import DONE, handshakes
 from workerlab.analysis.knee import FLAT, REACHED
@@ -130,7 +130,7 @@ def limits(facts: Facts, compared: Compared) -> Reasons:
     gives_all = facts.rps >= REACHED * facts.parallel / compared.lone_s
     if gives_all and compared.lone_s >= OWN_S:
         return own_limits(facts)
-    if disturbance(facts) is not None:
+    if is_disturbed(facts):
         return own_limits(facts) or None
     return (*(one for one in found if one), *own_limits(facts))
 

@@ -11,8 +11,7 @@ millisecond is not called idle while it accepts and parses.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from workerlab.analysis.facts import Facts, once
@@ -38,7 +37,7 @@ def taken(facts: Facts, window: Window) -> float | None:
     taken_s = window.inside_s((one.start_ns, one.end_ns or closes) for one in facts.spans)
     capable_s = slots * window.length_s
     if taken_s < FULL * capable_s and facts.connections >= FULL * slots:
-        taken_s += window.inside_s(_between(facts.spans, round(overhead_s(facts) * NS)))
+        taken_s += window.inside_s(_between(facts, round(overhead_s(facts) * NS)))
     return min(1.0, facts.parallel / slots, taken_s / capable_s)
 
 
@@ -71,15 +70,25 @@ def _alone(facts: Facts) -> Sequence[Span]:
     return [before[at] for at, until in found if at < len(before) and starts[at] <= until]
 
 
-def _between(spans: Iterable[Span], most_ns: int) -> Iterable[tuple[int, int]]:
+def slot_changes(
+    facts: Facts, *, closes_ns: int, beside_ns: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """When, in which worker, and by how many there are more in slots, and accepted before that.
+    `beside_ns`: how long a slot is held after its span."""
+    for span in facts.spans:
+        yield span.start_ns, span.pid, 1, 0
+        yield (span.end_ns or closes_ns) + beside_ns, span.pid, -1, 0
+        if span.accept_ns is not None and not facts.cell.keepalive:
+            yield min(span.accept_ns, span.start_ns), span.pid, 0, 1
+            yield span.start_ns, span.pid, 0, -1
+
+
+def _between(facts: Facts, most_ns: int) -> Iterator[tuple[int, int]]:
     """Where a span begins no later than that after another one of its worker has ended: from the
-    one to the other. `spans`: by start. It takes the slot that became free last."""
+    one to the other. It takes the slot that became free last."""
     if most_ns <= 0:
         return
-    by_worker: dict[int, list[Span]] = defaultdict(list)
-    for span in spans:
-        by_worker[span.pid].append(span)
-    for own in by_worker.values():
+    for own in facts.spans_by_worker.values():
         ends = sorted(span.end_ns for span in own if span.end_ns is not None)
         free, number = list[int](), 0
         for span in own:

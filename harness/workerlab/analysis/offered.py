@@ -29,8 +29,9 @@ from math import inf, sqrt
 
 from msgspec import Struct
 
+from workerlab import finding
 from workerlab.analysis import pauses
-from workerlab.analysis.core_wait import worst
+from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance_of
 from workerlab.analysis.growth import SLOPE, Growth
 from workerlab.model import CoreWait, Finding, Measurement, Summary, Verdict
 
@@ -102,11 +103,11 @@ class Offered(Struct, frozen=True):
         return lag is not None and mean is not None and lag >= LATE * mean > 0
 
     @property
-    def disturbance(self) -> Finding | None:
+    def disturbance(self) -> Disturbance | None:
         """What others' use of the cores did to it, if that may be why it does not keep up: what is
         full would have done no more than `done_rps` / (1 - share) without them."""
-        noise = worst([self.core_wait])
-        if noise is None or self._could(noise.values["share"]) <= (1 - SLOPE) * self.asked_rps:
+        noise = disturbance_of(self.core_wait)
+        if noise is None or self._could(noise.share) <= (1 - SLOPE) * self.asked_rps:
             return None
         return noise
 
@@ -145,7 +146,7 @@ class Offered(Struct, frozen=True):
         return self.all_sent and still and self.came_out
 
 
-def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
+def of_offered(offered: Offered) -> tuple[Verdict, finding.Finding]:
     if offered.keeps_up:
         return _keeps_up(offered)
     if (noise := offered.disturbance) is not None:

@@ -22,11 +22,14 @@ hence "than at their fewest".
 Fitting change points to the series was rejected: it finds as many as it is told to look for.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from workerlab import finding
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import DONE
 from workerlab.analysis.samples import NS
@@ -247,3 +250,24 @@ def over_time(
     parts = _parts(responses, 0.0, wide_s, POINTS)
     ordered = [((i + 0.5) * wide_s, sorted(took_s)) for i, took_s in parts]
     return tuple((at_s, quantile(each, 0.5), quantile(each, 0.95)) for at_s, each in ordered)
+
+
+# --- what is said of them ---------------------------------------------------------------------
+
+
+class PhaseOfLoad(finding.Finding):
+    """{title} until {end_s:duration}[[ ({why})]]."""
+
+    title: str
+    start_s: float
+    end_s: float
+    why: finding.Finding | None
+
+
+def phase_finding(phase: Phase) -> PhaseOfLoad:
+    return PhaseOfLoad(phase.name.capitalize(), phase.start_s, end_s=phase.end_s, why=phase.why)
+
+
+def changing(phases: Iterable[Phase]) -> bool:
+    """Whether there is more to see than that nothing changes."""
+    return not {phase.name for phase in phases}.isdisjoint({"ramp-up", "drain"})

@@ -9,16 +9,18 @@ from statistics import fmean, median
 from msgspec import Struct
 
 from workerlab.analysis.batches import precision
-from workerlab.analysis.core_wait import disturbance
+from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.knee import FLAT, REACHED, Capacity, Knee, Sample, capacity, knee
 from workerlab.analysis.occupancy import FULL, occupancy
 from workerlab.analysis.r0 import R0
+from workerlab.analysis.stall import stood_still
 from workerlab.model import Cell, CellResult, Finding
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
 STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
 HALF = 0.5  # of their time served: the response is twice that of a lone request
+OVER = 1.05  # times as many connections as slots: some have to wait
 
 Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
 
@@ -69,6 +71,14 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         chance = math.hypot(self.halves[n], self.r0.relative_half)
         return n > 1 and self.served(n) * (1 + chance) < REACHED
 
+    def stood_still_alone(self, facts: Facts) -> bool:
+        """Whether no more than that the machine stood still made requests take longer than a lone
+        one. Where they are more than the slots, some of them wait all the same."""
+        n, lost = facts.connections, stood_still(facts)
+        if not lost or (facts.slots and n > OVER * facts.slots):
+            return False
+        return self.served(n) / (1 - lost) >= REACHED
+
     def grows(self, n: int) -> bool | None:
         """Whether more connections than `n` bring more than `n` and fewer did; of the highest
         level, whether it still gained on a lower one. None where no other level tells, or chance
@@ -107,7 +117,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def disturbed(self) -> bool:
         """Whether others kept some level waiting for a core: it may have levelled off for that."""
-        return any(disturbance(one) for one in self.free)
+        return any(map(is_disturbed, self.free))
 
     @cached_property
     def full(self) -> bool:
@@ -132,7 +142,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
             if facts.throughput_rps
         ]
         if not samples and len(self.free) < len(self.closed):
-            return Capacity(note=Finding("capacity.tool_is_limit", {"tool": self.key.tool}))
+            return Capacity(note=f"{self.key.tool} is the limit in every cell")
         return capacity(samples, self.r0.seconds, flat=self.knee.connections is not None)
 
 

@@ -38,17 +38,17 @@ from msgspec import Struct
 from workerlab.analysis import pauses
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import success_spans
-from workerlab.analysis.handshakes import Handshakes, handshakes
+from workerlab.analysis.handshakes import handshakes
+from workerlab.analysis.occupancy import slot_changes
 from workerlab.analysis.samples import NS
 from workerlab.analysis.window import Window, completions, ended
 from workerlab.model import Finding, Span
 
-SAID = 0.9  # of the steady throughput: below, the whole load's is told
+APART = 0.9  # of the steady throughput: below, the whole load's is noted
 STALLED = 0.7  # of the same: below, it is a stall without the kernel's evidence, too
 MOSTLY = 0.95  # of the requests are successes
 MOST_STILL = 0.9  # of the time: what is left of it then says nothing
 EXPLAINS = 0.5  # of the time that the load took longer
-ASKED, BEGUN, QUEUED, PAUSED = range(4)
 PAUSE_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
 
 
@@ -58,7 +58,7 @@ class Stall(Struct, frozen=True):
 
     idle_s: float
     still_s: float
-    longest_s: float
+    longest_s: float | None  # None: at no time
     load_s: float
 
 
@@ -145,7 +145,7 @@ def stood_still(facts: Facts) -> float:
 def apart(facts: Facts) -> tuple[Finding, ...]:
     """A note where the whole load came to a tenth less than its steady part."""
     whole, steady = whole_load(facts), facts.window
-    if whole is None or steady is None or stalled(facts) or whole.rps >= SAID * steady.rps:
+    if whole is None or steady is None or stalled(facts) or whole.rps >= APART * steady.rps:
         return ()
     values = {"whole_rps": whole_rps(facts), "steady_rps": headline_rps(facts)}
     return (Finding("note.whole_load", values),)
@@ -159,24 +159,20 @@ def stalled(facts: Facts) -> Stall | None:
     whole, steady = whole_load(facts), facts.window
     if facts.open_model or whole is None or steady is None:
         return None
-    least = SAID if _shown(handshakes(facts)) else STALLED
+    shakes = handshakes(facts)
+    dropped = shakes.dropped or shakes.suspected  # as the kernel, or times to connect, show it
+    least = APART if dropped else STALLED
     (whole_s, whole_rps), (steady_s, steady_rps) = _running(facts, whole), _running(facts, steady)
     if min(whole_s, steady_s) <= 0 or whole_rps >= least * steady_rps:
         return None
-    found = idle(facts, whole)
-    longer_s = whole_s * (1 - whole_rps / steady_rps)
-    return found if found.idle_s >= EXPLAINS * longer_s else None
+    stall, longer_s = idle(facts, whole), whole_s * (1 - whole_rps / steady_rps)
+    return stall if stall.idle_s >= EXPLAINS * longer_s else None
 
 
 def _running(facts: Facts, window: Window) -> tuple[float, float]:
     """How long the machine ran in it, and completions per second of that."""
     running_s = pauses.running_s(facts, window.opens_ns, window.closes_ns)
     return running_s, window.rps * window.length_s / running_s if running_s > 0 else 0.0
-
-
-def _shown(found: Handshakes) -> bool:
-    """Whether the kernel, or the times to connect, show that handshakes were dropped."""
-    return found.dropped or found.suspected
 
 
 def idle(facts: Facts, window: Window) -> Stall:
@@ -188,7 +184,7 @@ def idle(facts: Facts, window: Window) -> Stall:
         still += length if stretch else 0
         longest = max(longest, stretch)
         waited += length if inside < min(slots, asked) else 0
-    return Stall(waited / NS, still / NS, longest / NS, window.length_s)
+    return Stall(waited / NS, still / NS, longest / NS or None, window.length_s)
 
 
 def under_way(facts: Facts) -> Iterable[tuple[int, int]]:
@@ -198,10 +194,10 @@ def under_way(facts: Facts) -> Iterable[tuple[int, int]]:
     origin_ns = facts.measurement.origin_ns
     timings = facts.measurement.timings
     if origin_ns is not None and timings:
-        for one in timings:
-            begins = origin_ns + round(one.start_s * NS)
-            if one.end_s is not None:
-                yield begins, begins + round(one.end_s * NS)
+        for timing in timings:
+            begins = origin_ns + round(timing.start_s * NS)
+            if timing.end_s is not None:
+                yield begins, begins + round(timing.end_s * NS)
         return
     spans = _together(facts)
     if not spans:
@@ -223,37 +219,30 @@ def _moments(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
     """Each state of the window in which the machine ran: nanoseconds that it lasts, requests under
     way, and those of them that are in the app or accepted by a worker whose slots are taken."""
     each = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
-    begun: dict[int, int] = defaultdict(int)
-    queued: dict[int, int] = defaultdict(int)
-    asked, inside, paused, since = 0, 0, 0, window.opens_ns
+    begun, queued = defaultdict[int, int](int), defaultdict[int, int](int)
+    asked = inside = paused = 0
+    since = window.opens_ns
     for at, together in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
         if (until := min(at, window.closes_ns)) > since:
             if not paused:
                 yield until - since, asked, inside
             since = until
-        for _, what, pid, by in together:
-            if what == ASKED:
-                asked += by
-                continue
-            if what == PAUSED:
-                paused += by
-                continue
+        for _, pid, began, accepted, more_asked, more_pauses in together:
+            asked += more_asked
+            paused += more_pauses
             inside -= begun[pid] + (queued[pid] if begun[pid] >= each else 0)
-            (begun if what == BEGUN else queued)[pid] += by
+            begun[pid] += began
+            queued[pid] += accepted
             inside += begun[pid] + (queued[pid] if begun[pid] >= each else 0)
 
 
-def _changes(facts: Facts, closes_ns: int) -> Iterator[tuple[int, int, int, int]]:
-    """When something begins or ends: what, in which worker, and by how many there are more."""
+def _changes(facts: Facts, closes_ns: int) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """As `slot_changes`, and by how many more requests are under way, and pauses last."""
     for begins, ends in under_way(facts):
-        yield begins, ASKED, 0, 1
-        yield ends, ASKED, 0, -1
+        yield begins, 0, 0, 0, 1, 0
+        yield ends, 0, 0, 0, -1, 0
     for pause in facts.seen.pauses:
-        yield pause.from_ns, PAUSED, 0, 1
-        yield pause.to_ns, PAUSED, 0, -1
-    for span in facts.spans:
-        yield span.start_ns, BEGUN, span.pid, 1
-        yield (span.end_ns or closes_ns) + PAUSE_NS, BEGUN, span.pid, -1
-        if span.accept_ns is not None and not facts.cell.keepalive:
-            yield min(span.accept_ns, span.start_ns), QUEUED, span.pid, 1
-            yield span.start_ns, QUEUED, span.pid, -1
+        yield pause.from_ns, 0, 0, 0, 0, 1
+        yield pause.to_ns, 0, 0, 0, 0, -1
+    for change in slot_changes(facts, closes_ns=closes_ns, beside_ns=PAUSE_NS):
+        yield *change, 0, 0

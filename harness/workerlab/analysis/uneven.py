@@ -18,8 +18,8 @@ loop that serves one request at a time has one slot. A sync worker accepts nothi
 answered, and where requests wait in the kernel's queue (gevent, too) nothing is found.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
 
@@ -27,10 +27,9 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.keepalive import kept_connections
-from workerlab.analysis.occupancy import overhead_s
-from workerlab.analysis.samples import NS, most_open
+from workerlab.analysis.occupancy import overhead_s, slot_changes
+from workerlab.analysis.samples import NS
 from workerlab.analysis.window import Window
-from workerlab.model import Span
 
 UNEVEN = 0.05  # of the slots that could be in use
 WAIT, TIMES = 2, 2.0  # connections beyond the slots of the fullest worker; times the emptiest's
@@ -82,26 +81,19 @@ def _slots_each(facts: Facts) -> int | None:
     each = facts.data.worker_class.slots_per_worker(facts.cell.server)
     if each is not None and not facts.data.worker_class.loop:
         return each
-    return 1 if _one_at_a_time(facts) else each
-
-
-def _one_at_a_time(facts: Facts) -> bool:
-    if facts.open_at_once > len(facts.record.worker_pids):
-        return False
-    by_worker: dict[int, list[Span]] = defaultdict(list)
-    for span in facts.spans:
-        by_worker[span.pid].append(span)
-    return all(most_open(spans) <= 1 for spans in by_worker.values())
+    return each if facts.two_at_once else 1
 
 
 def _held(facts: Facts, window: Window) -> Mapping[int, float]:
     """Mean number of requests in the app of each worker, and what each takes beside it."""
-    beside_ns, found = round(overhead_s(facts) * NS), Counter[int]()
-    opens, closes = window.opens_ns, window.closes_ns
-    for span in facts.spans:
-        ends = min(closes, (span.end_ns or closes) + beside_ns)
-        found[span.pid] += max(0, ends - max(opens, span.start_ns))
-    return {pid: held / (closes - opens) for pid, held in found.items()}
+    beside_ns, closes_ns = round(overhead_s(facts) * NS), window.closes_ns
+    return {
+        pid: window.inside_s(
+            (span.start_ns, (span.end_ns or closes_ns) + beside_ns) for span in spans
+        )
+        / window.length_s
+        for pid, spans in facts.spans_by_worker.items()
+    }
 
 
 def _on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -> float:
@@ -122,32 +114,23 @@ def _times(kept: Mapping[int, int], each: int) -> float | None:
 
 def _at_once(facts: Facts, window: Window, each: int) -> float:
     """Idle slots and requests waiting elsewhere, the fewer of both, at every moment."""
-    taken: dict[int, int] = dict.fromkeys(facts.record.worker_pids, 0)
-    queued: dict[int, int] = dict.fromkeys(facts.record.worker_pids, 0)
+    taken, queued = Counter(dict.fromkeys(facts.record.worker_pids, 0)), Counter[int]()
     lost, since = 0, window.opens_ns
-    for at, together in groupby(sorted(_changes(facts, window)), itemgetter(0)):
+    changes = slot_changes(
+        facts, closes_ns=window.closes_ns, beside_ns=round(overhead_s(facts) * NS)
+    )
+    for at, together in groupby(sorted(changes), itemgetter(0)):
         if (until := min(at, window.closes_ns)) > since:
             waiting = sum(queued[pid] for pid, count in taken.items() if count >= each)
             if waiting:
                 lost += (until - since) * min(waiting, _room(taken, queued, each))
             since = until
         for _, pid, began, accepted in together:
-            taken[pid] = taken.get(pid, 0) + began
-            queued[pid] = queued.get(pid, 0) + accepted
+            taken[pid] += began
+            queued[pid] += accepted
     return lost / (window.closes_ns - window.opens_ns)
 
 
 def _room(taken: Mapping[int, int], queued: Mapping[int, int], each: int) -> int:
     """Slots for which their worker has no request."""
     return sum(max(0, each - count - queued[pid]) for pid, count in taken.items())
-
-
-def _changes(facts: Facts, window: Window) -> Iterator[tuple[int, int, int, int]]:
-    """When, in which worker, and by how many there are more in slots and accepted before that."""
-    beside_ns = round(overhead_s(facts) * NS)
-    for span in facts.spans:
-        yield span.start_ns, span.pid, 1, 0
-        yield (span.end_ns or window.closes_ns) + beside_ns, span.pid, -1, 0
-        if span.accept_ns is not None and span.accept_ns < span.start_ns:
-            yield span.accept_ns, span.pid, 0, 1
-            yield span.start_ns, span.pid, 0, -1

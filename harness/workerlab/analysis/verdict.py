@@ -39,22 +39,23 @@ An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 
 on 4 slots, and called the highest level saturated for being the highest.
 """
 
+from workerlab import finding
 from workerlab.analysis import pauses
 from workerlab.analysis.breakdown import in_server, waited
-from workerlab.analysis.core_wait import core_wait, disturbance
-from workerlab.analysis.diagnosis_loop import loops_in_use
+from workerlab.analysis.core_wait import core_wait
+from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance
+from workerlab.analysis.diagnosis.loop import loops_in_use
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops, handshakes
 from workerlab.analysis.knee import REACHED
 from workerlab.analysis.load_tool import CEILING, INSIDE
 from workerlab.analysis.occupancy import FULL, occupancy
-from workerlab.analysis.series import HALF, Series
+from workerlab.analysis.series import HALF, OVER, Series
 from workerlab.analysis.stall import stalled, stood_still
 from workerlab.analysis.uneven import uneven_dealing
 from workerlab.model import Finding, Verdict
 
-OVER = 1.05  # times as many connections as slots: some have to wait
 REFUSED = 0.05  # of the requests
 LOST = 0.9  # of the response: what is left of it then says nothing
 BUSY = 0.9  # of cores, or of a loop's time
@@ -63,7 +64,7 @@ LONGER = 1.5  # times a lone request's service: then it is not dealing that keep
 DEALT = 2.0  # times what waiting for a core cost: so much more of the slots idles
 
 
-def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
+def of_closed(facts: Facts, series: Series) -> tuple[Verdict, finding.Finding]:
     """The verdict of a valid cell, by the rules above."""
     n, slots, taken = facts.connections, facts.slots, occupancy(facts)
     if bound := series.bound.get(facts.key):
@@ -78,7 +79,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if handshakes(facts).dropped:
         return "saturated", _waits(facts, series)
     disturbed, lost, still = disturbance(facts), stood_still(facts), pauses.note(facts)
-    paused = stood_still_alone(facts, series)
+    paused = series.stood_still_alone(facts)
     if series.waits(facts) and not paused and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
     slow = n > 1 and series.served(n) < REACHED
@@ -90,18 +91,14 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     knee = series.knee.connections
     if not slots and not series.disturbed and knee is not None and n >= REACHED * knee:
         return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
-    used = {"used": facts.open_at_once, "slots": slots, "limit": facts.no_limit}
-    used |= {"waited": waited(facts)}
-    return "below capacity", _finding("slots_free", connections=n, **used)
-
-
-def stood_still_alone(facts: Facts, series: Series) -> bool:
-    """Whether no more than that the machine stood still made requests take longer than a lone one.
-    Where they are more than the slots, some of them wait all the same."""
-    n, lost = facts.connections, stood_still(facts)
-    if not lost or (facts.slots and n > OVER * facts.slots):
-        return False
-    return series.served(n) / (1 - lost) >= REACHED
+    return "below capacity", _finding(
+        "slots_free",
+        connections=n,
+        used=facts.open_at_once,
+        slots=slots,
+        limit=facts.no_limit,
+        waited=waited(facts),
+    )
 
 
 def _explains(facts: Facts, series: Series) -> bool:
@@ -128,7 +125,9 @@ def _waited(facts: Facts) -> float:
     return min(found.share, LOST) if found else 0.0
 
 
-def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[Verdict, Finding]:
+def _unbound(
+    facts: Facts, series: Series, disturbed: Disturbance | None
+) -> tuple[Verdict, finding.Finding]:
     """Requests wait or are slowed down, and not for want of slots."""
     n, slots = facts.connections, facts.slots
     waits = _waits(facts, series)
@@ -155,7 +154,9 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     return _by_levels(facts, series, waits)
 
 
-def _crowded(facts: Facts, waits: Finding, disturbed: Finding | None) -> tuple[Verdict, Finding]:
+def _crowded(
+    facts: Facts, waits: Finding, disturbed: Disturbance | None
+) -> tuple[Verdict, finding.Finding]:
     """More connections than slots. Those whose requests are not in the server wait for no slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
     if disturbed and idle > HALF and idle < DEALT * _waited(facts):

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from workerlab.analysis.core_wait import disturbance
+from workerlab.analysis.diagnosis.cpu import disturbance
+from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps
 from workerlab.analysis.stall import idle, in_flight_s, whole_load
@@ -90,7 +91,7 @@ def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
         mean_s = in_flight_s(facts, steady) / steady.completed
         slowest_s = max(_took_s(facts), default=None)
         return Measured(steady.rps, mean_s, kept_up_s=steady.length_s, slowest_s=slowest_s)
-    stalled = any(one.code == "diagnosis.stall" for one in cell.findings)
+    stalled = any(isinstance(one, IdleWhileClientsWait) for one in cell.findings)
     steady = None if stalled or facts is None else facts.window
     kept_up_s = None if steady is None else steady.length_s
     return Measured(cell.throughput_rps, response_s, whole=stalled, kept_up_s=kept_up_s)
@@ -127,9 +128,9 @@ def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[st
         lines += _full(facts)
     else:
         lines += [
-            say("lesson.idle", **stall.values)
-            for stall in cell.findings
-            if stall.code == "diagnosis.stall"
+            say("lesson.idle", idle_s=diagnosis.stall.idle_s, load_s=diagnosis.stall.load_s)
+            for diagnosis in cell.findings
+            if isinstance(diagnosis, IdleWhileClientsWait)
         ]
         lines += where(cell.breakdown)
     others = None if facts is None else disturbance(facts)

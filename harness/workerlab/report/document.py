@@ -1,14 +1,16 @@
 """The Document of a sweep: what analysis found, put into findings, tables and notes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from workerlab import finding
+from workerlab.analysis.class_findings import class_finding
+from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.model import CellResult, Document, Finding, Report
-from workerlab.report.class_findings import DISTURBED, class_finding
-from workerlab.report.naming import AMOUNTS, Names, by_series, not_taken, served, setting
+from workerlab.report.naming import AMOUNTS, Names, by_series, level, not_taken, served, setting
 from workerlab.report.route_table import failing_routes
 from workerlab.report.sweep_tables import sweep_tables
 from workerlab.report.targets import target_findings, target_kept
@@ -38,7 +40,13 @@ def of_sweep(report: Report) -> Document:
                 one
                 for group, target in zip(report.classes, targets, strict=True)
                 for one in (
-                    class_finding(group, cells_of.get(group.series, []), phases, names),
+                    class_finding(
+                        group,
+                        cells_of.get(group.series, []),
+                        phases,
+                        name=names.series(group),
+                        load_name=partial(level, form="load"),
+                    ),
                     *target,
                 )
             ),
@@ -60,11 +68,11 @@ def of_sweep(report: Report) -> Document:
     )
 
 
-def _disturbed(report: Report) -> Iterable[tuple[Finding, CellResult]]:
+def _disturbed(report: Report) -> Iterable[tuple[Disturbance, CellResult]]:
     """Cells that have a verdict although others took cores: their figures are told with that."""
     for cell in report.cells:
         for one in cell.findings if cell.verdict != "inconclusive" else ():
-            if one.code in DISTURBED:
+            if isinstance(one, Disturbance):
                 yield one, cell
 
 
@@ -158,18 +166,18 @@ def _by_places(
     """Every cause once, with the cells it is about; what differs between their trials, such as the
     file to look into, is the first one's."""
     about: dict[finding.Finding, list[tuple[finding.Finding, CellResult]]] = {}
-    for conclusion, cell in findings:
-        about.setdefault(_cause(conclusion), []).append((conclusion, cell))
+    for cause, cell in findings:
+        about.setdefault(_cause(cause), []).append((cause, cell))
     for found in about.values():
         cells = [cell for _, cell in found]
         keys = tuple(cell.trial.key for cell in cells)
         yield Finding(code, {"cells": names.places(cells), "text": found[0][0]}, keys)
 
 
-def _cause(conclusion: finding.Finding) -> finding.Finding:
-    if isinstance(conclusion, Finding):
-        return replace(conclusion, values=_shared(conclusion.values))
-    return conclusion
+def _cause(cause: finding.Finding) -> finding.Finding:
+    if not isinstance(cause, Finding):
+        return cause
+    return replace(cause, values=_shared(cause.values))
 
 
 def _shared(value: Any) -> Any:
@@ -182,12 +190,12 @@ def _shared(value: Any) -> Any:
 
 
 def _by_codes(
-    code: str, findings: Iterable[tuple[Finding, CellResult]], names: Names
+    code: str, findings: Iterable[tuple[finding.Finding, CellResult]], names: Names
 ) -> Iterable[Finding]:
     """Every kind of cause once, with the numbers of one of the cells it is about."""
-    about: dict[str, list[tuple[Finding, CellResult]]] = {}
-    for conclusion, cell in findings:
-        about.setdefault(conclusion.code, []).append((conclusion, cell))
+    about: dict[str, list[tuple[finding.Finding, CellResult]]] = {}
+    for cause, cell in findings:
+        about.setdefault(cause.code, []).append((cause, cell))
     for found in about.values():
         cells = [cell for _, cell in found]
         one = names.places(cells[:1]) if len(cells) > 1 else None

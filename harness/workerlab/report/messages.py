@@ -158,24 +158,8 @@ cells.disturbed = Disturbed: {cells}. {text}[[ (These figures are of {one}.)]]
 cells.note = {cells}: {text}
 cells.routes = {cells}: {failed} of {requests:# request} to {route} failed
     [[, with status {statuses:list}]][[ ({causes:counts})]][[: {answer}]]
-cells.findings = At {load}: {findings: }
-cells.findings.trials = {text} (In {have} of {trials} trials.)
 
 # --- a sweep: where each class stops, and what the run cost ---------------------------------------
-class.no_valid_cell = {name}: no valid cell, so nothing is known.
-class.limits = {name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used,
-    as {because}]][[: throughput levels off at {level_rps:number} req/s]]
-    [[, saturated from {saturated_from:# connection} on]]
-    [[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]
-    [[, {tool} is the limit from {tool_limit_from} on]][[, inconclusive at {inconclusive:list}]]
-    [[, knee {knee_note}]].[[ {why}]]
-class.inconclusive = {name}: {slots}; every cell[[ {of}]] is inconclusive, so where it stops is not
-    known.
-class.of_closed_loop = of the closed loop
-class.reason = {reason}.
-class.slots.configured = {slots:# slot}[[, at most {used} used]]
-class.slots.unlimited = unlimited slots[[, at most {used} used]]
-class.slots.unknown = slots not known[[, at most {used} used]]
 sweep.overhead = Overhead: the load took {factor:.3f} times the ideal (no idle slot)[[, start and
     stop {beside_s:duration} per cell]].
 sweep.setup = Overhead: start and stop took {beside_s:duration} per cell.
@@ -193,13 +177,6 @@ ab.identities = ab with {load}: time taken x concurrency = {time_taken_s:duratio
     up to {share:percent} of the first product.]]
 ab.holds = holds
 ab.broken = does not hold
-
-# --- a sweep: a server under the closed loop and at a rate ------------------------------------
-phases.cell = Phases with {load}. {phases: }
-phases.ramp-up = Ramp-up until {end_s:duration}[[ ({why})]].
-phases.drain = Drain until {end_s:duration}[[ ({why})]].
-phases.steady = Steady until {end_s:duration}[[ ({why})]].
-phases.churn = Churn until {end_s:duration}[[ ({why})]].
 
 # --- a target: what became of each of its terms ---------------------------------------------------
 target.met = {term}: met, {measured}
@@ -339,15 +316,6 @@ meaning.table.open:response_p95_s = response time, open: since the request was d
 meaning.table.open:response_p99_s = response time, open: since the request was due
 meaning.table.open:response_max_s = response time, open: since the request was due
 meaning.table.open:lag_p95_s = how late requests were sent, 95th percentile
-
-# advice: how a worker class gets more slots; the codes stand in its row, `server/worker_classes.py`
-advice.more_workers = more workers serve more at once
-advice.workers_threads_or_async = more workers, threads (gthread) or an asynchronous class serve
-    more at once
-advice.threads_or_async = more threads or workers, or an asynchronous class, serve more at once
-advice.worker_connections = a higher --worker-connections or more workers serve more at once
-advice.tornado = a WSGI app blocks tornado's loop: more workers, or threads (gthread), serve more at
-    once
 
 # --- the page: what stands around the findings ----------------------------------------------
 page.title = workerlab: {run}
@@ -1005,8 +973,6 @@ open.stood_still = what was sent or served late, or not at all, may have been du
     machine stood still, or the lab was stopped: for up to {paused_s:duration} of {load_s:duration}
     the lab itself was not run, though it waited for no core; measure again[[; {failures}]]
 verdict.failures = {requests} failed[[ ({causes:counts})]]
-slots.unlimited = no limit configured
-slots.unknown = limit not known
 
 # load tool: why it was the limit
 load_tool.cpu = it used {cores:.2f} cores, {share:percent} of the {of_cores:# core} it can use
@@ -1031,141 +997,6 @@ handshakes.dropped = the accept queue was full: {counters:values} ({where})
     [[; {steps}]]
 handshakes.suspected = connecting took up to {longest_s:duration}, likely because the accept queue
     was full and the kernel dropped handshakes
-
-# diagnosis: what is so of a cell, each finding with its evidence and the advice that follows
-diagnosis.end = [[; {advice:; }]].
-diagnosis.load_tool = {limit}{+diagnosis.end}
-diagnosis.stall = Slots stood idle for {idle_s:duration} of {load_s:duration} while clients waited
-    [[, at one go {longest_s:duration} with nothing in the server at all]]: {whole_rps:number}
-    requests/s over the whole load, {steady_rps:number} in its steady part[[; a response took up to
-    {response_s:duration}]][[; the kernel dropped handshakes ({counters:values}), which clients
-    repeat ever more slowly]][[; {overtaken}]]{+diagnosis.end}
-diagnosis.full_queue = {sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit
-    is {limit})]] and the kernel dropped handshakes: {counters:values} ({where})
-    [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
-    handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a
-    worker]][[; a response took up to {response_s:duration}]][[; {overtaken}]]{+diagnosis.end}
-diagnosis.full_queue.brief = {sharing}; the accept queue was full and the kernel dropped
-    handshakes[[; a response took up to {response_s:duration}]][[; {overtaken}]]{+diagnosis.end}
-diagnosis.overtaken = requests that found room overtook those that were dropped: compare the mean
-    response, {mean_s:duration}, not the median, {p50_s:duration}
-diagnosis.full_queue_likely = {sharing}; {waiting}; {drops}{+diagnosis.end}
-diagnosis.blocked_loop = {how}{+diagnosis.end}
-loop.late = Something blocks the event loop at least {blocked:percent} of the time, up to
-    {longest_s:duration} at once; meanwhile a worker serves none of its other requests[[ ({late}
-    of {beats} timers on the event loops fired more than 10 ms late)]]
-loop.one_at_a_time = Workers serve one request at a time: something blocks the event loop
-    ({connections:# connection} on {workers:# worker}, and no worker ever had two requests in the
-    app)
-# which lines hold up an event loop
-blocking.library = a library's, called by no line of the app
-blocking.thread = nor its event loop: the call is made in another thread
-blocking.where = {file} line {line} in {function}()[[ ({library})]]
-blocking.line = {+blocking.where} blocks the event loop {share:percent} of the time[[; it calls
-    {called}]][[, which waits in {inside}]]; the loop is held up for as long as
-    {longest_s:duration}[[, by several calls in a row of {call_s:duration} at most]].
-blocking.computing = {+blocking.where} computes on the event loop {share:percent} of the
-    time[[; it calls {called}]]; the loop is held up for as long as {longest_s:duration}[[, by
-    several calls in a row of {call_s:duration} at most]].
-blocking.gil_held = {+blocking.where} holds the GIL {share:percent} of the time[[; it calls
-    {called}]]; for as long as {longest_s:duration} no other thread of its worker
-    runs[[, {thread}]].
-diagnosis.busy_machine = The machine is the limit: {connections:# connection} reached {rps:number}
-    requests/s while {how}{+diagnosis.end}
-busy.cores = its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })
-busy.each_computes = each request takes {cpu_s:duration} of CPU time[[ (the fastest lone one
-    {lone_s:duration} in all)]]
-busy.more_than_cores = {+busy.each_computes}, and {workers:# worker} together would need more than
-    {cores:# core}
-busy.workers = {workers:# worker} computed all the time ({used:cores}[[ of {cores}]])
-busy.one_at_a_time = {+busy.each_computes}, and a worker computes for one at a time
-diagnosis.core_wait = Other programs used {others_cores:.2f} of {cores:# core}, so that workers and
-    load tool waited for a core for up to {share:percent} of the response time: these figures are
-    of a disturbed machine{+diagnosis.end}
-diagnosis.steal = The host gave {steal_cores:.2f} of {cores:# core} to other machines, which cost
-    {share:percent} of the response time: these figures are of a disturbed machine{+diagnosis.end}
-diagnosis.busy_workers = Computing is the limit: {connections:# connection} reached no more than
-    {rps:number} requests/s, as {how}{+diagnosis.end}
-diagnosis.uneven = {connections:# connection} are dealt unevenly: [[on average {idle:number} of
-    the {slots:# slot} that could be in use idled while requests waited]][[one worker has
-    {times:number} times as many as another, and requests wait]][[ {wait_s:duration}]] inside
-    busier ones ([[connections per worker: {connections_per_worker:, }]][[requests per worker:
-    {requests_per_worker:, }]][[; about {predicted_rps:number} requests/s when dealt like
-    this]]){+diagnosis.end}
-diagnosis.waiting = {sharing}; {waiting}[[, connect stays at
-    {connect_s:milliseconds}]]{+diagnosis.end}
-diagnosis.shared = With {connections:# connection} a request spends {service_s:duration}
-    [[ ± {half_s:duration}]] inside the app, a lone one {lone_s:duration}
-    [[, {fewer_s:duration} with {fewer:# connection}]], and computing does not explain it
-    [[ (the server uses {used:.2f} of {cores:# core})]][[; {more:# connection} get no more]]:
-    requests wait for something that they share{+diagnosis.end}
-diagnosis.drift = Service times drift: {first_s:duration} in the first eighth of
-    {requests:# request}, {last_s:duration} in the last (Mann-Kendall, z =
-    {z:number}){+diagnosis.end}
-diagnosis.slow_first = The first {requests:# request} spent {first_s:duration} inside the app, later
-    ones {rest_s:duration}: it is slow only at first{+diagnosis.end}
-diagnosis.shedding = {share:percent} of the requests were refused
-    [[ (status {statuses:list})]][[ (answers other than 2xx that took hardly any time; {tool} does
-    not tell their status)]], and {successes_rps:number} requests/s succeeded{+diagnosis.end}
-diagnosis.failing = {requests:# request} failed, {share:percent} of all ({causes:counts})
-    [[, with status {statuses:list}]]{+diagnosis.end}
-diagnosis.unexplained = With {connections:# connection} a response takes {response_s:duration}
-    [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
-    [[: {waiting}]]; nothing that was measured shows why{+diagnosis.end}
-diagnosis.nothing_waits = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]]
-    and {waited}{+diagnosis.end}
-diagnosis.all_slots_busy = {connections:# connection} used {used} slots[[ ({busy:percent} busy)]]
-    and {waited}; more connections will wait{+diagnosis.end}
-diagnosis.sharing = {connections:# connection} share {slots:# slot}[[, of which at most {used} were
-    used]]
-diagnosis.sharing_no_limit = {connections:# connection} had at most {used:# request} in the app at
-    once ({limit})
-diagnosis.slots_enough = {connections:# connection} have {slots:# slot}
-diagnosis.others_wait = the other {others} wait {places: and }
-diagnosis.requests_wait = requests wait {places: and }
-waits.connect = {wait_s:duration} to connect
-waits.accept_queue = {wait_s:duration} in the accept queue
-waits.accept_queue_or_client = {wait_s:duration} in the accept queue or as connections of the client
-    alone
-waits.in_worker = {wait_s:duration} inside the workers, accepted and not begun
-waits.transfer = {wait_s:duration} after the app, until the answer has arrived
-waits.unattributed = {wait_s:duration} unattributed
-waits.unknown = {wait_s:duration}, in no place that is known
-cores.server = the server {cores:cores}
-cores.load_tool = the load tool {cores:cores}
-cores.service = {name} {cores:cores}
-
-# advice that follows from a diagnosis, beside a class's own way to more slots
-advice.blocks = it sleeps or waits in a call that blocks[[, using {cores:cores}]] (a
-    sleep, a database driver, an HTTP client): use
-advice.faster_load_tool = a faster load tool (fast, wrk), more processes of it (--tool-processes) or
-    a second machine for it would show what the server can do
-advice.load_from_elsewhere = a faster load tool (fast, wrk) or a second machine for it would show
-    what the server can do: the cores of this one are {host:percent} busy
-advice.backlog_hides = a longer --backlog only moves the wait into a longer queue
-advice.longer_backlog = with a --backlog of {connections} or more none would be dropped
-advice.longer_each_time = look for what grows with every request (a list, a table, a file)
-advice.warm_up = load it for longer, and do what is done only once (pools, caches) when it starts
-advice.move_computing = it computes ({cores:cores} for {workers:# worker}): move the work to other
-    processes, or run as many workers as there are cores
-advice.patch_before_preload = preload_app loads the app before gevent patches blocking calls: turn
-    it off, or start the app with gevent.monkey.patch_all()
-advice.asynchronous_calls = {+advice.blocks} asynchronous calls, or a class with threads
-advice.calls_in_threads = {+advice.blocks} asynchronous calls, or make the call in a
-    thread (asyncio.to_thread)
-advice.patched_calls = {+advice.blocks} calls its loop can patch, or a class with threads
-advice.faster_code_or_more_cores = faster code or more cores bring more
-advice.load_tool_elsewhere = a load tool on another machine leaves it all cores
-advice.measure_again = measure again when the host is quieter, or on a machine of its own
-advice.close_other_programs = close the other programs and measure again
-advice.faster_code_or_more_workers = faster code or more workers, up to one a core, bring more
-advice.look_for_what_is_shared = look for what they share (a lock, a pool of connections or
-    threads, a service behind the app)
-advice.class_that_deals_evenly = a class that accepts only what it can serve (sync, gevent) shares
-    them evenly
-advice.worker_connections_as_threads = --worker-connections {threads}, as many as threads, leaves
-    what a worker cannot serve in the accept queue for the next that can
-advice.ends_keepalive = it also disables keep-alive
 
 # knee: where it is, or why there is none; what ends in .short stands in a table
 knee.no_cell = unknown: no valid cell
@@ -1192,10 +1023,6 @@ knee.no_wait_with_all_slots = at least {highest}: throughput is in step with con
     many as there are slots[[; add {add} or
     more]]
 knee.doubtful = inconclusive: at {levels:list} connections {why}
-knee.doubt.core_wait = other programs took the cores for up to {share:percent} of the response time
-knee.doubt.steal = other machines of this host took the cores for up to {share:percent} of the
-    response time
-knee.doubt.vague = the throughput is known to ± {half:percent} only
 knee.room_beyond = unknown: [[throughput levels off at {rps:number} requests/s, although ]]slots
     were still free with {connections:# connection}
 knee.unknown = unknown: requests wait, although throughput is what lone requests allow
@@ -1209,25 +1036,6 @@ knee.doubtful.short = inconclusive
 knee.no_wait_with_all_slots.short = at least {highest}
 knee.between.short = {least:number} to {most}
 knee.above.short, knee.no_limit.short, knee.above_slots.short = > {highest}
-below.busy_machine, below.busy_workers = computing is the limit
-below.blocked_loop = event loops are blocked
-below.uneven = connections are dealt unevenly
-below.shared = requests wait for something that they share
-below.drift, below.slow_first = service times change
-below.shedding = the server refuses the rest
-below.failing = failures are left out
-below.core_wait = other programs took cores
-below.steal = the host gave cores to other machines
-
-# capacity: why there is none
-capacity.no_cell = no valid cell
-capacity.still_growing = throughput did not stop growing
-capacity.no_level_below = no number of connections is below the knee
-capacity.needs = an interval needs {wants: and }
-capacity.trials = at least {trials} trials
-capacity.low_level = a level of at most {level}
-capacity.high_level = a level of at least {level}
-capacity.tool_is_limit = {tool} is the limit in every cell
 
 # breakdown: its sources, and what it leaves out
 source.client = the client

@@ -13,6 +13,11 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 
+from workerlab.analysis.diagnosis.slots import (
+    FullAcceptQueue,
+    IdleWhileClientsWait,
+    LikelyFullAcceptQueue,
+)
 from workerlab.analysis.open_closed import one_trial, pairs
 from workerlab.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
 from workerlab.report.ab_tables import ab_tables
@@ -40,7 +45,7 @@ def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
     slotted = any(cell.occupancy is not None for cell in closed)
     unsure = any(_unsure(cell) for cell in closed)
     judged = [TARGET] if any(cell.target for cell in report.cells) else []
-    dropped = any(finding.code in DROPPED for cell in closed for finding in cell.findings)
+    dropped = any(isinstance(finding, DROPPED) for cell in closed for finding in cell.findings)
     shown = {OCCUPANCY: slotted, HALF: unsure, MEAN: dropped}
     results = [column for column in RESULTS if shown.get(column, True)]
     for title, sources, cells, note in (
@@ -158,7 +163,7 @@ def _unsure(cell: CellResult) -> bool:
 HALF = source("throughput_half_rps", expendable=2)
 # Beside the median, which dropped handshakes make shorter and not the waiting
 MEAN = source("mean_s", "seconds", 0, attrgetter("breakdown.response_s"))
-DROPPED = frozenset({"diagnosis.full_queue", "diagnosis.full_queue_likely", "diagnosis.stall"})
+DROPPED = (FullAcceptQueue, LikelyFullAcceptQueue, IdleWhileClientsWait)
 RESULTS = [
     source("slots_configured", "count", 1, slots),
     source("slots_measured", "count", 1),

@@ -18,6 +18,7 @@ from rich.table import Table as Drawing
 from rich.text import Text as Styled
 
 from workerlab import finding
+from workerlab.analysis.class_findings import NoValidCell
 from workerlab.model import Document, Finding, Table
 from workerlab.numbers.units import MISSING
 from workerlab.report.grid import Grid, grid, join, legend
@@ -53,7 +54,7 @@ def render(
     """The document for a person. `width`: columns of the terminal; None: as wide as it needs.
     Where no cell says anything, why is all there is to see."""
     if document.cells and all(cell.verdict == "invalid" for cell in document.cells) and not explain:
-        reasons = [one for one in document.findings if one.code != "class.no_valid_cell"]
+        reasons = [one for one in document.findings if not isinstance(one, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
     answers, others = (
         [_finding(one, colour, width, explain) for one in document.findings

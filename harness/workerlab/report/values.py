@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from workerlab import model
+from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.finding import Finding
 from workerlab.model import (
     AbReport,
@@ -48,7 +49,10 @@ def finite(value: Value) -> Value:
 def part_of_load(cells: Iterable[CellResult]) -> model.Finding:
     """Of which part of their loads throughput, occupancy and breakdown are: the steady one, or the
     whole load where it stalled."""
-    stalled = {any(one.code == "diagnosis.stall" for one in cell.findings) for cell in cells}
+    stalled = {
+        any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
+        for cell in cells
+    }
     kind = "mixed" if len(stalled) > 1 else "whole" if True in stalled else "steady"
     return model.Finding(f"part_of_load.{kind}")
 

@@ -19,21 +19,26 @@ ASGI = ("asgi", "asgi2")
 _OF_GUNICORNS_PARSER = ("header_map", "secure_scheme_headers", "proxy_protocol")
 _LIMITS = ("limit_request_line", "limit_request_fields", "limit_request_field_size")
 _HOOKS = ("pre_request", "post_request")
+MORE_CONNECTIONS = "a higher --worker-connections or more workers serve more at once"
 # `ignores` is what `workerlab settings` finds with Gunicorn 25.3; a test holds it to that
 # fmt: off
 _ROWS = (
     WorkerClass("sync", "one", ignores=("threads", "worker_connections", "keepalive"),
-                advice="advice.workers_threads_or_async"),
-    WorkerClass("gthread", "threads", accepts_first=True, advice="advice.threads_or_async"),
+                advice="more workers, threads (gthread) or an asynchronous class serve more at"
+                " once"),
+    WorkerClass("gthread", "threads", accepts_first=True,
+                advice="more threads or workers, or an asynchronous class, serve more at once"),
     WorkerClass("eventlet", "worker_connections", loop=True, ignores=("threads", "sendfile"),
-                packages=("eventlet",), advice="advice.worker_connections", removed_in="26"),
+                packages=("eventlet",), advice=MORE_CONNECTIONS, removed_in="26"),
     WorkerClass("gevent", "worker_connections", loop=True, ignores=("threads", "sendfile"),
-                packages=("gevent", "packaging"), advice="advice.worker_connections"),
+                packages=("gevent", "packaging"), advice=MORE_CONNECTIONS),
     WorkerClass("tornado", "one", serves=("wsgi", "tornado"), accepts_first=True,
                 ignores=("threads", "worker_connections", "keepalive", "sendfile",
                          "forwarded_allow_ips", "accesslog", "access_log_format", *_LIMITS,
                          *_OF_GUNICORNS_PARSER, *_HOOKS),
-                packages=("tornado",), advice="advice.tornado"),
+                packages=("tornado",),
+                advice="a WSGI app blocks tornado's loop: more workers, or threads (gthread), serve"
+                " more at once"),
     WorkerClass("asgi", "unlimited", serves=ASGI, accepts_first=True, loop=True,
                 ignores=("threads", "worker_connections", "keepalive", "backlog", "sendfile",
                          "forwarded_allow_ips", *_OF_GUNICORNS_PARSER),

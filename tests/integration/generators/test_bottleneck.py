@@ -163,7 +163,7 @@ def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
     assert isinstance(answer, ClosedInMidLoad)
     assert answer.opened > answer.users == 8
     assert data.facts.measurement.failed == 0
-    churn = answer.phases[-1].values["why"].values
+    churn = answer.phases[-1].why.values
     assert churn["states"]["TIME_WAIT"] >= 8  # of the server, which closes first
     assert churn["p50_s"] >= 0.1
 

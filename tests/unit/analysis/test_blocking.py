@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.analysis import derived, evidence, server, with_spans
-from workerlab.analysis.blocking import blocking
-from workerlab.model import CodeLine, Finding, Stacks, StackSample
+from workerlab.analysis.diagnosis.loop import BlockingLine, blocking_lines
+from workerlab.model import CodeLine, Stacks, StackSample
 from workerlab.report.messages import text
 
 MS = 1_000_000
@@ -27,14 +27,14 @@ def sample(number: int = 0, other: int = 0, *, asleep: bool = True, **ms: float)
     return replace(base, **cells)  # type: ignore[arg-type]
 
 
-def lines_of(*samples: StackSample, each: int = 10) -> tuple[Finding, ...]:
+def lines_of(*samples: StackSample, each: int = 10) -> tuple[BlockingLine, ...]:
     """Of a load in which every `each`-th sample is one of these, and the loop else idle."""
     found, at_ns = list[StackSample](), derived(TRIAL).window.opens_ns  # type: ignore[union-attr]
     for number in range(300):
         one = samples[number // each % len(samples)] if number % each == 0 else sample()
         at_ns += one.length_ns
         found.append(replace(one, at_ns=at_ns))
-    return blocking(derived(replace(TRIAL, stacks=Stacks(100, tuple(found), LINES))))
+    return blocking_lines(derived(replace(TRIAL, stacks=Stacks(100, tuple(found), LINES))))
 
 
 SLEEPS = sample(2, overdue=20, since=25, stuck=20)
@@ -44,10 +44,10 @@ HOLDS = sample(2, asleep=False, length=40, late=30, overdue=35, since=40, cpu=38
 
 def test_a_line_that_sleeps() -> None:
     (found,) = lines_of(SLEEPS)
-    assert found.code == "blocking.line"
-    assert (found.values["file"], found.values["line"]) == ("orders.py", 42)
-    assert found.values["share"] == pytest.approx(0.1, abs=0.01)
-    assert found.values["longest_s"] == 0.025
+    assert found.how == "blocks the event loop"
+    assert (found.file, found.line) == ("orders.py", 42)
+    assert found.share == pytest.approx(0.1, abs=0.01)
+    assert found.longest_s == 0.025
     assert found.trials == (TRIAL.trial.key,)
     assert text(found) == (
         "orders.py line 42 in total() blocks the event loop 10 % of the time; it calls time.sleep;"
@@ -64,24 +64,23 @@ def test_many_calls_in_a_row_are_not_one_long_one() -> None:
 
 def test_a_function_that_computes_is_one_however_many_its_lines() -> None:
     (found,) = lines_of(COMPUTES, COMPUTES, replace(COMPUTES, number=4))
-    assert found.code == "blocking.computing"
-    assert found.values["line"] == 50
-    assert found.values["share"] == pytest.approx(0.1, abs=0.01)
+    assert found.how == "computes on the event loop"
+    assert found.line == 50
+    assert found.share == pytest.approx(0.1, abs=0.01)
     assert "computes on the event loop 10 % of the time" in text(found)
 
 
 def test_a_line_that_holds_the_gil() -> None:
     (found,) = lines_of(HOLDS)
-    assert (found.code, found.values["line"]) == ("blocking.gil_held", 42)
-    assert found.values["longest_s"] == pytest.approx(0.038)
-    assert found.values["thread"] is None
-    assert "no other thread of its worker runs." in text(found)
+    assert (found.how, found.line) == ("holds the GIL", 42)
+    assert found.longest_s == pytest.approx(0.038)
+    assert text(found).endswith("no other thread of its worker runs.")
 
 
 def test_another_thread_that_holds_the_gil() -> None:
     other = replace(HOLDS, number=0, other=2, ran_ns=0, cpu_ns=0, others_ran_ns=38 * MS)
     (found,) = lines_of(other)
-    assert (found.code, found.values["line"]) == ("blocking.gil_held", 42)
+    assert (found.how, found.line) == ("holds the GIL", 42)
     assert text(found).endswith("nor its event loop: the call is made in another thread.")
 
 
@@ -124,18 +123,20 @@ def test_what_is_no_doing_of_the_app(one: StackSample) -> None:
 
 def test_too_little_to_matter() -> None:
     assert lines_of(SLEEPS, each=150) == ()  # two samples of 300
-    assert [one.code for one in lines_of(SLEEPS, each=50)] == ["blocking.line"]
+    assert [one.how for one in lines_of(SLEEPS, each=50)] == ["blocks the event loop"]
 
 
 def test_what_a_function_mostly_does() -> None:
     """Where the host had the core, its computing looks like sleep."""
     stolen = replace(COMPUTES, cpu_ns=5 * MS, sleeps=1)
-    assert [one.code for one in lines_of(COMPUTES, COMPUTES, stolen)] == ["blocking.computing"]
+    assert [one.how for one in lines_of(COMPUTES, COMPUTES, stolen)] == [
+        "computes on the event loop"
+    ]
 
 
 def test_two_lines() -> None:
     found = lines_of(SLEEPS, SLEEPS, COMPUTES)
-    assert [one.code for one in found] == ["blocking.line", "blocking.computing"]
+    assert [one.how for one in found] == ["blocks the event loop", "computes on the event loop"]
 
 
 def test_a_load_too_short_for_a_steady_part() -> None:
@@ -145,8 +146,8 @@ def test_a_load_too_short_for_a_steady_part() -> None:
     assert facts.window is None
     samples = (replace(SLEEPS, at_ns=facts.started_ns + n * 10 * MS) for n in range(5))
     stacks = Stacks(100, tuple(samples), LINES)
-    assert [one.values["line"] for one in blocking(derived(replace(short, stacks=stacks)))] == [42]
+    assert [one.line for one in blocking_lines(derived(replace(short, stacks=stacks)))] == [42]
 
 
 def test_nothing_was_looked_at() -> None:
-    assert blocking(derived(TRIAL)) == ()
+    assert blocking_lines(derived(TRIAL)) == ()

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from tests.builders.analysis import bare, derived, evidence, judged, recording, seeing
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
-from workerlab.analysis.core_wait import core_wait, disturbance, lost_share
+from workerlab.analysis.core_wait import core_wait, lost_share
+from workerlab.analysis.diagnosis.cpu import CoresStolen, CoresTaken, Disturbance, disturbance
 from workerlab.analysis.samples import lab_cores
 from workerlab.analysis.timeline import timeline
-from workerlab.model import CoreWait, Finding, ServiceSample
+from workerlab.model import CoreWait, ServiceSample
 from workerlab.report.messages import text
 
 SECONDS = st.floats(0, 10)
@@ -195,7 +196,7 @@ def test_computing_lost_to_another_machine() -> None:
 # --- what is said ---------------------------------------------------------------------------------
 
 
-def said(trial: TrialData) -> tuple[Finding, str]:
+def said(trial: TrialData) -> tuple[Disturbance, str]:
     finding = disturbance(derived(trial))
     assert finding is not None
     return finding, text(finding)
@@ -203,9 +204,9 @@ def said(trial: TrialData) -> tuple[Finding, str]:
 
 def test_other_programs_are_named_with_their_numbers() -> None:
     finding, sentence = said(four(server_wait=0.4, others=1.5))
-    assert finding.code == "diagnosis.core_wait"
-    assert finding.values["others_cores"] == pytest.approx(1.5)
-    assert finding.values["share"] == pytest.approx(0.1, abs=0.005)
+    assert isinstance(finding, CoresTaken)
+    assert finding.wait.others_cores == pytest.approx(1.5)
+    assert finding.share == pytest.approx(0.1, abs=0.005)
     assert "1.50 of 2 cores" in sentence
     assert "10 % of the response time" in sentence
     assert "close the other programs" in sentence
@@ -215,19 +216,19 @@ def test_others_are_blamed_for_no_more_than_they_can_have_caused() -> None:
     """Threads that wait for each other: 3.2 s a second, of which others ran 0.3."""
     finding, _ = said(four(server_wait=3.2, others=0.3))
     seen = found(four(server_wait=3.2, others=0.3))
-    assert finding.values["share"] == seen.lost < seen.share
+    assert finding.share == seen.lost < seen.share
 
 
 def test_what_all_of_them_took_is_a_part_of_the_response() -> None:
     """Nine tenths in the run queue beside a host that gave most of the cores away."""
     finding, _ = said(four(server_wait=30.0, others=0.1, steal=1.6))
-    assert finding.code == "diagnosis.steal"
-    assert 0.05 <= finding.values["share"] < 1
+    assert isinstance(finding, CoresStolen)
+    assert 0.05 <= finding.share < 1
 
 
 def test_other_machines_are_named_apart() -> None:
     finding, sentence = said(four(server_wait=0.4, others=0.1, steal=0.5))
-    assert finding.code == "diagnosis.steal"
+    assert isinstance(finding, CoresStolen)
     assert "0.50 of 2 cores to other machines" in sentence
 
 

@@ -13,10 +13,11 @@ from tests.builders.analysis import (
     SYNC,
     bare,
     dealt,
-    every,
+    diagnosed,
     evidence,
     gthread,
     judged,
+    kinds,
     recording,
     saying,
     seeing,
@@ -24,27 +25,44 @@ from tests.builders.analysis import (
     with_spans,
 )
 from workerlab.analysis import TrialData, analyse
-from workerlab.model import Counters, Finding, ProcessSample, Report, Server
+from workerlab.analysis.diagnosis.base import Advised, Diagnosis
+from workerlab.analysis.diagnosis.cpu import MORE_CORES, BusyMachine, BusyWorkers, each_computes
+from workerlab.analysis.diagnosis.failures import Failing
+from workerlab.analysis.diagnosis.loop import (
+    IN_THREADS,
+    PATCH_BEFORE_PRELOAD,
+    PATCHED,
+    BlockedLoop,
+)
+from workerlab.analysis.diagnosis.service import LOOK_FOR_WHAT_IS_SHARED, Shared
+from workerlab.analysis.diagnosis.slots import (
+    ENDS_KEEPALIVE,
+    EVEN_CLASS,
+    AllSlotsBusy,
+    FullAcceptQueue,
+    LikelyFullAcceptQueue,
+    UnevenDealing,
+    Unexplained,
+    WaitingForSlots,
+)
+from workerlab.finding import Finding
+from workerlab.model import Counters, ProcessSample, Report, Server
 from workerlab.report.messages import text
+from workerlab.server.worker_classes import class_named
 
 
-def diagnosis(trial: TrialData) -> Finding:
-    found = judged(trial).diagnosis
-    assert found is not None
+def diagnosis(trial: TrialData) -> Diagnosis:
+    found = diagnosed(Diagnosis, trial)
     assert text(found).endswith(".")
     return found
-
-
-def codes(trial: TrialData) -> list[str]:
-    return [found.code for found in judged(trial).findings]
 
 
 def values(found: Finding, *names: str) -> tuple[Any, ...]:
     return tuple(found.values[name] for name in names)
 
 
-def advice(trial: TrialData) -> list[str]:
-    return [one.code for one in diagnosis(trial).values["advice"]]
+def advice(trial: TrialData) -> tuple[str, ...]:
+    return diagnosis(trial).advice
 
 
 def using(
@@ -61,89 +79,85 @@ def using(
 
 
 def test_sync_waits_in_the_accept_queue() -> None:
-    found = diagnosis(evidence(SYNC, 8))
-    assert found.code == "diagnosis.waiting"
-    assert values(found.values["sharing"], "connections", "slots", "used") == (8, 4, None)
-    assert values(found.values["waiting"], "others") == (4,)
-    (place,) = found.values["waiting"].values["places"]
-    assert place == Finding("waits.accept_queue", {"wait_s": pytest.approx(1.0)})
-    assert found.values["connect_s"] == 0
-    assert advice(evidence(SYNC, 8)) == ["advice.workers_threads_or_async"]
-    assert text(found).startswith(
-        "8 connections share 4 slots; the other 4 wait 1.00 s in the accept queue"
+    found = diagnosed(WaitingForSlots, evidence(SYNC, 8))
+    assert found.sharing == "8 connections share 4 slots"
+    assert found.waiting == "the other 4 wait 1.00 s in the accept queue"
+    assert found.connect_s == 0
+    assert found.advice == (class_named("sync").advice,)
+    assert text(found) == (
+        "8 connections share 4 slots; the other 4 wait 1.00 s in the accept queue, connect stays at"
+        " 0 ms; more workers, threads (gthread) or an asynchronous class serve more at once."
     )
 
 
 def test_gthread_waits_inside_its_workers() -> None:
     asked = server("gthread", 2, 2)
     trial = evidence(asked, 16, slots=[2, 2], deal=lambda number: number % 2)
-    found = diagnosis(trial)
-    assert values(found.values["waiting"], "others") == (12,)
-    (place,) = found.values["waiting"].values["places"]
-    assert place == Finding("waits.in_worker", {"wait_s": pytest.approx(3.0)})
-    assert advice(trial) == ["advice.threads_or_async"]
+    found = diagnosed(WaitingForSlots, trial)
+    assert found.waiting == "the other 12 wait 3.00 s inside the workers, accepted and not begun"
+    assert found.advice == (class_named("gthread").advice,)
 
 
 def test_uneven_dealing_names_the_setting_that_ends_it() -> None:
-    found = diagnosis(gthread(16))
-    assert found.code == "diagnosis.uneven"
-    assert values(found, "rps", "idle") == pytest.approx((5.9, 2.1), abs=0.05)
-    assert found.values["requests_per_worker"] == (33, 24, 16, 8)
-    assert found.values["advice"] == (
-        Finding("advice.worker_connections_as_threads", {"threads": 2}),
-    )
+    found = diagnosed(UnevenDealing, gthread(16))
+    assert judged(gthread(16)).throughput_rps == pytest.approx(5.9, abs=0.05)
+    assert found.dealing.idle == pytest.approx(2.1, abs=0.05)
+    assert (found.dealt, found.per_worker) == ("requests", (33, 24, 16, 8))
+    (as_threads,) = found.advice
+    assert as_threads.startswith("--worker-connections 2, as many as threads")
     already = evidence(
         Server("gthread", 4, 2, 64, 2), 16, slots=[2] * 4, deal=lambda n: (0, 0, 1, 2)[n % 4]
     )
-    assert advice(already) == []
+    assert advice(already) == ()
 
 
 def test_uneven_dealing_of_kept_connections_is_known_by_their_number() -> None:
-    found = diagnosis(dealt(7, 1))
-    assert found.code == "diagnosis.uneven"
-    assert found.values["connections_per_worker"] == (7, 1)
-    assert found.values["predicted_rps"] == pytest.approx(5.0)
-    assert "advice.ends_keepalive" in every(found)
-    assert diagnosis(dealt(4, 4)).code != "diagnosis.uneven"
+    found = diagnosed(UnevenDealing, dealt(7, 1))
+    assert (found.dealt, found.per_worker) == ("connections", (7, 1))
+    assert found.predicted_rps == pytest.approx(5.0)
+    assert ENDS_KEEPALIVE in found.advice
+    assert not isinstance(diagnosis(dealt(4, 4)), UnevenDealing)
 
 
 def test_tornado_has_no_such_setting() -> None:
     pattern = (0, 1, 1, 2, 0, 3)
     trial = evidence(server("tornado"), 16, slots=[1] * 4, deal=lambda n: pattern[n % 6])
-    assert advice(trial) == ["advice.class_that_deals_evenly"]
+    assert advice(trial) == (EVEN_CLASS,)
 
 
 @pytest.mark.parametrize(
     ("worker_class", "calls"),
     [
-        ("asgi", "advice.calls_in_threads"),
-        ("uvicorn", "advice.calls_in_threads"),
-        ("gevent", "advice.patched_calls"),
-        ("eventlet", "advice.patched_calls"),
+        ("asgi", IN_THREADS),
+        ("uvicorn", IN_THREADS),
+        ("gevent", PATCHED),
+        ("eventlet", PATCHED),
     ],
 )
 def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> None:
     trial = evidence(server(worker_class), 8, slots=[1] * 4, deal=lambda number: number % 4)
-    found = diagnosis(using(trial, 0.01))
-    assert found.code == "diagnosis.blocked_loop"
-    assert values(found, "connections", "workers") == (8, 4)
-    assert found.values["advice"] == (Finding(calls, {"cores": pytest.approx(0.01)}),)
-    (computing,) = diagnosis(using(trial, 1.9)).values["advice"]
-    assert computing.code == "advice.move_computing"
-    assert computing.values == {"cores": pytest.approx(1.9), "workers": 4}
-    assert diagnosis(bare(trial)).values["advice"] == (Finding(calls, {"cores": None}),)
+    found = diagnosed(BlockedLoop, using(trial, 0.01))
+    assert "(8 connections on 4 workers, and no worker ever had two requests" in found.how
+    (replace_calls,) = found.advice
+    assert "blocks, using hardly any CPU (" in replace_calls
+    assert replace_calls.endswith(f"use {calls}")
+    (computing,) = advice(using(trial, 1.9))
+    assert computing.startswith("it computes (1.9 cores for 4 workers)")
+    (unknown,) = advice(bare(trial))
+    assert "blocks (" in unknown
+    assert unknown.endswith(calls)
 
 
 def test_gevent_with_a_preloaded_app_is_told_what_came_too_late() -> None:
     trial = evidence(server("gevent"), 8, slots=[1] * 4, deal=lambda number: number % 4)
     proof = {"preload_app": True, "patched": "gevent"}
-    assert advice(recording(trial, proof=proof)) == ["advice.patch_before_preload"]
-    assert advice(trial) == ["advice.patched_calls"]
+    assert advice(recording(trial, proof=proof)) == (PATCH_BEFORE_PRELOAD,)
+    assert advice(trial)[0].endswith(PATCHED)
 
 
 def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
     trial = evidence(server("uvicorn", 2), 8, slots=[2, 2], deal=lambda number: number % 2)
-    assert diagnosis(trial).code != "diagnosis.blocked_loop"
+    assert not isinstance(diagnosis(trial), BlockedLoop)
     hello = evidence(
         server("uvicorn"), 8, slots=[1] * 4, deal=lambda number: number % 4, delay_s=0.004
     )
@@ -152,7 +166,7 @@ def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
         changed(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
         for s in hello.spans.spans
     )
-    assert diagnosis(with_spans(hello, spans)).code != "diagnosis.blocked_loop"
+    assert not isinstance(diagnosis(with_spans(hello, spans)), BlockedLoop)
 
 
 def slowed(asked: Server, connections: int, used: int) -> TrialData:
@@ -163,51 +177,44 @@ def slowed(asked: Server, connections: int, used: int) -> TrialData:
 
 def test_the_machine_is_the_limit_where_no_core_is_left() -> None:
     trial = slowed(server("asgi"), 8, 2)
-    found = diagnosis(using(trial, 1.9, tool=0.05))
-    assert found.code == "diagnosis.busy_machine"
+    found = diagnosed(BusyMachine, using(trial, 1.9, tool=0.05))
     assert values(found, "connections", "rps", "cores", "host") == pytest.approx((8, 2, 2, 0.975))
-    assert found.values["used_by"] == (
-        Finding("cores.server", {"cores": pytest.approx(1.9)}),
-        Finding("cores.load_tool", {"cores": pytest.approx(0.05)}),
-    )
-    beside = Finding("cores.load_tool", {"cores": pytest.approx(0.7)})
-    assert beside in diagnosis(using(trial, 1.2, tool=0.7)).values["used_by"]
-    crowded = codes(using(trial, 0.6, others=1.4))
-    assert "diagnosis.busy_machine" not in crowded  # others have the cores
+    assert found.used_by == ("the server 1.9 cores", "the load tool 0.1 cores")
+    beside = diagnosed(BusyMachine, using(trial, 1.2, tool=0.7))
+    assert "the load tool 0.7 cores" in beside.used_by
+    assert BusyMachine not in kinds(using(trial, 0.6, others=1.4))  # others have the cores
 
 
 def test_a_busy_machine_is_no_excuse_for_a_server_that_sleeps() -> None:
     for trial in (using(gthread(16), 0.01, others=1.99), using(evidence(SYNC, 8), 0.8, others=1.2)):
-        assert diagnosis(trial).code != "diagnosis.busy_machine"
+        assert not isinstance(diagnosis(trial), BusyMachine)
 
 
 def test_workers_that_compute_all_the_time() -> None:
-    found = diagnosis(using(slowed(server("asgi", 1), 8, 1), 0.98, of=8))
-    assert found.code == "diagnosis.busy_workers"
+    found = diagnosed(BusyWorkers, using(slowed(server("asgi", 1), 8, 1), 0.98, of=8))
     assert values(found, "workers", "used", "cores") == pytest.approx((1, 0.98, 8))
 
 
 def test_workers_that_compute_on_fewer_cores_than_they_are() -> None:
     """Half a core each: they wait for it, and not for something that they share."""
-    found = diagnosis(using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8))
-    assert found.code == "diagnosis.busy_workers"
+    trial = using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8)
+    found = diagnosed(BusyWorkers, trial)
     assert values(found, "workers", "used", "cores") == pytest.approx((2, 0.98, 1))
-    assert found.values["advice"] == (Finding("advice.faster_code_or_more_cores"),)
+    assert found.advice == (MORE_CORES,)
 
 
 def test_requests_that_slow_each_other_down() -> None:
-    found = diagnosis(using(slowed(server("asgi"), 8, 2), 0.2))
-    assert found.code == "diagnosis.shared"
+    found = diagnosed(Shared, using(slowed(server("asgi"), 8, 2), 0.2))
     assert values(found, "service_s", "lone_s", "used", "cores") == pytest.approx((4, 1, 0.2, 2))
-    assert "advice.look_for_what_is_shared" in every(found)
+    assert found.advice == (LOOK_FOR_WHAT_IS_SHARED,)
 
 
 def test_nothing_waits() -> None:
     found = diagnosis(evidence(server("eventlet"), 16))
     assert text(found) == "16 connections used 16 of 4000 slots and nothing waited."
-    assert diagnosis(evidence(SYNC, 4)).code == "diagnosis.all_slots_busy"
+    assert isinstance(diagnosis(evidence(SYNC, 4)), AllSlotsBusy)
     unlimited = diagnosis(evidence(server("asgi"), 4))
-    assert values(unlimited, "slots", "limit") == (None, Finding("slots.unlimited"))
+    assert values(unlimited, "slots", "limit") == (None, "no limit configured")
     assert values(diagnosis(evidence(SYNC, 1)), "connections", "used", "slots") == (1, 1, 4)
 
 
@@ -219,12 +226,12 @@ def test_as_many_connections_as_slots_need_not_keep_them_busy() -> None:
     assert (cell.verdict, cell.reason.code) == ("at capacity", "verdict.fills_slots")
     assert "busy" not in text(cell.reason)
     (found,) = cell.findings
-    assert found.code == "diagnosis.all_slots_busy"
-    assert found.values["busy"] == cell.occupancy
+    assert isinstance(found, AllSlotsBusy)
+    assert found.busy == cell.occupancy
     assert f"({100 * (cell.occupancy or 0):.0f} % busy)" in text(found)
     full = judged(evidence(SYNC, 4))
     assert full.reason.code == "verdict.all_slots_busy"
-    assert "busy" not in full.findings[0].values
+    assert full.findings[0].values["busy"] is None
 
 
 def test_without_slots_the_reason_rests_on_the_bound() -> None:
@@ -236,41 +243,35 @@ def test_without_slots_the_reason_rests_on_the_bound() -> None:
 
 
 def test_what_is_longer_is_told_by_where_it_is() -> None:
-    inside = text(_unexplained(service_s=0.161, waiting=None))
-    assert inside == (
+    inside = Unexplained(
+        connections=32, response_s=0.164, lone_s=0.103, service_s=0.161, waiting=None
+    )
+    assert text(inside) == (
         "With 32 connections a response takes 164 ms, 161 ms of it inside the app, and a lone one"
         " 103 ms; nothing that was measured shows why."
     )
 
 
-def _unexplained(**values: object) -> Finding:
-    known = {"connections": 32, "response_s": 0.164, "lone_s": 0.103, "advice": ()}
-    return Finding("diagnosis.unexplained", {**known, **values})
-
-
 def test_computing_for_longer_than_a_lone_request_takes_is_said_sensibly() -> None:
     """Where others share a core's caches, a request may compute for longer than a lone one took."""
-    need = {"cpu_s": 0.0654, "lone_s": None, "workers": 4, "cores": 2}
-    assert text(Finding("busy.more_than_cores", need)) == (
-        "each request takes 65.4 ms of CPU time, and 4 workers together would need more than 2"
-        " cores"
+    assert each_computes({"cpu_s": 0.0654, "lone_s": None}) == (
+        "each request takes 65.4 ms of CPU time"
     )
-    assert "(the fastest lone one 70.0 ms in all)" in text(
-        Finding("busy.more_than_cores", {**need, "lone_s": 0.07})
+    assert each_computes({"cpu_s": 0.0654, "lone_s": 0.07}).endswith(
+        " (the fastest lone one 70.0 ms in all)"
     )
 
 
 def test_where_it_waits_is_only_said_where_it_was_seen() -> None:
-    found = diagnosis(bare(evidence(SYNC, 8)))
-    (place,) = found.values["waiting"].values["places"]
-    assert place == Finding("waits.unattributed", {"wait_s": pytest.approx(1.0)})
+    found = diagnosed(WaitingForSlots, bare(evidence(SYNC, 8)))
+    assert found.waiting == "the other 4 wait 1.00 s unattributed"
 
 
 def test_failures_stand_beside_the_rest() -> None:
     trial = saying(evidence(SYNC, 8), failed=2, errors={"reset": 2})
-    assert codes(trial) == ["diagnosis.waiting", "diagnosis.failing"]
+    assert kinds(trial) == [WaitingForSlots, Failing]
     many = saying(evidence(SYNC, 8), failed=4, errors={"reset": 4})
-    assert codes(many) == ["diagnosis.failing", "diagnosis.waiting"]
+    assert kinds(many) == [Failing, WaitingForSlots]
 
 
 def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_valid_one() -> None:
@@ -282,8 +283,8 @@ def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_valid_
 
 
 def test_a_quiet_kernel_says_nothing_of_drops() -> None:
-    found = every(diagnosis(seeing(evidence(SYNC, 8), counters=Counters(7, 7, 0, 0))))
-    assert not [code for code in found if code.startswith("diagnosis.full_queue")]
+    found = kinds(seeing(evidence(SYNC, 8), counters=Counters(7, 7, 0, 0)))
+    assert not {FullAcceptQueue, LikelyFullAcceptQueue} & set(found)
 
 
 def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
@@ -295,8 +296,8 @@ def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
     report = analyse("r", {}, [uneven, even])
     (group,) = report.classes
     assert group.telling == uneven.trial.key
-    as_threads = every(group.diagnosis)["advice.worker_connections_as_threads"]
-    assert as_threads.values == {"threads": 4}
+    assert isinstance(group.diagnosis, UnevenDealing)
+    assert group.diagnosis.advice[0].startswith("--worker-connections 4, as many as threads")
     (group,) = analyse("r", {}, [even]).classes
     assert group.telling == even.trial.key
 
@@ -309,3 +310,34 @@ def test_what_takes_longer_inside_the_app_is_no_waiting_for_slots() -> None:
         first, *rest = trial.spans.spans
         late = [changed(one, start_ns=one.start_ns + begins_ns) for one in rest]
         assert judged(with_spans(trial, [first, *late])).reason.code == code
+
+
+# --- the base ---------------------------------------------------------------------------------
+
+
+def test_a_diagnosis_without_rank_or_advice_does_not_import() -> None:
+    with pytest.raises(TypeError, match="no rank"):
+
+        class Unranked(Diagnosis):
+            """{seconds:duration}"""
+
+            advice = ()
+            seconds: float
+
+    with pytest.raises(TypeError, match="no advice"):
+
+        class Helpless(Diagnosis):
+            """{seconds:duration}"""
+
+            rank = 1
+            seconds: float
+
+    class Complete(Advised):
+        """It takes {seconds:duration}"""
+
+        rank = 1
+        seconds: float
+
+    found = Complete(seconds=1.0, advice=("wait", "or go"))
+    assert str(found) == "It takes 1.00 s; wait; or go."
+    assert found.values == {"seconds": 1.0, "advice": ("wait", "or go")}

@@ -8,10 +8,27 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import NS, SYNC, derived, evidence, judged, recording, seeing
+from tests.builders.analysis import (
+    NS,
+    SYNC,
+    derived,
+    diagnosed,
+    evidence,
+    kinds,
+    recording,
+    seeing,
+)
 from tests.builders.noise import noisy
 from workerlab.analysis.core_wait import core_wait
-from workerlab.analysis.drift import drift, drift_of, slow_first_of
+from workerlab.analysis.diagnosis.service import (
+    LOOK_FOR_GROWTH,
+    Drift,
+    Shared,
+    SlowFirst,
+    drift,
+    drift_of,
+    slow_first_of,
+)
 from workerlab.model import Pause
 
 SEEDS = 200
@@ -76,23 +93,19 @@ def test_four_slow_requests_are_an_accident() -> None:
 
 def test_of_a_trial() -> None:
     drifting = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number / 400)
-    cell = judged(drifting)
-    assert cell.diagnosis is not None
-    assert cell.diagnosis.code == "diagnosis.drift"
-    assert cell.diagnosis.values["last_s"] > 2 * cell.diagnosis.values["first_s"]
+    found = diagnosed(Drift, drifting)
+    assert found.last_s > 2 * found.first_s
+    assert found.advice == (LOOK_FOR_GROWTH,)
     slow = evidence(SYNC, 8, rounds=20, delays=lambda number: 2.0 if 1 <= number <= 8 else 0.1)
-    codes = [one.code for one in judged(slow).findings]
-    assert codes[:1] == ["diagnosis.slow_first"]
-    assert "diagnosis.drift" not in codes
-    assert "diagnosis.shared" not in codes
+    assert kinds(slow)[:1] == [SlowFirst]
+    assert not {Drift, Shared} & set(kinds(slow))
 
 
 def test_what_a_machine_took_that_stood_still_is_not_slow_at_first() -> None:
     slow = evidence(SYNC, 8, rounds=20, delays=lambda number: 2.0 if 1 <= number <= 8 else 0.1)
     first = slow.spans.spans[1]
     pause = Pause(first.start_ns + NS // 10, first.start_ns + 4 * NS)  # of sync's 8, 4 wait
-    codes = [one.code for one in judged(seeing(slow, pauses=(pause,))).findings]
-    assert "diagnosis.slow_first" not in codes
+    assert SlowFirst not in kinds(seeing(slow, pauses=(pause,)))
 
 
 def test_lone_requests_that_waited_longest_hide_no_waiting() -> None:
@@ -111,7 +124,7 @@ def test_lone_requests_that_waited_longest_hide_no_waiting() -> None:
 def test_a_moment_of_load_says_nothing() -> None:
     short = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.001 + number / 40_000)
     assert derived(short).window is not None
-    assert "diagnosis.drift" not in [one.code for one in judged(short).findings]
+    assert Drift not in kinds(short)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from msgspec.structs import replace as changed
 from tests.builders.analysis import (
     NS,
     derived,
+    diagnosed,
     evidence,
     judged,
+    kinds,
     noted,
     saying,
     server,
@@ -17,6 +19,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.open_model import opened
 from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.diagnosis.failures import Failing, Shedding
 from workerlab.analysis.failures import success_response, success_spans
 from workerlab.analysis.open_closed import OpenVerdict, comparisons
 from workerlab.model import Rate, Summary
@@ -48,18 +51,13 @@ def answering(status: int, tool: str = "fast", *, quick: bool = True) -> TrialDa
     return saying(trial, timings=timings, **failed)
 
 
-def codes(trial: TrialData) -> list[str]:
-    return [one.code for one in judged(trial).findings]
-
-
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_refusal_is_shedding(status: int) -> None:
     trial = answering(status)
-    assert codes(trial)[0] == "diagnosis.shedding"
-    assert "diagnosis.failing" not in codes(trial)
-    found = judged(trial).findings[0]
-    assert found.values["statuses"] == (str(status),)
-    assert found.values["share"] == pytest.approx(0.75, abs=0.02)
+    assert Failing not in kinds(trial)
+    found = diagnosed(Shedding, trial)
+    assert found.statuses == (str(status),)
+    assert found.share == pytest.approx(0.75, abs=0.02)
 
 
 def test_refusals_take_no_time_that_the_overhead_could_be_of() -> None:
@@ -70,16 +68,14 @@ def test_refusals_take_no_time_that_the_overhead_could_be_of() -> None:
 
 def test_another_status_is_a_failure() -> None:
     trial = answering(500)
-    assert codes(trial)[0] == "diagnosis.failing"
-    assert judged(trial).findings[0].values["statuses"] == ("500",)
+    assert diagnosed(Failing, trial).statuses == ("500",)
 
 
 def test_a_tool_that_does_not_tell_the_status() -> None:
     """What took hardly any time was refused."""
     shed = answering(503, tool="ab")
-    assert codes(shed)[0] == "diagnosis.shedding"
-    assert judged(shed).findings[0].values["tool"] == "ab"
-    assert codes(answering(500, tool="ab", quick=False))[0] == "diagnosis.failing"
+    assert diagnosed(Shedding, shed).tool == "ab"
+    assert kinds(answering(500, tool="ab", quick=False))[0] is Failing
 
 
 def test_times_are_of_successes_or_unknown() -> None:

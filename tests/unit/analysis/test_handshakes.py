@@ -24,8 +24,15 @@ from tests.builders.analysis import (
     with_spans,
 )
 from workerlab.analysis import TrialData
+from workerlab.analysis.diagnosis.failures import Failing
+from workerlab.analysis.diagnosis.slots import (
+    BACKLOG_HIDES,
+    FullAcceptQueue,
+    LikelyFullAcceptQueue,
+)
 from workerlab.analysis.handshakes import at_steps
 from workerlab.model import CellResult, Counters, Finding
+from workerlab.server.worker_classes import class_named
 
 STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
 
@@ -58,14 +65,15 @@ def test_the_connect_spike_is_measured() -> None:
     cell = judged(dropping())
     assert cell.verdict == "saturated"
     verdict = every(cell.reason)["handshakes.dropped"]
-    diagnosis = every(cell.diagnosis)["diagnosis.full_queue"]
+    diagnosis = cell.diagnosis
+    assert isinstance(diagnosis, FullAcceptQueue)
     for found in (verdict, diagnosis):
         counters = {"ListenOverflows": 40, "ListenDrops": 41, "TCPSynRetrans": 15}
         assert found.values["counters"] == counters
         steps = Finding("handshakes.steps", {"steps": ((1.0, 12), (2.0, 3))})
         assert found.values["steps"] == steps
-    assert (diagnosis.values["longest"], diagnosis.values["limit"]) == (3, 2)
-    assert "advice.backlog_hides" in every(diagnosis)
+    assert (diagnosis.longest, diagnosis.limit) == (3, 2)
+    assert BACKLOG_HIDES in diagnosis.advice
     assert (cell.counters.syn_retransmits, cell.accept_queue_max) == (15, 3)
     assert cell.accept_queue_limit == 2
 
@@ -91,14 +99,14 @@ def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
         whole.breakdown.accept_queue_s, rel=0.01
     )
     assert dropped.breakdown.sources["accept_queue"] == Finding("source.queue_and_half_open")
-    assert every(dropped.diagnosis)["diagnosis.full_queue"].values["half_open"] == 5
+    assert every(dropped.diagnosis)["FullAcceptQueue"].half_open == 5
     quiet = judged(drops)
     assert (quiet.breakdown.unattributed_s or 0) == pytest.approx(5 / (2 / 0.3), rel=0.01)
 
 
 def shows_drops(cell: CellResult) -> bool:
     codes = every(cell.reason).keys() | every(cell.diagnosis).keys()
-    return any(code.startswith(("handshakes.", "diagnosis.full_queue")) for code in codes)
+    return any(code.startswith("handshakes.") or code.endswith("FullAcceptQueue") for code in codes)
 
 
 def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
@@ -117,9 +125,10 @@ def beside(trial: TrialData) -> TrialData:
 def test_beside_other_trials_a_servers_own_sockets_say_what_it_dropped() -> None:
     """Whatever the namespace counts, which is theirs, too."""
     cell = judged(beside(dropping(counters=replace(DROPS, socket_drops=7))))
-    found = every(cell.diagnosis)["diagnosis.full_queue"]
-    assert found.values["counters"] == {"sk_drops": 7}
-    assert found.values["where"] == Finding("handshakes.socket")
+    found = cell.diagnosis
+    assert isinstance(found, FullAcceptQueue)
+    assert found.counters == {"sk_drops": 7}
+    assert found.where == Finding("handshakes.socket")
     assert cell.counters == Counters(socket_drops=7)
     quiet = judged(beside(dropping(counters=replace(DROPS, socket_drops=0))))
     assert not shows_drops(quiet)
@@ -140,7 +149,12 @@ def test_without_counters_it_is_likely() -> None:
     cell = judged(dropping(counters=None))
     likely = Finding("handshakes.suspected", {"longest_s": 2.03})
     assert every(cell.reason)["handshakes.suspected"] == likely
-    assert every(cell.diagnosis)["diagnosis.full_queue_likely"].values["drops"] == likely
+    assert cell.diagnosis == LikelyFullAcceptQueue(
+        sharing="16 connections share 2 slots",
+        waiting=every(cell.diagnosis)["LikelyFullAcceptQueue"].waiting,
+        drops=likely,
+        advice=(BACKLOG_HIDES, class_named("sync").advice),
+    )
 
 
 def lost(trial: TrialData, count: int) -> TrialData:
@@ -153,9 +167,8 @@ def test_what_ab_calls_complete_and_no_worker_saw_was_never_accepted() -> None:
     cell = judged(trial)
     assert (cell.verdict, cell.requests, cell.failed) == ("saturated", 78, 3)
     assert cell.errors == {"never_accepted": 3}
-    found = every(cell.diagnosis)
-    assert found["diagnosis.full_queue"].values["never_accepted"] == 3
-    assert "diagnosis.failing" not in {one.code for one in cell.findings}  # said once
+    assert every(cell.diagnosis)["FullAcceptQueue"].never_accepted == 3
+    assert Failing not in map(type, cell.findings)  # said once
     assert cell.waiting.mean is None
     never = {"tool": "ab", "requests": 3}
     assert noted(cell)["note.waiting_never_accepted"].values == never
@@ -210,7 +223,7 @@ def test_a_reset_that_ab_goes_on_after_is_counted_once() -> None:
     cell = judged(saying(lost(dropping(), 3), failed=4, errors=errors))
     assert (cell.failed, cell.errors) == (4, {"never_accepted": 3, "non_2xx": 1})
     # A worker that waited in vain for a request answers it by itself
-    assert "diagnosis.failing" not in {one.code for one in cell.findings}
+    assert Failing not in map(type, cell.findings)
     assert cell.breakdown.transfer_s is None  # ab's means hold what was never accepted
     assert cell.breakdown.connect_s is not None
 

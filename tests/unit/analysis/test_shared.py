@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.builders.analysis import evidence, judged, recording, saying, seeing, server
+from tests.builders.analysis import diagnosed, evidence, kinds, recording, saying, seeing, server
 from tests.unit.analysis.test_drift import STEADY
 from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.diagnosis.cpu import BusyMachine
+from workerlab.analysis.diagnosis.service import Longer, Shared
+from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.model import CellResult, ProcessSample
 
 ASYNC = server("gevent", 2)
@@ -21,17 +24,11 @@ def trial(delays: Callable[[int], float], lone_s: tuple[float, ...]) -> TrialDat
     return recording(saying(made, lone_s=None), lone_s=lone_s)
 
 
-def codes(made: TrialData) -> list[str]:
-    return [one.code for one in judged(made).findings]
-
-
 def test_a_lock_makes_all_of_them_slow() -> None:
     made = trial(lambda number: 0.2 + number % 3 / 1000, (0.05, 0.051, 0.05, 0.052, 0.05))
-    found = judged(made).diagnosis
-    assert found is not None
-    assert found.code == "diagnosis.shared"
-    assert found.values["service_s"] == pytest.approx(0.201, rel=0.01)
-    assert found.values["lone_s"] == pytest.approx(0.05)
+    found = diagnosed(Shared, made)
+    assert found.service_s == pytest.approx(0.201, rel=0.01)
+    assert found.lone_s == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("kind", STEADY)
@@ -42,7 +39,7 @@ def test_what_varies_by_itself_shares_nothing(kind: str, lone: int) -> None:
     for seed in range(25):
         chance = random.Random(f"{kind} {lone} {seed}")
         alone = tuple(STEADY[kind](chance) for _ in range(lone))
-        wrong += "diagnosis.shared" in codes(trial(lambda _, c=chance: STEADY[kind](c), alone))
+        wrong += Shared in kinds(trial(lambda _, c=chance: STEADY[kind](c), alone))
     assert wrong <= 1
 
 
@@ -53,9 +50,9 @@ def test_who_computes_shares_the_cpu() -> None:
         for one in made.observations.processes
         for at_s in ((one.at_ns - made.observations.processes[0].at_ns) / 1e9,)
     )
-    found = codes(seeing(made, processes=busy))
-    assert "diagnosis.shared" not in found
-    assert "diagnosis.busy_machine" in found
+    found = kinds(seeing(made, processes=busy))
+    assert Shared not in found
+    assert BusyMachine in found
 
 
 # --- by other levels ------------------------------------------------------------------------------
@@ -78,17 +75,17 @@ def lucky(mean_s: float) -> Callable[[int], float]:
     return lambda _: 0.05 if chance.random() < LUCKY else slow_s
 
 
-def shared_values(cell: CellResult) -> dict[str, object]:
-    (found,) = [one for one in cell.findings if one.code == "diagnosis.shared"]
-    return dict(found.values)
+def longer(cell: CellResult) -> Longer:
+    (found,) = [one for one in cell.findings if isinstance(one, Shared)]
+    return found.longer
 
 
 def test_longer_than_with_fewer_connections() -> None:
     few, many = swept("gevent", (2, lucky(0.05)), (16, lucky(0.275)))
-    assert "diagnosis.shared" not in [one.code for one in few.findings]
-    known = shared_values(many)
-    assert (known["fewer"], known["more"]) == (2, None)
-    assert known["fewer_s"] == pytest.approx(0.05, rel=0.01)
+    assert Shared not in map(type, few.findings)
+    found = longer(many)
+    assert (found.fewer, found.more) == (2, None)
+    assert found.others_s == pytest.approx(0.05, rel=0.01)
 
 
 def test_no_more_throughput_although_slots_are_free() -> None:
@@ -96,8 +93,8 @@ def test_no_more_throughput_although_slots_are_free() -> None:
     few, many = swept("sync", (2, lucky(0.1)), (8, lucky(0.2)))
     assert many.verdict == "saturated"
     assert few.verdict == "saturated"
-    assert shared_values(few)["more"] == 8
-    assert shared_values(many)["fewer"] == 2
+    assert longer(few).more == 8
+    assert longer(many).fewer == 2
 
 
 @pytest.mark.parametrize("kind", STEADY)
@@ -107,15 +104,17 @@ def test_other_levels_of_what_varies_by_itself_show_nothing(kind: str) -> None:
         chance = random.Random(f"{kind} {seed}")
         drawn = lambda _, c=chance: STEADY[kind](c)  # noqa: E731
         cells = swept("gevent", (2, drawn), (16, drawn))
-        wrong += any(one.values.get("fewer") for cell in cells for one in cell.findings)
+        wrong += any(
+            isinstance(one, Shared) and one.longer.fewer for cell in cells for one in cell.findings
+        )
     assert wrong <= 1
 
 
 def test_more_slots_are_not_advised_where_each_is_held_for_longer() -> None:
     """Without a cause that anything shows, and without an advice that may be wrong."""
     (cell,) = swept("sync", (16, lucky(0.275)))
-    (waiting,) = [one for one in cell.findings if one.code == "diagnosis.waiting"]
-    assert waiting.values["advice"] == ()
+    (waiting,) = [one for one in cell.findings if isinstance(one, WaitingForSlots)]
+    assert waiting.advice == ()
     (plain,) = swept("sync", (16, lambda _: 0.05))
-    (waiting,) = [one for one in plain.findings if one.code == "diagnosis.waiting"]
-    assert waiting.values["advice"]
+    (waiting,) = [one for one in plain.findings if isinstance(one, WaitingForSlots)]
+    assert waiting.advice

@@ -14,7 +14,6 @@ from tests.builders.analysis import (
     SMALL,
     SYNC,
     derived,
-    every,
     evidence,
     gthread,
     judged,
@@ -26,9 +25,14 @@ from tests.builders.analysis import (
 )
 from tests.builders.runs import recorded
 from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.diagnosis.slots import (
+    BACKLOG_HIDES,
+    FullAcceptQueue,
+    IdleWhileClientsWait,
+)
 from workerlab.analysis.stall import in_flight_s, stalled, whole_load
 from workerlab.experiments.reading import trial_data
-from workerlab.model import CellResult, Finding, Pause
+from workerlab.model import CellResult, Pause
 from workerlab.report.document import of_sweep
 from workerlab.report.messages import text
 from workerlab.run_store import load
@@ -60,9 +64,8 @@ def late(
     return replace(with_spans(whole, spans), record=ended)
 
 
-def stall_of(cell: CellResult) -> Finding:
-    assert cell.diagnosis is not None
-    assert cell.diagnosis.code == "diagnosis.stall"
+def stall_of(cell: CellResult) -> IdleWhileClientsWait:
+    assert isinstance(cell.diagnosis, IdleWhileClientsWait)
     return cell.diagnosis
 
 
@@ -76,9 +79,9 @@ def test_a_stall_is_the_headline(accepted: bool) -> None:
     assert cell.throughput_rps == cell.whole_rps
     assert cell.whole_rps == pytest.approx(80 / (facts.load_s - 0.3), rel=0.01)
     found = stall_of(cell)
-    assert found.values["idle_s"] == pytest.approx(LATE_S + 80, abs=1)
-    assert found.values["steady_rps"] == pytest.approx(2 / 0.3)
-    assert "diagnosis.full_queue" in {one.code for one in cell.findings}
+    assert found.stall.idle_s == pytest.approx(LATE_S + 80, abs=1)
+    assert found.steady_rps == pytest.approx(2 / 0.3)
+    assert FullAcceptQueue in map(type, cell.findings)
 
 
 def test_a_machine_that_stands_still_is_no_stall() -> None:
@@ -105,26 +108,26 @@ def test_slots_that_a_blocked_loop_leaves_idle_are_no_stall_beside_a_pause() -> 
 
 def test_no_longer_backlog_is_advised_where_the_queue_holds_every_connection() -> None:
     short = stall_of(judged(late(evidence(SMALL, 16, delay_s=0.3), 2)))
-    assert [one.code for one in short.values["advice"]] == ["advice.longer_backlog"]
+    assert short.advice == ("with a --backlog of 16 or more none would be dropped",)
     long = stall_of(judged(late(evidence(replace(SMALL, backlog=16), 16, delay_s=0.3), 2)))
-    assert long.values["advice"] == ()
+    assert long.advice == ()
 
 
 def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
     """Slots that stood idle were not busy, and the steady part's interval is of another rate."""
     trial = seeing(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
     cell, found = judged(trial), stall_of(judged(trial))
-    idle = found.values["idle_s"] / found.values["load_s"]
+    idle = found.stall.idle_s / found.stall.load_s
     assert cell.occupancy is not None
     assert cell.occupancy < 1 - idle / 2  # one slot of two idles at least
     assert cell.throughput_half_rps is None
     assert (cell.reason.code, cell.reason.values["idle_s"]) == (
         "verdict.stalls",
-        found.values["idle_s"],
+        found.stall.idle_s,
     )
-    advice = {code for one in cell.findings for code in every(one) if code.startswith("advice.")}
-    assert "advice.longer_backlog" in advice
-    assert "advice.backlog_hides" not in advice  # it would be told otherwise in one breath
+    advice = {words for one in cell.findings for words in one.values["advice"]}
+    assert "with a --backlog of 16 or more none would be dropped" in advice
+    assert BACKLOG_HIDES not in advice  # it would be told otherwise in one breath
     document = of_sweep(analyse("stall", {}, [trial]))
     assert text(document.tables[1].title).endswith("mean of the whole load")
     assert "levels off" not in text(document.findings[0])
@@ -180,12 +183,14 @@ def test_recorded_overflows_stalled(name: str) -> None:
     run = load(recorded(name))
     report = analyse(name, run.environment, trial_data(run))
     full = [cell for cell in report.cells if cell.trial.cell.server.backlog == 2]
-    stalls = [cell for cell in full if "diagnosis.stall" in every(cell.diagnosis)]
+    stalls = [cell for cell in full if isinstance(cell.diagnosis, IdleWhileClientsWait)]
     assert [cell.trial.cell.concurrency for cell in stalls] == [8, 16][-len(stalls) :]
     for cell in stalls:
-        values = stall_of(cell).values
-        assert values["whole_rps"] < 0.75 * values["steady_rps"]
-        assert values["counters"]["ListenOverflows"] > 0
+        stall = stall_of(cell)
+        assert stall.whole_rps is not None
+        assert stall.whole_rps < 0.75 * stall.steady_rps
+        assert stall.counters is not None
+        assert stall.counters["ListenOverflows"] > 0
     long = [cell for cell in report.cells if cell.trial.cell.server.backlog > 2]
     assert all((cell.whole_rps or 0) >= 0.98 * (cell.throughput_rps or 0) for cell in long)
 

@@ -16,12 +16,13 @@ from tests.builders.analysis import (
     derived,
     evidence,
     gthread,
-    judged,
+    kinds,
     recording,
     server,
     with_spans,
 )
 from tests.builders.runs import recorded
+from workerlab.analysis.diagnosis.slots import UnevenDealing
 from workerlab.analysis.uneven import uneven_dealing
 from workerlab.experiments.reading import trial_data
 from workerlab.run_store import load
@@ -110,5 +111,5 @@ def test_a_loop_that_serves_one_at_a_time_has_one_slot() -> None:
 def test_below_all_slots_it_is_said_as_well() -> None:
     """Whatever the throughput: two requests for one of two workers, of one slot each."""
     trial = evidence(server("tornado", 2), 2, slots=[1, 1], deal=lambda number: 0)
-    assert "diagnosis.uneven" in [one.code for one in judged(trial).findings]
-    assert "diagnosis.uneven" not in [one.code for one in judged(evidence(SYNC, 8)).findings]
+    assert UnevenDealing in kinds(trial)
+    assert UnevenDealing not in kinds(evidence(SYNC, 8))

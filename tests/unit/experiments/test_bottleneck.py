@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tests.builders.null import COUNTS, null_trial
 from workerlab import codec, model
+from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.facts import TrialData
 from workerlab.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
 from workerlab.experiments.bottleneck.comparison import Factor, Throughputs
@@ -170,11 +171,11 @@ def test_nothing_is_blamed_for_what_others_did() -> None:
     slow = replace(cell(90, 500, cores=0.47, bound=None), core_wait=WAIT)
     document = document_of(*(each for each in MEASURED if each.trial != slow.trial), slow)
     disturbed = verdict(document, Disturbed)
-    assert disturbed.disturbance.code == "diagnosis.core_wait"
+    assert isinstance(disturbed.disturbance, CoresTaken)
     assert disturbed.evidence == ()
     for factor in (Factor.USERS, Factor.TOOL):
         also = answer(document, factor.question, AlsoDisturbed)
-        assert also.disturbance.code == "diagnosis.core_wait"
+        assert isinstance(also.disturbance, CoresTaken)
         assert "(for up to 40 % of the response time)" in str(also)
     assert change(document, Factor.THREADS).answer == "No"  # of other cells
 
@@ -514,11 +515,13 @@ def closing(*, churn_s: float | None) -> TrialData:
 def test_connections_that_close_in_mid_load_are_a_phase_with_its_states() -> None:
     document = study(Report("run", {}, None, thrice(MEASURED), (), {}), (), [closing(churn_s=5)])
     closed = answer(document, "Which phases", ClosedInMidLoad)
-    phases = {phase.code.removeprefix("phases."): phase for phase in closed.phases}
-    assert list(phases) == ["ramp-up", "steady", "churn"]
-    steady = phases["steady"].values["why"].values
+    phases = {phase.title: phase for phase in closed.phases}
+    assert list(phases) == ["Ramp-up", "Steady", "Churn"]
+    assert phases["Steady"].why is not None
+    steady = phases["Steady"].why.values
     assert (steady["connections"], steady["established"]) == (20, 40)
-    churn = phases["churn"].values["why"].values
+    assert phases["Churn"].why is not None
+    churn = phases["Churn"].why.values
     assert churn["states"] == {"TIME_WAIT": 20, "CLOSE_WAIT": 2}
     assert churn["p50_s"] == pytest.approx(0.1)
     assert 4.9 <= closed.at_s <= 5.3

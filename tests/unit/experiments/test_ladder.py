@@ -316,7 +316,7 @@ def test_other_programs_are_the_limit_where_the_trial_waited_for_them() -> None:
     ]
     limited = limit(step_of(taken, name), 2)
     assert isinstance(limited, OthersLimit)
-    assert limited.disturbance.values["others_cores"] == pytest.approx(1.4)
+    assert limited.disturbance.wait.others_cores == pytest.approx(1.4)
     assert limited.usage is not None
     assert limited.usage.cores["other processes"] == pytest.approx(1.4)
     notes = study(report(taken), planned).notes

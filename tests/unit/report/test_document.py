@@ -12,6 +12,7 @@ from tests.builders.analysis import SYNC, evidence, gthread, kept, saying, serve
 from tests.builders.open_model import opened
 from tests.builders.sweep import common, everything
 from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.class_findings import NoValidCell, SeriesLimits
 from workerlab.analysis.open_closed import (
     Backlog,
     BesideClosed,
@@ -83,20 +84,21 @@ def test_that_parts_are_estimates_is_said_beside_them() -> None:
 
 def test_where_a_class_stops() -> None:
     sync, eventlet = common().findings[:2]
-    assert isinstance(sync, Finding)
-    assert isinstance(eventlet, Finding)
-    assert sync.code == eventlet.code == "class.limits"
-    assert (sync.values["knee"], sync.values["level_rps"]) == (4.0, pytest.approx(4, rel=0.01))
-    assert (sync.values["saturated_from"], sync.values["connections"]) == (8, 16)
-    assert "knee" not in eventlet.values
-    assert text(eventlet.values["slots"]) == "4000 slots, at most 16 used"
-    assert text(eventlet.values["knee_note"]) == "> 16"
+    assert isinstance(sync, SeriesLimits)
+    assert isinstance(eventlet, SeriesLimits)
+    assert (sync.knee, sync.level_rps) == (4.0, pytest.approx(4, rel=0.01))
+    assert (sync.saturated_from, sync.connections) == (8, 16)
+    assert eventlet.knee is None
+    assert eventlet.slots == "4000 slots, at most 16 used"
+    assert text(eventlet.knee_note) == "> 16"
     assert sync.trials == tuple(c.trial.key for c in common().cells[:3])
 
 
 def test_a_class_without_a_valid_cell() -> None:
     broken = replace(evidence(SYNC, 4), parse_error="half a line")
-    assert finding(sweep(broken), "class.no_valid_cell").values["name"].values["apart"] == ()
+    (found,) = [one for one in sweep(broken).findings if isinstance(one, NoValidCell)]
+    assert isinstance(found.name, Finding)
+    assert found.name.values["apart"] == ()
 
 
 def test_settings_that_differ_are_in_the_names() -> None:

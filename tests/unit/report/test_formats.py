@@ -299,12 +299,14 @@ def test_json_of_a_sweep_is_schema_1() -> None:
 
 def test_a_text_in_json_has_its_code_and_values() -> None:
     (sync, eventlet, overhead) = (one["answer"] for one in json_of("common")["findings"])
-    assert sync["code"] == eventlet["code"] == "class.limits"
+    assert sync["code"] == eventlet["code"] == "SeriesLimits"
     assert (sync["values"]["knee"], sync["values"]["saturated_from"]) == (4.0, 8)
-    assert sync["values"]["slots"] == {
-        "code": "class.slots.configured",
-        "values": {"slots": 4, "used": None},
-        "text": "4 slots",
+    assert sync["values"]["slots"] == "4 slots"
+    assert sync["values"]["why"]["code"] == "WaitingForSlots"
+    assert sync["values"]["name"] == {
+        "code": "series.name",
+        "values": {"worker_class": "sync", "apart": []},
+        "text": "sync",
     }
     assert sync["text"].startswith("sync: 4 slots, knee at 4: throughput levels off at 4 req/s")
     assert overhead["code"] == "sweep.overhead"

@@ -24,12 +24,15 @@ from tests.builders.page import Page, rendered
 from tests.builders.runs import recorded
 from tests.builders.sweep import everything, targeted
 from workerlab.analysis import analyse
+from workerlab.analysis.class_findings import NoValidCell
 from workerlab.analysis.comparison import tie
+from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.experiments.results import document_of
 from workerlab.model import (
     Bar,
     Chart,
     Column,
+    CoreWait,
     Document,
     Finding,
     Label,
@@ -402,7 +405,8 @@ def test_a_class_has_one_colour_in_all_charts() -> None:
 
 def test_what_explains_a_cell_is_not_folded() -> None:
     one = sweep(("sync",), (8,))
-    busy = replace(one.cells[0], findings=(Finding("diagnosis.busy_machine"),))
+    noise = CoresTaken(0.4, CoreWait(0.4, 0.001, others_cores=1.5, cores=2))
+    busy = replace(one.cells[0], findings=(noise,))
     for cells, folded in ((one.cells, ["queue", "states", "cpu", "memory"]),
                           ((busy,), ["queue", "states", "memory"])):  # fmt: skip
         (drawn,) = cells_over_time(replace(one, cells=cells))
@@ -458,7 +462,7 @@ def test_what_became_of_a_target_stands_beside_its_cells() -> None:
 
 
 def test_what_a_finding_is_about_is_bold_and_never_markup() -> None:
-    bold = emphasised(Finding("class.no_valid_cell", {"name": "<i>"}))
+    bold = emphasised(NoValidCell("<i>"))
     assert bold.startswith("<strong>&lt;i&gt;</strong>")
     places = Finding("cells.note", {"cells": "sync at 4", "text": EVIL})
     assert "<strong>sync at 4</strong>" in emphasised(places)
@@ -470,7 +474,7 @@ def test_costs_and_invalid_cells_stand_below_the_tables() -> None:
     findings = (
         Finding("cells.invalid", {"cells": "sync at 8", "text": "it died"}),
         Finding("sweep.setup", {"beside_s": 1.0}),
-        Finding("class.no_valid_cell", {"name": "sync"}),
+        NoValidCell("sync"),
     )
     table = Table(sentence("The table"), (Column("class", form="text"),), (("sync",),))
     words = rendered(replace(no_cells(), findings=findings, tables=(table,))).text

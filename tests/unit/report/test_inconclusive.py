@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from tests.builders.analysis import sentence
 from tests.builders.html import cell, group, over_time, trial
 from tests.builders.page import rendered
-from workerlab.model import CellResult, Document, Finding, Report
+from workerlab.analysis.diagnosis.cpu import CoresTaken
+from workerlab.model import CellResult, CoreWait, Document, Finding, Report
 from workerlab.report import FORMATS
 from workerlab.report.document import of_sweep
 from workerlab.report.messages import text
@@ -52,7 +53,7 @@ def test_the_page_and_the_terminal_have_a_look_for_it() -> None:
 
 
 def test_disturbed_cells_with_a_verdict_are_told_once() -> None:
-    noise = Finding("diagnosis.core_wait", {"others_cores": 1.5, "cores": 2, "share": 0.4})
+    noise = CoresTaken(0.4, CoreWait(0.4, 0.001, others_cores=1.5, cores=2))
     quiet, one, other = (cell(trial("sync", n)) for n in (2, 4, 8))
     disturbed = [replace(cell, findings=(noise,), diagnosis=noise) for cell in (one, other)]
     document = sweep(quiet, *disturbed)
@@ -67,21 +68,21 @@ def test_it_is_no_failure() -> None:
 
 
 def test_a_class_is_not_saturated_by_it() -> None:
-    found = codes(sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0))["class.limits"]
+    found = codes(sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0))["SeriesLimits"]
     assert (found["saturated_from"], found["inconclusive"]) == (None, ("8",))
-    assert "why" not in found
+    assert found["why"] is None
 
 
 def test_a_level_of_which_a_trial_tells_is_told() -> None:
     told = cell(trial("sync", 8, number=2))
-    found = codes(sweep(inconclusive(8), told, knee=4.0))["class.limits"]
+    found = codes(sweep(inconclusive(8), told, knee=4.0))["SeriesLimits"]
     assert (found["saturated_from"], found["inconclusive"]) == (8, ())
 
 
 def test_a_class_of_nothing_else_is_not_known() -> None:
     found = codes(sweep(inconclusive(8), inconclusive(16), knee=4.0))
-    assert "class.inconclusive" in found
-    assert "class.limits" not in found
+    assert "InconclusiveSeries" in found
+    assert "SeriesLimits" not in found
 
 
 def test_one_kind_of_reason_is_told_once() -> None:

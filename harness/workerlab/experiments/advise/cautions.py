@@ -9,7 +9,7 @@ single allocation.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from workerlab.analysis.drift import drift_told, slow_first_told
+from workerlab.analysis.diagnosis.service import drift, slow_first
 from workerlab.experiments.advise.study import Launch
 from workerlab.experiments.document import answer
 from workerlab.model import Finding
@@ -28,7 +28,7 @@ def cautions(launches: Sequence[Launch], rate_rps: float) -> Iterable[Finding]:
 def _changes(launches: Sequence[Launch]) -> Iterable[Finding]:
     """In most launches: one may have had a bad moment."""
     facts = [launch.facts for launch in launches if launch.facts is not None]
-    told = (rule(one) for one in facts for rule in (drift_told, slow_first_told))
+    told = (rule(one) for one in facts for rule in (drift, slow_first))
     seen = [one for one in told if one is not None]
     counts = Counter(one.code for one in seen)
     for code, count in counts.items():

@@ -10,10 +10,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab import codec
+from workerlab import codec, finding
 from workerlab.analysis import pauses
-from workerlab.analysis.blocking import blocking
-from workerlab.analysis.diagnosis_loop import worth_a_look
+from workerlab.analysis.diagnosis.loop import (
+    BlockedLoop,
+    BlockingLine,
+    blocking_lines,
+    worth_a_look,
+)
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.load_tool import Ceiling, ceilings
 from workerlab.analysis.needs import Crowded, crowded, needs_of, with_crowd
@@ -64,7 +68,7 @@ class Launch(Struct, dict=True, frozen=True, eq=False):
     schedule: int
     cell: CellResult
     facts: Facts | None
-    void: Finding | None
+    void: finding.Finding | None
 
     @property
     def key(self) -> str:
@@ -130,7 +134,9 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     needs: Mapping[str, Needs]  # by variant: worker class, and what serves it
     left_out: Mapping[str, Finding]  # variants, and why
     blocked: tuple[str, ...]  # variants whose event loop is blocked
-    blocking: Mapping[str, tuple[Finding, ...]]  # which lines did, by variant that was looked at
+    blocking: Mapping[
+        str, tuple[BlockingLine, ...]
+    ]  # which lines did, by variant that was looked at
     launches: tuple[Launch, ...]
     alarmed: tuple[str, ...] = ()  # variants whose event loop something may hold up
     preloaded: Needs | None = None  # of one class, its app loaded before the workers are forked
@@ -179,7 +185,7 @@ def study_of(run: Run) -> Study:
         for name in asked.removed
     }
     looked_at = {
-        one.cell.server.variant: blocking(seen)
+        one.cell.server.variant: blocking_lines(seen)
         for one in trials
         if one.cell.inside == "stacks" and isinstance(seen := facts.get(one.trial.key), Facts)
     }
@@ -197,7 +203,7 @@ def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:
     for cell in cells:
         server = cell.trial.cell.server
         asked_for = cell.trial.cell.inside == "needs" and class_named(server.worker_class).loop
-        if asked_for and any(one.code == "diagnosis.blocked_loop" for one in cell.findings):
+        if asked_for and any(isinstance(one, BlockedLoop) for one in cell.findings):
             yield server.variant
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
+from workerlab import finding
 from workerlab.analysis.target import value_of
 from workerlab.experiments.advise.result import BUSY, Result
 from workerlab.experiments.advise.study import Launch, holds
@@ -12,7 +13,7 @@ OTHERS = 0.05  # cores: what is told of other programs
 FULL = ("saturated", "at capacity", "generator-bound")
 
 
-def reasons(result: Result, launch: Launch) -> Iterator[Finding]:
+def reasons(result: Result, launch: Launch) -> Iterator[finding.Finding]:
     """Of errors, how many; of a time, or a throughput, also what was full. One that failed nowhere
     was close to the limit."""
     broken = [one for one in result.search.terms if not holds(launch, [one])]
@@ -29,7 +30,7 @@ def reasons(result: Result, launch: Launch) -> Iterator[Finding]:
         yield from _full(result, launch)
 
 
-def _full(result: Result, launch: Launch) -> Iterable[Finding]:
+def _full(result: Result, launch: Launch) -> Iterable[finding.Finding]:
     """Queues grow before anything is full: where nothing is, how full it is stands there instead of
     a cause. Nothing, where not even that was seen."""
     cell = launch.cell

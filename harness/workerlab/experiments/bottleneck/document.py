@@ -128,7 +128,7 @@ class InvalidTrial(Finding):
     threads: int
     servers: int | None  # None: one
     trial: int
-    reason: model.Finding
+    reason: Finding
 
     prominent = True
 

@@ -15,8 +15,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from workerlab import model
-from workerlab.analysis.core_wait import worst
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst
 from workerlab.analysis.trials import Trials
 from workerlab.experiments.bottleneck.comparison import (
     EFFECT,
@@ -82,7 +81,7 @@ class NoBottleneckFound(BottleneckVerdict):
 class Disturbed(BottleneckVerdict):
     """Inconclusive: {disturbance}"""
 
-    disturbance: model.Finding
+    disturbance: Disturbance
 
 
 class TooFewTrials(Answer):
@@ -178,9 +177,9 @@ class ThroughputChange(FactorAnswer):
 
 class AlsoDisturbed(FactorAnswer):
     """Inconclusive: these cells, too, had to wait for a core (for up to
-    {disturbance.values[share]:percent} of the response time)."""
+    {disturbance.share:percent} of the response time)."""
 
-    disturbance: model.Finding
+    disturbance: Disturbance
 
 
 def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer | TooFewTrials:

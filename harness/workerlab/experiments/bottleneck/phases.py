@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from workerlab import model
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.phases import phases_of
+from workerlab.analysis.phases import PhaseOfLoad, phase_finding, phases_of
 from workerlab.analysis.samples import NS
 from workerlab.finding import Answer
-from workerlab.report.class_findings import phase_finding
 
 MID_LOAD = 0.9  # of a load: connections that begin to close later do so because it ends
 
@@ -19,7 +17,7 @@ class PhasesAnswer(Answer):
 
     question = "Which phases does a load go through, if the server closes connections?"
 
-    phases: tuple[model.Finding, ...]
+    phases: tuple[PhaseOfLoad, ...]
 
 
 class ClosedInMidLoad(PhasesAnswer):

@@ -20,14 +20,14 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from workerlab.analysis.core_wait import Stretch, wait_in, worst
+from workerlab.analysis.core_wait import Stretch, wait_in
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst
 from workerlab.analysis.facts import TrialData, unusable
 from workerlab.analysis.samples import NS, per_second
 from workerlab.analysis.trials import Replicates
 from workerlab.model import (
     Cell,
     CoreWait,
-    Finding,
     Measurement,
     Observations,
     ProcessSample,
@@ -269,6 +269,6 @@ def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> 
     return wait_in(Stretch(steady, rps, response_s, response_s, units=data.units, cores=cores))
 
 
-def disturbed(usages: Iterable[Usage | GeneratorLoad]) -> Finding | None:
+def disturbed(usages: Iterable[Usage | GeneratorLoad]) -> Disturbance | None:
     """What others did to one of them, the worst."""
     return worst(usage.core_wait for usage in usages)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from workerlab import model
-from workerlab.analysis.core_wait import worst
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.trials import mean
 from workerlab.experiments.document import table
@@ -255,7 +255,7 @@ class StepsDisturbed(Finding):
 
     disturbed: int
     steps: int
-    worst: model.Finding | None
+    worst: Disturbance | None
 
 
 def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:

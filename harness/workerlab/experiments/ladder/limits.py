@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab import model
+from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.target import word
 from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLoad
 from workerlab.finding import Answer, Finding
@@ -92,7 +92,7 @@ class OthersLimit(StepLimit):
     """{disturbance}[[ ({usage})]]"""
 
     name = "other programs"
-    disturbance: model.Finding
+    disturbance: Disturbance
 
 
 class CpuLimit(StepLimit):

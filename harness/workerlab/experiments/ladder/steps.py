@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from workerlab import model
-from workerlab.analysis.core_wait import worst
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst
 from workerlab.analysis.trials import Replicates, Trials, by_cell
 from workerlab.experiments.document import cores_of
 from workerlab.experiments.ladder.configurations import Configuration, removals
@@ -64,7 +63,7 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
         return None if cores is None else cores / self.rps
 
     @property
-    def disturbance(self) -> model.Finding | None:
+    def disturbance(self) -> Disturbance | None:
         """What others did to it, where half of the trials or more had to wait for a core."""
         waits = [result.core_wait for result in self.valid if result.core_wait]
         often = 2 * sum(wait.doubtful for wait in waits) >= len(self.valid)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import altair as alt
 from msgspec import Struct
 
+from workerlab import finding
 from workerlab.model import Finding, Label
 from workerlab.report.html.colours import CLASSES, var
 from workerlab.report.messages import say, text
@@ -60,7 +61,7 @@ class Figure(Struct, frozen=True):
     name: str
     title: Label
     caption: tuple[Label, ...]
-    alternative: tuple[Finding, ...]
+    alternative: tuple[finding.Finding, ...]
     panes: tuple[Any, ...]  # Altair charts
     legend: tuple[Key, ...] = ()
     heads: tuple[Label, ...] = ()
@@ -117,8 +118,8 @@ def of_cell(
     where: Finding,
     panes: Sequence[Any],
     legend: Sequence[Key],
-    caption: Sequence[Finding],
-    alternative: Sequence[Finding],
+    caption: Sequence[finding.Finding],
+    alternative: Sequence[finding.Finding],
     **more: Any,
 ) -> Figure:
     """One of those that each cell has; its name lacks that of the cell."""

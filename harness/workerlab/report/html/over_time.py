@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import altair as alt
 
+from workerlab.analysis.phases import changing, phase_finding
 from workerlab.model import Finding, Moment, Timeline
-from workerlab.report.class_findings import changing, phase_finding
 from workerlab.report.html.colours import var
 from workerlab.report.html.figure import (
     DASHES,
@@ -151,7 +151,7 @@ def phases(seen: Timeline, where: Finding) -> Figure | None:
         established[at] = established.get(at, 0) + (count if state == OPEN else 0)
         closing[at] = closing.get(at, 0) + (count if state.endswith(CLOSING) else 0)
     counts = alt.Y("value:Q", title=say("chart.sockets"), axis=WHOLE)
-    why = [phase_finding(phase) for phase in seen.phases]
+    why = list(map(phase_finding, seen.phases))
     timed = Finding("chart.phases.in_app" if seen.in_app else "chart.phases.responses")
     names = dict.fromkeys(phase.name for phase in seen.phases)
     signs = [key(f"phases.{shape}", "ink", shape) for shape in ("solid", "dashed")]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from workerlab import finding
 from workerlab.analysis.comparison import SIMILAR, tie
-from workerlab.analysis.diagnosis import seen_in
+from workerlab.analysis.diagnosis import observed
 from workerlab.analysis.open_closed import conclusive
 from workerlab.model import CellResult, ClassResult, Document, Finding, Timeline
 from workerlab.report.html.figure import Figure, slug, some
@@ -111,7 +111,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
         return Finding("page.cell.where", {"name": self.series.name, "load": load})
 
     @property
-    def says(self) -> tuple[Finding, ...]:
+    def says(self) -> tuple[finding.Finding, ...]:
         """Why nothing can be concluded, where that is so, and all that is so of it."""
         cell = self.cell
         known = cell.findings or some(cell.diagnosis) or (cell.reason,)
@@ -132,7 +132,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
     @property
     def folded(self) -> list[Figure]:
         """Those that show nothing of what was found of the cell."""
-        shown = seen_in(self.cell)
+        shown = observed(self.cell)
         kinds = [kind for kind in ON_REQUEST if kind not in shown]
         return [figure for figure in self.figures if figure.name.split("-")[0] in kinds]
 

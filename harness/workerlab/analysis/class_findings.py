@@ -1,0 +1,227 @@
+"""What a sweep shows of each series: where it stops serving more and why, with the evidence: the
+diagnoses of each level, how its cells at a rate compare with the others, phases of loads, ab's
+sums.
+
+An inconclusive cell says nothing of where its class stops: neither its verdict nor its throughput
+is counted, and the sentence names its level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from workerlab import model
+from workerlab.analysis.ab_identities import identities
+from workerlab.analysis.diagnosis.base import Diagnosis
+from workerlab.analysis.diagnosis.cpu import Disturbance
+from workerlab.analysis.open_closed import comparisons, conclusive
+from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
+from workerlab.finding import Answer, Finding
+from workerlab.model import Cell, CellResult, ClassResult, Label, Phase
+from workerlab.numbers.formats import counted
+
+EXPLAINS = 0.5  # of what the knee is below the slots: a share of requests or of their time
+BELOW_SLOTS = 0.95  # of the slots: a knee up to there is below them
+BELOW_BOUND = 0.95  # of the bound: up to there something limits the cell
+
+LoadName = Callable[[Cell], Label]
+Cells = Sequence[CellResult]
+
+
+class NoValidCell(Answer):
+    """{name}: no valid cell, so nothing is known."""
+
+    name: Label
+
+
+class InconclusiveSeries(Answer):
+    """{name}: {slots}; every cell[[ {of}]] is inconclusive, so where it stops is not known."""
+
+    name: Label
+    slots: str
+    of: str
+
+
+class SeriesLimits(Answer):
+    """{name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used, as
+    {because}]][[: throughput levels off at {level_rps:number} req/s]]
+    [[, saturated from {saturated_from:# connection} on]]
+    [[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]
+    [[, {tool} is the limit from {tool_limit_from} on]][[, inconclusive at {inconclusive:list}]]
+    [[, knee {knee_note}]].[[ {why.brief}]]"""
+
+    name: Label
+    slots: str
+    knee: float | None
+    knee_note: Finding | None  # why there is none
+    slots_used: int | None
+    because: str | None
+    level_rps: float | None
+    saturated_from: int | None
+    capacity_rps: float | None
+    low_rps: float | None
+    high_rps: float | None
+    tool: str
+    tool_limit_from: int | None
+    inconclusive: tuple[str, ...]  # levels of which no trial tells anything
+    connections: int | None  # of the cell that says most about its class, where that is limited
+    why: Diagnosis | None  # by what
+
+
+def class_finding(
+    group: ClassResult,
+    cells: Cells,
+    phases: Mapping[str, tuple[Phase, ...]],
+    *,
+    name: Label,
+    load_name: LoadName,
+) -> NoValidCell | InconclusiveSeries | SeriesLimits:
+    """`cells`: all of the series; `phases`: by trial."""
+    closed = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
+    times = (*_phases(cells, phases, load_name), *_identities(closed, load_name))
+    evidence = (*_of_levels(closed, load_name), *comparisons(cells), *times)
+    about: dict[str, Any] = {"name": name, "evidence": evidence}
+    about["trials"] = tuple(cell.trial.key for cell in cells)
+    if any(conclusive(cell) and cell.throughput_rps is not None for cell in closed):
+        return _limits(group, closed, about)
+    if closed:
+        at_rate = any(c.trial.cell.rate is not None and conclusive(c) for c in cells)
+        of = "of the closed loop" if at_rate else ""
+        return InconclusiveSeries(**about, slots=_slots(group), of=of)
+    return NoValidCell(**about)
+
+
+def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> SeriesLimits:
+    """Slots, knee and capacity, by the cells that tell something; and what limits the most telling
+    of them. Disturbed cells are told of all together."""
+    cells, knee = list(filter(conclusive, closed)), group.knee
+    slots = max((cell.slots_measured or 0 for cell in cells), default=0)
+    because = None
+    if knee is not None and knee < BELOW_SLOTS * slots:
+        because = _because(knee, slots, cells)
+    low_rps, high_rps = group.capacity_ci95 or (None, None)
+    limited = next((c for c in cells if c.trial.key == group.telling and _is_limited(c)), None)
+    why = limited.diagnosis if limited else None
+    shown = isinstance(why, Diagnosis) and not isinstance(why, Disturbance)
+    return SeriesLimits(
+        **about,
+        slots=_slots(group),
+        knee=None if knee is None else round(knee, 1),  # nobody trusts its second decimal
+        knee_note=group.knee_note if knee is None else None,
+        slots_used=slots if because else None,
+        because=because,
+        level_rps=None if knee is None else group.level_rps,
+        saturated_from=_lowest(cells, "saturated"),
+        capacity_rps=group.capacity_rps if group.capacity_ci95 else None,
+        low_rps=low_rps,
+        high_rps=high_rps,
+        tool=group.tool,
+        tool_limit_from=None if knee is None else _lowest(cells, "generator-bound"),
+        inconclusive=_untold(closed),
+        connections=limited.trial.cell.concurrency if limited and shown else None,
+        why=why if isinstance(why, Diagnosis) and shown else None,
+    )
+
+
+def _because(knee: float, slots: int, cells: Cells) -> str | None:
+    """Why slots beyond the knee bring nothing. None: nothing shows it, and no more is said than
+    where the knee is."""
+    reasons = [
+        diagnosis
+        for cell in cells
+        if cell.trial.cell.concurrency > knee
+        for diagnosis in cell.findings
+        if isinstance(diagnosis, Diagnosis) and diagnosis.below_slots
+        and diagnosis.share >= EXPLAINS * (1 - knee / slots)
+    ]  # fmt: skip
+    return min(reasons, key=lambda reason: reason.rank).below_slots if reasons else None
+
+
+def _untold(cells: Iterable[CellResult]) -> tuple[str, ...]:
+    """Levels of which no trial tells anything."""
+    levels: dict[int, set[str]] = {}
+    for cell in cells:
+        levels.setdefault(cell.trial.cell.concurrency, set()).add(cell.verdict)
+    return tuple(str(level) for level in sorted(levels) if levels[level] == {"inconclusive"})
+
+
+def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
+    """The lowest concurrency with this verdict."""
+    return min((c.trial.cell.concurrency for c in cells if c.verdict == verdict), default=None)
+
+
+def _slots(group: ClassResult) -> str:
+    """Configured, and used where that is not the same."""
+    configured, used = group.slots_configured, group.slots_measured
+    known = "unlimited slots" if group.worker_class.slots_known else "slots not known"
+    slots = known if configured is None else counted(configured, "slot")
+    return slots if used in (None, configured) else f"{slots}, at most {used} used"
+
+
+def _is_limited(cell: CellResult) -> bool:
+    reached, bound = cell.throughput_rps, cell.bound_rps
+    below = reached is not None and bound is not None and reached < BELOW_BOUND * bound
+    return cell.verdict in ("saturated", "generator-bound") or below
+
+
+# --- evidence -------------------------------------------------------------------------------------
+
+
+class DiagnosesOfLevel(Finding):
+    """At {load}: {diagnoses: }"""
+
+    load: Label
+    diagnoses: tuple[Finding, ...]
+
+
+class InSomeTrials(Finding):
+    """{diagnosis} (In {count} of {trials_of_level} trials.)"""
+
+    diagnosis: Finding
+    count: int
+    trials_of_level: int
+
+
+class PhasesOfCell(Finding):
+    """Phases with {load}. {phases: }"""
+
+    load: Label
+    phases: tuple[PhaseOfLoad, ...]
+
+
+def _of_levels(cells: Cells, load_name: LoadName) -> Iterable[DiagnosesOfLevel]:
+    """Each kind of diagnosis once: in the words of the first trial that has it, and how many of
+    several have it."""
+    levels: dict[int, list[CellResult]] = {}
+    for cell in cells:
+        levels.setdefault(cell.trial.cell.concurrency, []).append(cell)
+    for trials in levels.values():
+        kinds: dict[str, list[Finding]] = {}
+        for cell in trials:
+            for diagnosis in cell.findings:
+                kinds.setdefault(diagnosis.code, []).append(diagnosis)
+        diagnoses = tuple(
+            first if len(others) + 1 == len(trials)
+            else InSomeTrials(first, count=len(others) + 1, trials_of_level=len(trials))
+            for first, *others in kinds.values()
+        )  # fmt: skip
+        if diagnoses:
+            yield DiagnosesOfLevel(load_name(trials[0].trial.cell), diagnoses)
+
+
+def _phases(
+    cells: Cells, phases: Mapping[str, tuple[Phase, ...]], load_name: LoadName
+) -> Iterable[PhasesOfCell]:
+    """Of loads on kept connections. `phases`: by trial."""
+    for cell in cells:
+        of_cell = phases.get(cell.trial.key, ())
+        if changing(of_cell):
+            load = load_name(cell.trial.cell)
+            yield PhasesOfCell(load, tuple(map(phase_finding, of_cell)))
+
+
+def _identities(cells: Cells, load_name: LoadName) -> Iterable[Finding]:
+    """Of each cell that ab loaded, and that took any time."""
+    for cell in cells:
+        if cell.ab and (values := identities(cell.ab)):
+            yield model.Finding("ab.identities", {**values, "load": load_name(cell.trial.cell)})

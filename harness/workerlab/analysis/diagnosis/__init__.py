@@ -1,0 +1,82 @@
+"""What holds a cell up, and what to change: all that its own evidence shows.
+
+    base      what a diagnosis is: its sentence, its rank, its advice, what it explains
+    failures  requests refused or failed
+    slots     too few, idle, behind a full accept queue; and that nothing waits
+    service   something shared; times that change during the load
+    loop      an event loop that is blocked, and the lines that do it
+    cpu       the load tool's, the workers', the machine's; and what others did with it
+
+Each cause is a class, with its rule below it. Every rule is asked; the class says how important it
+is (`rank`) and which others it `explains`, so that their advice would be wrong: those are left out.
+The first of a cell is its diagnosis. Failures stand beside everything else; where they are many it
+is not said that nothing waits, for what was refused did not wait.
+"""
+
+from collections.abc import Callable
+
+from workerlab.analysis.diagnosis.base import Diagnosis, Observed
+from workerlab.analysis.diagnosis.cpu import (
+    Disturbance,
+    busy_machine,
+    busy_workers,
+    disturbance,
+    load_tool,
+)
+from workerlab.analysis.diagnosis.failures import MANY, Failures, failing, shedding
+from workerlab.analysis.diagnosis.loop import blocked_loop
+from workerlab.analysis.diagnosis.service import computes, drift, shared, slow_first
+from workerlab.analysis.diagnosis.slots import (
+    full_queue,
+    stall,
+    uneven,
+    waiting_for_slots,
+    without_cause,
+)
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.series import Series
+from workerlab.finding import Finding
+from workerlab.model import CellResult
+
+Rule = Callable[[Facts, CellResult], Diagnosis | None]
+RANK_OF_MANY = 15  # failures: behind what limits the load tool, or leaves slots idle
+FAILURES: tuple[Rule, ...] = (shedding, failing)
+AT_ANY_LOAD: tuple[Rule, ...] = (blocked_loop, busy_machine, busy_workers)
+CLOSED_LOOP: tuple[Rule, ...] = (load_tool, stall, full_queue, uneven, waiting_for_slots)
+
+
+def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis, ...]:
+    """Of a valid cell of the closed loop, the most important first: at least one."""
+    rules = (*CLOSED_LOOP, *AT_ANY_LOAD, *FAILURES)
+    candidates = [rule(facts, cell) for rule in rules]
+    if not computes(facts):
+        candidates += [shared(facts, cell, series), drift(facts), slow_first(facts)]
+    diagnoses = [diagnosis for diagnosis in (*candidates, disturbance(facts)) if diagnosis]
+    explained = tuple(kind for diagnosis in diagnoses for kind in diagnosis.explains)
+    diagnoses = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, explained)]
+    many = [kind for kind in diagnoses if isinstance(kind, Failures) and kind.share >= MANY]
+    if not many and all(isinstance(diagnosis, Failures) for diagnosis in diagnoses):
+        waits = series.waits(facts) and not series.stood_still_alone(facts)
+        diagnoses.append(without_cause(facts, cell, waits=waits))
+    inconclusive = cell.verdict == "inconclusive"
+
+    def order(diagnosis: Diagnosis) -> tuple[bool, int]:
+        rank = RANK_OF_MANY if diagnosis in many else diagnosis.rank
+        return inconclusive and not isinstance(diagnosis, Disturbance), rank
+
+    return tuple(sorted(diagnoses, key=order))
+
+
+def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
+    """Of a cell of the open model, beside its verdict's reason: what needs no law of the closed
+    loop."""
+    rules = FAILURES if cell.generator_bound else (*FAILURES, *AT_ANY_LOAD)
+    candidates = (*(rule(facts, cell) for rule in rules), disturbance(facts))
+    others = (diagnosis for diagnosis in candidates if diagnosis and diagnosis != cell.reason)
+    return (cell.reason, *others)
+
+
+def observed(cell: CellResult) -> frozenset[Observed]:
+    """Which observations over time show the cell's diagnoses."""
+    shown = (diagnosis.seen_in for diagnosis in cell.findings if isinstance(diagnosis, Diagnosis))
+    return frozenset(kind for kind in shown if kind)

@@ -1,0 +1,56 @@
+"""What a diagnosis is, and how much each says beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from workerlab.finding import Finding
+
+Observed = Literal["cpu", "queue", "states"]  # over time: CPU, the accept queue, TCP states
+
+
+class Diagnosis(Finding):
+    """What holds a cell up and what to change, or that nothing does. Its sentence goes on with the
+    advice. A class without `rank` or `advice` is a TypeError on import, unless its sentence names
+    no value: that is a base of others."""
+
+    rank: ClassVar[int]  # the lowest of a cell's diagnoses comes first
+    explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # left out: their advice would be wrong
+    below_slots: ClassVar[str] = ""  # why throughput levels off with slots to spare, if it may be
+    seen_in: ClassVar[Observed | None] = None
+    shows_loss: ClassVar[bool] = True  # that settings may win back
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        complete = hasattr(cls, "rank") and cls.advice is not Diagnosis.advice
+        if "{" in cls.template and not complete:
+            raise TypeError(f"{cls.__name__} has no rank, or no advice (there may be none: `()`)")
+        cls.template += "[[; {advice:; }]]."
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to change; a constant of the class, or a field."""
+        raise NotImplementedError
+
+    @property
+    def share(self) -> float:
+        """Of the requests, or of their time, what it is about."""
+        return 1.0
+
+    @property
+    def brief(self) -> str:
+        return str(self)
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        return {**super().values, "advice": self.advice}
+
+    def __hash__(self) -> int:
+        return hash(self.code)  # some have counts among their values
+
+
+class Advised(Diagnosis, kw_only=True):
+    """Whose advice depends on the evidence."""
+
+    advice: tuple[str, ...]

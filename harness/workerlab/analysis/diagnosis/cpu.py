@@ -1,0 +1,254 @@
+"""Cells whose limit is CPU: the load tool's, the machine's, the workers'; and those whose figures
+are as much of what others did with the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from workerlab.analysis.breakdown import in_server
+from workerlab.analysis.core_wait import core_wait, is_disturbed
+from workerlab.analysis.diagnosis.base import Advised, Diagnosis
+from workerlab.analysis.diagnosis.service import Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
+from workerlab.analysis.facts import Facts
+from workerlab.finding import Finding
+from workerlab.model import CellResult, CoreWait
+from workerlab.numbers.formats import FORMATS, fill
+
+ALL_CORES = 0.9  # busy
+COMPUTING = 0.85  # of a core each: handing over the GIL, or accepting, takes the rest
+MOSTLY, PART = 0.7, 0.25  # of a lone request
+COUNTS = 0.25  # of all cores: less is not what the machine lacks
+IDLE = 0.5  # of the slots taken: below, most of what workers wait is for nothing
+INSIDE = 0.5  # of the requests under way are in the server
+
+# Workers without a core hold their slots for longer and leave others idle: more slots, or an even
+# dealing, bring nothing, nothing else need be shared, and the machine's moods look like drift
+FOR_WANT_OF_CPU = (UnevenDealing, Shared, WaitingForSlots, Drift, SlowFirst)
+
+FASTER_TOOL = (
+    "a faster load tool (fast, wrk), more processes of it (--tool-processes) or a second machine"
+    " for it would show what the server can do"
+)
+LOAD_FROM_ELSEWHERE = (
+    "a faster load tool (fast, wrk) or a second machine for it would show what the server can do:"
+    " the cores of this one are {host:percent} busy"
+)
+MORE_CORES = "faster code or more cores bring more"
+MORE_WORKERS = "faster code or more workers, up to one a core, bring more"
+TOOL_ELSEWHERE = "a load tool on another machine leaves it all cores"
+CLOSE_OTHER_PROGRAMS = "close the other programs and measure again"
+MEASURE_AGAIN = "measure again when the host is quieter, or on a machine of its own"
+
+
+# --- what others did ------------------------------------------------------------------------------
+
+
+class Disturbance(Diagnosis):
+    """Of what other programs, or other machines on the same host, did to a load, where it is too
+    much to say anything else of it."""
+
+    rank = 130
+    seen_in = "cpu"
+    shows_loss = False
+
+    share: float  # of the response time
+    wait: CoreWait
+
+    others: ClassVar[str] = ""
+
+    @property
+    def doubt(self) -> str:
+        """Why a throughput is in doubt."""
+        share = FORMATS["percent"](self.share)
+        return f"{self.others} took the cores for up to {share} of the response time"
+
+
+class CoresTaken(Disturbance):
+    """Other programs used {wait.others_cores:.2f} of {wait.cores:# core}, so that workers and load
+    tool waited for a core for up to {share:percent} of the response time: these figures are of a
+    disturbed machine"""
+
+    advice = (CLOSE_OTHER_PROGRAMS,)
+    below_slots = "other programs took cores"
+    others = "other programs"
+
+
+class CoresStolen(Disturbance):
+    """The host gave {wait.steal_cores:.2f} of {wait.cores:# core} to other machines, which cost
+    {share:percent} of the response time: these figures are of a disturbed machine"""
+
+    rank, advice = 140, (MEASURE_AGAIN,)
+    below_slots = "the host gave cores to other machines"
+    others = "other machines of this host"
+
+
+def disturbance_of(wait: CoreWait | None) -> Disturbance | None:
+    if wait is None or not wait.doubtful:
+        return None
+    return CoresTaken(wait.lost, wait) if wait.disturbed else CoresStolen(wait.taken, wait)
+
+
+def disturbance(facts: Facts) -> Disturbance | None:
+    return disturbance_of(core_wait(facts))
+
+
+def worst(waits: Iterable[CoreWait | None]) -> Disturbance | None:
+    """Of several trials, the disturbance that cost most; None where none was disturbed."""
+    disturbances = filter(None, map(disturbance_of, waits))
+    return max(disturbances, key=lambda disturbance: disturbance.share, default=None)
+
+
+# --- the server computes --------------------------------------------------------------------------
+
+
+class BusyMachine(Advised):
+    """The machine is the limit: {connections:# connection} reached {rps:number} requests/s while
+    {how}"""
+
+    rank = 40
+    explains = FOR_WANT_OF_CPU
+    below_slots = "computing is the limit"
+    seen_in = "cpu"
+
+    connections: int
+    rps: float
+    cores: int
+    host: float | None
+    used_by: tuple[str, ...]
+    how: str
+
+
+def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
+    """No core is left, and the server, its load and the services beside its app have them. What
+    others have is not the limit of this server: `disturbance` tells what that cost. Beside them it
+    is known by what requests need."""
+    cores, used = facts.seen.cores, facts.usage
+    server, tool = used.server_cores, used.generator_cores or 0.0
+    if not cores or server is None or facts.connections < 2:
+        return None
+    using = {"the server": server} | ({"the load tool": tool} if tool else {})
+    using |= cell.app_metrics.cores if cell.app_metrics else {}
+    used_by = tuple(f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items())
+    values: dict[str, Any] = {"cores": cores, "host": used.host_busy, "used_by": used_by}
+    by_us = server >= COUNTS * cores and sum(using.values()) >= ALL_CORES * cores
+    if by_us:
+        how = fill("its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })", values)
+    elif (need := _needed(facts, cell)) and min(facts.connections, need["workers"]) > cores:
+        together = "{workers:# worker} together would need more than {cores:# core}"
+        how = f"{each_computes(need)}, and {fill(together, {**need, 'cores': cores})}"
+    else:
+        return None
+    noise = () if by_us else (CLOSE_OTHER_PROGRAMS,)
+    elsewhere = (TOOL_ELSEWHERE,) if tool >= COUNTS * cores else ()
+    return BusyMachine(
+        connections=facts.connections,
+        rps=facts.throughput_rps,
+        **values,
+        how=how,
+        advice=(*noise, MORE_CORES, *elsewhere),
+    )
+
+
+class BusyWorkers(Advised):
+    """Computing is the limit: {connections:# connection} reached no more than {rps:number}
+    requests/s, as {how}"""
+
+    rank = 50
+    explains, below_slots, seen_in = FOR_WANT_OF_CPU, BusyMachine.below_slots, "cpu"
+
+    connections: int
+    rps: float
+    workers: int
+    used: float
+    cores: int | None
+    how: str
+
+
+def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
+    """Every worker, or every core that the server is bound to, computes all the time, and there are
+    more requests than workers: a Python process computes on one core at a time. Beside other
+    programs it is known by what requests need."""
+    used, workers, cores = _while_serving(facts), facts.cell.server.workers, facts.cores
+    fewer_cores = (facts.cell.server.cores or workers) < workers
+    if used is None or facts.connections <= workers:
+        return None
+    values = {"workers": workers, "used": used, "cores": cores}
+    if used >= COMPUTING * (cores if cores and fewer_cores else workers):
+        all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
+        how = fill(all_the_time, values)
+    elif (need := _needed(facts, cell)) and workers <= (cores or 0):
+        how = f"{each_computes(need)}, and a worker computes for one at a time"
+    else:
+        return None
+    return BusyWorkers(
+        connections=facts.connections,
+        rps=facts.throughput_rps,
+        workers=workers,
+        used=used,
+        cores=cores,
+        how=how,
+        advice=(MORE_CORES if fewer_cores else MORE_WORKERS,),
+    )
+
+
+def _while_serving(facts: Facts) -> float | None:
+    """Cores that the workers used while they had requests: of a short load the tool takes a part to
+    start."""
+    used, samples, finished = facts.usage.server_cores, facts.seen.processes, facts.finished
+    if used is None or not finished or not samples:
+        return used
+    served_ns = max(span.end_ns or 0 for span in finished) - finished[0].start_ns
+    sampled_ns = samples[-1].at_ns - samples[0].at_ns
+    return used * max(1.0, sampled_ns / served_ns) if served_ns > 0 else used
+
+
+def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
+    """What a request computes, where others kept the workers from a core: how much they got of it
+    then says nothing. It has to be most of what a lone one takes; or a part of it, and the workers
+    computed or waited for a core all the time."""
+    used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
+    workers, wait = facts.cell.server.workers, core_wait(facts)
+    if used is None or not facts.rps or not lone_s or not wait or not is_disturbed(facts):
+        return None
+    if cell.verdict == "below capacity":
+        return None  # it is no limit where more connections bring more
+    if (inside := in_server(facts)) is not None and inside < INSIDE * facts.connections:
+        return None  # the load tool holds them
+    cpu_s, busy = used / facts.rps, used + wait.worker_s * facts.rps
+    idle = (cell.occupancy if cell.occupancy is not None else 1.0) < IDLE
+    always = busy >= COMPUTING * workers and cpu_s >= PART * lone_s and not idle
+    if cpu_s < MOSTLY * lone_s and not always:
+        return None
+    return {"cpu_s": cpu_s, "lone_s": lone_s if lone_s >= cpu_s else None, "workers": workers}
+
+
+def each_computes(need: dict[str, Any]) -> str:
+    """Beside others that share its core's caches a request may compute for longer than a lone one
+    took in all."""
+    lone = "[[ (the fastest lone one {lone_s:duration} in all)]]"
+    return fill(f"each request takes {{cpu_s:duration}} of CPU time{lone}", need)
+
+
+# --- the load tool --------------------------------------------------------------------------------
+
+
+class LoadToolIsLimit(Advised):
+    """{limit}"""
+
+    rank = 0  # no change to the server would help
+    # It makes requests slow and takes cores: the rest then says nothing of the server
+    explains = (*FOR_WANT_OF_CPU, BusyMachine, BusyWorkers)
+    seen_in = "cpu"
+
+    limit: Finding
+
+
+def load_tool(facts: Facts, cell: CellResult) -> LoadToolIsLimit | None:
+    if not cell.generator_bound:
+        return None
+    host = facts.usage.host_busy
+    busy = host is not None and host > ALL_CORES
+    advice = fill(LOAD_FROM_ELSEWHERE if busy else FASTER_TOOL, {"host": host})
+    return LoadToolIsLimit(limit=cell.reason, advice=(advice,))

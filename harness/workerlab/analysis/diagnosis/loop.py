@@ -1,0 +1,390 @@
+"""Event loops that are held up, and the lines of the app that do it.
+
+A call that sleeps and does not give way holds up every request of its worker. Where the loops were
+observed, their beats show it (`event_loop`): 1 % of the time or more, by calls that made at least
+three beats late by more than 10 ms; or 10 % of it, however short the calls. Less delays no request
+in a hundred; and one or two late beats are what the machine does to any program now and then, so
+that their time is left out, unless it is half of all. Some worker must have had more than one
+connection to serve: else nobody was delayed. Of a worker with one slot (tornado with a WSGI app) it
+is how the class works, and the slots say it.
+
+Where they were not observed (an older run, a kernel without schedstat), the spans show it, but only
+of loops that are blocked all the time: workers that could serve many requests serve one at a time.
+
+Which lines do it is known from a trial in which a thread looked at the loop of one worker
+(`server/inside/stacks.py`, `Cell.inside` "stacks"). A sample counts where the loop's next beat is
+overdue: else the loop is not held up, whatever it runs. Why it is overdue follows from the kernel's
+counters since the beat before, as for the beats themselves; waiting for a core is no doing of the
+app.
+
+    blocks    the thread slept: what neither its CPU, nor waiting for a core, nor other threads
+              explain of being overdue
+    computes  the same call of the app was seen before, no beat came in between, and the thread
+              computed: one long burst. Many short ones in a row, of one request each, hold up a
+              beat as much, but they are the work there is to do
+    holds     the sampling thread came late and had not waited for a core: it did not get the GIL.
+              Whatever computes in Python hands it over at the end of a switch interval (0.5 ms in
+              such a trial), and computes no more until it is handed back. So where a thread
+              computed for longer, one call kept the GIL: of the line that the thread stood on when
+              it came free again
+
+A sample stands for the time since the one before. A line's share leaves out its waits for a core;
+lines of one function that computes are added up, and the most frequent one is named. A share below
+1 % delays no request in a hundred, and a tenth of what the first of a kind has is where its
+neighbours are seen when the loop goes on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Literal
+
+from msgspec.structs import replace
+
+from workerlab.analysis.diagnosis.base import Advised
+from workerlab.analysis.diagnosis.service import Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.slots import WaitingForSlots, service_s, waits
+from workerlab.analysis.event_loop import LoopUse, held_up, loop_use
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.samples import NS
+from workerlab.finding import Finding
+from workerlab.model import CellResult, CodeLine, StackSample
+from workerlab.numbers.formats import fill
+from workerlab.numbers.units import format_duration
+
+# Of the time: by calls that make beats late, by calls of any length, by one or two long ones
+SHARE, SHORT, MOSTLY = 0.01, 0.1, 0.5
+LATE, EACH = 3, 2  # late beats, and those of the most blocked worker
+BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
+LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
+COMPUTING = 0.7  # of the cores its workers could use
+
+HELD_UP_NS = 3_000_000  # overdue for so long, a loop is held up
+HELD_NS = 3_000_000  # the GIL
+LEAST = 3  # samples
+LEAST_HELD = 2  # there are no others while the GIL is held
+# So few, of a thread that computed for longer without holding it, are moments in which the machine
+# gave the sampler no core and told nobody; they are a quarter at least of what it computed
+FEW_HELD, OF_ITS_CPU = 6, 0.25
+BESIDE = 0.1  # of the first of a kind
+EVERY_NS = 10_000_000  # between two looks: a call lasts for that much longer than it was seen
+ONE_CALL = 0.7  # of the time without a beat: then it was one call
+
+BY_BEATS = (
+    "Something blocks the event loop at least {blocked:percent} of the time, up to"
+    " {longest_s:duration} at once; meanwhile a worker serves none of its other requests[[ ({late}"
+    " of {beats} timers on the event loops fired more than 10 ms late)]]"
+)
+BY_SPANS = (
+    "Workers serve one request at a time: something blocks the event loop"
+    " ({connections:# connection} on {workers:# worker}, and no worker ever had two requests in the"
+    " app)"
+)
+MOVE_COMPUTING = (
+    "it computes ({cores:cores} for {workers:# worker}): move the work to other processes, or run"
+    " as many workers as there are cores"
+)
+PATCH_BEFORE_PRELOAD = (
+    "preload_app loads the app before gevent patches blocking calls: turn it off, or start the app"
+    " with gevent.monkey.patch_all()"
+)
+REPLACE_CALLS = (
+    "it sleeps or waits in a call that blocks[[, using {cores:cores}]] (a sleep, a database driver,"
+    " an HTTP client): use {calls}"
+)
+IN_THREADS = "asynchronous calls, or make the call in a thread (asyncio.to_thread)"
+PATCHED = "calls its loop can patch, or a class with threads"
+ASYNCHRONOUS = "asynchronous calls, or a class with threads"
+
+
+class BlockedLoop(Advised):
+    """{how}"""
+
+    rank = 30
+    # A request that waits for its loop is long in the app: nothing else is shared, more slots are
+    # no remedy, and the many that begin together wait longest
+    explains = (Shared, WaitingForSlots, Drift, SlowFirst)
+    below_slots = "event loops are blocked"
+
+    how: str
+    # Of the most blocked loop; None: they were not observed
+    blocked: float | None = None  # of the time
+    longest_s: float | None = None
+    late: int | None = None  # beats, of all loops
+    beats: int | None = None
+
+
+def blocked_loop(facts: Facts, cell: CellResult) -> BlockedLoop | None:
+    """By the beats; without any, by the spans."""
+    if not _serves_many(facts):
+        return None
+    use = loop_use(facts)
+    return _by_spans(facts, cell) if use is None else _by_beats(facts, use)
+
+
+def worth_a_look(facts: Facts) -> bool:
+    """Whether a trial more, which looks at what the loop runs, may name a line: an alarm, and no
+    verdict."""
+    return _serves_many(facts) and held_up(facts)
+
+
+def _serves_many(facts: Facts) -> bool:
+    """Whether one loop serves many requests of a worker. The class says it, but for an application
+    of tornado's own, which may await."""
+    row = facts.data.worker_class
+    if facts.record.proof.get("app_kind") == "tornado":
+        return True
+    return row.loop and row.slots_per_worker(facts.cell.server) != 1
+
+
+def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
+    worst, late = use.worst, sum(worker.late for worker in use.workers)
+    blocked = worst.blocked - use.stolen_s / worst.observed_s
+    if late >= LATE and worst.late >= EACH:
+        alarm = blocked >= SHARE
+    else:
+        by_late_beats = worst.late * worst.longest_s / worst.observed_s  # at most
+        alarm = blocked >= MOSTLY or blocked - by_late_beats >= SHORT
+    crowded = facts.connections > len(facts.record.worker_pids) or facts.two_at_once
+    if not alarm or not crowded:
+        return None
+    beats = sum(worker.beats for worker in use.workers)
+    values = {"blocked": blocked, "longest_s": worst.longest_s, "beats": beats}
+    how = fill(BY_BEATS, {**values, "late": late or None})
+    return BlockedLoop(
+        how,
+        advice=(_replace_calls(facts),),
+        blocked=blocked,
+        longest_s=worst.longest_s,
+        late=late,
+        beats=beats,
+    )
+
+
+def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
+    """One request at a time in workers that could serve many."""
+    busy = one_at_a_time(facts)
+    if busy is None or not waits(facts, cell):
+        return None
+    queued_s, served_s = cell.breakdown.in_worker_s or 0.0, service_s(cell)
+    behind = served_s >= LONG_S and queued_s >= QUEUED * served_s
+    if busy < BLOCKED and not behind:
+        return None
+    workers, cores = facts.cell.server.workers, facts.seen.cores
+    used, load = facts.usage.server_cores, {"connections": facts.connections, "workers": workers}
+    computes = used is not None and used >= COMPUTING * min(workers, cores or workers)
+    moving = fill(MOVE_COMPUTING, {"cores": used, **load}) if computes else None
+    return BlockedLoop(fill(BY_SPANS, load), advice=(moving or _replace_calls(facts),))
+
+
+def loops_in_use(facts: Facts) -> float:
+    """The part of their time in which the workers' loops could take no request, as far as that is
+    known: they were blocked or computed (on average), or serve one at a time and the busiest had
+    one. 0 to 1."""
+    use = loop_use(facts)
+    by_beats = fmean(loop.blocked + loop.computing for loop in use.workers) if use else 0.0
+    return max(by_beats, (one_at_a_time(facts) or 0.0) if _serves_many(facts) else 0.0)
+
+
+def one_at_a_time(facts: Facts) -> float | None:
+    """Where no worker ever had two requests in the app although its loop could: the part of the
+    steady window that the busiest one spent in the app, 0 to 1. None where some worker had two.
+
+    The busiest, because chance may deal the connections to a part of the workers. An app that
+    answers at once is one at a time as well; it leaves the loop free for the rest of the time.
+    """
+    steady = facts.window
+    if steady is None or facts.two_at_once:
+        return None
+    busy_s = (
+        steady.inside_s((span.start_ns, span.end_ns or steady.closes_ns) for span in spans)
+        for spans in facts.spans_by_worker.values()
+    )
+    return max(busy_s, default=0.0) / steady.length_s
+
+
+def _replace_calls(facts: Facts) -> str:
+    """Which calls to replace, and by what: tornado awaits as the ASGI classes do, others patch."""
+    proof, row = facts.record.proof, facts.data.worker_class
+    # gevent replaces the calls that block in each worker; eventlet does it before any fork
+    if proof.get("preload_app") is True and proof.get("patched") == "gevent":
+        return PATCH_BEFORE_PRELOAD
+    patches = row.slots == "worker_connections"
+    calls = IN_THREADS if row.asgi else PATCHED if patches else ASYNCHRONOUS
+    return fill(REPLACE_CALLS, {"cores": facts.usage.server_cores, "calls": calls})
+
+
+# --- which lines ----------------------------------------------------------------------------------
+
+How = Literal["blocks the event loop", "computes on the event loop", "holds the GIL"]
+Part = Callable[[StackSample], float]  # nanoseconds of a sample that count; 0: none
+Lines = Mapping[int, CodeLine]  # by number
+
+
+class BlockingLine(Finding):
+    """{file} line {line} in {function}()[[ ({library})]] {how} {share:percent} of the time
+    [[; it calls {called}]][[, which waits in {inside}]]; {effect}."""
+
+    file: str
+    line: int
+    function: str
+    library: str | None  # None: it is the app's
+    how: How
+    share: float
+    called: str
+    inside: str
+    effect: str
+    longest_s: float
+    samples: int
+    trial: str
+
+    @property
+    def trials(self) -> tuple[str, ...]:
+        return (self.trial,)
+
+
+def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
+    """Of a trial with stacks; the lines that take most of the time first. (): nothing holds up its
+    loop, or none was looked at."""
+    window, stacks = facts.window, facts.data.stacks
+    begun_ns, ended_ns = facts.started_ns, facts.ended_ns
+    if window is not None:  # else there were few requests, and what held them up is wanted the more
+        begun_ns, ended_ns = window.opens_ns, window.closes_ns
+    samples = [sample for sample in stacks.samples if begun_ns <= sample.at_ns <= ended_ns]
+    of_others = [replace(sample, number=sample.other) for sample in samples]
+    lines = [
+        *_lines(facts, "blocks the event loop", samples, asleep_ns),
+        *_lines(facts, "computes on the event loop", samples, computing_ns),
+        *_lines(facts, "holds the GIL", samples, held_ns),
+        *_lines(facts, "holds the GIL", of_others, held_by_others_ns),
+    ]
+    # What a function does for the most part; steal makes its computing look like sleep
+    mostly: dict[tuple[str, str], How] = {}
+    return tuple(
+        line
+        for _, line in sorted(lines, key=lambda pair: pair[0], reverse=True)
+        if mostly.setdefault((line.file, line.function), line.how) == line.how
+    )
+
+
+def _lines(
+    facts: Facts, how: How, samples: Sequence[StackSample], part: Part
+) -> Iterator[tuple[float, BlockingLine]]:
+    """Each with the nanoseconds that it takes."""
+    lines = facts.data.stacks.lines
+    whole_ns = sum(sample.length_ns for sample in samples)
+    held, others = how == "holds the GIL", part is held_by_others_ns
+    places = defaultdict[object, list[StackSample]](list)
+    for sample in samples:
+        if line := lines.get(sample.number):
+            computes = how == "computes on the event loop"
+            places[line.file, line.function, 0 if computes else line.line].append(sample)
+    amounts = {place: sum(map(part, of_place)) for place, of_place in places.items()}
+    ran_ns = (sample.others_ran_ns if others else sample.ran_ns for sample in samples)
+    computed_ns = sum(max(ns, 0) for ns in ran_ns)
+    least_ns = max(SHARE * whole_ns, BESIDE * max(amounts.values(), default=0.0))
+    for place, of_place in places.items():
+        counted, amount_ns = list(filter(part, of_place)), amounts[place]
+        if amount_ns < least_ns or len(counted) < (LEAST_HELD if held else LEAST):
+            continue
+        if held and len(counted) < FEW_HELD and amount_ns < OF_ITS_CPU * computed_ns:
+            continue
+        share_ns = amount_ns if held else sum(map(_with_core_ns, of_place))
+        yield amount_ns, _line(facts, how, counted, part, share_ns / whole_ns)
+
+
+def _line(
+    facts: Facts, how: How, samples: Sequence[StackSample], part: Part, share: float
+) -> BlockingLine:
+    """The line that these samples are of most of the time, and what it calls there mostly."""
+    amounts, lines = defaultdict[int, float](float), facts.data.stacks.lines
+    for sample in samples:
+        amounts[sample.number] += part(sample)
+    line = lines[max(amounts, key=amounts.__getitem__)]
+    waits_inside = how == "blocks the event loop" and line.inside != line.called
+    longest_ns = max(map(part if how == "holds the GIL" else _lasted_ns, samples))
+    return BlockingLine(
+        file=line.file,
+        line=line.line,
+        function=line.function,
+        library=None if line.app else "a library's, called by no line of the app",
+        how=how,
+        share=share,
+        called=line.called,
+        inside=line.inside if waits_inside else "",
+        effect=_effect(samples, longest_ns, part),
+        longest_s=longest_ns / NS,
+        samples=len(samples),
+        trial=facts.key,
+    )
+
+
+def _effect(samples: Sequence[StackSample], longest_ns: float, part: Part) -> str:
+    longest = format_duration(longest_ns / NS)
+    if part in (held_ns, held_by_others_ns):
+        effect = f"for as long as {longest} no other thread of its worker runs"
+        elsewhere = ", nor its event loop: the call is made in another thread"
+        return effect + (elsewhere if part is held_by_others_ns else "")
+    # The longest that one call was seen, where several in a row held up the loop for longer
+    call_ns = max(sample.stuck_ns for sample in samples) + EVERY_NS
+    call = f", by several calls in a row of {format_duration(call_ns / NS)} at most"
+    effect = f"the loop is held up for as long as {longest}"
+    return effect + (call if call_ns < ONE_CALL * longest_ns else "")
+
+
+# --- how much of a sample counts ------------------------------------------------------------------
+
+
+def asleep_ns(sample: StackSample) -> float:
+    """As `event_loop.unexplained_ns`; 0 where the loop is not held up. A wait for a core that has
+    not ended is in no counter yet."""
+    if not sample.sleeps:
+        return 0.0
+    explained = sample.cpu_ns + sample.queued_ns + sample.others_cpu_ns
+    return sample.length_ns if sample.overdue_ns - explained > HELD_UP_NS else 0.0
+
+
+def computing_ns(sample: StackSample) -> float:
+    """In the same call as before, while the loop's thread had a core."""
+    held_up = sample.stuck_ns > 0 and sample.overdue_ns - sample.queued_ns > HELD_UP_NS
+    computed = sample.cpu_ns >= (sample.since_ns - sample.queued_ns) / 2
+    return _with_core_ns(sample) if held_up and computed and not held_ns(sample) else 0.0
+
+
+def held_ns(sample: StackSample) -> float:
+    """For how long the loop's thread kept the GIL while the sampling thread was due."""
+    return 0.0 if _others_held(sample) else _kept_ns(sample, max(sample.ran_ns, 0))
+
+
+def held_by_others_ns(sample: StackSample) -> float:
+    """Likewise another thread."""
+    return _kept_ns(sample, sample.others_ran_ns) if _others_held(sample) else 0.0
+
+
+def _others_held(sample: StackSample) -> bool:
+    return sample.others_ran_ns > sample.ran_ns
+
+
+def _kept_ns(sample: StackSample, ran_ns: int) -> float:
+    """Either it computed while the sampler was due, of which Python code does 0.5 ms; or it slept:
+    neither waited for a core. Where it is another thread, the loop's may have kept the GIL without
+    a core instead; the two wait at the same time, so that the longer wait counts."""
+    others = _others_held(sample)
+    late_ns = sample.late_ns - max(sample.waited_ns, sample.starved_ns if others else 0)
+    computed_ns = min(late_ns, ran_ns - (sample.length_ns - sample.late_ns))
+    slept_ns = 0 if others else late_ns - sample.starved_ns - sample.others_ran_ns
+    kept_ns = max(computed_ns, slept_ns)
+    # It has kept it since before the sampler was due, by up to the time between two samples
+    return max(kept_ns, min(ran_ns, sample.length_ns)) if kept_ns > HELD_NS else 0.0
+
+
+def _with_core_ns(sample: StackSample) -> float:
+    """Its time without what the loop's thread waited for a core, at the rate since its beat."""
+    waited = min(1.0, sample.queued_ns / sample.since_ns) if sample.since_ns > 0 else 0.0
+    return sample.length_ns * (1 - waited)
+
+
+def _lasted_ns(sample: StackSample) -> float:
+    return max(0, sample.since_ns - sample.queued_ns)

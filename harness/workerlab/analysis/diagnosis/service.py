@@ -1,0 +1,418 @@
+"""Service times: something that requests share, and times that change during the load.
+
+Shared: a lock, a pool, the GIL. Seen by requests that spend longer in the app together than a lone
+one did. A few lone requests say little of a service that varies: those of an app that is slow once
+in ten are all fast, and a mean under load is then far above theirs with nothing shared. So ranks
+are compared. Where the times under load are those of lone requests, n of these all lie below the
+quantile q of the former with probability q^n, whatever the distribution: q = 0.01^(1/n), at most
+the median. Of many lone ones the upper quartile is taken instead of the most, and the lower
+quartile under load, which chance gives less often still. What waits for one that holds a lock is
+slow nearly always; a heavy tail is so in its tail.
+
+What a few lone requests cannot tell, other levels can: the same service with fewer requests at
+once, by the intervals of both means; and throughput that stays the same with more of them, while
+slots are free. These are other launches, by which no interval of one load knows a service to vary:
+it must be half as long again.
+
+It must be a quarter longer and 5 ms (for so long the GIL and the kernel let others run), and
+computing must not explain it: workers that compute, or requests that need CPU on a machine without
+a free core. What waiting for a core cost is taken off first, and where others had the cores it must
+be half as long again. Rejected: an interval of the difference of means (Welch) to lone ones,
+for the reason above.
+
+Drift: eight batches of requests in the order in which they began, and the test of Mann and Kendall
+for a trend of their means, |z| >= 2.35 (of eight independent values in any order, 1.4 % get there).
+That holds against dependence of neighbours, which single requests have under load. Since a run asks
+it of many cells, two more things must agree: the same test over single requests, |z| >= 3 (0.27 %
+by chance), and a change of 10 % and more between the first and the last batch by Sen's slope. The
+mean of a batch follows one slow request of a heavy tail; the ranks of single requests do not.
+
+Slow at first: where to cut the begin of a load off is MSER (White 1997), the cut after which the
+standard error of the rest's mean is smallest. It cuts off every slow request of a heavy tail that
+happens to come early, so that what is cut off must be slow as a whole: half of its requests and
+more are slower than nine in ten of the rest, and so many as chance gives in one of 100,000
+(binomial: 5 of 5, 6 of 7), and they take a quarter longer on average; and the rest must not drift.
+A server that becomes faster all the time drifts.
+
+Other programs come and go, too. All that waiting for a core cost could lie in the first requests,
+or in one half of the load: both findings must exceed it by a quarter. A drift may show instead in
+the fastest request of each batch, |z| >= 2.6 and by 10 %: of twenty and more, over a second and
+more, some have their core. Neither is asked where the server itself takes the cores.
+
+Requests count from the one that began first; for a drift those that began in the steady window.
+Those during which the machine stood still (`pauses`) say nothing, and are left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from math import comb
+from operator import attrgetter
+from statistics import fmean, median
+
+from msgspec import Struct
+
+from workerlab.analysis.batches import Estimate, precision
+from workerlab.analysis.core_wait import core_wait, is_disturbed
+from workerlab.analysis.diagnosis.base import Diagnosis
+from workerlab.analysis.diagnosis.slots import WaitingForSlots
+from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.failures import failed_share, success_spans
+from workerlab.analysis.occupancy import FULL as FULL_SLOTS
+from workerlab.analysis.occupancy import occupancy, overhead_s
+from workerlab.analysis.pauses import paused
+from workerlab.analysis.samples import NS, durations_s
+from workerlab.analysis.series import STEP, Series
+from workerlab.analysis.stall import stalled
+from workerlab.model import CellResult, Span
+from workerlab.numbers.quantiles import quantile
+from workerlab.numbers.trend import mann_kendall, slope
+
+CHANCE = 0.01
+MANY, QUARTER = 8, 0.25  # lone requests from which on quartiles are compared
+LONGER, LEAST_S = 1.25, 0.005  # than a lone one: times, and seconds more
+DOUBTFUL = 1.5  # times, where others kept the load from a core, and than another launch
+REQUESTS = 32  # under load
+COMPUTING = 0.7  # of the cores its workers could use
+BUSY_MACHINE = 0.9  # of all cores
+SUCCESSES = 0.99  # of the answers: spans of failures do not change the mean
+NEEDS_CPU, MOSTLY_CPU = 0.1, 0.4  # of a lone request's time
+
+FEWEST = 16  # of a batch, for its fastest to have had a core
+BATCHES, LEAST, LOAD_S = 8, 32, 1.0  # requests (twice as many to cut) and steady seconds
+BEYOND = 1.25  # times what waiting for a core can explain
+COMPUTES = 0.1  # of the fastest request's time is CPU: others' programs stretch that, too
+BATCH_S = 1.0  # least: in less all of a batch may have waited for a core
+FASTEST = 2.6  # |z| of the fastest request of each batch
+STEADILY = 3.3  # |z| of eight means of which each is above the one before
+FEW = 0.01  # of the requests may be failures
+TREND, SINGLE = 2.35, 3.0  # |z| of the batches' means, and of single requests
+CHANGED = 0.10  # of the median batch
+COMPARED = 512  # single requests that are compared each with each: of more, even steps between
+FIRST, SLOW, MOSTLY = 5, 0.9, 0.5  # requests; the quantile of the rest; how many are above it
+SLOW_BY_CHANCE, FEW_FIRST = 1e-5, 32  # that so many are; of more it is less whenever half are
+
+LOOK_FOR_WHAT_IS_SHARED = (
+    "look for what they share (a lock, a pool of connections or threads, a service behind the app)"
+)
+LOOK_FOR_GROWTH = "look for what grows with every request (a list, a table, a file)"
+WARM_UP = "load it for longer, and do what is done only once (pools, caches) when it starts"
+
+
+@once
+def computes(facts: Facts) -> bool:
+    """Whether the CPU is what its requests wait for: of its workers or of the machine."""
+    cores, usage, workers = facts.cores, facts.usage, facts.cell.server.workers
+    if (used := usage.server_cores) is None:
+        return False
+    if used >= COMPUTING * min(workers, cores or workers):
+        return True
+    # What waiting for a core cost is known, but for that of processes which requests start and end
+    needs = MOSTLY_CPU if core_wait(facts) else NEEDS_CPU
+    crowded = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE
+    alone_s = min(facts.record.alone_s, default=0.0)
+    return crowded and bool(facts.rps) and used / facts.rps >= needs * alone_s
+
+
+# --- something shared -----------------------------------------------------------------------------
+
+
+class Longer(Struct, frozen=True):
+    """What most requests exceed, and what others take that have less company, seconds. `fewer`,
+    `more`: connections of the other level that shows it, None where lone requests do."""
+
+    low_s: float
+    others_s: float
+    fewer: int | None = None
+    more: int | None = None
+
+
+class Shared(Diagnosis):
+    """With {connections:# connection} a request spends {service_s:duration}
+    [[ ± {half_s:duration}]] inside the app, a lone one {lone_s:duration}
+    [[, {longer.others_s:duration} with {longer.fewer:# connection}]], and computing does not
+    explain it[[ (the server uses {used:.2f} of {cores:# core})]]
+    [[; {longer.more:# connection} get no more]]: requests wait for something that they share"""
+
+    rank, advice = 60, (LOOK_FOR_WHAT_IS_SHARED,)
+    explains = (WaitingForSlots,)  # what waits for a lock fills the slots
+    below_slots = "requests wait for something that they share"
+
+    connections: int
+    service_s: float | None
+    half_s: float | None
+    lone_s: float
+    longer: Longer
+    lone_requests: int
+    used: float | None
+    cores: int | None
+
+
+def shared(facts: Facts, cell: CellResult, series: Series) -> Shared | None:
+    """Requests that slow each other down. Of a load that does not compute."""
+    if facts.connections < 2:
+        return None
+    longer = _than_alone(facts) or _than_fewer(facts, series) or _with_no_more(facts, series)
+    if longer is None:
+        return None
+    cores, estimate = facts.seen.cores, precision(facts).service_s
+    service_s = cell.breakdown.service_s or cell.service.mean
+    return Shared(
+        connections=facts.connections,
+        service_s=estimate.mean if estimate else service_s,
+        half_s=estimate.half if estimate else None,
+        lone_s=series.r0.seconds,
+        longer=longer,
+        lone_requests=len(facts.record.lone_s),
+        used=facts.usage.server_cores if cores else None,
+        cores=cores or None,
+    )
+
+
+def _than_alone(facts: Facts) -> Longer | None:
+    """By ranks: of all requests, or of those of the worker that had most of them at once, where the
+    others have fewer to share with."""
+    beside_s, window, spans = overhead_s(facts), facts.window, success_spans(facts)
+    alone = sorted(max(0.0, lone_s - beside_s) for lone_s in facts.record.lone_s)
+    if window is None or spans is None or not alone or facts.record.lone_weights:
+        return None  # of a mix, there are not as many lone requests of each route as in the load
+    inside = [span for span in spans if window.contains(span.start_ns)]
+    by_worker = defaultdict[int, list[float]](list)
+    for span in inside:
+        by_worker[span.pid] += durations_s([span])
+    fullest = max(by_worker.values(), key=sum, default=[])
+    candidates = (_above(sorted(times), alone, facts) for times in (durations_s(inside), fullest))
+    return next(filter(None, candidates), None)
+
+
+def _above(times: Sequence[float], alone: Sequence[float], facts: Facts) -> Longer | None:
+    """Both sorted."""
+    if len(times) < REQUESTS:
+        return None
+    if len(alone) < MANY:
+        most_s, low_s = alone[-1], quantile(times, min(0.5, CHANCE ** (1 / len(alone))))
+    else:
+        most_s, low_s = quantile(alone, 1 - QUARTER), quantile(times, QUARTER)
+    low_s *= 1 - _lost(facts)
+    return Longer(low_s, most_s) if _beyond(low_s, most_s, facts) else None
+
+
+def _beyond(low_s: float, most_s: float, facts: Facts, *, other_launch: bool = False) -> bool:
+    longer = DOUBTFUL if other_launch or is_disturbed(facts) else LONGER
+    return low_s >= max(longer * most_s, most_s + LEAST_S)
+
+
+def _than_fewer(facts: Facts, series: Series) -> Longer | None:
+    """By means: than at the lowest level. That is the same service with fewer requests at once,
+    whatever it varies by; both intervals are kept off."""
+    fewest = min(series.closed, key=attrgetter("connections"))
+    own, other = _mean(facts), _mean(fewest)
+    if fewest.connections * STEP > facts.connections or own is None or other is None:
+        return None
+    low_s, most_s = (own.mean - own.half) * (1 - _lost(facts)), other.mean + other.half
+    if not _beyond(low_s, most_s, facts, other_launch=True):
+        return None
+    return Longer(low_s, most_s, fewer=fewest.connections)
+
+
+def _mean(facts: Facts) -> Estimate | None:
+    """Service of successes."""
+    few = facts.outcome.success < SUCCESSES or len(facts.finished) < REQUESTS
+    return None if few or computes(facts) else precision(facts).service_s
+
+
+def _with_no_more(facts: Facts, series: Series) -> Longer | None:
+    """By throughput: slots are free and requests wait, and yet more connections get no more."""
+    n, taken = facts.connections, occupancy(facts)
+    if not series.waits(facts) or not series.levels_off(n) or (taken or 0.0) >= FULL_SLOTS:
+        return None
+    above = [trial for trial in series.closed if trial.connections >= STEP * n]
+    trials = (facts, *above)
+    if any(_lost(trial) > QUARTER or computes(trial) or stalled(trial) for trial in trials):
+        return None
+    own, lone_s = _mean(facts), fmean(facts.record.alone_s)
+    more = max(trial.connections for trial in above)
+    if own is None:
+        return None
+    low_s = (own.mean - own.half) * (1 - _lost(facts))
+    beyond = _beyond(low_s, lone_s, facts, other_launch=True)
+    return Longer(low_s, lone_s, more=more) if beyond else None
+
+
+def _lost(facts: Facts) -> float:
+    """The part of a response that was waiting for a core."""
+    wait = core_wait(facts)
+    return wait.share if wait else 0.0
+
+
+# --- times that change ----------------------------------------------------------------------------
+
+
+class Drift(Diagnosis):
+    """Service times drift: {first_s:duration} in the first eighth of {requests:# request},
+    {last_s:duration} in the last (Mann-Kendall, z = {z:number})"""
+
+    rank = 80
+    explains = (Shared,)  # the mean of such a service is above a lone one's
+    below_slots = "service times change"
+
+    first_s: float
+    last_s: float
+    requests: int
+    z: float  # of the batches' means
+    z_single: float  # of single requests
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        return (LOOK_FOR_GROWTH if self.last_s > self.first_s else WARM_UP,)
+
+
+class SlowFirst(Diagnosis):
+    """The first {requests:# request} spent {first_s:duration} inside the app, later ones
+    {rest_s:duration}: it is slow only at first"""
+
+    rank, advice = 90, (WARM_UP,)
+    explains, below_slots = Drift.explains, Drift.below_slots
+
+    requests: int
+    first_s: float  # their mean
+    rest_s: float  # that of the others
+    until_s: float  # since the load began
+
+
+def drift_of(times_s: Sequence[float]) -> Drift | None:
+    """Of service times in the order in which they began."""
+    if len(times_s) < LEAST:
+        return None
+    return _drift(times_s, fmean, TREND)
+
+
+def _drift(
+    times_s: Sequence[float], of: Callable[[Sequence[float]], float], least: float
+) -> Drift | None:
+    """`of`: what stands for a batch; `least`: its |z|."""
+    batches = _batches(times_s)
+    values = list(map(of, batches))
+    change_s, z = slope(values) * (BATCHES - 1), mann_kendall(values)
+    if abs(z) < least or abs(change_s) < CHANGED * median(values):
+        return None
+    single = mann_kendall(times_s[:: -(-len(times_s) // COMPARED)])
+    if abs(single) < SINGLE or single * z < 0:
+        return None
+    return Drift(
+        first_s=fmean(batches[0]),
+        last_s=fmean(batches[-1]),
+        requests=len(times_s),
+        z=z,
+        z_single=single,
+    )
+
+
+def _batches(times_s: Sequence[float]) -> Sequence[Sequence[float]]:
+    edges = [round(number * len(times_s) / BATCHES) for number in range(BATCHES + 1)]
+    return [times_s[since:until] for since, until in pairwise(edges)]
+
+
+def cut_of(times_s: Sequence[float]) -> int:
+    """How many values to cut off at the begin: MSER, at most half of them (White 1997)."""
+    count = len(times_s)
+    tails = list(accumulate(reversed(times_s)))[::-1]
+    squares = list(accumulate(value * value for value in reversed(times_s)))[::-1]
+
+    def error(cut: int) -> float:
+        left = count - cut
+        return (squares[cut] - tails[cut] ** 2 / left) / left**2
+
+    return min(range(count // 2), key=error, default=0)
+
+
+def slow_first_of(times_s: Sequence[float]) -> int:
+    """How many requests at first were slow; 0 where none."""
+    if len(times_s) < 2 * LEAST or (cut := cut_of(times_s)) < FIRST:
+        return 0
+    above = quantile(sorted(times_s[cut:]), SLOW)
+    slow = list(accumulate(value > above for value in times_s[:cut]))
+    typical = fmean(times_s[cut:])
+    while cut and times_s[cut - 1] < LONGER * typical:
+        cut -= 1  # it may be somewhat late
+    while cut >= FIRST and not _slow_as_a_whole(slow[cut - 1], cut):
+        cut -= 1
+    first, rest = times_s[:cut], times_s[cut:]
+    if cut < FIRST or fmean(first) < LONGER * fmean(rest) or drift_of(rest):
+        return 0
+    return cut
+
+
+def _slow_as_a_whole(slow: int, count: int) -> bool:
+    """Whether half of them and more are slow, and chance hardly gives so many."""
+    if slow < MOSTLY * count or count > FEW_FIRST:
+        return slow >= MOSTLY * count
+    tail, rare = range(slow, count + 1), 1 - SLOW
+    chance = sum(comb(count, k) * rare**k * SLOW ** (count - k) for k in tail)
+    return chance <= 1.01 * SLOW_BY_CHANCE
+
+
+# --- of a trial ---------------------------------------------------------------------------------
+
+
+@once
+def slow_first(facts: Facts) -> SlowFirst | None:
+    """Also where the workers compute: of a load in which requests seldom wait for each other."""
+    spans = _successes(facts)
+    times_s = durations_s(spans)
+    if not (cut := slow_first_of(times_s)):
+        return None
+    first_s, rest_s = fmean(times_s[:cut]), fmean(times_s[cut:])
+    if cut * (first_s - rest_s) < BEYOND * _lost_s(facts, times_s):
+        return None
+    until_s = (max(span.end_ns or 0 for span in spans[:cut]) - facts.started_ns) / NS
+    return SlowFirst(requests=cut, first_s=first_s, rest_s=rest_s, until_s=until_s)
+
+
+@once
+def drift(facts: Facts) -> Drift | None:
+    """Likewise."""
+    window = facts.window
+    if window is None or slow_first(facts):
+        return None
+    times_s = durations_s(span for span in _successes(facts) if window.contains(span.start_ns))
+    trend, half = drift_of(times_s), len(times_s) // 2
+    apart_s = abs(sum(times_s[-half:]) - sum(times_s[:half]))
+    by_others = is_disturbed(facts) and (trend is None or abs(trend.z) < STEADILY)
+    if not by_others and apart_s >= BEYOND * _lost_s(facts, times_s):
+        return trend
+    if len(times_s) < BATCHES * FEWEST or window.length_s < BATCHES * BATCH_S:
+        return None
+    used = facts.usage.server_cores
+    if used is None or used >= COMPUTES * min(times_s) * facts.rps:
+        return None
+    return _drift(times_s, min, FASTEST)
+
+
+def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
+    """The most of these times in which others, or other machines, had the core, all of it
+    together. What requests take from each other is theirs: it drifts as they do."""
+    if (waited := core_wait(facts)) is None:
+        return 0.0
+    lost_s = waited.taken * sum(times_s)
+    if not facts.rps:
+        return lost_s
+    # `taken` trusts the lone requests. Where these waited longer for a core than the load did, it
+    # is too low; what the workers waited, as far as others ran, is not.
+    others = 1.0 if waited.others_cores is None else min(1.0, waited.others_cores)
+    each_s = min(waited.worker_s, facts.workers * others / facts.rps)
+    return max(lost_s, each_s * len(times_s))
+
+
+def _successes(facts: Facts) -> Sequence[Span]:
+    """Those after the lone first one; none where failures may be among them, or the load was so
+    short that a moment without a core is a part of it."""
+    if facts.window is None or facts.window.length_s < LOAD_S:
+        return ()
+    spans = success_spans(facts)
+    if spans is None:
+        spans = facts.finished if failed_share(facts) <= FEW else ()
+    together = spans[1:] if facts.data.lone_first else spans
+    return [span for span in together if not paused(facts, span.start_ns, span.end_ns or 0)]

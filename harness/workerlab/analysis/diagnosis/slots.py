@@ -1,0 +1,376 @@
+"""Cells that are held up by their slots: too few, idle, or behind a full accept queue; and those
+that nothing holds up.
+
+More slots are advised only where all were taken (an occupancy of 0.95, `occupancy`). A place in
+which requests wait is named where it was measured: connections that only the client has are part of
+the accept queue where the kernel counted overflows and both ends were looked at, nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from workerlab.analysis.breakdown import waited
+from workerlab.analysis.diagnosis.base import Advised, Diagnosis
+from workerlab.analysis.facts import Facts
+from workerlab.analysis.handshakes import counted, drops, growth, handshakes, steps
+from workerlab.analysis.knee import REACHED
+from workerlab.analysis.occupancy import FULL, occupancy
+from workerlab.analysis.stall import Stall, stalled, whole_rps
+from workerlab.analysis.uneven import Dealing, uneven_dealing
+from workerlab.finding import Finding
+from workerlab.model import CellResult
+from workerlab.numbers.formats import fill
+from workerlab.numbers.units import format_duration
+
+PLACE = 0.1  # of the waiting that a place must explain to be named
+MIN_WAIT_S = 0.005  # below, connecting is as fast as ever
+LONGER = 1.5  # times
+
+# Of a Breakdown, where requests wait
+PLACES = {
+    "connect_s": "to connect",
+    "accept_queue_s": "in the accept queue",
+    "in_worker_s": "inside the workers, accepted and not begun",
+    "transfer_s": "after the app, until the answer has arrived",
+    "unattributed_s": "unattributed",
+}
+CLIENT_ALONE = "in the accept queue or as connections of the client alone"
+
+BACKLOG_HIDES = "a longer --backlog only moves the wait into a longer queue"
+EVEN_CLASS = "a class that accepts only what it can serve (sync, gevent) shares them evenly"
+ENDS_KEEPALIVE = "it also disables keep-alive"
+
+
+def longer_backlog(facts: Facts) -> str:
+    return f"with a --backlog of {facts.connections} or more none would be dropped"
+
+
+# --- who waits, and where -------------------------------------------------------------------------
+
+
+def waits(facts: Facts, cell: CellResult) -> bool:
+    """Requests take longer than a lone one does, and there is someone to wait for."""
+    n = facts.connections
+    return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED
+
+
+def service_s(cell: CellResult) -> float:
+    return cell.breakdown.service_s or cell.service.mean or 0.0
+
+
+def full(facts: Facts) -> bool:
+    """All slots were taken, once the load was steady."""
+    return (occupancy(facts) or 0.0) >= FULL
+
+
+def _response_s(facts: Facts, cell: CellResult) -> float:
+    """As the breakdown has it; else by the response time law, N/X."""
+    return cell.breakdown.response_s or facts.connections / facts.rps
+
+
+def _waited_s(facts: Facts, cell: CellResult) -> float:
+    return max(0.0, _response_s(facts, cell) - service_s(cell))
+
+
+def _sharing(facts: Facts) -> str:
+    """Who shares how many slots, and how few of them were used, where that is fewer."""
+    used, slots = facts.open_at_once, facts.slots
+    if slots is None:
+        sentence = "{n:# connection} had at most {used:# request} in the app at once ({limit})"
+    elif facts.connections <= slots:
+        sentence = "{n:# connection} have {slots:# slot}"
+    else:
+        sentence = "{n:# connection} share {slots:# slot}[[, of which at most {few} were used]]"
+    few = used if used < REACHED * facts.parallel else None
+    values = {"used": used, "slots": slots, "limit": facts.no_limit, "few": few}
+    return fill(sentence, {"n": facts.connections, **values})
+
+
+def _waiting(facts: Facts, cell: CellResult) -> str:
+    """How many wait and in which places, the longest wait first, none that hardly counts."""
+    waited_s, shakes = _waited_s(facts, cell), handshakes(facts)
+    both = shakes.half_open and shakes.dropped
+    words = {**PLACES, "accept_queue_s": CLIENT_ALONE} if both else PLACES
+    waits_s = sorted(
+        ((getattr(cell.breakdown, place) or 0.0, place) for place in words), reverse=True
+    )
+    places = [
+        f"{format_duration(wait_s)} {words[place]}"
+        for wait_s, place in waits_s
+        if wait_s >= PLACE * waited_s
+    ] or [f"{format_duration(waited_s)}, in no place that is known"]
+    others = facts.connections - (facts.slots or facts.connections)
+    who = f"the other {others} wait" if others > 0 else "requests wait"
+    return f"{who} {' and '.join(places)}"
+
+
+def _overtaken(facts: Facts, cell: CellResult) -> str | None:
+    """Where the median is so much below the mean that it would make a short queue look faster than
+    a long one, in which nobody overtakes."""
+    p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
+    if p50_s is None or mean_s is None or p50_s > REACHED * mean_s:
+        return None
+    mean, median = format_duration(mean_s), format_duration(p50_s)
+    return (
+        "requests that found room overtook those that were dropped: compare the mean response,"
+        f" {mean}, not the median, {median}"
+    )
+
+
+# --- more requests than slots ---------------------------------------------------------------------
+
+
+class Crowd(Advised):
+    """More requests than are served at once."""
+
+    sharing: str  # who shares how many slots
+    waiting: str  # how many wait, and where
+
+
+class WaitingForSlots(Crowd):
+    """{sharing}; {waiting}[[, connect stays at {connect_s:milliseconds}]]"""
+
+    rank = 100
+
+    connect_s: float | None  # where it shows that the client does not see the accept queue
+
+
+def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
+    """More slots may bring nothing where slots are held for much longer than by a lone request,
+    whether for want of a core or for what was not measured."""
+    if not full(facts) or facts.slots is None or facts.connections <= facts.slots:
+        return None
+    if _waited_s(facts, cell) < (1 - REACHED) * _response_s(facts, cell):
+        return None
+    connect_s, lone_s = cell.breakdown.connect_s, cell.lone_s or 0.0
+    in_queue = cell.breakdown.accept_queue_s and (connect_s or 0.0) < MIN_WAIT_S
+    held_longer = lone_s and service_s(cell) >= LONGER * lone_s
+    return WaitingForSlots(
+        sharing=_sharing(facts),
+        waiting=_waiting(facts, cell),
+        connect_s=connect_s if in_queue else None,
+        advice=() if held_longer else (facts.data.worker_class.advice,),
+    )
+
+
+# --- a full accept queue --------------------------------------------------------------------------
+
+
+class FullAcceptQueue(Crowd):
+    """{sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit is {limit})]]
+    and the kernel dropped handshakes: {counters:values} ({where})
+    [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
+    handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a worker]]
+    [[; a response took up to {response_s:duration}]][[; {overtaken}]]"""
+
+    rank = 20
+    explains = (WaitingForSlots,)  # which says the same of the rest
+    seen_in = "queue"
+
+    longest: int | None
+    limit: int | None
+    counters: Mapping[str, int]
+    where: Finding
+    half_open: int | None
+    steps: Finding | None
+    never_accepted: int | None
+    response_s: float | None
+    overtaken: str | None
+
+    @property
+    def brief(self) -> str:
+        return fill(
+            "{sharing}; the accept queue was full and the kernel dropped handshakes[[; a response"
+            " took up to {response_s:duration}]][[; {overtaken}]][[; {advice:; }]].",
+            self.values,
+        )
+
+
+class LikelyFullAcceptQueue(Crowd):
+    """{sharing}; {waiting}; {drops}"""
+
+    rank, explains, seen_in = FullAcceptQueue.rank, FullAcceptQueue.explains, "queue"
+
+    drops: Finding | None
+
+
+def full_queue(facts: Facts, cell: CellResult) -> FullAcceptQueue | LikelyFullAcceptQueue | None:
+    """Measured, or likely where the kernel was not asked. A longer queue helps against a burst, not
+    against too few slots."""
+    shakes, all_taken = handshakes(facts), full(facts)
+    if not shakes.dropped and not (shakes.suspected and waits(facts, cell)):
+        return None
+    steadily = all_taken and not stalled(facts)  # else they idled for want of a longer queue
+    hides = steadily or facts.slots is None
+    more_slots = (facts.data.worker_class.advice,) if all_taken else ()
+    advice = (BACKLOG_HIDES if hides else longer_backlog(facts), *more_slots)
+    crowd: dict[str, Any] = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell)}
+    crowd["advice"] = advice
+    if not shakes.dropped:
+        return LikelyFullAcceptQueue(**crowd, drops=drops(shakes))
+    return FullAcceptQueue(
+        **crowd,
+        longest=cell.accept_queue_max if shakes.full else None,
+        limit=cell.accept_queue_limit if shakes.full else None,
+        **counted(shakes.counters),
+        half_open=shakes.half_open or None,
+        steps=steps(shakes),
+        never_accepted=shakes.never_accepted or None,
+        response_s=facts.measurement.response.max,
+        overtaken=_overtaken(facts, cell),
+    )
+
+
+class IdleWhileClientsWait(Advised):
+    """Slots stood idle for {stall.idle_s:duration} of {stall.load_s:duration} while clients waited
+    [[, at one go {stall.longest_s:duration} with nothing in the server at all]]: {whole_rps:number}
+    requests/s over the whole load, {steady_rps:number} in its steady part[[; a response took up to
+    {response_s:duration}]][[; the kernel dropped handshakes ({counters:values}), which clients
+    repeat ever more slowly]][[; {overtaken}]]"""
+
+    rank = 10
+    seen_in = "states"
+
+    stall: Stall
+    whole_rps: float | None
+    steady_rps: float
+    response_s: float | None
+    counters: Mapping[str, int] | None
+    overtaken: str | None
+
+
+def stall(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
+    """How long, and what shows why."""
+    if (found := stalled(facts)) is None:
+        return None
+    shakes, room = handshakes(facts), facts.cell.server.backlog >= facts.connections
+    return IdleWhileClientsWait(
+        stall=found,
+        whole_rps=whole_rps(facts),
+        steady_rps=facts.throughput_rps,
+        response_s=facts.measurement.response.max,
+        counters=growth(shakes.counters) if shakes.dropped else None,
+        overtaken=_overtaken(facts, cell) if shakes.dropped else None,
+        advice=() if room else (longer_backlog(facts),),
+    )
+
+
+# --- slots idle while requests wait for others ----------------------------------------------------
+
+
+class UnevenDealing(Advised):
+    """{connections:# connection} are dealt unevenly: [[on average {dealing.idle:number}
+    of the {dealing.slots:# slot} that could be in use idled while requests waited]][[one worker has
+    {times:number} times as many as another, and requests wait]][[ {wait_s:duration}]] inside
+    busier ones ({dealt} per worker: {per_worker:, }
+    [[; about {predicted_rps:number} requests/s when dealt like this]])"""
+
+    rank = 70
+    below_slots = "connections are dealt unevenly"
+
+    connections: int
+    dealing: Dealing
+    times: float | None
+    wait_s: float | None
+    dealt: Literal["connections", "requests"]
+    per_worker: tuple[int, ...]
+    predicted_rps: float | None
+
+
+def uneven(facts: Facts, cell: CellResult) -> UnevenDealing | None:
+    """What the kernel's dealing costs."""
+    if (dealing := uneven_dealing(facts)) is None:
+        return None
+    kept = cell.connections_per_worker
+    counts = cell.requests_per_worker if kept is None else kept
+    per_worker = sorted((counts.get(pid, 0) for pid in dealing.taken), reverse=True)
+    waited_s = cell.breakdown.in_worker_s or 0.0  # of kept connections not always known
+    return UnevenDealing(
+        connections=facts.connections,
+        dealing=dealing,
+        times=None if dealing.idle else dealing.times,
+        wait_s=waited_s if waited_s >= MIN_WAIT_S else None,
+        dealt="requests" if kept is None else "connections",
+        per_worker=tuple(per_worker),
+        predicted_rps=None if kept is None else cell.split_prediction_rps,
+        advice=_deal_evenly(facts),
+    )
+
+
+def _deal_evenly(facts: Facts) -> tuple[str, ...]:
+    server = facts.cell.server
+    if facts.data.worker_class.asgi:
+        return ()  # no class that deals otherwise runs an ASGI app
+    if facts.data.worker_class.slots != "threads":
+        return (EVEN_CLASS,)
+    if server.worker_connections <= server.threads:
+        return ()
+    as_threads = (
+        f"--worker-connections {server.threads}, as many as threads, leaves what a worker cannot"
+        " serve in the accept queue for the next that can"
+    )
+    return (as_threads, ENDS_KEEPALIVE) if facts.cell.keepalive else (as_threads,)
+
+
+# --- nothing, or nothing that was measured --------------------------------------------------------
+
+
+class NothingWaits(Diagnosis):
+    """{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]] and {waited}"""
+
+    rank, advice = 100, ()
+    shows_loss = False
+
+    connections: int
+    used: int
+    slots: int | None
+    limit: str | None
+    waited: Finding
+
+
+class AllSlotsBusy(NothingWaits):
+    """{connections:# connection} used {used} slots[[ ({busy:percent} busy)]] and {waited}; more
+    connections will wait"""
+
+    busy: float | None  # where they were not taken all the time
+
+
+class Unexplained(Diagnosis):
+    """With {connections:# connection} a response takes {response_s:duration}
+    [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
+    [[: {waiting}]]; nothing that was measured shows why"""
+
+    rank, advice = 100, ()
+
+    connections: int
+    response_s: float
+    lone_s: float | None
+    service_s: float | None  # where that is longer, the app is
+    waiting: str | None
+
+
+def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Diagnosis:
+    """`waits`: requests take longer than a lone one, beyond what chance explains."""
+    if waits:
+        return _unexplained(facts, cell)
+    n, slots = facts.connections, facts.slots
+    used: dict[str, Any] = {"connections": n, "used": facts.open_at_once, "slots": slots}
+    used |= {"limit": facts.no_limit, "waited": waited(facts)}
+    if cell.verdict == "at capacity" and slots is not None and n >= REACHED * slots:
+        return AllSlotsBusy(**used, busy=None if full(facts) else cell.occupancy)
+    return NothingWaits(**used)
+
+
+def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
+    """Whether it is longer inside the app or outside is left out where that is hardly any of it."""
+    response_s, inside_s, lone_s = _response_s(facts, cell), service_s(cell), cell.lone_s or 0.0
+    least_s = PLACE * (response_s - lone_s)
+    return Unexplained(
+        connections=facts.connections,
+        response_s=response_s,
+        lone_s=cell.lone_s,
+        service_s=inside_s if inside_s - lone_s >= least_s else None,
+        waiting=_waiting(facts, cell) if _waited_s(facts, cell) >= least_s else None,
+    )
