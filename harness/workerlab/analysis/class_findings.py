@@ -64,8 +64,7 @@ class SeriesLimits(Answer):
     tool: str
     tool_limit_from: int | None
     inconclusive: tuple[str, ...]  # levels of which no trial tells anything
-    connections: int | None  # of the cell that says most about its class, where that is limited
-    why: Diagnosis | None  # by what
+    why: Diagnosis | None  # of the cell that says most about its class, where that is limited
 
 
 def class_finding(
@@ -100,9 +99,12 @@ def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> Seri
     if knee is not None and knee < BELOW_SLOTS * slots:
         because = _because(knee, slots, cells)
     low_rps, high_rps = group.capacity_ci95 or (None, None)
-    limited = next((c for c in cells if c.trial.key == group.telling and _is_limited(c)), None)
-    why = limited.diagnosis if limited else None
-    shown = isinstance(why, Diagnosis) and not isinstance(why, Disturbance)
+    limiting = (
+        cell.diagnosis
+        for cell in cells
+        if cell.trial.key == group.telling and _is_limited(cell)
+        and isinstance(cell.diagnosis, Diagnosis) and not isinstance(cell.diagnosis, Disturbance)
+    )  # fmt: skip
     return SeriesLimits(
         **about,
         slots=_slots(group),
@@ -118,8 +120,7 @@ def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> Seri
         tool=group.tool,
         tool_limit_from=None if knee is None else _lowest(cells, "generator-bound"),
         inconclusive=_untold(closed),
-        connections=limited.trial.cell.concurrency if limited and shown else None,
-        why=why if isinstance(why, Diagnosis) and shown else None,
+        why=next(limiting, None),
     )
 
 
@@ -153,8 +154,8 @@ def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
 def _slots(group: ClassResult) -> str:
     """Configured, and used where that is not the same."""
     configured, used = group.slots_configured, group.slots_measured
-    known = "unlimited slots" if group.worker_class.slots_known else "slots not known"
-    slots = known if configured is None else counted(configured, "slot")
+    slots = "unlimited slots" if group.worker_class.slots_known else "slots not known"
+    slots = slots if configured is None else counted(configured, "slot")
     return slots if used in (None, configured) else f"{slots}, at most {used} used"
 
 

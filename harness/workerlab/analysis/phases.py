@@ -259,13 +259,12 @@ class PhaseOfLoad(finding.Finding):
     """{title} until {end_s:duration}[[ ({why})]]."""
 
     title: str
-    start_s: float
     end_s: float
     why: finding.Finding | None
 
 
 def phase_finding(phase: Phase) -> PhaseOfLoad:
-    return PhaseOfLoad(phase.name.capitalize(), phase.start_s, end_s=phase.end_s, why=phase.why)
+    return PhaseOfLoad(phase.name.capitalize(), phase.end_s, phase.why)
 
 
 def changing(phases: Iterable[Phase]) -> bool:

@@ -179,11 +179,11 @@ def idle(facts: Facts, window: Window) -> Stall:
     """How long slots stood idle for the network, moment by moment."""
     slots = 1 if facts.slots is None or facts.cell.keepalive else facts.slots
     waited = still = longest = stretch = 0
-    for length, asked, inside in _moments(facts, window):
-        stretch = stretch + length if asked and not inside else 0
+    for length, requests, inside in _moments(facts, window):
+        stretch = stretch + length if requests and not inside else 0
         still += length if stretch else 0
         longest = max(longest, stretch)
-        waited += length if inside < min(slots, asked) else 0
+        waited += length if inside < min(slots, requests) else 0
     return Stall(waited / NS, still / NS, longest / NS or None, window.length_s)
 
 
@@ -220,15 +220,15 @@ def _moments(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
     way, and those of them that are in the app or accepted by a worker whose slots are taken."""
     each = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
     begun, queued = defaultdict[int, int](int), defaultdict[int, int](int)
-    asked = inside = paused = 0
+    requests = inside = paused = 0
     since = window.opens_ns
     for at, together in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
         if (until := min(at, window.closes_ns)) > since:
             if not paused:
-                yield until - since, asked, inside
+                yield until - since, requests, inside
             since = until
-        for _, pid, began, accepted, more_asked, more_pauses in together:
-            asked += more_asked
+        for _, pid, began, accepted, more_requests, more_pauses in together:
+            requests += more_requests
             paused += more_pauses
             inside -= begun[pid] + (queued[pid] if begun[pid] >= each else 0)
             begun[pid] += began

@@ -39,7 +39,8 @@ TAKEN = 0.9  # of the busiest worker's slots: below, a worker had room
 class Dealing(Struct, frozen=True):
     """Over the steady window, `taken` by worker pid: the part of its slots that was in use.
     `idle`: slots that idled while requests waited in other workers, on average; `times`: as many
-    kept connections in the fullest worker as in the emptiest. None where that is even."""
+    kept connections in the fullest worker as in the emptiest. None where that is even, or
+    slots idle."""
 
     taken: Mapping[int, float]
     slots: int  # that could be in use: of all workers, or as many as there are connections
@@ -72,7 +73,9 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
     if idle < UNEVEN * slots and times is None:
         return None
     taken = {pid: min(1.0, held.get(pid, 0.0) / each) for pid in pids}
-    return Dealing(taken, slots, idle if idle >= UNEVEN * slots else None, times)
+    if idle >= UNEVEN * slots:
+        return Dealing(taken, slots, idle=idle)
+    return Dealing(taken, slots, times=times)
 
 
 def _slots_each(facts: Facts) -> int | None:

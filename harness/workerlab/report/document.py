@@ -1,7 +1,8 @@
 """The Document of a sweep: what analysis found, put into findings, tables and notes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from workerlab.report.targets import target_findings, target_kept
 from workerlab.report.values import finite
 
 SWEEP = "sweep"
+KIND = attrgetter("code")
 OWN = "detail"  # a value that is a trial's own: it makes no cause another one
 
 
@@ -51,13 +53,13 @@ def of_sweep(report: Report) -> Document:
                 )
             ),
             *_costs(report),
-            *_by_places("cells.invalid", reasons["invalid"], names),
-            *_by_codes("cells.inconclusive", reasons["inconclusive"], names),
+            *_once("cells.invalid", reasons["invalid"], names, _cause),
+            *_once("cells.inconclusive", reasons["inconclusive"], names, KIND),
             *failing_routes(report.cells, names),
-            *_by_codes("cells.disturbed", _disturbed(report), names),
+            *_once("cells.disturbed", _disturbed(report), names, KIND),
         ),
         tables=tuple(sweep_tables(report, names)),
-        notes=(*_by_places("cells.note", notes, names), *report.notes),
+        notes=(*_once("cells.note", notes, names, _cause), *report.notes),
         valid=all(cell.verdict != "invalid" for cell in report.cells),
         target_kept=target_kept(targets),
         cells=report.cells,
@@ -160,18 +162,22 @@ def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
     )
 
 
-def _by_places(
-    code: str, findings: Iterable[tuple[finding.Finding, CellResult]], names: Names
+def _once(
+    code: str,
+    causes: Iterable[tuple[finding.Finding, CellResult]],
+    names: Names,
+    by: Callable[[finding.Finding], Hashable],
 ) -> Iterable[Finding]:
-    """Every cause once, with the cells it is about; what differs between their trials, such as the
-    file to look into, is the first one's."""
-    about: dict[finding.Finding, list[tuple[finding.Finding, CellResult]]] = {}
-    for cause, cell in findings:
-        about.setdefault(_cause(cause), []).append((cause, cell))
-    for found in about.values():
-        cells = [cell for _, cell in found]
-        keys = tuple(cell.trial.key for cell in cells)
-        yield Finding(code, {"cells": names.places(cells), "text": found[0][0]}, keys)
+    """Every cause once, with the cells it is about and the numbers of the first: by kind, or `by`
+    what is not a trial's own, such as the file to look into."""
+    about: dict[Hashable, list[tuple[finding.Finding, CellResult]]] = {}
+    for cause, cell in causes:
+        about.setdefault(by(cause), []).append((cause, cell))
+    for same in about.values():
+        cells = [cell for _, cell in same]
+        one = names.places(cells[:1]) if by is KIND and len(cells) > 1 else None
+        values = {"cells": names.places(cells), "text": same[0][0], "one": one}
+        yield Finding(code, values, tuple(cell.trial.key for cell in cells))
 
 
 def _cause(cause: finding.Finding) -> finding.Finding:
@@ -185,19 +191,5 @@ def _shared(value: Any) -> Any:
     if isinstance(value, Finding):
         return _cause(value)
     if isinstance(value, Mapping):
-        return {name: _shared(one) for name, one in value.items() if name != OWN}
+        return {name: _shared(inner) for name, inner in value.items() if name != OWN}
     return tuple(map(_shared, value)) if isinstance(value, tuple) else value
-
-
-def _by_codes(
-    code: str, findings: Iterable[tuple[finding.Finding, CellResult]], names: Names
-) -> Iterable[Finding]:
-    """Every kind of cause once, with the numbers of one of the cells it is about."""
-    about: dict[str, list[tuple[finding.Finding, CellResult]]] = {}
-    for cause, cell in findings:
-        about.setdefault(cause.code, []).append((cause, cell))
-    for found in about.values():
-        cells = [cell for _, cell in found]
-        one = names.places(cells[:1]) if len(cells) > 1 else None
-        values = {"cells": names.places(cells), "text": found[0][0], "one": one}
-        yield Finding(code, values, tuple(cell.trial.key for cell in cells))

@@ -178,10 +178,10 @@ def slowed(asked: Server, connections: int, used: int) -> TrialData:
 def test_the_machine_is_the_limit_where_no_core_is_left() -> None:
     trial = slowed(server("asgi"), 8, 2)
     found = diagnosed(BusyMachine, using(trial, 1.9, tool=0.05))
-    assert values(found, "connections", "rps", "cores", "host") == pytest.approx((8, 2, 2, 0.975))
-    assert found.used_by == ("the server 1.9 cores", "the load tool 0.1 cores")
+    assert (found.connections, found.rps) == (8, pytest.approx(2))
+    assert found.how == "its 2 cores were 98 % busy (the server 1.9 cores, the load tool 0.1 cores)"
     beside = diagnosed(BusyMachine, using(trial, 1.2, tool=0.7))
-    assert "the load tool 0.7 cores" in beside.used_by
+    assert "the load tool 0.7 cores" in beside.how
     assert BusyMachine not in kinds(using(trial, 0.6, others=1.4))  # others have the cores
 
 
@@ -191,15 +191,17 @@ def test_a_busy_machine_is_no_excuse_for_a_server_that_sleeps() -> None:
 
 
 def test_workers_that_compute_all_the_time() -> None:
-    found = diagnosed(BusyWorkers, using(slowed(server("asgi", 1), 8, 1), 0.98, of=8))
-    assert values(found, "workers", "used", "cores") == pytest.approx((1, 0.98, 8))
+    trial = using(slowed(server("asgi", 1), 8, 1), 0.98, of=8)
+    found = diagnosed(BusyWorkers, trial)
+    assert judged(trial).usage.server_cores == pytest.approx(0.98)
+    assert found.how == "1 worker computed all the time (1.0 cores of 8)"
 
 
 def test_workers_that_compute_on_fewer_cores_than_they_are() -> None:
     """Half a core each: they wait for it, and not for something that they share."""
     trial = using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8)
     found = diagnosed(BusyWorkers, trial)
-    assert values(found, "workers", "used", "cores") == pytest.approx((2, 0.98, 1))
+    assert found.how == "2 workers computed all the time (1.0 cores of 1)"
     assert found.advice == (MORE_CORES,)
 
 

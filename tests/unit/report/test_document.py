@@ -13,6 +13,7 @@ from tests.builders.open_model import opened
 from tests.builders.sweep import common, everything
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.class_findings import NoValidCell, SeriesLimits
+from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.analysis.open_closed import (
     Backlog,
     BesideClosed,
@@ -87,7 +88,9 @@ def test_where_a_class_stops() -> None:
     assert isinstance(sync, SeriesLimits)
     assert isinstance(eventlet, SeriesLimits)
     assert (sync.knee, sync.level_rps) == (4.0, pytest.approx(4, rel=0.01))
-    assert (sync.saturated_from, sync.connections) == (8, 16)
+    assert sync.saturated_from == 8
+    assert isinstance(sync.why, WaitingForSlots)
+    assert sync.why.sharing == "16 connections share 4 slots"
     assert eventlet.knee is None
     assert eventlet.slots == "4000 slots, at most 16 used"
     assert text(eventlet.knee_note) == "> 16"

@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 from workerlab.analysis.breakdown import in_server
 from workerlab.analysis.core_wait import core_wait, is_disturbed
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
-from workerlab.analysis.diagnosis.service import Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.service import BUSY_MACHINE, Drift, Shared, SlowFirst
 from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait
 from workerlab.numbers.formats import FORMATS, fill
 
-ALL_CORES = 0.9  # busy
 COMPUTING = 0.85  # of a core each: handing over the GIL, or accepting, takes the rest
 MOSTLY, PART = 0.7, 0.25  # of a lone request
 COUNTS = 0.25  # of all cores: less is not what the machine lacks
@@ -114,9 +113,6 @@ class BusyMachine(Advised):
 
     connections: int
     rps: float
-    cores: int
-    host: float | None
-    used_by: tuple[str, ...]
     how: str
 
 
@@ -130,11 +126,11 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
         return None
     using = {"the server": server} | ({"the load tool": tool} if tool else {})
     using |= cell.app_metrics.cores if cell.app_metrics else {}
-    used_by = tuple(f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items())
-    values: dict[str, Any] = {"cores": cores, "host": used.host_busy, "used_by": used_by}
-    by_us = server >= COUNTS * cores and sum(using.values()) >= ALL_CORES * cores
+    used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
+    by_us = server >= COUNTS * cores and sum(using.values()) >= BUSY_MACHINE * cores
     if by_us:
-        how = fill("its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })", values)
+        busy = "its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })"
+        how = fill(busy, {"cores": cores, "host": used.host_busy, "used_by": used_by})
     elif (need := _needed(facts, cell)) and min(facts.connections, need["workers"]) > cores:
         together = "{workers:# worker} together would need more than {cores:# core}"
         how = f"{each_computes(need)}, and {fill(together, {**need, 'cores': cores})}"
@@ -145,7 +141,6 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     return BusyMachine(
         connections=facts.connections,
         rps=facts.throughput_rps,
-        **values,
         how=how,
         advice=(*noise, MORE_CORES, *elsewhere),
     )
@@ -160,9 +155,6 @@ class BusyWorkers(Advised):
 
     connections: int
     rps: float
-    workers: int
-    used: float
-    cores: int | None
     how: str
 
 
@@ -174,10 +166,9 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
     fewer_cores = (facts.cell.server.cores or workers) < workers
     if used is None or facts.connections <= workers:
         return None
-    values = {"workers": workers, "used": used, "cores": cores}
     if used >= COMPUTING * (cores if cores and fewer_cores else workers):
         all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
-        how = fill(all_the_time, values)
+        how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
     elif (need := _needed(facts, cell)) and workers <= (cores or 0):
         how = f"{each_computes(need)}, and a worker computes for one at a time"
     else:
@@ -185,9 +176,6 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
     return BusyWorkers(
         connections=facts.connections,
         rps=facts.throughput_rps,
-        workers=workers,
-        used=used,
-        cores=cores,
         how=how,
         advice=(MORE_CORES if fewer_cores else MORE_WORKERS,),
     )
@@ -249,6 +237,6 @@ def load_tool(facts: Facts, cell: CellResult) -> LoadToolIsLimit | None:
     if not cell.generator_bound:
         return None
     host = facts.usage.host_busy
-    busy = host is not None and host > ALL_CORES
+    busy = host is not None and host > BUSY_MACHINE
     advice = fill(LOAD_FROM_ELSEWHERE if busy else FASTER_TOOL, {"host": host})
     return LoadToolIsLimit(limit=cell.reason, advice=(advice,))

@@ -44,7 +44,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.base import Advised
-from workerlab.analysis.diagnosis.service import Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.service import COMPUTING, Drift, Shared, SlowFirst
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, service_s, waits
 from workerlab.analysis.event_loop import LoopUse, held_up, loop_use
 from workerlab.analysis.facts import Facts
@@ -56,10 +56,9 @@ from workerlab.numbers.units import format_duration
 
 # Of the time: by calls that make beats late, by calls of any length, by one or two long ones
 SHARE, SHORT, MOSTLY = 0.01, 0.1, 0.5
-LATE, EACH = 3, 2  # late beats, and those of the most blocked worker
+LATE_BEATS, EACH = 3, 2  # and those of the most blocked worker
 BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
 LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
-COMPUTING = 0.7  # of the cores its workers could use
 
 HELD_UP_NS = 3_000_000  # overdue for so long, a loop is held up
 HELD_NS = 3_000_000  # the GIL
@@ -142,7 +141,7 @@ def _serves_many(facts: Facts) -> bool:
 def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     worst, late = use.worst, sum(worker.late for worker in use.workers)
     blocked = worst.blocked - use.stolen_s / worst.observed_s
-    if late >= LATE and worst.late >= EACH:
+    if late >= LATE_BEATS and worst.late >= EACH:
         alarm = blocked >= SHARE
     else:
         by_late_beats = worst.late * worst.longest_s / worst.observed_s  # at most
@@ -237,7 +236,6 @@ class BlockingLine(Finding):
     inside: str
     effect: str
     longest_s: float
-    samples: int
     trial: str
 
     @property
@@ -316,7 +314,6 @@ def _line(
         inside=line.inside if waits_inside else "",
         effect=_effect(samples, longest_ns, part),
         longest_s=longest_ns / NS,
-        samples=len(samples),
         trial=facts.key,
     )
 

@@ -59,6 +59,7 @@ from workerlab.analysis.core_wait import core_wait, is_disturbed
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.failures import MOSTLY as MOSTLY_SUCCESSES
 from workerlab.analysis.failures import failed_share, success_spans
 from workerlab.analysis.occupancy import FULL as FULL_SLOTS
 from workerlab.analysis.occupancy import occupancy, overhead_s
@@ -77,7 +78,6 @@ DOUBTFUL = 1.5  # times, where others kept the load from a core, and than anothe
 REQUESTS = 32  # under load
 COMPUTING = 0.7  # of the cores its workers could use
 BUSY_MACHINE = 0.9  # of all cores
-SUCCESSES = 0.99  # of the answers: spans of failures do not change the mean
 NEEDS_CPU, MOSTLY_CPU = 0.1, 0.4  # of a lone request's time
 
 FEWEST = 16  # of a batch, for its fastest to have had a core
@@ -219,7 +219,7 @@ def _than_fewer(facts: Facts, series: Series) -> Longer | None:
 
 def _mean(facts: Facts) -> Estimate | None:
     """Service of successes."""
-    few = facts.outcome.success < SUCCESSES or len(facts.finished) < REQUESTS
+    few = facts.outcome.success < MOSTLY_SUCCESSES or len(facts.finished) < REQUESTS
     return None if few or computes(facts) else precision(facts).service_s
 
 

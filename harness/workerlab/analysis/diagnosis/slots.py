@@ -122,14 +122,14 @@ def _overtaken(facts: Facts, cell: CellResult) -> str | None:
 # --- more requests than slots ---------------------------------------------------------------------
 
 
-class Crowd(Advised):
+class Queueing(Advised):
     """More requests than are served at once."""
 
     sharing: str  # who shares how many slots
     waiting: str  # how many wait, and where
 
 
-class WaitingForSlots(Crowd):
+class WaitingForSlots(Queueing):
     """{sharing}; {waiting}[[, connect stays at {connect_s:milliseconds}]]"""
 
     rank = 100
@@ -158,7 +158,7 @@ def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
 # --- a full accept queue --------------------------------------------------------------------------
 
 
-class FullAcceptQueue(Crowd):
+class FullAcceptQueue(Queueing):
     """{sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit is {limit})]]
     and the kernel dropped handshakes: {counters:values} ({where})
     [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
@@ -188,7 +188,7 @@ class FullAcceptQueue(Crowd):
         )
 
 
-class LikelyFullAcceptQueue(Crowd):
+class LikelyFullAcceptQueue(Queueing):
     """{sharing}; {waiting}; {drops}"""
 
     rank, explains, seen_in = FullAcceptQueue.rank, FullAcceptQueue.explains, "queue"
@@ -206,12 +206,12 @@ def full_queue(facts: Facts, cell: CellResult) -> FullAcceptQueue | LikelyFullAc
     hides = steadily or facts.slots is None
     more_slots = (facts.data.worker_class.advice,) if all_taken else ()
     advice = (BACKLOG_HIDES if hides else longer_backlog(facts), *more_slots)
-    crowd: dict[str, Any] = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell)}
-    crowd["advice"] = advice
+    queueing: dict[str, Any] = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell)}
+    queueing["advice"] = advice
     if not shakes.dropped:
-        return LikelyFullAcceptQueue(**crowd, drops=drops(shakes))
+        return LikelyFullAcceptQueue(**queueing, drops=drops(shakes))
     return FullAcceptQueue(
-        **crowd,
+        **queueing,
         longest=cell.accept_queue_max if shakes.full else None,
         limit=cell.accept_queue_limit if shakes.full else None,
         **counted(shakes.counters),
@@ -243,11 +243,11 @@ class IdleWhileClientsWait(Advised):
 
 def stall(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
     """How long, and what shows why."""
-    if (found := stalled(facts)) is None:
+    if (idle := stalled(facts)) is None:
         return None
     shakes, room = handshakes(facts), facts.cell.server.backlog >= facts.connections
     return IdleWhileClientsWait(
-        stall=found,
+        stall=idle,
         whole_rps=whole_rps(facts),
         steady_rps=facts.throughput_rps,
         response_s=facts.measurement.response.max,
@@ -262,9 +262,9 @@ def stall(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
 
 class UnevenDealing(Advised):
     """{connections:# connection} are dealt unevenly: [[on average {dealing.idle:number}
-    of the {dealing.slots:# slot} that could be in use idled while requests waited]][[one worker has
-    {times:number} times as many as another, and requests wait]][[ {wait_s:duration}]] inside
-    busier ones ({dealt} per worker: {per_worker:, }
+    of the {dealing.slots:# slot} that could be in use idled while requests waited]]
+    [[one worker has {dealing.times:number} times as many as another, and requests wait]]
+    [[ {wait_s:duration}]] inside busier ones ({dealt} per worker: {per_worker:, }
     [[; about {predicted_rps:number} requests/s when dealt like this]])"""
 
     rank = 70
@@ -272,7 +272,6 @@ class UnevenDealing(Advised):
 
     connections: int
     dealing: Dealing
-    times: float | None
     wait_s: float | None
     dealt: Literal["connections", "requests"]
     per_worker: tuple[int, ...]
@@ -290,7 +289,6 @@ def uneven(facts: Facts, cell: CellResult) -> UnevenDealing | None:
     return UnevenDealing(
         connections=facts.connections,
         dealing=dealing,
-        times=None if dealing.idle else dealing.times,
         wait_s=waited_s if waited_s >= MIN_WAIT_S else None,
         dealt="requests" if kept is None else "connections",
         per_worker=tuple(per_worker),
