@@ -119,7 +119,7 @@ def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> Seri
         high_rps=high_rps,
         tool=group.tool,
         tool_limit_from=None if knee is None else _lowest(cells, "generator-bound"),
-        inconclusive=_untold(closed),
+        inconclusive=_inconclusive_levels(closed),
         why=next(limiting, None),
     )
 
@@ -138,7 +138,7 @@ def _because(knee: float, slots: int, cells: Cells) -> str | None:
     return min(reasons, key=lambda reason: reason.rank).below_slots if reasons else None
 
 
-def _untold(cells: Iterable[CellResult]) -> tuple[str, ...]:
+def _inconclusive_levels(cells: Iterable[CellResult]) -> tuple[str, ...]:
     """Levels of which no trial tells anything."""
     levels: dict[int, set[str]] = {}
     for cell in cells:

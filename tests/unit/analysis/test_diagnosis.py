@@ -26,20 +26,29 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
-from workerlab.analysis.diagnosis.cpu import MORE_CORES, BusyMachine, BusyWorkers, each_computes
-from workerlab.analysis.diagnosis.failures import Failing
+from workerlab.analysis.diagnosis.cpu import (
+    MORE_CORES,
+    BusyMachine,
+    BusyWorkers,
+    CoresStolen,
+    CoresTaken,
+    LoadToolIsLimit,
+    each_computes,
+)
+from workerlab.analysis.diagnosis.failures import Failing, Shedding
 from workerlab.analysis.diagnosis.loop import (
     IN_THREADS,
     PATCH_BEFORE_PRELOAD,
     PATCHED,
     BlockedLoop,
 )
-from workerlab.analysis.diagnosis.service import LOOK_FOR_WHAT_IS_SHARED, Shared
+from workerlab.analysis.diagnosis.service import LOOK_FOR_WHAT_IS_SHARED, Drift, Shared, SlowFirst
 from workerlab.analysis.diagnosis.slots import (
     ENDS_KEEPALIVE,
     EVEN_CLASS,
     AllSlotsBusy,
     FullAcceptQueue,
+    IdleWhileClientsWait,
     LikelyFullAcceptQueue,
     UnevenDealing,
     Unexplained,
@@ -343,3 +352,13 @@ def test_a_diagnosis_without_rank_or_advice_does_not_import() -> None:
     found = Complete(seconds=1.0, advice=("wait", "or go"))
     assert str(found) == "It takes 1.00 s; wait; or go."
     assert found.values == {"seconds": 1.0, "advice": ("wait", "or go")}
+
+
+def test_the_most_important_comes_first() -> None:
+    """What limits the load tool, or leaves slots idle, before what the server is short of; beside
+    these what fails, and what others did."""
+    kinds = (LoadToolIsLimit, IdleWhileClientsWait, FullAcceptQueue, BlockedLoop, BusyMachine,
+             BusyWorkers, Shared, UnevenDealing, Drift, SlowFirst, WaitingForSlots, Shedding,
+             Failing, CoresTaken, CoresStolen)  # fmt: skip
+    ranks = [kind.rank for kind in kinds]
+    assert ranks == sorted(set(ranks))

@@ -1,4 +1,18 @@
-"""What a diagnosis is, and how much each says beside others."""
+"""What a diagnosis is: the shape that each cause has.
+
+    class SlowDisk(Diagnosis):
+        '''Requests wait {wait_s:duration} for the disk'''
+
+        rank, advice = 55, ("a faster disk brings more",)
+        explains = (WaitingForSlots,)
+        below_slots = "the disk is the limit"
+
+        wait_s: float
+
+The sentence goes on with the advice: "Requests wait 20.0 ms for the disk; a faster disk brings
+more." Below the class stands the rule that makes one of the facts of a trial, or None. Where the
+advice depends on the evidence, the class is `Advised`, and the rule gives it.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +25,9 @@ Observed = Literal["cpu", "queue", "states"]  # over time: CPU, the accept queue
 
 
 class Diagnosis(Finding):
-    """What holds a cell up and what to change, or that nothing does. Its sentence goes on with the
-    advice. A class without `rank` or `advice` is a TypeError on import, unless its sentence names
-    no value: that is a base of others."""
+    """What holds a cell up and what to change, or that nothing does. A class without `rank` or
+    `advice` is a TypeError on import, unless its sentence names no value: that is a base of
+    others."""
 
     rank: ClassVar[int]  # the lowest of a cell's diagnoses comes first
     explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # left out: their advice would be wrong
