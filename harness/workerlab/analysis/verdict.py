@@ -228,7 +228,7 @@ def _waits(facts: Facts, series: Series) -> Finding:
     if slower or wait_s < (1 - REACHED) * response_s:
         return _finding("slowed", **common, service_s=service_s, lone_s=lone_s)
     common |= {"wait_s": wait_s, "response_s": response_s}
-    if rps >= REACHED * possible_rps:
+    if slots is not None and rps >= REACHED * possible_rps:
         return _finding("slots_shared", **common, slots=slots)
     common |= {"rps": rps, "possible_rps": possible_rps, "used": facts.open_at_once}
     per_worker = tuple(sorted(facts.per_worker.values(), reverse=True))

@@ -12,6 +12,7 @@ from msgspec.structs import replace as changed
 
 from tests.builders.analysis import (
     DROPS,
+    NS,
     SMALL,
     dropping,
     every,
@@ -21,6 +22,7 @@ from tests.builders.analysis import (
     recording,
     saying,
     seeing,
+    server,
     with_spans,
 )
 from workerlab.analysis import TrialData
@@ -32,6 +34,7 @@ from workerlab.analysis.diagnosis.slots import (
 )
 from workerlab.analysis.handshakes import at_steps
 from workerlab.model import CellResult, Counters, Finding
+from workerlab.report.messages import text
 from workerlab.server.worker_classes import class_named
 
 STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
@@ -236,3 +239,14 @@ def test_a_connection_that_is_tried_again_is_not_idle() -> None:
     none = seeing(trial, counters=Counters(0, 0, 0, 0))
     assert "check.idle_connections" in every(judged(saying(none, response=brief)).reason)
     assert "check.idle_connections" not in every(judged(saying(trial, response=brief)).reason)
+
+
+def test_drops_of_a_server_without_a_number_of_slots_can_be_told() -> None:
+    """Although throughput is what lone requests allow."""
+    trial = evidence(server("asgi"), 8)
+    spans = (changed(one, end_ns=(one.end_ns or 0) - NS // 4) for one in trial.spans.spans)
+    queue = tuple(replace(one, length=3, limit=2) for one in trial.observations.queue)
+    full = seeing(with_spans(trial, spans), counters=DROPS, queue=queue)
+    cell = judged(saying(full, connects_s=(1.02,) * 3))
+    assert (cell.verdict, cell.reason.code) == ("saturated", "verdict.waits")
+    assert "no limit configured" in text(cell.reason)
