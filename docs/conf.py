@@ -7,7 +7,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 from workerlab import __version__
-from workerlab.experiments.lesson import read
+from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.live.recording import renewed
 
 project = "workerlab"

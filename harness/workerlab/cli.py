@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, Command] = {
     "demo": Command(
         "a lesson in ten steps: guess, watch, compare, explain",
         "workerlab.options:add_demo",
-        "workerlab.experiments.demo:command",
+        "workerlab.experiments.demo.command:command",
     ),
     "live": Command(
         "the lesson in a browser: watch real requests wait",

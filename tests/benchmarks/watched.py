@@ -19,7 +19,7 @@ import psutil
 
 from workerlab import codec
 from workerlab.analysis.places import as_told
-from workerlab.experiments.live.asked import LoadAsked, ServerAsked
+from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
 from workerlab.experiments.live.side import Live, Side
 
 TICK_S = 0.05

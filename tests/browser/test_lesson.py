@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.conftest import ROOT, Windows
 from tests.browser.test_live import shows
-from workerlab.experiments.lesson import read
+from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.live.recording import renewed
 
 NONE = "\u2013"

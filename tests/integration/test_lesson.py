@@ -13,8 +13,8 @@ import pytest
 from tests.integration.conftest import Lab, processes
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.experiments.lesson import SHIPPED, read
-from workerlab.experiments.lesson_words import measured, overflowed
+from workerlab.experiments.lesson.steps import SHIPPED, read
+from workerlab.experiments.lesson.words import measured, overflowed
 from workerlab.experiments.live.course import Course
 from workerlab.experiments.live.recording import run_step
 from workerlab.experiments.live.side import Live, Looked

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
-from workerlab.experiments.lesson import SHIPPED, read
+from workerlab.experiments.lesson.steps import SHIPPED, read
 from workerlab.experiments.live.course import Course
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,11 +21,12 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.cli import parse
-from workerlab.experiments import demo, demo_words
-from workerlab.experiments.demo import Presenter
-from workerlab.experiments.demo_words import course_of, table
-from workerlab.experiments.lesson import read
-from workerlab.experiments.lesson_words import Measured, Told, law
+from workerlab.experiments.demo import command as demo
+from workerlab.experiments.demo import terminal as demo_words
+from workerlab.experiments.demo.command import Presenter
+from workerlab.experiments.demo.terminal import course_of, table
+from workerlab.experiments.lesson.steps import read
+from workerlab.experiments.lesson.words import Measured, Told, law
 from workerlab.experiments.reading import trial_data
 from workerlab.model import Fault, Plan, Record, UsageError
 from workerlab.plan import grid, load_for, predicted_s, trials

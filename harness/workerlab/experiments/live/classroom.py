@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from workerlab import codec
-from workerlab.experiments.live.asked import Refused
+from workerlab.experiments.lesson.settings import Refused
 from workerlab.experiments.live.course import Course
 
 CODE_CHARACTERS = "34679ABCDEFGHJKLMNPQRSTUVWXYZ"  # none that looks like another

@@ -14,7 +14,7 @@ import webbrowser
 from pathlib import Path
 
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.lesson import SHIPPED, Lesson, read
+from workerlab.experiments.lesson.steps import SHIPPED, Lesson, read
 from workerlab.experiments.live import recording
 from workerlab.experiments.live.classroom import Classroom, lan_addresses
 from workerlab.experiments.live.stage import Stage

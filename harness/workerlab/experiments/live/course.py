@@ -1,5 +1,5 @@
 """The lesson on the live page: a step asks, then runs, then tells; at the end there is a table. The
-steps are those of the terminal (`experiments/lesson.py`), and so is what is said of them."""
+steps are those of the terminal (`lesson/steps.py`), and so is what is said of them."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -7,8 +7,9 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.places import GAVE_UP
-from workerlab.experiments.lesson import Lesson, Step
-from workerlab.experiments.lesson_words import (
+from workerlab.experiments.lesson.settings import LoadAsked, Refused, ServerAsked
+from workerlab.experiments.lesson.steps import Lesson, Step
+from workerlab.experiments.lesson.words import (
     Measured,
     Told,
     answer,
@@ -17,7 +18,6 @@ from workerlab.experiments.lesson_words import (
     score,
     where,
 )
-from workerlab.experiments.live.asked import LoadAsked, Refused, ServerAsked
 from workerlab.experiments.live.side import Seen
 from workerlab.model import Breakdown
 from workerlab.report.messages import say

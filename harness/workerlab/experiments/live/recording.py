@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.places import Move, as_told
-from workerlab.experiments.lesson import Lesson
-from workerlab.experiments.live.asked import LoadAsked, ServerAsked
+from workerlab.experiments.lesson.law import side_view
+from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
+from workerlab.experiments.lesson.steps import Lesson
 from workerlab.experiments.live.course import Course
-from workerlab.experiments.live.law import side_view
 from workerlab.experiments.live.side import Live, Looked, Seen, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player

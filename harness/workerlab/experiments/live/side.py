@@ -24,7 +24,7 @@ from msgspec.structs import asdict
 from workerlab import run_store
 from workerlab.analysis.places import Answer, Event, Move, Places, Sample
 from workerlab.analysis.samples import NS
-from workerlab.experiments.live.asked import LoadAsked, ServerAsked
+from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
 from workerlab.load.programs import GENERATORS
 from workerlab.model import Breakdown
 from workerlab.observe.cpu import Services, host_cpu

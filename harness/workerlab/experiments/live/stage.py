@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.places import as_told
-from workerlab.experiments.lesson import Lesson
-from workerlab.experiments.live.asked import (
+from workerlab.experiments.lesson.law import side_view
+from workerlab.experiments.lesson.settings import (
     LIMITS,
     LoadAsked,
     Refused,
@@ -23,9 +23,9 @@ from workerlab.experiments.live.asked import (
     changed_load,
     changed_server,
 )
+from workerlab.experiments.lesson.steps import Lesson
 from workerlab.experiments.live.classroom import Classroom, Put
 from workerlab.experiments.live.course import Course
-from workerlab.experiments.live.law import side_view
 from workerlab.experiments.live.recording import Recorder
 from workerlab.experiments.live.side import Looked, Side
 from workerlab.experiments.own_apps import OWN_APPS

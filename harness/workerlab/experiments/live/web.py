@@ -30,7 +30,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workerlab import codec
-from workerlab.experiments.live.asked import Refused
+from workerlab.experiments.lesson.settings import Refused
 from workerlab.experiments.live.classroom import MAX_STREAMS, TICKS_PER_BATCH, Put, own_hosts
 from workerlab.experiments.live.course import TAKE_HOME
 from workerlab.experiments.live.recording import page as page_of

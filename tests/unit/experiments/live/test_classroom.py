@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.analysis.places import Sample
-from workerlab.experiments.lesson import read
-from workerlab.experiments.live.asked import Refused
+from workerlab.experiments.lesson.settings import Refused
+from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.live.classroom import (
     MAX_PUPILS,
     MAX_WRONG_CODES,

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from workerlab.analysis.places import Sample
-from workerlab.experiments.lesson import read
-from workerlab.experiments.live.asked import LoadAsked, Refused, ServerAsked
+from workerlab.experiments.lesson.settings import LoadAsked, Refused, ServerAsked
+from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.live.course import Course
 from workerlab.experiments.live.side import Seen
 from workerlab.model import Breakdown

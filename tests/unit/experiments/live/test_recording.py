@@ -17,8 +17,8 @@ from msgspec import convert
 from msgspec.structs import asdict, replace
 
 from workerlab.analysis.places import ANSWERED, CONNECTING, Move, Sample
-from workerlab.experiments.lesson import read
-from workerlab.experiments.live.asked import LoadAsked, ServerAsked
+from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
+from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.live.course import Course
 from workerlab.experiments.live.recording import LESSON, PAGE, Recorder, _follow, page, renewed
 from workerlab.experiments.live.side import Looked, Seen

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from workerlab.analysis.places import QUEUED
-from workerlab.experiments.live.asked import ServerAsked
+from workerlab.experiments.lesson.settings import ServerAsked
 from workerlab.experiments.live.side import Live
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")

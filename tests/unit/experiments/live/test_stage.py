@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workerlab.experiments.lesson import read
+from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.live.classroom import Classroom
 from workerlab.experiments.live.stage import LAW, Stage
 

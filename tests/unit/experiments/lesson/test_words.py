@@ -17,9 +17,9 @@ from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.analysis.stall import in_flight_s, whole_load
-from workerlab.experiments.lesson import TOOL, Step, read
-from workerlab.experiments.lesson_course import course
-from workerlab.experiments.lesson_words import (
+from workerlab.experiments.demo.load_course import course
+from workerlab.experiments.lesson.steps import TOOL, Step, read
+from workerlab.experiments.lesson.words import (
     Measured,
     Told,
     answer,

@@ -1,12 +1,12 @@
 """The lesson: steps that each change one thing, read from a file, and the law that they show.
 
 `lesson.toml` beside this module is the lesson that is shipped, and says what a step consists of.
-What is said of a step stands in `lesson_words.py`, alike for a terminal and for a browser.
+What is said of a step stands in `words.py`, alike for a terminal and for a browser.
 
 The law of a step is that of a closed loop (Denning & Buzen 1978): N connections and C requests
 served at once, each for S seconds, give X = min(N, C) / S requests per second, and each request
 takes R = N / X. Where a request computes for P seconds, X is at most min(workers, cores) / P: a
-worker runs Python on one core at a time. `live/law.py` gives the laws of random arrivals and of
+worker runs Python on one core at a time. `law.py` gives the laws of random arrivals and of
 clients that give up.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from workerlab.analysis.prediction.theory import allen_cunneen
-from workerlab.experiments.lesson_fields import (
+from workerlab.experiments.lesson.fields import (
     Field,
     fields,
     flag,
@@ -34,7 +34,7 @@ from workerlab.model import Cell, Rate, Server, UsageError
 from workerlab.server.limits import cores
 from workerlab.server.worker_classes import CLASSES, class_named
 
-SHIPPED = Path(__file__).with_suffix(".toml")
+SHIPPED = Path(__file__).with_name("lesson.toml")
 TOOL = "fast"  # follows each request, so that every part of its wait is exact
 PER_CONNECTION = 4  # requests, where a step does not say how many
 DELAY_S = 1.0  # of a request that does not compute

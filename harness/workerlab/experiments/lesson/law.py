@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from workerlab.analysis.prediction.theory import allen_cunneen, closed_bound
-from workerlab.experiments.live.asked import LoadAsked, ServerAsked
+from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
 from workerlab.experiments.own_apps import at_once
 from workerlab.model import Finding
 from workerlab.report.messages import text

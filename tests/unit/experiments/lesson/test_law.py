@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.analysis.prediction.theory import allen_cunneen
-from workerlab.experiments.live.asked import (
+from workerlab.experiments.lesson.law import law, sentence, side_view
+from workerlab.experiments.lesson.settings import (
     DURATIONS,
     LIMITS,
     LoadAsked,
@@ -19,7 +20,6 @@ from workerlab.experiments.live.asked import (
     changed_load,
     changed_server,
 )
-from workerlab.experiments.live.law import law, sentence, side_view
 from workerlab.experiments.own_apps import OWN_APPS
 from workerlab.report.messages import text
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES

@@ -4,9 +4,9 @@ import textwrap
 from collections.abc import Sequence
 
 from workerlab.analysis.facts import Facts
-from workerlab.experiments.lesson import Step
-from workerlab.experiments.lesson_course import course
-from workerlab.experiments.lesson_words import Told, score
+from workerlab.experiments.demo.load_course import course
+from workerlab.experiments.lesson.steps import Step
+from workerlab.experiments.lesson.words import Told, score
 from workerlab.terminal.console import one_key
 from workerlab.terminal.picture import COLUMNS, WIDTH, fitting_width, over_time
 

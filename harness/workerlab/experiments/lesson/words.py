@@ -3,7 +3,7 @@
 Where the accept queue was full, the figures are of the time in which every client had a request
 under way, as on the live page: throughput of the steady window, and mean response time by Little's
 law. A mean says little there: most requests are served as if nothing were, and some wait for many
-seconds. So the slowest request is told too, and `lesson_course.py` has the course of the load.
+seconds. So the slowest request is told too, and `demo/load_course.py` has the course of the load.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps
 from workerlab.analysis.stall import idle, in_flight_s, whole_load
 from workerlab.analysis.window import Window
-from workerlab.experiments.lesson import Step
+from workerlab.experiments.lesson.steps import Step
 from workerlab.model import Breakdown, CellResult
 from workerlab.report.messages import say, text
 

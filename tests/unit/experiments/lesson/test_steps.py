@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workerlab.cli import main
-from workerlab.experiments.lesson import (
+from workerlab.experiments.lesson.steps import (
     OF_CHOICE,
     OF_LESSON,
     OF_STEP,
@@ -18,7 +18,7 @@ from workerlab.experiments.lesson import (
     Step,
     read,
 )
-from workerlab.experiments.lesson_words import law
+from workerlab.experiments.lesson.words import law
 from workerlab.experiments.own_apps import OWN_APPS
 from workerlab.model import UsageError
 from workerlab.server.worker_classes import CLASSES, configured_slots

@@ -16,11 +16,11 @@ from typing import Self
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.places import IN_APP
-from workerlab.experiments.demo_picture import Picture
-from workerlab.experiments.demo_words import course_of, guess, say, table
+from workerlab.experiments.demo.picture import Picture
+from workerlab.experiments.demo.terminal import course_of, guess, say, table
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.lesson import SHIPPED, Lesson, Step, read
-from workerlab.experiments.lesson_words import Told, answer, law, measured, outcome, overflowed
+from workerlab.experiments.lesson.steps import SHIPPED, Lesson, Step, read
+from workerlab.experiments.lesson.words import Told, answer, law, measured, outcome, overflowed
 from workerlab.experiments.live.course import Course
 from workerlab.experiments.live.recording import run_step
 from workerlab.experiments.live.side import Live, Looked
