@@ -19,14 +19,16 @@ import psutil
 
 from workerlab import codec
 from workerlab.analysis.places import as_told
-from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
-from workerlab.experiments.live.side import Live, Side
+from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
+from workerlab.experiments.live.side import LiveServer, Side
 
 TICK_S = 0.05
 WARM_S = 1.0
 
 
-def measured(live: Live, workers: list[psutil.Process], seconds: float, *, watched: bool) -> tuple:
+def measured(
+    live: LiveServer, workers: list[psutil.Process], seconds: float, *, watched: bool
+) -> tuple:
     """(requests per second, CPU seconds of the workers per request)"""
 
     def cpu() -> float:
@@ -46,7 +48,7 @@ def measured(live: Live, workers: list[psutil.Process], seconds: float, *, watch
     return served / lasted_s, used_s / served
 
 
-def answers_in(live: Live) -> int:
+def answers_in(live: LiveServer) -> int:
     """What the clients said is taken off their hands, and nothing else is done."""
     try:
         return sum(line.startswith(b"e ") for line in os.read(live._events, 1 << 20).splitlines())
@@ -56,9 +58,12 @@ def answers_in(live: Live) -> int:
 
 def main(pairs: int = 10, seconds: float = 4.0) -> None:
     side = Side(
-        ServerAsked(worker_class="gthread", workers=1, threads=8), sys.executable, "", lambda: None
+        ServerSettings(worker_class="gthread", workers=1, threads=8),
+        sys.executable,
+        "",
+        lambda: None,
     )
-    side.start(LoadAsked(clients=8, delay_s=0.02))
+    side.start(LoadSettings(clients=8, delay_s=0.02))
     while side.live is None:
         assert side.phase != "failed", side.why
         time.sleep(TICK_S)

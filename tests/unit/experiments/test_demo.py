@@ -22,11 +22,11 @@ from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.cli import parse
 from workerlab.experiments.demo import command as demo
-from workerlab.experiments.demo import terminal as demo_words
+from workerlab.experiments.demo import terminal
 from workerlab.experiments.demo.command import Presenter
 from workerlab.experiments.demo.terminal import course_of, table
 from workerlab.experiments.lesson.steps import read
-from workerlab.experiments.lesson.words import Measured, Told, law
+from workerlab.experiments.lesson.words import Measured, StepOutcome, law_in_words
 from workerlab.experiments.reading import trial_data
 from workerlab.model import Fault, Plan, Record, UsageError
 from workerlab.plan import grid, load_for, predicted_s, trials
@@ -65,7 +65,7 @@ def no_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
             print(prompt, end="")
             return left.pop(0) if left else "\n"
 
-        for module in (demo, demo_words):
+        for module in (demo, terminal):
             monkeypatch.setattr(module, "one_key", one_key)
         monkeypatch.setattr(demo, "unechoed", nullcontext)
         return left
@@ -159,7 +159,7 @@ def test_what_is_said_in_which_order(
         part = said[said.index(f"{number} of 6: ") :].partition(f"{number + 1} of 6: ")[0]
         reaction = [] if guess is None else [step.reactions[guess]]
         answer = "The answer: " if guess is None else f"You guessed {step.letters[guess]}) "
-        parts = [step.changed, step.question, "Your guess", law(step), *reaction]
+        parts = [step.changed, step.question, "Your guess", law_in_words(step), *reaction]
         parts += [answer, "Measured", step.why]
         places = [part.index(wrapped(one)) for one in parts]
         assert places == sorted(places), step.title
@@ -191,13 +191,16 @@ def test_all_guesses_stand_in_one_table_at_the_end(
 
 def test_the_table_fits_and_leaves_out_guesses_that_nobody_made() -> None:
     long = replace(LESSON.steps[0], title="a" * 60)
-    told = [Told(long, 0, Measured(12.5, 0.8461)), Told(LESSON.steps[1], left_out=True)]
+    told = [
+        StepOutcome(long, 0, Measured(12.5, 0.8461)),
+        StepOutcome(LESSON.steps[1], left_out=True),
+    ]
     lines = table(told)
     assert all(len(line) <= WIDTH for line in lines)
     assert "..." in lines[2]
     assert lines[2].endswith("12.5/s, 846 ms")
     assert lines[3].endswith("left out")
-    nobody = table([Told(LESSON.steps[1], measured=Measured(3.98, 2.0))])
+    nobody = table([StepOutcome(LESSON.steps[1], measured=Measured(3.98, 2.0))])
     assert nobody[0].split() == ["step", "right", "law", "measured"]
     assert not any("guess" in line for line in nobody)
 
@@ -286,7 +289,7 @@ def test_keys_without_enter_typed_ahead_are_no_guess(
     """A line that has no end yet is in the buffer as well."""
     type_ahead(person, b"ccc")
     type_at_prompt(b"b")
-    assert demo_words.guess(LESSON.steps[1]) == 1
+    assert terminal.read_guess(LESSON.steps[1]) == 1
     assert capsys.readouterr().out.endswith("(a, b, c; Enter for none): b\n\n")
 
 
@@ -298,7 +301,7 @@ def test_a_slip_costs_no_guess(
     guess: int | None,
 ) -> None:
     left = no_terminal(keys)
-    assert demo_words.guess(LESSON.steps[1]) == guess
+    assert terminal.read_guess(LESSON.steps[1]) == guess
     assert not left
     assert capsys.readouterr().out.endswith("b\n\n" if guess else "none\n\n")
 
@@ -332,13 +335,13 @@ def planned(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
 def test_all_connections_of_a_step_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No lone first request, and no odd number of them; and all of it in two minutes."""
     plan, steps = planned(monkeypatch), read().steps[:-1]  # the last is no trial
-    loads = [load_for(plan, step.cell, step.service_s) for step in steps]
+    loads = [load_for(plan, step.cell, step.load.service_s) for step in steps]
     assert [load.requests for load in loads[:-1]] == [16, 24, 32, 48, 64, 24, 24, 16]
     assert (loads[-1].rate_rps, loads[-1].arrivals, loads[-1].duration_s) == (16, "poisson", 15)
     assert all(load.together for load in loads)
     assert [place for place, load in enumerate(loads) if load.drops] == [4]
     assert [step.cell for step in steps] == [trial.cell for trial in trials(plan)]
-    assert sum(predicted_s(plan, step.cell, step.service_s) for step in steps) < 120
+    assert sum(predicted_s(plan, step.cell, step.load.service_s) for step in steps) < 120
 
 
 def test_a_lesson_of_impatient_clients_alone_is_for_the_browser(

@@ -16,28 +16,37 @@ from typing import Self
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.places import IN_APP
-from workerlab.experiments.demo.picture import Picture
-from workerlab.experiments.demo.terminal import course_of, guess, say, table
+from workerlab.experiments.demo.terminal import Picture, course_of, read_guess, say, table
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.lesson.steps import SHIPPED, Lesson, Step, read
-from workerlab.experiments.lesson.words import Told, answer, law, measured, outcome, overflowed
-from workerlab.experiments.live.course import Course
+from workerlab.experiments.lesson.course import Course
+from workerlab.experiments.lesson.steps import SHIPPED, Lesson, read
+from workerlab.experiments.lesson.words import (
+    answer,
+    law_in_words,
+    measured,
+    outcome,
+    overflowed,
+)
 from workerlab.experiments.live.recording import run_step
-from workerlab.experiments.live.side import Live, Looked
+from workerlab.experiments.live.side import LiveServer, Look
 from workerlab.experiments.planning import gunicorn_plan
 from workerlab.experiments.reading import evidence, report_of
 from workerlab.experiments.results import document_of, print_location
 from workerlab.experiments.runner import Setup, run
 from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
+from workerlab.numbers.formats import fill
 from workerlab.numbers.units import format_wait
 from workerlab.observe.observer import Observer
 from workerlab.report import publish
-from workerlab.report.messages import say as sentence
 from workerlab.server.running import Running
 from workerlab.terminal.console import interactive, one_key, short, tell, unechoed
 from workerlab.terminal.picture import fitting_width
 
 PROGRESS_S = 2.5
+PROGRESS = (
+    "{at_s:duration}: {in_app:count} in the app[[, {queued:count} in the accept queue]];"
+    " {answered:count} answered, {gave_up:count} given up"
+)
 
 
 @contextmanager
@@ -47,14 +56,15 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
     ask = not options.yes and interactive()
     if not options.yes and not ask:
         tell("no terminal to ask, so it runs through as with --yes")
-    found = interpreters(options)
-    cells = tuple(step.cell for step in lesson.steps if step.patience_s is None)
+    interpreters_by_name = interpreters(options)
+    cells = tuple(step.cell for step in lesson.steps if step.is_trial)
     if not cells:
         raise UsageError("the terminal needs a step without patience: give this lesson with --web")
-    plan = gunicorn_plan("sweep", cells, found, together=True, arrivals="poisson")
-    (serving,) = found.values()
+    plan = gunicorn_plan("sweep", cells, interpreters_by_name, together=True, arrivals="poisson")
+    (serving,) = interpreters_by_name.values()
     live = partial(run_step, python=serving.python, gunicorn=serving.asked)
-    yield Setup(plan, found, label="lesson", display=partial(Presenter, lesson, ask, live))
+    display = partial(Presenter, lesson, ask, live)
+    yield Setup(plan, interpreters_by_name, label="lesson", display=display)
 
 
 def command(options: argparse.Namespace) -> int:
@@ -64,8 +74,8 @@ def command(options: argparse.Namespace) -> int:
             raise UsageError("--yes is for the terminal: in a browser, each step waits for you")
         from workerlab.experiments.live.command import command as live
 
-        unasked = {"port": None, "no_browser": None, "record": None}
-        return live(argparse.Namespace(**vars(options), **unasked, begin=True))
+        defaults = {"port": None, "no_browser": None, "record": None}
+        return live(argparse.Namespace(**vars(options), **defaults, begin=True))
     if options.share or options.share_port:
         raise UsageError("--share is for a lesson in a browser: add --web")
     directory, stopped = run("sweep", setup, options)
@@ -80,13 +90,6 @@ def command(options: argparse.Namespace) -> int:
     return stopped or 0
 
 
-def _load_s(step: Step) -> float:
-    """How long the load of a step lasts, by the law."""
-    if step.patience_s is not None:
-        return step.patience_s + step.lasts_s
-    return (step.cell.requests or 0) / step.rps
-
-
 class LiveStepProgress:
     """A line now and then on a step that is no trial."""
 
@@ -94,16 +97,20 @@ class LiveStepProgress:
         self._began_s: float | None = None
         self._next_s = 0.0
 
-    def show(self, looked: Looked, live: Live) -> None:
-        now_s = time.monotonic()
+    def show(self, look: Look, server: LiveServer) -> None:
+        now_s, places = time.monotonic(), server.places
         self._began_s = self._began_s or now_s
         if now_s < self._next_s:
             return
         self._next_s = now_s + PROGRESS_S
-        in_app, places = looked.counts[IN_APP], live.places
-        counts = {"answered": places.answered, "gave_up": places.failed}
-        queued = {"in_app": in_app, "queued": looked.queue}
-        say(sentence("lesson.progress", at_s=now_s - self._began_s, **queued, **counts), "  ")
+        values = {
+            "at_s": now_s - self._began_s,
+            "in_app": look.counts[IN_APP],
+            "queued": look.queue,
+            "answered": places.answered,
+            "gave_up": places.failed,
+        }
+        say(fill(PROGRESS, values), "  ")
 
 
 class Presenter:
@@ -121,13 +128,13 @@ class Presenter:
         predict: Callable[[Trial], float | None],
     ) -> None:
         self._lesson, self._ask, self._directory, self._plan = lesson, ask, directory, plan
-        steps = [step for step in lesson.steps if step.patience_s is None]
-        self._steps = dict(zip(todo, steps, strict=True))
         self._course, self._run_live = Course(lesson), live
-        self._seconds = sum(predict(trial) or _load_s(step) for trial, step in self._steps.items())
-        self._seconds += sum(_load_s(step) for step in lesson.steps if step.patience_s is not None)
-        self._guess: int | None = None
-        self._told: list[Told] = []
+        places = [place for place, step in enumerate(lesson.steps) if step.is_trial]
+        self._places = dict(zip(todo, places, strict=True))
+        predicted_s = {place: predict(trial) for trial, place in self._places.items()}
+        self._total_s = sum(
+            predicted_s.get(place) or step.load_s for place, step in enumerate(lesson.steps)
+        )
         self._picture: Picture | None = None
         self._stack = ExitStack()
 
@@ -135,106 +142,95 @@ class Presenter:
         if self._ask:
             self._stack.enter_context(unechoed())
         count = len(self._lesson.steps)
-        say(f"{self._lesson.title} {count} steps; about"
-            f" {format_wait(self._seconds)}.")  # fmt: skip
+        say(f"{self._lesson.title} {count} steps; about {format_wait(self._total_s)}.")
         print()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._show_no_more()
+        self._close_picture()
         self._stack.close()
         if error == (None, None, None):
-            print("\n".join(table(self._told)), flush=True)
+            print("\n".join(table(list(self._course.results.values()))), flush=True)
             if self._lesson.end:
                 say(self._lesson.end)
                 print(flush=True)
 
-    def begin(self, one: Trial) -> None:
+    def begin(self, trial: Trial) -> None:
         """Put the question, wait for a key, tell the law, and leave the answer to the run."""
-        step = self._steps[one]
         self._give_live_steps()
-        self._introduce(step)
-        self._put_question(step)
-        if one.cell.server.variant in self._plan.unavailable:
-            return
-        self._picture = Picture(self._plan, one, step.delay_s, step.at_once)
+        self._put_question(self._places[trial])
+        if trial.cell.server.variant not in self._plan.unavailable:
+            self._picture = Picture(self._plan, trial, self._course.step)
 
-    def _introduce(self, step: Step) -> None:
-        say(f"{len(self._told) + 1} of {len(self._lesson.steps)}: {step.title}")
+    def _put_question(self, place: int) -> None:
+        course = self._course
+        course.go(place)
+        step = course.step
+        say(f"{place + 1} of {len(self._lesson.steps)}: {step.title}")
         say("-" * (fitting_width() - 2))
         say(step.changed)
-        self._guess = None
-
-    def _put_question(self, step: Step) -> None:
         print()
         say(step.question)
         for letter, choice in zip(step.letters, step.choices, strict=True):
             say(f"{letter}) {choice}", "  ")
         print()
-        if self._ask:
-            self._guess = guess(step)
-        say(law(step))
-        if self._guess is not None:
-            say(step.reactions[self._guess])
+        course.guess(read_guess(step) if self._ask else None)
+        say(law_in_words(step))
+        if course.choice is not None:
+            say(step.reactions[course.choice])
         print()
 
     def _give_live_steps(self) -> None:
         """Those that come next in the lesson."""
-        while (place := len(self._told)) < len(self._lesson.steps):
-            step = self._lesson.steps[place]
-            if step.patience_s is None:
+        for place in range(len(self._course.results), len(self._lesson.steps)):
+            if self._lesson.steps[place].is_trial:
                 return
-            self._introduce(step)
-            self._put_question(step)
-            self._course.go(place)
-            self._course.guess(self._guess)
+            self._put_question(place)
             self._run_live(self._course, watch=LiveStepProgress().show)
             print()
-            say(answer(step, self._guess))
-            for line in self._course.outcome:
-                say(line)
-            self._told.append(self._course.told)
-            self._explain(step)
+            self._explain()
 
     def watch(self, server: Running, observer: Observer) -> None:
         if self._picture is not None:
             self._picture.look(server, observer)
 
-    def end(self, one: Trial, record: Record) -> None:
+    def end(self, trial: Trial, record: Record) -> None:
         """Compare guess, law and measurement, and explain."""
-        self._show_no_more()
-        step = self._steps[one]
+        self._close_picture()
         if record.fault and record.fault.kind == "unavailable":
-            say(sentence("lesson.not_run", why=record.fault.reason))
-            say(answer(step, self._guess))
-            self._told.append(Told(step, self._guess, left_out=True))
+            why = fill("{reason:sentence}", {"reason": record.fault.reason})
+            say(f"This step cannot be measured here: {why}")
+            self._course.tell(None, left_out=True)
+            self._explain()
         else:
             print()
-            self._compare(step, one, record)
-        self._explain(step)
+            self._compare(trial, record)
         self._give_live_steps()
 
-    def _explain(self, step: Step) -> None:
+    def _compare(self, trial: Trial, record: Record) -> None:
+        report = report_of(run_store.load(self._directory))
+        (cell,) = (cell for cell in report.cells if cell.trial == trial)
+        data = facts_of(evidence(trial, record, self._plan, self._directory))
+        facts = data if isinstance(data, Facts) and cell.verdict != "invalid" else None
+        self._course.tell(measured(cell, facts), *outcome(self._course.step, cell, facts))
+        self._explain(course_of(facts) if facts is not None and overflowed(facts) else ())
+
+    def _explain(self, drawing: Sequence[str] = ()) -> None:
+        """What came of a step, and why."""
+        course = self._course
+        say(answer(course.step, course.choice))
+        for line in course.outcome:
+            say(line)
+        if drawing:
+            print("\n".join(drawing), flush=True)
         print()
-        say(step.why)
+        say(course.step.why)
         print()
-        if self._ask and len(self._told) < len(self._lesson.steps):
+        if self._ask and len(course.results) < len(self._lesson.steps):
             one_key("Any key for the next step: ")
             print("\n")
 
-    def _compare(self, step: Step, one: Trial, record: Record) -> None:
-        report = report_of(run_store.load(self._directory))
-        (cell,) = (cell for cell in report.cells if cell.trial == one)
-        data = facts_of(evidence(one, record, self._plan, self._directory))
-        facts = data if isinstance(data, Facts) and cell.verdict != "invalid" else None
-        say(answer(step, self._guess))
-        for line in outcome(step, cell, facts):
-            say(line)
-        if facts is not None and overflowed(facts):
-            print("\n".join(course_of(facts)), flush=True)
-        self._told.append(Told(step, self._guess, measured(cell, facts)))
-
-    def _show_no_more(self) -> None:
+    def _close_picture(self) -> None:
         if self._picture is not None:
             self._picture.close()
         self._picture = None

@@ -1,17 +1,35 @@
-"""What the lesson writes to a terminal of 80 columns or fewer, and the guess that it reads."""
+"""What the lesson shows on a terminal, of 80 columns or fewer: paragraphs, the guess that it reads,
+slots and queue while a step runs, the course of a load, and the table at the end."""
 
 import textwrap
-from collections.abc import Sequence
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from math import ceil
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.live import Live as Screen
+from rich.text import Text
 
 from workerlab.analysis.facts import Facts
-from workerlab.experiments.demo.load_course import course
+from workerlab.analysis.handshakes import half_open
+from workerlab.analysis.samples import NS
 from workerlab.experiments.lesson.steps import Step
-from workerlab.experiments.lesson.words import Told, score
+from workerlab.experiments.lesson.words import StepOutcome, score
+from workerlab.model import ConnectionSample, Plan, QueueSample, Trial
+from workerlab.observe.kernel import CountersSample
+from workerlab.observe.observer import Observer
+from workerlab.observe.spans import Live
+from workerlab.plan import load_for
+from workerlab.server.running import Running
 from workerlab.terminal.console import one_key
-from workerlab.terminal.picture import COLUMNS, WIDTH, fitting_width, over_time
+from workerlab.terminal.picture import COLUMNS, WIDTH, draw, fitting_width, over_time
 
 NO_GUESS = ("\n", "\r", " ", "")  # the last: the end of input
-LONGEST = 34  # characters of a title in the table
+MAX_TITLE = 34  # characters in the table
+REDRAW_S = 0.1
+UNANSWERED = "SYN_SENT"  # the kernel's name for a client's socket that nobody has answered
 
 
 def say(paragraph: str = "", indent: str = "") -> None:
@@ -21,7 +39,7 @@ def say(paragraph: str = "", indent: str = "") -> None:
     print("\n".join(lines), flush=True)
 
 
-def guess(step: Step) -> int | None:
+def read_guess(step: Step) -> int | None:
     """The place of the choice whose letter is typed, None for Enter. Other keys are slips."""
     key = one_key(f"Your guess ({', '.join(step.letters)}; Enter for none): ")
     while key not in step.letters and key not in NO_GUESS:
@@ -31,37 +49,174 @@ def guess(step: Step) -> int | None:
     return place if place >= 0 else None
 
 
+# --- while a step runs ----------------------------------------------------------------------------
+
+
+class Picture:
+    """Redrawn in place on a terminal, else drawn once at the end of the step, as it was in the
+    middle of its load."""
+
+    def __init__(self, plan: Plan, trial: Trial, step: Step) -> None:
+        self._cell, self._load = trial.cell, load_for(plan, trial.cell, step.load.delay_s)
+        self._step = step
+        self._live: Live | None = None
+        self._observer: Observer | None = None
+        self._began_s = self._drawn_s = 0.0
+        self._repeats_before: int | None = None  # SYNs that had been sent again before this load
+        self._middle: list[str] = []
+        self._width = fitting_width()
+        console = Console(color_system=None, highlight=False, width=self._width)
+        self._screen: Screen | None = None
+        if console.is_terminal:
+            self._screen = Screen(console=console, auto_refresh=False, transient=False)
+            self._screen.__enter__()
+            self._show([f"{'':10}starting {step.server.worker_class} ..."])
+
+    def close(self) -> None:
+        if self._screen is not None:
+            if self._live is not None and self._observer is not None:
+                self._draw(self._live, self._observer)  # as it was when the last one was answered
+            self._screen.stop()
+        elif self._middle:
+            print("\n".join(self._middle), flush=True)
+
+    def look(self, server: Running, observer: Observer) -> None:
+        """Called again and again while the load runs."""
+        now_s = time.monotonic()
+        if self._live is None:
+            self._live, self._began_s = Live(server.launch.trial), now_s
+            self._observer = observer
+        if now_s - self._drawn_s >= REDRAW_S:
+            self._draw(self._live, observer)
+
+    def _draw(self, live: Live, observer: Observer) -> None:
+        self._drawn_s = now_s = time.monotonic()
+        busy, answered = live.look()
+        load, step = self._load, self._step
+        no_room, repeated = self._dropped(observer) if load.drops else (None, None)
+        lines = draw(
+            now_s - self._began_s,
+            busy=tuple(busy.values()),
+            slots=step.at_once,
+            queue=observer.latest_queue,
+            connections=self._cell.concurrency,
+            answered=answered,
+            requests=None if load.rate_rps else load.requests,
+            accepts_first=step.server.row.accepts_first,
+            no_room=no_room,
+            repeated=repeated,
+            width=self._width,
+        )
+        expected = load.duration_s * load.rate_rps if load.rate_rps else load.requests
+        if answered <= expected / 2:
+            self._middle = lines
+        self._show(lines)
+
+    def _dropped(self, observer: Observer) -> tuple[int, int | None]:
+        """Connections that nobody has answered, or that exist for their client alone; and how often
+        a SYN was sent again."""
+        connections, counters = (observer.latest.get(name) for name in ("connections", "counters"))
+        no_room = 0
+        if isinstance(connections, ConnectionSample):
+            no_room = connections.client.get(UNANSWERED, 0) + half_open(connections)
+        if not isinstance(counters, CountersSample):
+            return no_room, None
+        repeats = counters.counts.get("syn_retransmits")
+        self._repeats_before = repeats if self._repeats_before is None else self._repeats_before
+        return no_room, None if repeats is None else repeats - (self._repeats_before or 0)
+
+    def _show(self, lines: list[str]) -> None:
+        if self._screen is not None:
+            self._screen.update(Text("\n".join(lines)), refresh=True)
+
+
+# --- the course of a load -------------------------------------------------------------------------
+
+WIDTHS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)  # of a column
+IN_WORKER, NO_ROOM = "inside a worker", "no room"
+Stretch = tuple[float, float]  # from and until, in nanoseconds
+
+
+class RequestsOverTime(NamedTuple):
+    """How many requests were where, by client, workers and kernel, in the middle of each column of
+    so many seconds. NO_ROOM: under way and nowhere else. Where the accept queue is full, the kernel
+    has dropped what they sent: their SYN, or the last packet of their handshake, so that their
+    client believes to be connected."""
+
+    column_s: float
+    rows: dict[str, tuple[int, ...]]
+
+
+def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
+    """In at most so many columns; None where the client did not time each request, or nobody looked
+    at the queue."""
+    origin_ns, queue = facts.measurement.origin_ns, facts.seen.queue
+    if origin_ns is None or not facts.measurement.timings or not queue:
+        return None
+    under_way = list[Stretch]()  # by the client; to the end of the load where it was not answered
+    for timing in facts.measurement.timings:
+        begin_ns = origin_ns + timing.start_s * NS
+        end_ns = facts.ended_ns if timing.end_s is None else begin_ns + timing.end_s * NS
+        under_way.append((begin_ns, end_ns))
+    until_s = (max(end_ns for _, end_ns in under_way) - origin_ns) / NS
+    fitting = (width_s for width_s in WIDTHS_S if until_s / width_s <= columns)
+    column_s = next(fitting, until_s / columns)
+    places = range(ceil(until_s / column_s))
+    moments = [origin_ns + (place + 0.5) * column_s * NS for place in places]
+    in_app = [(span.start_ns, span.end_ns or facts.ended_ns) for span in facts.spans]
+    in_worker = [(span.accept_ns or span.start_ns, span.start_ns) for span in facts.spans]
+    rows = {
+        "in the app": _counts(in_app, moments),
+        IN_WORKER: _counts(in_worker, moments),
+        "accept queue": _lengths(queue, moments),
+    }
+    totals = zip(_counts(under_way, moments), *rows.values(), strict=True)
+    rows[NO_ROOM] = tuple(max(0, requests - sum(placed)) for requests, *placed in totals)
+    return RequestsOverTime(column_s, rows)
+
+
+def _counts(stretches: Sequence[Stretch], moments: Iterable[float]) -> tuple[int, ...]:
+    return tuple(sum(begin <= at < end for begin, end in stretches) for at in moments)
+
+
+def _lengths(queue: Sequence[QueueSample], moments: Iterable[float]) -> tuple[int, ...]:
+    """As it was seen last."""
+    sampled_ns = [sample.at_ns for sample in queue]
+    return tuple(queue[max(0, bisect_right(sampled_ns, at) - 1)].length for at in moments)
+
+
 def course_of(facts: Facts) -> list[str]:
     """How many requests were where, from the begin of the load to its end."""
     width = fitting_width()
-    found = course(facts, COLUMNS + width - WIDTH)
-    if found is None:
+    course = requests_over_time(facts, COLUMNS + width - WIDTH)
+    if course is None:
         return []
-    rows = {"in the app": found.in_app, "inside a worker": found.in_worker}
-    rows |= {"accept queue": found.queued, "no room": found.no_room}
-    legend = "a dot: none; no room: the kernel dropped what they sent"
-    if not any(found.in_worker):
-        del rows["inside a worker"]
+    rows = course.rows
+    legend = f"a dot: none; {NO_ROOM}: the kernel dropped what they sent"
+    if not any(rows[IN_WORKER]):
+        del rows[IN_WORKER]
     else:
-        legend += "; inside a worker: accepted, and not yet in the app"
+        legend += f"; {IN_WORKER}: accepted, and not yet in the app"
         if not facts.data.worker_class.accepts_first:
             legend += ", as the request itself was dropped and has to come again"
     lines = textwrap.wrap(f"How many requests were where ({legend}):", width - 2)
-    return ["", *lines, *over_time(rows, found.column_s)]
+    return ["", *lines, *over_time(rows, course.column_s)]
 
 
-def table(told: Sequence[Told]) -> list[str]:
+# --- at the end -----------------------------------------------------------------------------------
+
+
+def table(outcomes: Sequence[StepOutcome]) -> list[str]:
     """All steps, with what was guessed where somebody guessed; a paragraph each where the terminal
     is too narrow for a table."""
-    guessed = any(one.guess is not None for one in told)
-    heads = ("step", "guess", "right", "law", "measured")
-    rows: list[tuple[str, ...]] = [
-        heads,
-        *((f"{n} {one.row[0]}", *one.row[1:]) for n, one in enumerate(told, 1)),
-    ]
+    guessed = any(outcome.guess is not None for outcome in outcomes)
+    rows: list[tuple[str, ...]] = [("step", "guess", "right", "law", "measured")]
+    for number, outcome in enumerate(outcomes, 1):
+        title, *others = outcome.row(outcome.step.letters)
+        rows.append((f"{number} {title}", *(other or "-" for other in others)))
     if not guessed:
         rows = [(row[0], *row[2:]) for row in rows]
-    end = ["", *([score(told), ""] if guessed else [])]
+    end = ["", *([score(outcomes), ""] if guessed else [])]
     if (width := fitting_width()) < WIDTH:
         lines = [
             ", ".join([title, *map(" ".join, zip(rows[0][1:], others, strict=True))])
@@ -69,10 +224,9 @@ def table(told: Sequence[Told]) -> list[str]:
         ]
         return [part for line in lines for part in textwrap.wrap(line, width - 2)] + end
     lines = []
-    for title, *others in rows:
-        title = title if len(title) <= LONGEST else f"{title[: LONGEST - 3]}..."
-        *letters, law_said, found = others
+    for title, *letters, law, measured in rows:
+        title = title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 3]}..."
         marks = "".join(f"{letter:<6}" for letter in letters)
-        lines.append(f"{title:<{LONGEST + 1}}{marks}{law_said:<13}{found}".rstrip())
+        lines.append(f"{title:<{MAX_TITLE + 1}}{marks}{law:<13}{measured}".rstrip())
     lines.insert(1, "-" * (WIDTH - 2))
     return [*lines, *end]

@@ -11,203 +11,352 @@ N / T > X of them come. The server serves all of them in turn, those without a c
 the queue grows; once its wait exceeds T - S, no request is answered in time.
 """
 
+from __future__ import annotations
+
+from functools import cached_property
 from math import sqrt
-from typing import Any
+from typing import Literal
 
 from msgspec import Struct
 
 from workerlab.analysis.prediction.theory import allen_cunneen, closed_bound
-from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
-from workerlab.experiments.own_apps import at_once
-from workerlab.model import Finding
-from workerlab.report.messages import text
-from workerlab.server.worker_classes import class_named, configured_slots
+from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
+from workerlab.finding import Finding, Note
+from workerlab.numbers.formats import count_text, counted, fill
+from workerlab.numbers.units import format_duration
+from workerlab.server.worker_classes import configured_slots
 
 # Where nothing limits them, requests under way are Poisson: more than so many standard deviations
 # above the mean in one moment of 30 000 (of a normal distribution)
-SELDOM = 4
+RARE_DEVIATIONS = 4
 ASYNCIO_BACKLOG = 100  # with which a worker listens again that ignores the setting
 NEGLIGIBLE = 0.001  # waiting, as a share of the service time
 
+Predicted = float | str | None  # a number, why there is none, or None: nothing to say
 
-class Law(Struct, frozen=True):
-    """`rps`: the throughput, None where the app does nothing that bounds it; `response_s`: of each
-    request in the mean; `queue`: how many wait in the accept queue. Where one is None, `why` says
-    of "response_s" and "queue" what there is to know instead. `knee`: clients from which on
-    requests wait, None: never. `at_once`: None: without limit."""
 
-    rps: float | None
-    knee: float | None
-    response_s: float | None
+class Law(Struct, frozen=True, dict=True):
+    """The prediction for a load. `at_once`: requests in the app at the same time, None: without
+    limit."""
+
+    server: ServerSettings
+    load: LoadSettings
+    cores: float
     at_once: int | None
-    queue: float | None
-    why: dict[str, Finding]
+
+    # --- throughput ------------------------------------------------------------------------------
+
+    @property
+    def slots_rps(self) -> float:
+        """What clients and slots allow in a closed loop."""
+        clients = self.load.clients
+        served = clients if self.at_once is None else min(clients, self.at_once)
+        return served / self.load.service_s
+
+    @property
+    def cpu_rps(self) -> float | None:
+        """What the CPU allows; None where nothing is computed."""
+        load = self.load
+        return min(self.server.workers, self.cores) / load.cpu_s if load.cpu_s else None
+
+    @property
+    def bound_rps(self) -> float | None:
+        """The most that is served of any load; None: no bound."""
+        load = self.load
+        return closed_bound(self.server.workers, self.at_once, self.cores, load.delay_s, load.cpu_s)
+
+    @property
+    def rps(self) -> float | None:
+        """Answered in time. None where the app does nothing that bounds it."""
+        load, bound = self.load, self.bound_rps
+        if load.is_open:
+            return load.rate if bound is None else min(load.rate, bound)
+        if load.service_s <= 0:  # what Gunicorn itself takes is all there is
+            return None
+        return 0.0 if self.in_vain else self.patient_rps
+
+    @property
+    def patient_rps(self) -> float:
+        """Of a closed loop if no client gave up."""
+        return min(self.slots_rps, self.cpu_rps or self.slots_rps)
+
+    @property
+    def knee(self) -> float | None:
+        """Clients from which on requests wait; None: never, or nobody waits for an answer."""
+        bound = self.bound_rps
+        return None if bound is None or self.in_vain else bound * self.load.service_s
+
+    @property
+    def is_cpu_bound(self) -> bool:
+        """The cores bound it, not the slots."""
+        if self.knee is None or self.at_once is None:
+            return self.knee is not None
+        return self.knee < 0.99 * self.at_once
+
+    @property
+    def busy(self) -> float | None:
+        """The share of what bounds it that random arrivals use."""
+        return self.load.rate / self.bound_rps if self.bound_rps else None
+
+    # --- response time ---------------------------------------------------------------------------
+
+    @property
+    def patient_s(self) -> float:
+        """The mean if no client gave up; where none is known, the time without waiting."""
+        load = self.load
+        if load.is_open:
+            return load.service_s if self.response_s is None else self.response_s
+        return load.clients / self.patient_rps
+
+    @property
+    def in_vain(self) -> bool:
+        """Clients of a closed loop give up before they are answered."""
+        load = self.load
+        patient = load.is_open or load.service_s <= 0 or load.patience_s <= 0
+        return not patient and load.patience_s < self.patient_s
+
+    @cached_property
+    def response(self) -> Predicted:
+        """The mean in seconds."""
+        if self.load.service_s <= 0:
+            return None
+        if self.load.is_open:
+            return self._response_at_random
+        return "law: no answer in time" if self.in_vain else self.patient_s
+
+    @property
+    def _response_at_random(self) -> float | str:
+        load, service_s, bound = self.load, self.load.service_s, self.bound_rps
+        if bound is None:
+            return service_s
+        if load.rate >= bound:
+            return "law: it grows without bound"
+        if self.at_once is None or self.is_cpu_bound:
+            return f"law: at least {format_duration(service_s)}, as requests share the cores"
+        wait_s = allen_cunneen(load.rate, service_s, service_s**2, self.at_once)
+        response_s = service_s + wait_s
+        if self.server.workers == 1 or not self.server.has_own_queues:
+            return response_s
+        if wait_s <= NEGLIGIBLE * service_s:
+            return response_s
+        least = format_duration(response_s)
+        return f"law: at least {least}, as each worker has a queue of its own"
+
+    @property
+    def response_s(self) -> float | None:
+        return None if isinstance(self.response, str) else self.response
+
+    @property
+    def wait_s(self) -> float | None:
+        """The mean wait for a slot; None where it is not known."""
+        return None if self.response_s is None else self.response_s - self.load.service_s
+
+    # --- the accept queue ------------------------------------------------------------------------
+
+    @property
+    def queue(self) -> Predicted:
+        """How many wait in the accept queue in the mean."""
+        load, server, row, room = self.load, self.server, self.server.row, self.server.queue_room
+        fills = f"law: it grows until it is full, at {count_text(room)}"
+        if load.service_s <= 0:
+            return None
+        if self.in_vain:
+            return fills
+        at_loop = row.loop or (row.accepts_first and row.slots == "one")
+        if at_loop and (server.blocks or load.cpu_ms > 0 or not row.loop):
+            return "no prediction: a blocked worker accepts no connections"
+        if row.slots == "unlimited":
+            return 0.0
+        if self.rps is None or self.response_s is None or self.wait_s is None:
+            known = "no prediction: workers accept more than they serve"
+            return None if load.cpu_ms > 0 else known if row.accepts_first else fills
+        if load.is_open and not row.accepts_first:  # all that wait; meanwhile slots may be free
+            return min(room, self.rps * self.wait_s)
+        held = server.workers * (1 if row.slots == "one" else server.worker_connections)
+        return min(room, max(0.0, round(self.rps * self.response_s - held, 6)))
+
+    # --- for its sentence ------------------------------------------------------------------------
+
+    @property
+    def capacity(self) -> str:
+        server, at_once = self.server, self.at_once
+        some = "as many requests as come" if at_once is None else None
+        return fill(CAPACITY, {"server": server, "at_once": at_once, "unlimited": some})
+
+    @property
+    def slots_of_worker(self) -> int:
+        return (self.at_once or 0) // self.server.workers
+
+    @property
+    def taken(self) -> float:
+        """Slots that random arrivals take on average (Little)."""
+        return self.load.rate * self.load.service_s
+
+    @property
+    def blocks(self) -> str:
+        return "The app lets nobody else run in its worker." if self.server.blocks else ""
+
+    @property
+    def shares(self) -> str:
+        cores = counted(self.cores, "core")
+        return f"What computes at the same time shares {cores}." if self.load.cpu_ms > 0 else ""
+
+    @property
+    def keeps(self) -> str:
+        kept = self.load.keepalive and self.server.workers > 1 and self.server.row.accepts_first
+        return KEPT if kept else ""
 
 
-def law(server: ServerAsked, load: LoadAsked, cores: float) -> Law:
-    slots, cpu_s = at_once(server.app, server.server), load.cpu_ms / 1000
-    service_s = load.delay_s + cpu_s
-    bound = closed_bound(server.workers, slots, cores, load.delay_s, cpu_s)
-    knee = None if bound is None else bound * service_s
-    if service_s <= 0:  # what Gunicorn itself takes is all there is
-        rps = load.rate if load.model == "open" else None
-        return Law(rps, None, None, slots, None, {})
-    if load.model == "open":
-        rps = load.rate if bound is None else min(load.rate, bound)
-        response_s, why = _mean_at_random(server, load, bound, slots)
-    else:
-        rps = load.clients / service_s if bound is None else min(load.clients / service_s, bound)
-        response_s, why = load.clients / rps, None
-        if 0 < load.patience_s < response_s:
-            fills = Finding("live.law.fills", {"room": server.backlog + 1})
-            reasons = {"response_s": Finding("live.law.gives_up"), "queue": fills}
-            return Law(0.0, None, None, slots, None, reasons)
-    queue, not_queue = _queue(server, load, rps, response_s)
-    unknown = {"response_s": why, "queue": not_queue}
-    given = {name: reason for name, reason in unknown.items() if reason is not None}
-    return Law(rps, knee, response_s, slots, queue, given)
+CAPACITY = (
+    "{server.worker_class} with {server.workers:# worker}[[ of {server.own_threads:# thread}]]"
+    " serves [[up to {at_once:# request}]][[{unlimited}]] at once"
+)
+KEPT = "A connection that is kept stays with its worker: others may be free meanwhile."
 
 
-def _mean_at_random(
-    server: ServerAsked, load: LoadAsked, bound: float | None, slots: int | None
-) -> tuple[float | None, Finding | None]:
-    """The mean response time, seconds, of requests that come at random; or why none is known."""
-    service_s = load.delay_s + load.cpu_ms / 1000
-    if bound is None:
-        return service_s, None
-    if load.rate >= bound:
-        return None, Finding("live.law.grows")
-    if slots is None or _computed(bound * service_s, slots):
-        return None, Finding("live.law.shares", {"response_s": service_s})
-    wait_s = allen_cunneen(load.rate, service_s, service_s**2, slots)
-    own_queues = class_named(server.worker_class).accepts_first or server.blocks
-    if own_queues and server.workers > 1 and wait_s > NEGLIGIBLE * service_s:
-        return None, Finding("live.law.at_least", {"response_s": service_s + wait_s})
-    return service_s + wait_s, None
+# --- what becomes of a load -----------------------------------------------------------------------
 
 
-def _queue(
-    server: ServerAsked, load: LoadAsked, rps: float, response_s: float | None
-) -> tuple[float | None, Finding | None]:
-    """How many wait in the accept queue in the mean; or why that is not known. The kernel lets one
-    more in than the backlog says."""
-    row, room = class_named(server.worker_class), server.backlog + 1
-    at_loop = row.loop or (row.accepts_first and row.slots == "one")
-    if at_loop and (server.blocks or load.cpu_ms > 0 or not row.loop):
-        return None, Finding("live.law.loop")  # what blocks its loop keeps it from accepting
-    if row.slots == "unlimited":
-        return 0.0, None
-    if response_s is None:
-        code = "live.law.accepts_first" if row.accepts_first else "live.law.fills"
-        return None, Finding(code, {"room": room}) if load.cpu_ms <= 0 else None
-    if load.model == "open" and not row.accepts_first:  # all that wait; meanwhile slots may be free
-        return min(room, rps * (response_s - load.delay_s - load.cpu_ms / 1000)), None
-    held = server.workers if row.slots == "one" else server.workers * server.worker_connections
-    return min(room, max(0.0, round(rps * response_s - held, 6))), None
+class LoadSentence(Finding):
+    """{law.capacity}"""
+
+    law: Law
 
 
-def side_view(server: ServerAsked, load: LoadAsked, cores: float) -> dict[str, object]:
+class SlotsForAll(LoadSentence):
+    """{law.capacity}: with {law.load.clients:# client} nobody waits for a slot.[[ {law.shares}]]"""
+
+
+class ClientsDealtOut(LoadSentence):
+    """{law.capacity}, {law.slots_of_worker} in each worker. The kernel deals
+    {law.load.clients:# client} out by chance: who finds {law.slots_of_worker} there waits, though
+    another worker may be free.[[ {law.blocks}]][[ {law.shares}]]"""
+
+
+class ClientsWait(LoadSentence):
+    """{law.capacity}: of {law.load.clients:# client}, {waiting} wait{where}.[[ {law.keeps}]]
+    [[ {law.blocks}]]"""
+
+    waiting: int
+    where: str
+
+
+class ClientsGiveUp(LoadSentence):
+    """{law.capacity}. {law.load.clients:# client} give up after {law.load.patience_s:duration},
+    before their turn, and ask again: the workers serve requests whose clients are gone, and hardly
+    any answer comes in time."""
+
+
+class CpuBound(LoadSentence):
+    """Each request computes, on one core per worker: {law.server.workers:# worker} on
+    {law.cores:# core} do no more than {law.rps:number} requests/s. Of {law.load.clients:# client},
+    some wait for a core; {remedy} would help."""
+
+    remedy: Literal["another worker", "no other worker class"]
+
+
+class ArrivalsUnbounded(LoadSentence):
+    """{law.load.rate:number} requests/s come at random, and nothing limits how many are served at
+    once."""
+
+
+class ArrivalsTooMany(LoadSentence):
+    """{law.load.rate:number} requests/s come, and no more than {law.bound_rps:number} can be
+    served: more and more wait.[[ {law.blocks}]]"""
+
+
+class ArrivalsWaitForCores(LoadSentence):
+    """{law.load.rate:number} requests/s come at random, of at most {law.bound_rps:number}: the
+    cores that it can use are busy {law.busy:percent} of the time, and requests that come close
+    together wait for them."""
+
+
+class ArrivalsWaitForSlots(LoadSentence):
+    """{law.load.rate:number} requests/s come at random, of at most {law.bound_rps:number}: on
+    average {law.busy:percent} of the slots are taken, and requests that come close together wait
+    [[, {law.wait_s:duration} on average]].[[ {law.blocks}]]"""
+
+
+class ArrivalsHardlyWait(LoadSentence):
+    """{law.load.rate:number} requests/s come at random, of at most {law.bound_rps:number}: on
+    average {law.taken:number} of {law.at_once:# slot} are taken, so that hardly any request waits.
+    [[ {law.blocks}]][[ {law.shares}]]"""
+
+
+OVERFLOW = (
+    ", which is full. The kernel drops what others send; a free place stays empty until they try"
+    " again"
+)
+
+
+def sentence(law: Law) -> Finding:
+    """What becomes of the load."""
+    load = law.load
+    if load.is_open:
+        return sentence_at_random(law)
+    if load.service_s <= 0:
+        return Note("A request has nothing to do: what Gunicorn itself takes is all there is.")
+    if law.in_vain:
+        return ClientsGiveUp(law)
+    if law.is_cpu_bound and law.knee is not None and load.clients > law.knee:
+        enough = law.server.workers >= law.cores
+        return CpuBound(law, "no other worker class" if enough else "another worker")
+    if law.at_once is None or load.clients <= law.at_once:
+        return ClientsDealtOut(law) if deals_unevenly(law) else SlotsForAll(law)
+    waiting, room = load.clients - law.at_once, law.server.queue_room
+    if law.server.row.accepts_first:
+        return ClientsWait(law, waiting, ", most of them inside a worker that has accepted them")
+    if law.queue is None or isinstance(law.queue, str):
+        return ClientsWait(law, waiting, ", in the accept queue or inside a worker")
+    overflow = OVERFLOW if waiting > room else ""
+    return ClientsWait(law, min(waiting, room), f" in the kernel's accept queue{overflow}")
+
+
+def deals_unevenly(law: Law) -> bool:
+    """A worker may get more clients than it serves at once, while another has room."""
+    server = law.server
+    if law.at_once is None or server.workers == 1:
+        return False
+    slots = law.at_once / server.workers
+    accepts_more = server.blocks or (server.row.accepts_first and server.worker_connections > slots)
+    return accepts_more and law.load.clients > slots
+
+
+def sentence_at_random(law: Law) -> LoadSentence:
+    if law.busy is None:
+        return ArrivalsUnbounded(law)
+    if law.busy >= 1:
+        return ArrivalsTooMany(law)
+    if law.at_once is None or law.is_cpu_bound:
+        return ArrivalsWaitForCores(law)
+    few = law.taken + RARE_DEVIATIONS * sqrt(law.taken) < law.at_once
+    return ArrivalsHardlyWait(law) if few else ArrivalsWaitForSlots(law)
+
+
+# --- for the page -------------------------------------------------------------------------------
+
+
+def law_of(server: ServerSettings, load: LoadSettings, cores: float) -> Law:
+    return Law(server=server, load=load, cores=cores, at_once=server.at_once)
+
+
+def side_view(server: ServerSettings, load: LoadSettings, cores: float) -> dict[str, object]:
     """What the page shows of a server, live or recorded: settings, slots, law and sentence."""
-    prediction = law(server, load, cores)
+    law = law_of(server, load, cores)
+    reasons = {"response_s": law.response, "queue": law.queue}
     return {
         "server": server,
         "backlog": server.backlog if "backlog" in server.heeds else ASYNCIO_BACKLOG,
-        "slots": configured_slots(server.server),
-        "blocked": prediction.at_once if server.blocks else None,
-        "accepts_first": class_named(server.worker_class).accepts_first,
+        "slots": configured_slots(server.server()),
+        "blocked": law.at_once if server.blocks else None,
+        "accepts_first": server.row.accepts_first,
         "recent_s": load.recent_s,
-        "sentence": text(sentence(server, load, cores)),
+        "sentence": str(sentence(law)),
         "law": {
-            "rps": prediction.rps,
-            "knee": prediction.knee,
-            "response_s": prediction.response_s,
-            "queue": prediction.queue,
-            "why": {name: text(reason) for name, reason in prediction.why.items()},
+            "rps": law.rps,
+            "knee": law.knee,
+            "response_s": law.response_s,
+            "queue": None if isinstance(law.queue, str) else law.queue,
+            "why": {name: value for name, value in reasons.items() if isinstance(value, str)},
         },
     }
-
-
-def sentence(server: ServerAsked, load: LoadAsked, cores: float) -> Finding:
-    """What becomes of the load, in the words of `report/messages.py`."""
-    prediction = law(server, load, cores)
-    row = class_named(server.worker_class)
-    values: dict[str, Any] = {
-        "worker_class": server.worker_class,
-        "workers": server.workers,
-        "threads": server.threads if row.slots == "threads" and server.threads > 1 else None,
-        "at_once": prediction.at_once,
-        "each": prediction.at_once and prediction.at_once // server.workers,
-        "most": Finding(
-            "live.as_many" if prediction.at_once is None else "live.at_most",
-            {"at_once": prediction.at_once},
-        ),
-        "blocks": Finding("live.blocks") if server.blocks else None,
-        "shares": Finding("live.shares", {"cores": cores}) if load.cpu_ms > 0 else None,
-    }
-    if load.model == "open":
-        return _open(prediction, load, values)
-    if load.delay_s + load.cpu_ms <= 0:
-        return Finding("live.nothing_to_do", values)
-    return _closed(prediction, server, load, {**values, "clients": load.clients, "cores": cores})
-
-
-def _closed(
-    prediction: Law, server: ServerAsked, load: LoadAsked, values: dict[str, Any]
-) -> Finding:
-    row = class_named(server.worker_class)
-    if prediction.rps == 0:
-        return Finding("live.gives_up", {**values, "patience_s": load.patience_s})
-    if (
-        prediction.knee is not None
-        and load.clients > prediction.knee
-        and _computed(prediction.knee, prediction.at_once)
-    ):
-        code = "live.cores" if server.workers >= values["cores"] else "live.cores.workers"
-        return Finding(code, {**values, "rps": prediction.rps})
-    if prediction.at_once is None or load.clients <= prediction.at_once:
-        dealt = ".dealt" if _dealt(server, load, prediction) else ""
-        return Finding(f"live.room{dealt}", values)
-    values["waiting"] = waiting = load.clients - prediction.at_once
-    if row.accepts_first:
-        bound = Finding("live.bound") if load.keepalive and server.workers > 1 else None
-        return Finding("live.waits.inside", {**values, "bound": bound})
-    if prediction.queue is None:
-        return Finding("live.waits.somewhere", values)
-    room = server.backlog + 1
-    full = ".full" if waiting > room else ""
-    return Finding(f"live.waits{full}", {**values, "waiting": min(waiting, room)})
-
-
-def _dealt(server: ServerAsked, load: LoadAsked, prediction: Law) -> bool:
-    """Whether a worker may get more clients than it serves at once, while another has room."""
-    if prediction.at_once is None or server.workers == 1:
-        return False
-    each = prediction.at_once / server.workers
-    accepts_more = server.blocks or (
-        class_named(server.worker_class).accepts_first and server.worker_connections > each
-    )
-    return accepts_more and load.clients > each
-
-
-def _open(prediction: Law, load: LoadAsked, values: dict[str, Any]) -> Finding:
-    values["rate"] = load.rate
-    if prediction.knee is None:
-        return Finding("live.open.room", values)
-    service_s = load.delay_s + load.cpu_ms / 1000
-    bound = prediction.knee / service_s
-    values["bound"] = bound
-    values["busy"] = load.rate / bound
-    if load.rate >= bound:
-        return Finding("live.open.over", values)
-    if prediction.at_once is None or _computed(prediction.knee, prediction.at_once):
-        return Finding("live.open.cores", values)
-    taken = load.rate * service_s  # Little
-    if taken + SELDOM * sqrt(taken) < prediction.at_once:
-        return Finding("live.open.seldom", {**values, "taken": taken})
-    wait_s = None if prediction.response_s is None else prediction.response_s - service_s
-    return Finding("live.open", {**values, "wait_s": wait_s})
-
-
-def _computed(knee: float, at_once: int | None) -> bool:
-    """The cores bound it, not the slots."""
-    return at_once is None or knee < 0.99 * at_once

@@ -1,4 +1,6 @@
-"""What can be set in the live lesson: the servers and the load, each within bounds. Pure."""
+"""What can be set of a server and of a load, in a lesson and on the live page, each within the
+bounds of what the machine of a class can take; and the bundled apps that serve both. Pure.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -7,28 +9,58 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from workerlab.analysis.places import RECENT_S
-from workerlab.experiments.own_apps import MOST, OWN_APPS, server_of
-from workerlab.model import Server
-from workerlab.server.worker_classes import CLASSES, class_named
+from workerlab.bundled import target_of
+from workerlab.experiments.jobs import CPU_ENV
+from workerlab.model import App, Server, WorkerClass
+from workerlab.plan import SLEEP_ENV
+from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
 
 Model = Literal["closed", "open"]
 
-# The most of each; the least is 1, of durations 0
-LIMITS: Mapping[str, float] = {**MOST, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
+# The largest values; the smallest is 1, of durations 0
+MAX_COUNTS: Mapping[str, int] = {
+    "clients": 500, "workers": 16, "threads": 64, "worker_connections": 2000, "backlog": 4096,
+}  # fmt: skip
+LIMITS: Mapping[str, float] = {**MAX_COUNTS, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
 DURATIONS = ("delay_s", "cpu_ms")
 LESSON_ONLY = "patience_s"
 BRIEF_S = 0.001  # of a request that says nothing else: those that the lab sends before the load
 
 
+class OwnApp(Struct, frozen=True):
+    """`wsgi`, `asgi`: its targets, "" for none; `classes`: those that serve it; `blocks`: a worker
+    serves one request at a time, whatever its class."""
+
+    title: str
+    wsgi: str = ""
+    asgi: str = ""
+    classes: tuple[str, ...] = CLASSES
+    blocks: bool = False
+    preload: bool = False
+
+
+OWN_APPS: Mapping[str, OwnApp] = {
+    "sleep": OwnApp("waits", target_of("@sleep_wsgi"), target_of("@sleep_asgi")),
+    "blocking": OwnApp(
+        "waits, blocking: time.sleep in async def",
+        asgi=target_of("@blocking_asgi"), classes=tuple(sorted(ASGI_CLASSES)), blocks=True,
+    ),
+    "imported": OwnApp(
+        "waits, blocking: sleep imported unpatched",
+        wsgi=target_of("@imported_sleep"), classes=("gevent",), blocks=True, preload=True,
+    ),
+}  # fmt: skip
+
+
 class Refused(ValueError):
-    """What cannot be set, in a sentence; `field`: which, "" where it is none of them."""
+    """A setting or an action that is not possible; `field`: the setting, "" where it is none."""
 
     def __init__(self, why: str, field: str = "") -> None:
         self.field = field
         super().__init__(why)
 
 
-class ServerAsked(Struct, frozen=True):
+class ServerSettings(Struct, frozen=True):
     worker_class: str = "sync"
     workers: int = 4
     threads: int = 1
@@ -37,24 +69,61 @@ class ServerAsked(Struct, frozen=True):
     app: str = "sleep"
 
     @property
-    def server(self) -> Server:
-        amounts = (self.workers, self.threads, self.backlog, self.worker_connections)
-        return server_of(self.app, self.worker_class, *amounts, BRIEF_S)
+    def row(self) -> WorkerClass:
+        return class_named(self.worker_class)
+
+    def server(self, sleep_s: float = BRIEF_S, cpu_s: float = 0.0) -> Server:
+        """Threads are those of a class that has them; sync with more would become gthread.
+        `sleep_s`, `cpu_s`: of a request that asks for nothing else."""
+        app = OWN_APPS[self.app]
+        env = {SLEEP_ENV: f"{sleep_s:g}"} | ({CPU_ENV: f"{1000 * cpu_s:g}"} if cpu_s else {})
+        return Server(
+            worker_class=self.worker_class,
+            workers=self.workers,
+            threads=self.threads if self.row.slots == "threads" else 1,
+            backlog=self.backlog,
+            worker_connections=self.worker_connections,
+            app=App(
+                app.asgi if self.worker_class in ASGI_CLASSES else app.wsgi,
+                env=tuple(env.items()),
+                sleep_s=None if cpu_s else sleep_s,
+            ),
+            preload=app.preload,
+        )
+
+    @property
+    def own_threads(self) -> int | None:
+        """Threads of a worker where it has several."""
+        return self.threads if self.row.slots == "threads" and self.threads > 1 else None
 
     @property
     def blocks(self) -> bool:
-        """Its app lets nobody else run in its worker."""
+        """Its app lets nothing else run in its worker."""
         return OWN_APPS[self.app].blocks
 
     @property
+    def at_once(self) -> int | None:
+        """Requests in the app at the same time; None: without limit."""
+        return self.workers if self.blocks else configured_slots(self.server())
+
+    @property
+    def has_own_queues(self) -> bool:
+        """Each worker has a queue of requests that it has accepted and does not serve yet."""
+        return self.row.accepts_first or self.blocks
+
+    @property
+    def queue_room(self) -> int:
+        """Connections that the accept queue holds: the kernel lets in one more than the backlog."""
+        return self.backlog + 1
+
+    @property
     def heeds(self) -> tuple[str, ...]:
-        """The settings among these that its class makes something of."""
-        ignored = class_named(self.worker_class).ignores
+        """The settings that have an effect on its class."""
         names = ("workers", "threads", "worker_connections", "backlog")
-        return tuple(name for name in names if name not in ignored)
+        return tuple(name for name in names if name not in self.row.ignores)
 
 
-class LoadAsked(Struct, frozen=True):
+class LoadSettings(Struct, frozen=True):
     """`patience_s`: when a client gives up and sends another request; 0: never."""
 
     model: Model = "closed"
@@ -66,8 +135,20 @@ class LoadAsked(Struct, frozen=True):
     patience_s: float = 0.0
 
     @property
+    def is_open(self) -> bool:
+        return self.model == "open"
+
+    @property
+    def cpu_s(self) -> float:
+        return self.cpu_ms / 1000
+
+    @property
+    def service_s(self) -> float:
+        return self.delay_s + self.cpu_s
+
+    @property
     def recent_s(self) -> float:
-        """Of the answers that figures are of while it runs."""
+        """The window of the figures while the load runs."""
         return max(RECENT_S, 2 * self.delay_s)
 
     @property
@@ -76,45 +157,48 @@ class LoadAsked(Struct, frozen=True):
         return f"?sleep={self.delay_s:g}&cpu={self.cpu_ms:g}"
 
 
-def changed_server(now: ServerAsked, words: Mapping[str, Any]) -> ServerAsked:
-    """With what the page asks for. Raises Refused."""
-    found = replace(now, **_checked(now, words))
-    if found.worker_class not in CLASSES:
-        raise Refused(f"{found.worker_class!r} is none of {', '.join(CLASSES)}", "worker_class")
-    if found.app not in OWN_APPS:
-        raise Refused(f"{found.app!r} is none of {', '.join(OWN_APPS)}", "app")
-    if found.worker_class not in OWN_APPS[found.app].classes:
-        if "app" not in words:  # the class was changed: the app that all of them serve
-            return replace(found, app="sleep")
-        able = " and ".join(OWN_APPS[found.app].classes)
-        raise Refused(f"this app is for {able}, not for {found.worker_class}", "app")
-    return found
+def changed_server(settings: ServerSettings, changes: Mapping[str, Any]) -> ServerSettings:
+    """Raises Refused."""
+    changed = replace(settings, **_checked(settings, changes))
+    _check_choice("worker_class", changed.worker_class, CLASSES)
+    _check_choice("app", changed.app, OWN_APPS)
+    classes = OWN_APPS[changed.app].classes
+    if changed.worker_class not in classes:
+        if "app" not in changes:  # the class was changed: the app that all of them serve
+            return replace(changed, app="sleep")
+        able = " and ".join(classes)
+        raise Refused(f"this app is for {able}, not for {changed.worker_class}", "app")
+    return changed
 
 
-def changed_load(now: LoadAsked, words: Mapping[str, Any]) -> LoadAsked:
-    """With what the page asks for. Raises Refused."""
-    found = replace(now, **_checked(now, words))
-    if found.model not in ("closed", "open"):
-        raise Refused(f"{found.model!r} is none of closed, open", "model")
-    return found
+def changed_load(settings: LoadSettings, changes: Mapping[str, Any]) -> LoadSettings:
+    """Raises Refused."""
+    changed = replace(settings, **_checked(settings, changes))
+    _check_choice("model", changed.model, ("closed", "open"))
+    return changed
 
 
-def _checked(now: Struct, words: Mapping[str, Any]) -> dict[str, Any]:
-    known = asdict(now)
-    found = {}
-    for name, value in words.items():
-        if name not in known or name == LESSON_ONLY:
-            raise Refused(f"{name!r} is no setting", name)
-        found[name] = _number(name, value) if name in LIMITS else value
-        if not isinstance(found[name], type(known[name])):
-            raise Refused(f"{name} is not {value!r:.40}", name)
-    return found
+def _checked(settings: Struct, changes: Mapping[str, Any]) -> dict[str, Any]:
+    current = asdict(settings)
+    checked = {}
+    for name, value in changes.items():
+        if name not in current or name == LESSON_ONLY:
+            raise Refused(f"{name!r} is not a setting", name)
+        checked[name] = _number(name, value) if name in LIMITS else value
+        if not isinstance(checked[name], type(current[name])):
+            raise Refused(f"{name} cannot be {value!r:.40}", name)
+    return checked
+
+
+def _check_choice(name: str, value: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:
+    if value not in choices:
+        raise Refused(f"{value!r} is none of {', '.join(choices)}", name)
 
 
 def _number(name: str, value: Any) -> float | int:
-    least, most, whole = 0 if name in DURATIONS else 1, LIMITS[name], name in MOST
-    kind = "whole number" if whole else "number"
-    fine = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not fine or not least <= value <= most or (whole and value != int(value)):
+    least, most, whole = 0 if name in DURATIONS else 1, LIMITS[name], name in MAX_COUNTS
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most or (whole and value != int(value)):
+        kind = "whole number" if whole else "number"
         raise Refused(f"{name} is a {kind} from {least} to {most:g}", name)
     return int(value) if whole else float(value)

@@ -3,22 +3,26 @@
 Where the accept queue was full, the figures are of the time in which every client had a request
 under way, as on the live page: throughput of the steady window, and mean response time by Little's
 law. A mean says little there: most requests are served as if nothing were, and some wait for many
-seconds. So the slowest request is told too, and `demo/load_course.py` has the course of the load.
+seconds. So the slowest request is told too, and the terminal draws the course of the load.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps
+from workerlab.analysis.places import GAVE_UP, Sample
 from workerlab.analysis.stall import idle, in_flight_s, whole_load
 from workerlab.analysis.window import Window
 from workerlab.experiments.lesson.steps import Step
 from workerlab.model import Breakdown, CellResult
-from workerlab.report.messages import say, text
+from workerlab.numbers.formats import counted, fill
+from workerlab.numbers.units import format_duration
+from workerlab.report.messages import text
 
 # The parts of a response time, as the report calls them, in the order in which they pass
 PARTS = {
@@ -27,52 +31,115 @@ PARTS = {
     "in_worker_s": "inside a worker",
     "service_s": "in the app",
 }
+LONG_TIMES = 2  # a response that takes so many times the law's mean is told
+MEAN_DIFFERS = 0.1  # of the mean: it is of other requests than its parts
+
+# --- the law --------------------------------------------------------------------------------------
+
+LITTLE = (
+    "{law.rps:number} requests/s at best. By Little's law, each then takes {load.clients:#"
+    " connection} / {law.rps:number} requests/s = {law.response_s:duration} on average."
+)
+LAW_OF_SLOTS = "The law: min({load.clients:# connection}, {slots}) / {load.delay_s:number} s = "
+LAW_OF_CPU = (
+    "The law: the slots allow min({load.clients:# connection}, {slots}) / {load.service_s:number} s"
+    " = {law.slots_rps:number} requests/s, and the CPU min({law.server.workers:# worker},"
+    " {law.cores:# core}) / {load.cpu_s:number} s = {law.cpu_rps:number}. The lower of the two is "
+)
+LAW_AT_RANDOM = (
+    "The law: {load.rate:number} requests/s come at random.[[ The slots can serve"
+    " {law.bound_rps:number}, so that they are busy {law.busy:percent} of the time.]] By queueing"
+    " theory, a request then waits about {law.wait_s:duration} on average, and takes"
+    " {law.response_s:duration}."
+)
+LAW_OF_IMPATIENCE = (
+    "The law: with patient clients, each request would take {law.patient_s:duration}. These give up"
+    " after {load.patience_s:duration}, but the workers serve abandoned requests, too. The queue"
+    " grows, and once its wait is too long, no request is answered in time."
+)
 
 
-class Measured(Struct, frozen=True):
-    """`whole`: of the whole load, of which a steady part would tell the wrong story; `kept_up_s`:
-    of so many seconds in which every client had a request under way. `slowest_s`: where it is far
-    from the mean. `response_s`: None where clients give up: it is of those that do not."""
-
-    rps: float
-    response_s: float | None
-    whole: bool = False
-    kept_up_s: float | None = None
-    slowest_s: float | None = None
-
-
-def law(step: Step) -> str:
+def law_in_words(step: Step) -> str:
     """What the law predicts, with its numbers."""
-    unlimited = step.at_once is None
-    slots = say("lesson.slots.unlimited" if unlimited else "lesson.slots", slots=step.at_once)
-    times: dict[str, object] = {
-        "rps": step.rps, "response_s": step.response_s, "service_s": step.service_s,
-    }  # fmt: skip
-    if step.in_vain:
-        return say("lesson.law.gives_up", patient_s=step.patient_s, patience_s=step.patience_s)
-    if step.rate_rps is not None:
-        bound = None if step.at_once is None else step.at_once / step.service_s
-        load = {"rate": step.rate_rps, "bound": bound, "busy": bound and step.rate_rps / bound}
-        return say("lesson.law.random", wait_s=step.wait_s, **load, **times)
-    times |= {"connections": step.cell.concurrency, "slots": slots}
-    if step.cpu_rps is None:
-        return say("lesson.law", delay_s=step.delay_s, **times)
-    cpu = {"cpu_s": step.cpu_s, "cpu_rps": step.cpu_rps, "slots_rps": step.slots_rps}
-    return say("lesson.law.cpu", workers=step.cell.server.workers, cores=step.cores, **cpu, **times)
+    law, load = step.law, step.load
+    slots = "as many slots as come" if law.at_once is None else counted(law.at_once, "slot")
+    if law.in_vain:
+        template = LAW_OF_IMPATIENCE
+    elif load.is_open:
+        template = LAW_AT_RANDOM
+    else:
+        template = (LAW_OF_CPU if load.cpu_s else LAW_OF_SLOTS) + LITTLE
+    return fill(template, {"law": law, "load": load, "slots": slots})
 
 
 def law_in_short(step: Step) -> str:
-    return say("lesson.short", rps=step.rps, response_s=step.response_s)
+    return Measured(step.law.rps or 0.0, step.law.response_s).short
+
+
+# --- the guess ------------------------------------------------------------------------------------
 
 
 def answer(step: Step, guess: int | None) -> str:
     """Which choice is right, beside the one that was guessed."""
-    letter, right = step.letters[step.right], step.choices[step.right]
+    right = f"{step.letters[step.right]}) {step.choices[step.right]}."
     if guess is None:
-        return say("lesson.answer", letter=letter, right=right)
-    code = "lesson.guessed.right" if guess == step.right else "lesson.guessed.other"
-    said = say(code, letter=letter, right=right)
-    return say("lesson.guessed", letter=step.letters[guess], guess=step.choices[guess], right=said)
+        return f"The answer: {right}"
+    verdict = "That is right." if guess == step.right else f"The answer is {right}"
+    return f"You guessed {step.letters[guess]}) {step.choices[guess]}. {verdict}"
+
+
+# --- what was measured ----------------------------------------------------------------------------
+
+
+LITTLES_LAW, CLIENTS = "under way / throughput", "from when each was due"
+
+
+class Measured(Struct, frozen=True):
+    """`period`: of which it is, "" for nothing special; `method`: of the mean. `slowest_s`: where
+    it is far from the mean. `response_s`: None where clients give up: it is of those that do not.
+    """
+
+    rps: float
+    response_s: float | None
+    period: str = ""
+    method: str = LITTLES_LAW
+    slowest_s: float | None = None
+
+    @property
+    def short(self) -> str:
+        time = "{response_s:duration}" if self.slowest_s is None else "up to {slowest_s:duration}"
+        return fill(f"{{rps:number}}/s[[, {time}]]", asdict(self))
+
+
+BESIDE_LAW = (
+    "Measured[[ {measured.period}]]: {measured.rps:number} requests/s (the law: {law.rps:number} in"
+    " the long run)[[, a mean of {measured.response_s:duration} each ({measured.method}; the law:"
+    " {law.response_s:duration})]]."
+)
+
+
+def beside_law(step: Step, measured: Measured) -> str:
+    return fill(BESIDE_LAW, {"measured": measured, "law": step.law})
+
+
+def failures(failed: int | None) -> list[str]:
+    return [f"{counted(failed, 'request')} failed."] if failed else []
+
+
+def no_outcome(reason: str) -> str:
+    return fill("Nothing can be said: {reason:sentence}", {"reason": reason})
+
+
+def parts_of(split: Breakdown) -> str:
+    """Of a mean response time; "" where none is known."""
+    return ", ".join(
+        f"{name} {'under 1 ms' if spent_s < 0.001 else format_duration(spent_s)}"
+        for field, name in PARTS.items()
+        if (spent_s := getattr(split, field)) is not None
+    )
+
+
+# --- of a trial -----------------------------------------------------------------------------------
 
 
 def overflowed(facts: Facts | None) -> bool:
@@ -82,103 +149,157 @@ def overflowed(facts: Facts | None) -> bool:
 
 def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
     """None where the cell is invalid."""
-    response_s = cell.breakdown.response_s
-    if cell.trial.cell.rate:  # from the moment when it was due
-        response_s = cell.response.mean
-    if cell.throughput_rps is None or response_s is None:
+    settings, rps, steady = cell.trial.cell, cell.throughput_rps, facts.window if facts else None
+    response_s = cell.response.mean if settings.rate else cell.breakdown.response_s
+    if rps is None or response_s is None:
         return None
-    if facts is not None and overflowed(facts) and (steady := facts.window) is not None:
+    period = ""
+    if steady is not None and not settings.rate:
+        length, clients = format_duration(steady.length_s), counted(settings.concurrency, "client")
+        period = f"over {length}, in which each of {clients} had a request under way"
+    if facts is not None and steady is not None and overflowed(facts):
         mean_s = in_flight_s(facts, steady) / steady.completed
         slowest_s = max(_took_s(facts), default=None)
-        return Measured(steady.rps, mean_s, kept_up_s=steady.length_s, slowest_s=slowest_s)
-    stalled = any(isinstance(one, IdleWhileClientsWait) for one in cell.findings)
-    steady = None if stalled or facts is None else facts.window
-    kept_up_s = None if steady is None else steady.length_s
-    return Measured(cell.throughput_rps, response_s, whole=stalled, kept_up_s=kept_up_s)
-
-
-def measured_in_short(found: Measured | None) -> str:
-    if found is None:
-        return "-"
-    if found.slowest_s is not None:
-        return say("lesson.short.apart", rps=found.rps, slowest_s=found.slowest_s)
-    return say("lesson.short", rps=found.rps, response_s=found.response_s)
+        return Measured(steady.rps, mean_s, period, slowest_s=slowest_s)
+    stalled = any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
+    if stalled and not settings.rate:
+        period = "over the whole load"
+    method = CLIENTS if settings.rate else LITTLES_LAW
+    return Measured(rps, response_s, period, method)
 
 
 def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[str]:
     """What was measured beside what the law says; what became of a full queue; where the time
     went."""
-    found = measured(cell, facts)
-    if found is None:
-        return [say("lesson.nothing", reason=text(cell.reason))]
-    lines = [
-        say(
-            "lesson.measured.random" if step.rate_rps else "lesson.measured",
-            over=say("lesson.over_whole") if found.whole else "",
-            kept_up_s=found.kept_up_s,
-            connections=step.cell.concurrency,
-            rps=found.rps,
-            response_s=found.response_s,
-            law_rps=step.rps,
-            law_s=step.response_s,
-        )
-    ]
-    lines += [say("lesson.failed", failed=cell.failed)] if cell.failed else []
+    figures = measured(cell, facts)
+    if figures is None:
+        return [no_outcome(text(cell.reason))]
+    lines = [beside_law(step, figures), *failures(cell.failed)]
     if facts is not None and overflowed(facts):
         lines += _full(facts)
     else:
         lines += [
-            say("lesson.idle", idle_s=diagnosis.stall.idle_s, load_s=diagnosis.stall.load_s)
+            fill(IDLE, asdict(diagnosis.stall))
             for diagnosis in cell.findings
             if isinstance(diagnosis, IdleWhileClientsWait)
         ]
-        lines += where(cell.breakdown)
+        if parts := parts_of(cell.breakdown):
+            lines.append(f"Where a request spent its time: {parts}.")
     others = None if facts is None else disturbance(facts)
     return lines if others is None else [*lines, text(others)]
 
 
-def where(split: Breakdown, answered: bool = False) -> Iterable[str]:
-    """Where a request spent its time, on average. `answered`: of those answered while it was
-    measured, whose mean is not that of all under way."""
-    spent = {name: getattr(split, field) for field, name in PARTS.items()}
-    spent = {name: spent_s for name, spent_s in spent.items() if spent_s is not None}
-    parts = [
-        say("lesson.part" if spent_s >= 0.001 else "lesson.part.none", name=name, spent_s=spent_s)
-        for name, spent_s in spent.items()
-    ]
-    if parts:
-        code = "lesson.parts.answered" if answered else "lesson.parts"
-        yield say(code, parts=parts, mean_s=sum(spent.values()))
+IDLE = "For {idle_s:duration} of {load_s:duration} slots stood idle while clients waited."
+IDLE_AT_END = (
+    "At the end, in the last {load_s:duration}, some clients had nothing more to send: for"
+    " {idle_s:duration} of it slots stood idle while others still waited."
+)
+QUEUE_FULL = (
+    "The accept queue was full: the kernel dropped {drops:# packet} (SYNs, and last ACKs of"
+    " handshakes)[[, and clients sent a SYN again {repeats:# time}]][[; {steps}]]."
+)
 
 
-def _full(facts: Facts) -> Iterable[str]:
+def _full(facts: Facts) -> Iterator[str]:
     """What a full accept queue did, which means would hide."""
-    found = handshakes(facts)
-    seen = steps(found)
-    yield say(
-        "lesson.full",
-        drops=found.counters.listen_overflows or 0,
-        repeats=found.counters.syn_retransmits,
-        steps=seen and text(seen),
-    )
+    counts = handshakes(facts)
+    repeats = steps(counts)
+    values = {
+        "drops": counts.counters.listen_overflows or 0,
+        "repeats": counts.counters.syn_retransmits,
+        "steps": repeats and text(repeats),
+    }
+    yield fill(QUEUE_FULL, values)
     whole, steady = whole_load(facts), facts.window
     if whole is not None and steady is not None and whole.closes_ns > steady.closes_ns:
         end = idle(facts, Window(steady.closes_ns, whole.closes_ns, whole.rps))
-        yield say("lesson.idle.end", idle_s=end.idle_s, load_s=end.load_s)
+        yield fill(IDLE_AT_END, {"idle_s": end.idle_s, "load_s": end.load_s})
     if took_s := _took_s(facts):
-        yield say("lesson.apart", fastest_s=min(took_s), slowest_s=max(took_s))
+        fastest, slowest = format_duration(min(took_s)), format_duration(max(took_s))
+        yield f"Of all requests, the fastest took {fastest}, the slowest {slowest}."
 
 
 def _took_s(facts: Facts) -> list[float]:
     return [one.end_s for one in facts.measurement.timings if one.end_s is not None]
 
 
+# --- of a live load -------------------------------------------------------------------------------
+
+
+class LiveFigures(Struct, frozen=True):
+    """What was measured of a live load: the slowest request, which may still wait, and the fastest
+    answer; where the answered ones spent their time, on average; how many were answered in that
+    time, and how many served although their client had given up; whether the slowest still waits.
+    """
+
+    sample: Sample
+    slowest_s: float | None
+    fastest_s: float | None
+    where: Breakdown | None = None
+    answered: int = 0
+    wasted: int = 0
+    slowest_waits: bool = False
+
+
+SLOWEST_WAITS = (
+    "In that time, the fastest answer took {fastest_s:duration}; one request has waited for"
+    " {slowest_s:duration}, and is not answered yet."
+)
+SLOWEST_ANSWERED = (
+    "In that time, the fastest answer took {fastest_s:duration}, the slowest {slowest_s:duration}."
+)
+IN_VAIN = (
+    "Measured in the last {over_s:duration}: {rps:number} requests/s answered in time (the law: 0)."
+    " Meanwhile the workers served {wasted:# request} of clients that had given up."
+)
+GIVEN_UP = (
+    "In all, {answered:# request} {answered:was/were} answered in time, and clients gave up"
+    " {gave_up:# time}."
+)
+
+
+def live_outcome(
+    step: Step, figures: LiveFigures, over_s: float
+) -> tuple[Measured | None, list[str]]:
+    """Of the last so many seconds: None where nothing was answered; and in words."""
+    sample, slowest_s, law = figures.sample, figures.slowest_s, step.law
+    if law.in_vain:
+        gave_up = sample.causes.get(GAVE_UP, 0)
+        measured = Measured(figures.answered / over_s, None)
+        values = {"over_s": over_s, "rps": measured.rps, "wasted": figures.wasted}
+        counts = {"answered": sample.answered, "gave_up": gave_up}
+        others = failures(sample.failed - gave_up)
+        return measured, [fill(IN_VAIN, values), fill(GIVEN_UP, counts), *others]
+    if not sample.rps:
+        return None, failures(sample.failed) or [no_outcome("there was no answer")]
+    if step.load.is_open or slowest_s is None or slowest_s <= LONG_TIMES * law.patient_s:
+        slowest_s = None
+    period = f"in the last {format_duration(over_s)}"
+    measured = Measured(sample.rps, sample.mean, period, slowest_s=slowest_s)
+    lines = [beside_law(step, measured)]
+    if slowest_s is not None and figures.fastest_s is not None:
+        template = SLOWEST_WAITS if figures.slowest_waits else SLOWEST_ANSWERED
+        lines.append(fill(template, asdict(figures)))
+    return measured, [*lines, *parts_of_answered(figures), *failures(sample.failed)]
+
+
+def parts_of_answered(figures: LiveFigures) -> list[str]:
+    """Not where some have waited for long and are not answered: the mean is of them, too."""
+    split, mean_s = figures.where, figures.sample.mean
+    if split is None or mean_s is None:
+        return []
+    spent_s = sum(getattr(split, part) or 0.0 for part in PARTS)
+    if abs(spent_s - mean_s) >= MEAN_DIFFERS * mean_s:
+        return []
+    mean, parts = format_duration(spent_s), parts_of(split)
+    return [f"Of the requests answered in that time, the mean is {mean}: {parts}."]
+
+
 # --- at the end -----------------------------------------------------------------------------------
 
 
-class Told(Struct, frozen=True):
-    """What came of a step. `guess`: of its choices, None for none; `left_out`: it cannot be run
-    here."""
+class StepOutcome(Struct, frozen=True):
+    """`guess`: of its choices, None for none; `left_out`: it cannot be run here."""
 
     step: Step
     guess: int | None = None
@@ -186,27 +307,24 @@ class Told(Struct, frozen=True):
     left_out: bool = False
 
     @property
-    def row(self) -> tuple[str, str, str, str, str]:
-        """Title, guess, right, law, measured: the choices by their letters."""
-        guess = "-" if self.guess is None else self.step.letters[self.guess]
-        right = self.step.letters[self.step.right]
-        return (self.step.title, guess, right, law_in_short(self.step), self.found)
+    def numbers(self) -> tuple[str, str]:
+        """By the law and measured, in short."""
+        if self.left_out:
+            return law_in_short(self.step), "left out"
+        return law_in_short(self.step), self.measured.short if self.measured else "-"
 
-    @property
-    def in_words(self) -> tuple[str, str | None, str, str, str]:
-        """The same with the choices' own words; None: no guess."""
-        title, _, _, *numbers = self.row
-        guess = None if self.guess is None else self.step.choices[self.guess]
-        return (title, guess, self.step.choices[self.step.right], numbers[0], numbers[1])
-
-    @property
-    def found(self) -> str:
-        """What was measured, in short."""
-        return say("lesson.left_out") if self.left_out else measured_in_short(self.measured)
+    def row(self, choices: Sequence[str]) -> tuple[str, str | None, str, str, str]:
+        """Title, guess, right, law, measured; `choices`: what they are called. None: no guess."""
+        guess = None if self.guess is None else choices[self.guess]
+        return (self.step.title, guess, choices[self.step.right], *self.numbers)
 
 
-def score(told: Iterable[Told]) -> str:
+def score(outcomes: Iterable[StepOutcome]) -> str:
     """Of the steps that were measured; "" where nobody guessed."""
-    made = [each for each in told if each.guess is not None and not each.left_out]
-    guesses = [each.guess == each.step.right for each in made]
-    return say("lesson.score", right=sum(guesses), of=len(guesses)) if guesses else ""
+    right = [
+        outcome.guess == outcome.step.right
+        for outcome in outcomes
+        if outcome.guess is not None and not outcome.left_out
+    ]
+    words = "{right} of {of:# guess/guesses} {right:was/were} right."
+    return fill(words, {"right": sum(right), "of": len(right)}) if right else ""

@@ -14,13 +14,13 @@ from typing import Any
 import psutil
 
 from workerlab import codec
+from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import Refused
-from workerlab.experiments.live.course import Course
 
 CODE_CHARACTERS = "34679ABCDEFGHJKLMNPQRSTUVWXYZ"  # none that looks like another
 CODE_LENGTH = 6  # 29 ** 6 = 6e8 codes
 MAX_WRONG_CODES = 10  # per address and minute
-MAX_WRONG_CODES_IN_ALL = 500  # per minute, of all addresses
+MAX_WRONG_CODES_TOTAL = 500  # per minute, of all addresses
 MAX_PUPILS = 100
 MAX_STREAMS = 3  # of one pupil: tabs of one browser, and a connection that is not yet closed
 TICKS_PER_BATCH = 5
@@ -55,7 +55,7 @@ class Classroom:
         while self._wrong_codes and self._wrong_codes[0][0] < now_s - 60:
             self._wrong_codes.popleft()
         wrong = [address for _, address in self._wrong_codes]
-        if wrong.count(client) >= MAX_WRONG_CODES or len(wrong) >= MAX_WRONG_CODES_IN_ALL:
+        if wrong.count(client) >= MAX_WRONG_CODES or len(wrong) >= MAX_WRONG_CODES_TOTAL:
             raise Refused("too many wrong codes: try again in a minute", "code")
         typed = str(code).strip().upper().encode("utf-8", "replace")
         if not secrets.compare_digest(typed, self.code.encode()):

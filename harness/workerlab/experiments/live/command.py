@@ -1,7 +1,7 @@
-"""`workerlab live`: a page on loopback that shows a real Gunicorn at work, and lets it be changed;
-with --share, a second, read-only one for pupils on the network.
+"""`workerlab live`: a page on loopback that shows a real Gunicorn at work and controls it; with
+--share, a second, read-only one for pupils on the network.
 
-The lab ends with Ctrl-C, or when nobody has watched for a while; nothing is left of it then.
+The lab ends with Ctrl-C, or when no page has been open for a while, and leaves nothing behind.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from workerlab.terminal.interrupt import Stopped
 EXPOSED = """\
 Anyone on that network who has the code can watch and guess; nobody there can control the lab.
 It is plain HTTP, without encryption, and ends with the lab."""
-FORGOTTEN_S = 600.0  # without a tab
+UNWATCHED_S = 600.0  # without a tab
 STUCK_MS = 20_000  # a pupil's connection that takes nothing for so long is closed
 
 
@@ -40,23 +40,23 @@ def command(options: argparse.Namespace) -> int:
         raise UsageError("--share is for a lab that is running, --record for a file: take one")
     if options.share_port and not options.share:
         raise UsageError("--share-port works only with --share")
-    (found,) = interpreters(options).values()
-    if found.note is not None:
-        tell(text(found.note))
+    (interpreter,) = interpreters(options).values()
+    if interpreter.note is not None:
+        tell(text(interpreter.note))
     lesson = read(Path(options.lesson) if options.lesson else SHIPPED)
     if options.record:
-        return _record(options, found, lesson)
-    return _serve(options, found, lesson)
+        return _record(options, interpreter, lesson)
+    return _serve(options, interpreter, lesson)
 
 
-def _record(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> int:
+def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
     path = Path(options.record).expanduser()
     publish.check(path.absolute().parent)
     for step in lesson.steps:
-        if why := found.lacks(step.cell.server.worker_class):
+        if why := interpreter.lacks(step.server.worker_class):
             raise EnvironmentProblem(f"{step.title}: {why}")
     try:
-        recording.record(path, found.python, found.asked, lesson)
+        recording.record(path, interpreter.python, interpreter.asked, lesson)
     except Stopped as signal:
         tell(f"stopped: {options.record} is not written")
         return signal.exit_code
@@ -66,10 +66,10 @@ def _record(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> 
     return 0
 
 
-def _serve(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> int:
-    from workerlab.experiments.live import serving  # which no other way of it needs
+def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
+    from workerlab.experiments.live import serving  # only here: --record needs no server of ours
 
-    missing = {name: why for name in CLASSES if (why := found.lacks(name))}
+    missing = {name: why for name in CLASSES if (why := interpreter.lacks(name))}
     with contextlib.ExitStack() as stack:
         token = secrets.token_urlsafe(16)
         sock = stack.enter_context(_listening("127.0.0.1", options.port or 0, "--port"))
@@ -80,13 +80,15 @@ def _serve(options: argparse.Namespace, found: Interpreter, lesson: Lesson) -> i
         tell(f"the live lesson: {address}")
         classroom = _open_classroom(options.share, port) if options.share else Classroom()
         tell("Ctrl-C ends it")
-        stage = Stage(found.python, found.asked, missing, lesson, classroom, begin=options.begin)
+        stage = Stage(
+            interpreter.python, interpreter.asked, missing, lesson, classroom, begin=options.begin
+        )
         stack.callback(stage.close)
         with contextlib.suppress(Stopped):  # a signal ends the lab, which is what it is for
             if not options.no_browser:
                 with contextlib.suppress(webbrowser.Error):
                     webbrowser.open(address)
-            asyncio.run(serving.serve(stage, token, sock, FORGOTTEN_S, pupil_sock))
+            asyncio.run(serving.serve(stage, token, sock, UNWATCHED_S, pupil_sock))
     return 0
 
 

@@ -1,5 +1,5 @@
-"""What was seen of the lesson's steps, kept to be played again, and the page that does: one file,
-without a server and without a network."""
+"""Runs the steps of the lesson and records them, and writes the page that replays the recording:
+one file, without a server and without a network."""
 
 import base64
 import hashlib
@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.places import Move, as_told
+from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
-from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
-from workerlab.experiments.lesson.steps import Lesson
-from workerlab.experiments.live.course import Course
-from workerlab.experiments.live.side import Live, Looked, Seen, Side
+from workerlab.experiments.lesson.steps import Lesson, Step
+from workerlab.experiments.lesson.words import LiveFigures
+from workerlab.experiments.live.side import LiveServer, Look, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
 from workerlab.server.limits import cores
@@ -26,10 +26,10 @@ from workerlab.terminal.console import tell
 
 PAGE = Path(__file__).with_name("page")
 LESSON = "lesson.js"
-TICK_S, SAMPLED = 0.05, 5
-SHOWN = ("rps", "mean", "p95", "queue", "under_way")
+TICK_S, TICKS_PER_SAMPLE = 0.05, 5
+CHARTED = ("rps", "mean", "p95", "queue", "under_way")
 START_S = 60.0
-Watch = Callable[[Looked, Live], None]  # called with each look
+Watch = Callable[[Look, LiveServer], None]  # called with each look
 
 
 class Recorder:
@@ -40,22 +40,30 @@ class Recorder:
         self._samples: list[tuple[int, Mapping[str, Any]]] = []
         self._last_ns = 0
 
-    def add(self, looked: Looked, sample: Mapping[str, Any] | None) -> None:
-        self._moves += looked.moves
+    def add(self, look: Look, sample: Mapping[str, Any] | None) -> None:
+        self._moves += look.moves
         self._last_ns = time.monotonic_ns()
         if sample is not None:
-            self._samples.append((self._last_ns, {**sample, "queue": looked.queue}))
+            self._samples.append((self._last_ns, {**sample, "queue": look.queue}))
 
-    def trace(self, server: ServerAsked, load: LoadAsked) -> dict[str, object]:
+    def measure(self, course: Course, side: Side) -> bool:
+        """Tell and record what the present step came to; False where its server is gone."""
+        figures = side.measured(course.measured_s)
+        if figures is not None:
+            course.measure(figures)
+            course.record(self.trace(course.step))
+        return figures is not None
+
+    def trace(self, step: Step) -> dict[str, object]:
         origin_ns = self._moves[0].at_ns if self._moves else self._last_ns
         samples = [
-            (round((at_ns - origin_ns) / 1e6, 1), *(sample[name] for name in SHOWN))
+            (round((at_ns - origin_ns) / 1e6, 1), *(sample[name] for name in CHARTED))
             for at_ns, sample in self._samples
         ]
         side = {
-            **side_view(server, load, cores()),
-            "load": load,
-            "workers": server.workers,
+            **side_view(step.server, step.load, cores()),
+            "load": step.load,
+            "workers": step.server.workers,
             "moves": as_told(self._moves, origin_ns),
             "samples": samples,
         }
@@ -77,8 +85,8 @@ def record(path: Path, python: str, gunicorn: str, lesson: Lesson) -> None:
 def run_step(course: Course, python: str, gunicorn: str, watch: Watch | None = None) -> None:
     """Run the present step once, measure it and keep its trace. Raises EnvironmentProblem where it
     cannot be run."""
-    side = Side(course.server, python, gunicorn, lambda: None)
-    side.start(course.load)
+    side = Side(course.step.server, python, gunicorn, lambda: None)
+    side.start(course.step.load)
     try:
         _follow(side, course, watch)
     finally:
@@ -87,28 +95,26 @@ def run_step(course: Course, python: str, gunicorn: str, watch: Watch | None = N
 
 
 def _follow(side: Side, course: Course, watch: Watch | None) -> None:
-    recorder, number = Recorder(), 0
+    recorder, step, number = Recorder(), course.step, 0
     until_s = time.monotonic() + START_S
-    while (found := side.look()) is None:
+    while (current := side.look()) is None:
         if side.phase == "failed" or time.monotonic() > until_s:
-            raise EnvironmentProblem(f"{course.step.title}: {side.why or 'it did not start'}")
+            raise EnvironmentProblem(f"{step.title}: {side.why or 'it did not start'}")
         time.sleep(TICK_S)
     until_s = time.monotonic() + course.settles_s + course.measured_s
-    while time.monotonic() < until_s and found is not None:
+    while time.monotonic() < until_s and current is not None:
         number += 1
-        sampled = number % SAMPLED == 0
-        recorder.add(found[0], found[1].sample() if sampled else None)
+        look, server = current
+        recorder.add(look, None if number % TICKS_PER_SAMPLE else server.sample())
         if watch is not None:
-            watch(*found)
+            watch(look, server)
         time.sleep(TICK_S)
-        found = side.look()
-    if found is not None:  # what is measured is of this look, too
-        recorder.add(found[0], found[1].sample())
-    measured = side.measured(course.measured_s)
-    if measured is None:
-        raise EnvironmentProblem(f"{course.step.title}: {side.why}")
-    course.measure(measured)
-    course.keep(recorder.trace(course.server, course.load))
+        current = side.look()
+    if current is not None:  # the figures include this look
+        look, server = current
+        recorder.add(look, server.sample())
+    if not recorder.measure(course, side):
+        raise EnvironmentProblem(f"{step.title}: {side.why}")
 
 
 # --- the page ---------------------------------------------------------------------------------
@@ -128,7 +134,7 @@ def page(steps: Mapping[str, Any]) -> str:
         "TITLE": _escaped(steps["title"]),
         "STYLE": player.style(),
         "DATA": data,
-        "SCRIPTS": "\n".join(f"<script>{one}</script>" for one in scripts),
+        "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     for name, value in parts.items():
         template = template.replace(f"<!--{name}-->", value)
@@ -136,26 +142,26 @@ def page(steps: Mapping[str, Any]) -> str:
 
 
 def renewed(recorded: str, lesson: Lesson) -> str:
-    """A page that was recorded of this lesson, with today's code and words."""
+    """A page that was recorded of this lesson, with the present code and words."""
     data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
-    kept = json.loads(data)["steps"]
-    pairs = zip(lesson.steps, kept, strict=True)
-    steps = tuple(replace(step, cores=seen["cores"]) for step, seen in pairs)
+    recordings = json.loads(data)["steps"]
+    pairs = zip(lesson.steps, recordings, strict=True)
+    steps = tuple(replace(step, cores=recording["cores"]) for step, recording in pairs)
     course = Course(replace(lesson, steps=steps))
-    for place, step in enumerate(kept):
+    for place, recording in enumerate(recordings):
         course.go(place)
         course.guess(None)
-        course.measure(codec.convert(step["seen"], Seen))
-        (side,) = step["trace"]["sides"]
-        side |= side_view(course.server, course.load, course.step.cores)
-        course.keep(step["trace"])
+        course.measure(codec.convert(recording["seen"], LiveFigures))
+        (side,) = recording["trace"]["sides"]
+        side |= side_view(course.step.server, course.step.load, course.step.cores)
+        course.record(recording["trace"])
     return page(course.recorded)
 
 
 def _hashes(scripts: Sequence[str]) -> str:
-    """So that no other script runs there."""
-    digests = (hashlib.sha256(one.encode()).digest() for one in scripts)
-    return " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)
+    """No other script runs there."""
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
 def _escaped(words: str) -> str:

@@ -1,4 +1,4 @@
-"""Serves the page until a signal comes, or nobody has watched for long."""
+"""Serves the pages until a signal comes, or no page has been open for long."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from workerlab.experiments.live.classroom import MAX_PUPILS
 from workerlab.experiments.live.stage import Stage
 from workerlab.experiments.live.web import application, pupil_application
+from workerlab.numbers.units import format_wait
 from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import ending_signals
 
@@ -19,8 +20,8 @@ GRACE_S = 1  # for streams to end
 MAX_CONNECTIONS = 6 * MAX_PUPILS  # a browser opens up to six
 
 
-class Server(uvicorn.Server):
-    """Leaves signals to us: it would send itself another one at the end, before we have tidied."""
+class PageServer(uvicorn.Server):
+    """Leaves signals to us: it would send itself another one at the end, before we clean up."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -31,7 +32,7 @@ async def serve(
     stage: Stage,
     token: str,
     sock: socket.socket,
-    forgotten_s: float,
+    unwatched_s: float,
     pupil_sock: socket.socket | None = None,
 ) -> None:
     ended = asyncio.Event()
@@ -46,24 +47,24 @@ async def serve(
         ended.set()
 
     loop = asyncio.get_running_loop()
-    for sent in ending_signals():
-        loop.add_signal_handler(sent, end)
+    for signal in ending_signals():
+        loop.add_signal_handler(signal, end)
 
-    async def alone() -> None:
+    async def watch_viewers() -> None:
         while not ended.is_set():
             await asyncio.sleep(LOOK_S)
-            if stage.alone_s > forgotten_s:
-                tell("nobody has watched for a while: the lab ends")
+            if stage.alone_s > unwatched_s:
+                tell(f"no viewer for {format_wait(unwatched_s)}, shutting down")
                 end()
 
-    watching = asyncio.create_task(alone())
+    watching = asyncio.create_task(watch_viewers())
     await asyncio.gather(*(server.serve(sockets=[sock]) for server, sock in servers.items()))
     ended.set()
     await watching
 
 
-def _server(app: ASGIApp, max_connections: int | None = None) -> Server:
-    return Server(uvicorn.Config(
+def _server(app: ASGIApp, max_connections: int | None = None) -> PageServer:
+    return PageServer(uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off",
         timeout_graceful_shutdown=GRACE_S, limit_concurrency=max_connections,
     ))  # fmt: skip

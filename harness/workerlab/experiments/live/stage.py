@@ -1,7 +1,7 @@
-"""The live lesson's servers and load, and who watches them. One tab of the browser drives, others
-watch; where nobody is left, the servers end.
+"""The servers and the load of the live page, and its tabs and pupils. One tab of the browser
+controls, others watch; when all are closed, the servers end.
 
-A thread looks at the servers twenty times a second and hands on what is new.
+A thread looks at the servers twenty times a second and sends what is new.
 """
 
 import secrets
@@ -14,29 +14,30 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.analysis.places import as_told
+from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
 from workerlab.experiments.lesson.settings import (
     LIMITS,
-    LoadAsked,
+    OWN_APPS,
+    LoadSettings,
     Refused,
-    ServerAsked,
+    ServerSettings,
     changed_load,
     changed_server,
 )
 from workerlab.experiments.lesson.steps import Lesson
+from workerlab.experiments.lesson.words import no_outcome
 from workerlab.experiments.live.classroom import Classroom, Put
-from workerlab.experiments.live.course import Course
 from workerlab.experiments.live.recording import Recorder
-from workerlab.experiments.live.side import Looked, Side
-from workerlab.experiments.own_apps import OWN_APPS
+from workerlab.experiments.live.side import Side
 from workerlab.server.limits import cores
 from workerlab.server.worker_classes import CLASSES
 
 TICK_S = 0.05
-SAMPLED = 10  # ticks
+TICKS_PER_SAMPLE = 10
 ALONE_S = 3.0  # a tab that is reloaded is back by then
 END_S = 5.0  # a server ends
-LAW = ("blocked", "sentence", "law")  # of what is told of a side: what answers a question
+LAW = ("blocked", "sentence", "law")  # of a side's view: what answers a question
 
 
 class Stage:
@@ -58,16 +59,16 @@ class Stage:
         self._lesson = lesson
         self.classroom = classroom
         self._course: Course | None = None
-        self._left: Course | None = None  # to be gone on with
-        self._ran_s: float | None = None  # since when the load of its step has run
+        self._left_course: Course | None = None  # to be continued
+        self._running_since_s: float | None = None  # the load of its step
         self._recorder = Recorder()
         self._origin_ns = time.monotonic_ns()
         self._lock = threading.RLock()
-        self.load = LoadAsked()
-        self.sides = [self._side(ServerAsked())]
+        self.load = LoadSettings()
+        self.sides = [self._side(ServerSettings())]
         self._tabs: dict[str, Put] = {}
         self._driver: str | None = None
-        self._left_s = time.monotonic()  # when the last tab did
+        self._last_left_s = time.monotonic()  # when the last tab was closed
         self._seed = 1
         self._closed = threading.Event()
         if begin:
@@ -75,32 +76,32 @@ class Stage:
         self._ticker = threading.Thread(target=self._tick, daemon=True)
         self._ticker.start()
 
-    def _side(self, asked: ServerAsked) -> Side:
-        return Side(asked, self._python, self._gunicorn, self._told_state)
+    def _side(self, settings: ServerSettings) -> Side:
+        return Side(settings, self._python, self._gunicorn, self._publish_state)
 
     # --- tabs ------------------------------------------------------------------------------------
 
     def join(self, put: Put) -> str:
-        """A tab has come; the first one drives. Returns its name."""
+        """A new tab; the first one controls. Returns its name."""
         with self._lock:
             name = secrets.token_hex(8)
             self._tabs[name] = put
             self._driver = self._driver or name
             self._greet(name)
-            self._tell_present(put)
+            self._send_present(put)
             if self._course is not None:
                 put(codec.encode(self._course.message()))
             self._publish_class()
             return name
 
-    def _tell_present(self, put: Put) -> None:
+    def _send_present(self, put: Put) -> None:
         put(self._state())
         put(self._tick_message([self._present(side) for side in self.sides]))
 
     def leave(self, name: str) -> None:
         with self._lock:
             self._tabs.pop(name, None)
-            self._left_s = time.monotonic()
+            self._last_left_s = time.monotonic()
             if name == self._driver:
                 self._driver = next(iter(self._tabs), None)
                 if self._driver is not None:
@@ -108,27 +109,34 @@ class Stage:
 
     @property
     def alone_s(self) -> float:
-        """For how long nobody has been there."""
-        return 0.0 if self._tabs else time.monotonic() - self._left_s
+        """For how long no tab has been open."""
+        return 0.0 if self._tabs else time.monotonic() - self._last_left_s
 
     def _greet(self, name: str) -> None:
         role = "control" if name == self._driver else "watch"
         self._tabs[name](self._hello(name, role))
 
     def _hello(self, name: str, role: str) -> bytes:
-        classes = [{"name": one, "why": self._missing.get(one)} for one in CLASSES]
-        apps = [{"name": name, "title": row.title, "classes": row.classes}
-                for name, row in OWN_APPS.items()]  # fmt: skip
-        steps = [{"title": one.title} for one in self._lesson.steps]
-        lesson = {"title": self._lesson.title, "steps": steps}
-        known = {"limits": LIMITS, "classes": classes, "apps": apps, "lesson": lesson}
-        return codec.encode({"kind": "hello", "role": role, "tab": name, **known})
+        steps = [{"title": step.title} for step in self._lesson.steps]
+        return codec.encode({
+            "kind": "hello",
+            "role": role,
+            "tab": name,
+            "limits": LIMITS,
+            "classes": [{"name": name, "why": self._missing.get(name)} for name in CLASSES],
+            "apps": [{"name": name, "title": app.title, "classes": app.classes}
+                     for name, app in OWN_APPS.items()],
+            "lesson": {"title": self._lesson.title, "steps": steps},
+        })  # fmt: skip
 
     def _publish(self, message: bytes, *, tick: bool = False) -> None:
         with self._lock:
-            for put in self._tabs.values():
-                put(message)
+            self._send_tabs(message)
             self.classroom.publish(message, tick=tick)
+
+    def _send_tabs(self, message: bytes) -> None:
+        for put in self._tabs.values():
+            put(message)
 
     # --- pupils ----------------------------------------------------------------------------------
 
@@ -137,18 +145,18 @@ class Stage:
         with self._lock:
             return self.classroom.admit(code, client, time.monotonic())
 
-    def guess_as_pupil(self, token: str, words: Mapping[str, Any]) -> None:
+    def guess_as_pupil(self, token: str, order: Mapping[str, Any]) -> None:
         with self._lock:
-            self.classroom.guess(token, self._course, words)
+            self.classroom.guess(token, self._course, order)
             self._publish_class()
 
     def join_as_pupil(self, token: str, put: Put) -> Put:
-        """A pupil's page has come; it sees what the tabs see, and its own guesses."""
+        """A new page of a pupil: it shows what the tabs show, and the pupil's own guesses."""
         with self._lock:
             pupil = self.classroom.pupil(token)
             self.classroom.flush()  # or the new page would be sent moves that it has already
             put(self._hello(secrets.token_hex(8), "pupil"))
-            self._tell_present(put)
+            self._send_present(put)
             if self._course is not None:
                 put(codec.encode(self._course.message(pupil.guesses)))
             pupil.streams.append(put)
@@ -162,128 +170,123 @@ class Stage:
 
     def _publish_class(self) -> None:
         if self.classroom.address:
-            message = self.classroom.message(self._course)
-            for put in self._tabs.values():
-                put(message)
+            self._send_tabs(self.classroom.message(self._course))
 
-    # --- what a tab asks for ---------------------------------------------------------------------
+    # --- actions of a tab ------------------------------------------------------------------------
 
-    def act(self, words: Mapping[str, Any]) -> None:
+    def act(self, order: Mapping[str, Any]) -> None:
         """Raises Refused for what cannot be done, and nothing is."""
         with self._lock:
-            if words.get("tab") != self._driver:
-                raise Refused("another tab drives; this one watches")
+            if order.get("tab") != self._driver:
+                raise Refused("another tab controls the lab; this one watches")
             action = {
                 "load": self._change_load, "server": self._change_server,
                 "compare": self._compare, "start": self._start, "restart": self._start,
                 "stop": self._stop, "lesson": self._go, "guess": self._guess, "leave": self._leave,
                 "tally": self._show_tally,
-            }.get(str(words.get("do")))  # fmt: skip
+            }.get(str(order.get("do")))  # fmt: skip
             if action is None:
-                raise Refused(f"nobody knows how to {words.get('do')!r:.40}", "do")
-            action({name: one for name, one in words.items() if name not in ("do", "tab")})
-            self._told_state()
+                raise Refused(f"unknown action {order.get('do')!r:.40}", "do")
+            action({name: value for name, value in order.items() if name not in ("do", "tab")})
+            self._publish_state()
 
-    def _change_load(self, words: Mapping[str, Any]) -> None:
-        self._set_load(changed_load(self.load, words))
+    def _change_load(self, order: Mapping[str, Any]) -> None:
+        self._set_load(changed_load(self.load, order))
 
-    def _set_load(self, load: LoadAsked) -> None:
+    def _set_load(self, load: LoadSettings) -> None:
         self.load = load
         self._seed += 1
         for side in self.sides:
             side.change(self.load, self._seed)
 
-    def _change_server(self, words: Mapping[str, Any]) -> None:
-        number = words.get("side")
+    def _change_server(self, order: Mapping[str, Any]) -> None:
+        number = order.get("side")
         if type(number) is not int or number not in range(len(self.sides)):
             raise Refused("there is no such server", "side")
         side = self.sides[number]
-        asked = changed_server(
-            side.asked, {name: one for name, one in words.items() if name != "side"}
-        )
-        if why := self._missing.get(asked.worker_class):
-            raise Refused(f"{asked.worker_class}: {why}", "worker_class")
-        if asked == side.asked:
+        changes = {name: value for name, value in order.items() if name != "side"}
+        settings = changed_server(side.settings, changes)
+        if why := self._missing.get(settings.worker_class):
+            raise Refused(f"{settings.worker_class}: {why}", "worker_class")
+        if settings == side.settings:
             return
-        side.asked = asked
+        side.settings = settings
         if side.phase != "stopped":
             side.start(self.load, self._seed)
 
-    def _compare(self, words: Mapping[str, Any]) -> None:
+    def _compare(self, order: Mapping[str, Any]) -> None:
         """A second server beside the first, of another class; or no longer."""
-        wanted = bool(words.get("on"))
+        wanted = bool(order.get("on"))
         if wanted and len(self.sides) == 1:
             first = self.sides[0]
-            other = "gevent" if first.asked.worker_class == "sync" else "sync"
-            if other in self._missing:
-                other = "gthread" if first.asked.worker_class == "sync" else "sync"
-            self.sides.append(self._side(changed_server(first.asked, {"worker_class": other})))
+            others = ("gevent", "gthread") if first.settings.worker_class == "sync" else ("sync",)
+            available = (name for name in others if name not in self._missing)
+            other = next(available, others[-1])
+            self.sides.append(self._side(changed_server(first.settings, {"worker_class": other})))
             if first.phase in ("running", "starting"):
                 self._start({})
         elif not wanted and len(self.sides) > 1:
             self.sides.pop().stop()
 
-    def _start(self, _words: Mapping[str, Any]) -> None:
+    def _start(self, _order: Mapping[str, Any]) -> None:
         self._seed += 1
         for side in self.sides:
             side.start(self.load, self._seed)
 
-    def _stop(self, _words: Mapping[str, Any]) -> None:
+    def _stop(self, _order: Mapping[str, Any]) -> None:
         for side in self.sides:
             side.stop()
 
     # --- the lesson ------------------------------------------------------------------------------
 
-    def _go(self, words: Mapping[str, Any]) -> None:
+    def _go(self, order: Mapping[str, Any]) -> None:
         """To a step, whose question comes before anything runs; without one, to where it was
         left."""
-        course = self._course or self._left or Course(self._lesson)
-        course.go(words.get("step", course.place))
+        course = self._course or self._left_course or Course(self._lesson)
+        course.go(order.get("step", course.place))
         self._course = course
         for side in self.sides:
             side.stop()
         if course.phase == "ask":
             del self.sides[1:]
-            self.sides[0].asked, self.load = course.server, course.load
+            self.sides[0].settings, self.load = course.step.server, course.step.load
             self.classroom.open_question(course.place)
-        self._told_lesson()
+        self._publish_lesson()
 
-    def _guess(self, words: Mapping[str, Any]) -> None:
+    def _guess(self, order: Mapping[str, Any]) -> None:
         if self._course is None:
             raise Refused("there is no lesson: begin with one of its steps", "choice")
-        self._course.guess(words.get("choice"))
+        self._course.guess(order.get("choice"))
         self.classroom.start_step(self._course.place)
-        self._ran_s, self._recorder = None, Recorder()
-        if why := self._missing.get(self._course.server.worker_class):
-            self._course.left_out(why)
+        self._running_since_s, self._recorder = None, Recorder()
+        if why := self._missing.get(self._course.step.server.worker_class):
+            self._course.tell(None, no_outcome(why), left_out=True)
         else:
             self._start({})
-        self._told_lesson()
+        self._publish_lesson()
 
-    def _show_tally(self, _words: Mapping[str, Any]) -> None:
+    def _show_tally(self, _order: Mapping[str, Any]) -> None:
         self.classroom.shows_tally = True
         self._publish_class()
 
-    def _leave(self, _words: Mapping[str, Any]) -> None:
-        self._left, self._course = self._course or self._left, None
+    def _leave(self, _order: Mapping[str, Any]) -> None:
+        self._left_course, self._course = self._course or self._left_course, None
         if self.load.patience_s:  # hands on, clients are patient
             self._set_load(replace(self.load, patience_s=0.0))
         self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
 
     @property
     def recorded(self) -> dict[str, object] | None:
-        """What was seen of the lesson, also while it is left; None: nothing yet."""
+        """The steps of the lesson that have run, also while it is left; None: none yet."""
         with self._lock:
             course = self._course or self._left
-            found = course.recorded if course is not None else {}
-            return found if found.get("steps") else None
+            recorded = course.recorded if course is not None else {}
+            return recorded if recorded.get("steps") else None
 
-    def _told_lesson(self) -> None:
+    def _publish_lesson(self) -> None:
         if self._course is not None:
             self._publish_class()  # first: the tally of one question is not shown beside the next
-            message = codec.encode(self._course.message())
-            for put in self._tabs.values():
-                put(message)
+            self._send_tabs(codec.encode(self._course.message()))
             self.classroom.show(self._course)
 
     def _follow(self) -> None:
@@ -293,16 +296,14 @@ class Stage:
             if course is None or course.phase != "run":
                 return
             if side.phase == "failed":
-                course.left_out(side.why or "")
-                self._told_lesson()
+                course.tell(None, no_outcome(side.why or ""), left_out=True)
+                self._publish_lesson()
             elif side.phase == "running":
-                self._ran_s = self._ran_s or time.monotonic()
-                if time.monotonic() - self._ran_s < course.settles_s + course.measured_s:
+                self._running_since_s = self._running_since_s or time.monotonic()
+                if time.monotonic() - self._running_since_s < course.settles_s + course.measured_s:
                     return
-                if (found := side.measured(course.measured_s)) is not None:
-                    course.measure(found)
-                    course.keep(self._recorder.trace(course.server, course.load))
-                    self._told_lesson()
+                if self._recorder.measure(course, side):
+                    self._publish_lesson()
 
     def close(self) -> None:
         """Returns when no server is left."""
@@ -314,9 +315,9 @@ class Stage:
         for side in sides:
             side.join(END_S)
 
-    # --- what is told ----------------------------------------------------------------------------
+    # --- what is sent ----------------------------------------------------------------------------
 
-    def _told_state(self) -> None:
+    def _publish_state(self) -> None:
         with self._lock:
             self._publish(self._state())
 
@@ -326,10 +327,10 @@ class Stage:
         return codec.encode({"kind": "state", "sides": sides, **common})
 
     def _side_state(self, side: Side) -> dict[str, object]:
-        view = side_view(side.asked, self.load, cores())
+        view = side_view(side.settings, self.load, cores())
         if self._course is not None and self._course.phase == "ask":  # a pupil could read it there
             view = {name: value for name, value in view.items() if name not in LAW}
-        return {"phase": side.phase, "why": side.why, "heeds": side.asked.heeds, **view}
+        return {"phase": side.phase, "why": side.why, "heeds": side.settings.heeds, **view}
 
     def _tick(self) -> None:
         number = 0
@@ -340,7 +341,9 @@ class Stage:
                         self._stop({})
             number += 1
             self._follow()
-            sides = [self._looked(side, sampled=number % SAMPLED == 0) for side in self.sides]
+            sides = [
+                self._news_of(side, sampled=number % TICKS_PER_SAMPLE == 0) for side in self.sides
+            ]
             if any(side is not None for side in sides) and self._tabs:
                 self._publish(self._tick_message(sides), tick=True)
 
@@ -349,25 +352,25 @@ class Stage:
         return codec.encode({"kind": "tick", "t": round(t, 1), "sides": sides})
 
     def _present(self, side: Side) -> dict[str, object] | None:
-        """For a tab that has just come: the requests under way."""
+        """For a new tab: the requests under way."""
         moves = side.now()
         if moves is None:
             return None
-        nothing = dict.fromkeys(("connections", "sample", "counts"))
-        return {"moves": as_told(moves, self._origin_ns), "drawn": 1, **nothing}
+        unknown = dict.fromkeys(("connections", "sample", "counts"))
+        return {"moves": as_told(moves, self._origin_ns), "drawn": 1, **unknown}
 
-    def _looked(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
-        found = side.look()
-        if found is None:
+    def _news_of(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
+        current = side.look()
+        if current is None:
             return None
-        looked: Looked = found[0]
-        sample = found[1].sample() if sampled else None
+        look, server = current
+        sample = server.sample() if sampled else None
         if self._course is not None and self._course.phase == "run":
-            self._recorder.add(looked, sample)
+            self._recorder.add(look, sample)
         return {
-            "moves": as_told(looked.moves, self._origin_ns),
-            "connections": looked.connections,
-            "drawn": looked.every,
-            "counts": looked.counts,
+            "moves": as_told(look.moves, self._origin_ns),
+            "connections": look.connections,
+            "drawn": look.drawn_of,
+            "counts": look.counts,
             "sample": sample,
         }

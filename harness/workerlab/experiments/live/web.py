@@ -1,8 +1,8 @@
 """The page of the live lesson and what it talks to, on loopback.
 
-All addresses begin with a secret token, and whoever asks must have come by the lab's own address:
-another page in the same browser knows neither, and its requests bear its own Origin. What the lab
-tells goes through one stream of server-sent events; what the page wants is posted.
+All addresses begin with a secret token, and each request must come by the lab's own address:
+another page in the same browser knows neither, and its requests carry its own Origin. The lab sends
+one stream of server-sent events; the page posts its actions.
 
 Pupils of a shared lab are served by an application of their own, on a listener of its own: it has
 no route that changes anything but a pupil's guess.
@@ -30,18 +30,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workerlab import codec
+from workerlab.experiments.lesson.course import TAKE_HOME
 from workerlab.experiments.lesson.settings import Refused
 from workerlab.experiments.live.classroom import MAX_STREAMS, TICKS_PER_BATCH, Put, own_hosts
-from workerlab.experiments.live.course import TAKE_HOME
 from workerlab.experiments.live.recording import page as page_of
 from workerlab.experiments.live.stage import Stage
 from workerlab.report import player
 
 PLACES = (Path(__file__).with_name("page"), player.PLACE)
-BEHIND = 400  # messages, 20 s of them: a tab that is so far behind is let go
+MAX_WAITING = 400  # messages, 20 s of them: a tab that is so far behind is disconnected
 COOKIE = "workerlab_pupil"
-KEEP_S = 10.0  # without news, a word that the lab is still there
-LONGEST_BYTES = 10_000  # of what a page asks for
+KEEP_ALIVE_S = 10.0  # after so long without a message a comment is sent
+MAX_BODY_BYTES = 10_000
 NOT_FOUND = PlainTextResponse("Not found.\n", 404)
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -51,26 +51,26 @@ HEADERS = {
 }
 
 
-class Guarded:
-    """Refuses whoever did not come by one of `hosts`, or by another page."""
+class OriginGuard:
+    """Refuses requests for other hosts than `hosts`, and from other sites' pages."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._known(Headers(scope=scope)):
-            refused = PlainTextResponse("Not from here.\n", 403)
+        if scope["type"] == "http" and not self._is_allowed(Headers(scope=scope)):
+            refused = PlainTextResponse("Forbidden host or origin.\n", 403)
             await refused(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _known(self, headers: Headers) -> bool:
+    def _is_allowed(self, headers: Headers) -> bool:
         origin = headers.get("origin")
         own = {f"http://{host}" for host in self._hosts}
         return headers.get("host") in self._hosts and (origin is None or origin in own)
 
 
-Answer = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
 Viewer = TypeVar("Viewer")
 
 
@@ -78,44 +78,44 @@ def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> AS
     """`ended`: set when the lab ends; streams end with it."""
     site = Site(stage, ended)
 
-    def to_those_who_know(answer: Answer) -> Answer:
+    def with_token(handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:
             given = request.path_params["token"]
             if not secrets.compare_digest(given.encode(), token.encode()):
                 return NOT_FOUND
-            return await answer(request)
+            return await handler(request)
 
         return checked
 
     routes = [
-        Route("/{token}/", to_those_who_know(site.page)),
-        Route("/{token}/stream", to_those_who_know(site.stream)),
-        Route("/{token}/act", to_those_who_know(_or_why(site.act)), methods=["POST"]),
-        Route(f"/{{token}}/{TAKE_HOME}", to_those_who_know(site.take_home)),
-        Route("/{token}/{name}", to_those_who_know(site.page)),
+        Route("/{token}/", with_token(site.page)),
+        Route("/{token}/stream", with_token(site.stream)),
+        Route("/{token}/act", with_token(_or_refusal(site.act)), methods=["POST"]),
+        Route(f"/{{token}}/{TAKE_HOME}", with_token(site.take_home)),
+        Route("/{token}/{name}", with_token(site.page)),
     ]
     hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-    return Guarded(Starlette(routes=routes), hosts)
+    return OriginGuard(Starlette(routes=routes), hosts)
 
 
 def pupil_application(stage: Stage, port: int, ended: asyncio.Event) -> ASGIApp:
     site = PupilSite(stage, ended)
     routes = [
         Route("/", site.page),
-        Route("/join", _or_why(site.join), methods=["POST"]),
-        Route("/guess", _or_why(site.guess), methods=["POST"]),
-        Route("/stream", _or_why(site.stream)),
+        Route("/join", _or_refusal(site.join), methods=["POST"]),
+        Route("/guess", _or_refusal(site.guess), methods=["POST"]),
+        Route("/stream", _or_refusal(site.stream)),
         Route("/{name}", site.page),
     ]
-    return Guarded(Starlette(routes=routes), own_hosts(port))
+    return OriginGuard(Starlette(routes=routes), own_hosts(port))
 
 
-def _or_why(answer: Answer) -> Answer:
-    """A refusal becomes a 400 that says why."""
+def _or_refusal(handler: Handler) -> Handler:
+    """A refusal becomes a 400 with its reason."""
 
     async def answered(request: Request) -> Response:
         try:
-            return await answer(request)
+            return await handler(request)
         except Refused as refused:
             return JSONResponse({"why": str(refused), "field": refused.field or None}, 400)
 
@@ -134,32 +134,32 @@ class Site:
         return FileResponse(files[name], headers=HEADERS)
 
     async def stream(self, _request: Request) -> Response:
-        return _streamed(_events(self._stage.join, self._stage.leave, self._ended, BEHIND))
+        return _streamed(_events(self._stage.join, self._stage.leave, self._ended, MAX_WAITING))
 
     async def act(self, request: Request) -> Response:
-        await asyncio.to_thread(self._stage.act, await _words(request))
+        await asyncio.to_thread(self._stage.act, await _order(request))
         return JSONResponse({})
 
     async def take_home(self, _request: Request) -> Response:
-        found = await asyncio.to_thread(lambda: self._stage.recorded)
-        return NOT_FOUND if found is None else HTMLResponse(page_of(found))
+        recorded = await asyncio.to_thread(lambda: self._stage.recorded)
+        return NOT_FOUND if recorded is None else HTMLResponse(page_of(recorded))
 
 
 class PupilSite(Site):
     async def join(self, request: Request) -> Response:
-        """A page that is reloaded is the same pupil still."""
-        answer, words = JSONResponse({}), await _words(request)
+        """A page that is reloaded is still the same pupil."""
+        response, order = JSONResponse({}), await _order(request)
         try:
             self._stage.classroom.pupil(request.cookies.get(COOKIE, ""))
         except Refused:
             client = request.client.host if request.client else ""
-            token = await asyncio.to_thread(self._stage.admit, words.get("code"), client)
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
-        return answer
+            token = await asyncio.to_thread(self._stage.admit, order.get("code"), client)
+            response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+        return response
 
     async def guess(self, request: Request) -> Response:
-        words, token = await _words(request), request.cookies.get(COOKIE, "")
-        await asyncio.to_thread(self._stage.guess_as_pupil, token, words)
+        order, token = await _order(request), request.cookies.get(COOKIE, "")
+        await asyncio.to_thread(self._stage.guess_as_pupil, token, order)
         return JSONResponse({})
 
     async def stream(self, request: Request) -> Response:
@@ -168,62 +168,62 @@ class PupilSite(Site):
             raise Refused(f"this page is open {MAX_STREAMS} times already")
         join = partial(self._stage.join_as_pupil, token)
         leave = partial(self._stage.leave_as_pupil, token)
-        return _streamed(_events(join, leave, self._ended, BEHIND // TICKS_PER_BATCH))
+        return _streamed(_events(join, leave, self._ended, MAX_WAITING // TICKS_PER_BATCH))
 
 
 def _streamed(events: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _words(request: Request) -> dict[str, Any]:
-    """What is asked for. Raises Refused for what is no object."""
+async def _order(request: Request) -> dict[str, Any]:
+    """The body. Raises Refused for what is no object."""
     data = b""
     async for part in request.stream():
         data += part
-        if len(data) > LONGEST_BYTES:
-            raise Refused("that is too long")
+        if len(data) > MAX_BODY_BYTES:
+            raise Refused("the request is too long")
     try:
         return codec.decode(data, dict[str, Any])
     except ValueError as error:
-        raise Refused(f"not understood: {error}") from None
+        raise Refused(f"the request is not a JSON object: {error}") from None
 
 
 async def _events(
     join: Callable[[Put], Viewer],
     leave: Callable[[Viewer], None],
     ended: asyncio.Event,
-    behind: int,
+    max_waiting: int,
 ) -> AsyncIterator[bytes]:
-    """`behind`: ends where so many messages wait; the page comes again and goes on from the
+    """Ends where `max_waiting` messages wait; the page connects again and goes on from the
     present."""
     loop, waiting = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
     def put(message: bytes) -> None:
         def here() -> None:
-            if waiting.qsize() < behind:
+            if waiting.qsize() < max_waiting:
                 waiting.put_nowait(message)
-            elif waiting.qsize() == behind:
+            elif waiting.qsize() == max_waiting:
                 waiting.put_nowait(None)
 
         loop.call_soon_threadsafe(here)
 
     viewer = await asyncio.to_thread(join, put)
-    over, next_one = asyncio.create_task(ended.wait()), None
+    over, next_message = asyncio.create_task(ended.wait()), None
     try:
         while not ended.is_set():
-            next_one = next_one or asyncio.create_task(waiting.get())
+            next_message = next_message or asyncio.create_task(waiting.get())
             done, _ = await asyncio.wait(
-                {next_one, over}, timeout=KEEP_S, return_when=asyncio.FIRST_COMPLETED
+                {next_message, over}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED
             )
-            if next_one not in done:
+            if next_message not in done:
                 yield b": still here\n\n"
                 continue
-            message, next_one = next_one.result(), None
+            message, next_message = next_message.result(), None
             if message is None:
                 return
             yield b"data: %b\n\n" % message
     finally:
         over.cancel()
-        if next_one is not None:
-            next_one.cancel()
+        if next_message is not None:
+            next_message.cancel()
         leave(viewer)

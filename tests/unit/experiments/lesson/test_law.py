@@ -1,4 +1,4 @@
-"""What may be set in the live lesson, and the law of what is set."""
+"""What may be set of a server and a load, and the law of what is set."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.analysis.prediction.theory import allen_cunneen
-from workerlab.experiments.lesson.law import law, sentence, side_view
+from workerlab.experiments.lesson.law import (
+    ArrivalsTooMany,
+    ClientsWait,
+    CpuBound,
+    Law,
+    SlotsForAll,
+    law_of,
+    sentence,
+    side_view,
+)
 from workerlab.experiments.lesson.settings import (
     DURATIONS,
     LIMITS,
-    LoadAsked,
+    OWN_APPS,
+    LoadSettings,
     Refused,
-    ServerAsked,
+    ServerSettings,
     changed_load,
     changed_server,
 )
-from workerlab.experiments.own_apps import OWN_APPS
-from workerlab.report.messages import text
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
 
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_numbers_are_bounded(name: str) -> None:
-    now: Any = LoadAsked() if hasattr(LoadAsked(), name) else ServerAsked()
-    change: Any = changed_load if isinstance(now, LoadAsked) else changed_server
+    now: Any = LoadSettings() if hasattr(LoadSettings(), name) else ServerSettings()
+    change: Any = changed_load if isinstance(now, LoadSettings) else changed_server
     assert getattr(change(now, {name: LIMITS[name]}), name) == LIMITS[name]
     too_little = -0.1 if name in DURATIONS else 0
     for value in (LIMITS[name] + 1, too_little, "4", None, True, float("nan"), [4]):
@@ -52,13 +60,13 @@ def test_numbers_are_bounded(name: str) -> None:
 )
 def test_what_no_server_can_be_is_refused(words: dict[str, Any], field: str) -> None:
     with pytest.raises(Refused) as refused:
-        changed_server(ServerAsked(), words)
+        changed_server(ServerSettings(), words)
     assert refused.value.field == field
 
 
 def test_a_class_that_cannot_serve_the_app_gets_one_that_all_can() -> None:
-    blocking = changed_server(ServerAsked(), {"worker_class": "uvicorn", "app": "blocking"})
-    assert blocking.server.app.target == "apps.blocking_asgi:app"
+    blocking = changed_server(ServerSettings(), {"worker_class": "uvicorn", "app": "blocking"})
+    assert blocking.server().app.target == "apps.blocking_asgi:app"
     assert changed_server(blocking, {"worker_class": "gevent"}).app == "sleep"
 
 
@@ -66,58 +74,69 @@ def test_a_class_that_cannot_serve_the_app_gets_one_that_all_can() -> None:
 def test_each_class_and_app_makes_a_server(name: str) -> None:
     for app, row in OWN_APPS.items():
         if name in row.classes:
-            server = ServerAsked(worker_class=name, app=app, threads=4).server
+            server = ServerSettings(worker_class=name, app=app, threads=4).server()
             assert server.app.target == (row.asgi if name in ASGI_CLASSES else row.wsgi)
             assert server.threads == (4 if name == "gthread" else 1)
 
 
 def test_the_law_of_a_closed_loop() -> None:
-    found = law(ServerAsked(), LoadAsked(clients=8), 2)
+    found = law_of(ServerSettings(), LoadSettings(clients=8), 2)
     assert (found.rps, found.knee, found.response_s) == (4, 4, 2)
-    few = law(ServerAsked(), LoadAsked(clients=2, delay_s=0.5), 2)
+    few = law_of(ServerSettings(), LoadSettings(clients=2, delay_s=0.5), 2)
     assert (few.rps, few.response_s) == (4, 0.5)
-    unlimited = law(ServerAsked(worker_class="uvicorn"), LoadAsked(clients=100), 2)
+    unlimited = law_of(ServerSettings(worker_class="uvicorn"), LoadSettings(clients=100), 2)
     assert (unlimited.rps, unlimited.knee, unlimited.response_s) == (100, None, 1)
-    blocked = law(ServerAsked(worker_class="uvicorn", app="blocking"), LoadAsked(clients=8), 2)
+    blocked = law_of(
+        ServerSettings(worker_class="uvicorn", app="blocking"), LoadSettings(clients=8), 2
+    )
     assert (blocked.rps, blocked.knee) == (4, 4)
 
 
+def numbers(law: Law) -> tuple[object, ...]:
+    return law.rps, law.knee, law.response, law.queue
+
+
 def test_the_law_of_clients_that_give_up() -> None:
-    server = ServerAsked()
-    assert law(server, LoadAsked(clients=8, patience_s=2.5), 2) == law(server, LoadAsked(), 2)
-    found = law(server, LoadAsked(clients=16, patience_s=2.5), 2)
-    assert (found.rps, found.knee, found.response_s, found.queue) == (0, None, None, None)
-    assert found.why.keys() == {"response_s", "queue"}
-    words = text(sentence(server, LoadAsked(clients=16, patience_s=2.5), 2))
-    assert "16 clients give up after 2.50 s, before their turn" in words
+    server = ServerSettings()
+    patient, usual = (
+        law_of(server, LoadSettings(clients=8, patience_s=patience_s), 2) for patience_s in (2.5, 0)
+    )
+    assert numbers(patient) == numbers(usual)
+    found = law_of(server, LoadSettings(clients=16, patience_s=2.5), 2)
+    assert (found.rps, found.knee, found.response_s) == (0, None, None)
+    assert (found.response, found.queue) == (
+        "law: no answer in time",
+        "law: it grows until it is full, at 2049",
+    )
+    assert "16 clients give up after 2.50 s, before their turn" in str(sentence(found))
 
 
 def test_the_queue_of_random_arrivals_holds_all_that_wait() -> None:
     """Little: rate x mean wait. While some wait at one moment, slots are free at another."""
-    found = law(ServerAsked(workers=2), LoadAsked(model="open", rate=16, delay_s=0.1), 2)
+    found = law_of(ServerSettings(workers=2), LoadSettings(model="open", rate=16, delay_s=0.1), 2)
     assert found.queue == pytest.approx(16 * allen_cunneen(16, 0.1, 0.01, 2))
-    assert law(ServerAsked(), LoadAsked(model="open", rate=2), 2).queue == pytest.approx(
+    assert law_of(ServerSettings(), LoadSettings(model="open", rate=2), 2).queue == pytest.approx(
         0.087, rel=0.01
     )
 
 
 def test_hands_on_nobody_sets_a_patience() -> None:
     with pytest.raises(Refused) as refused:
-        changed_load(LoadAsked(), {"patience_s": 1.0})
+        changed_load(LoadSettings(), {"patience_s": 1.0})
     assert refused.value.field == "patience_s"
 
 
 def test_the_law_says_nothing_of_requests_that_do_nothing() -> None:
-    found = law(ServerAsked(), LoadAsked(delay_s=0), 2)
+    found = law_of(ServerSettings(), LoadSettings(delay_s=0), 2)
     assert (found.rps, found.knee, found.response_s) == (None, None, None)
 
 
 def test_who_computes_is_bounded_by_cores_and_workers() -> None:
-    load = LoadAsked(clients=50, delay_s=0, cpu_ms=100)
-    assert law(ServerAsked(worker_class="gevent"), load, 2).rps == 20
-    assert law(ServerAsked(worker_class="gevent", workers=1), load, 2).rps == 10
-    mixed = LoadAsked(clients=50, delay_s=1, cpu_ms=100)
-    assert law(ServerAsked(workers=4), mixed, 8).rps == pytest.approx(4 / 1.1)
+    load = LoadSettings(clients=50, delay_s=0, cpu_ms=100)
+    assert law_of(ServerSettings(worker_class="gevent"), load, 2).rps == 20
+    assert law_of(ServerSettings(worker_class="gevent", workers=1), load, 2).rps == 10
+    mixed = LoadSettings(clients=50, delay_s=1, cpu_ms=100)
+    assert law_of(ServerSettings(workers=4), mixed, 8).rps == pytest.approx(4 / 1.1)
 
 
 @pytest.mark.parametrize(
@@ -125,21 +144,23 @@ def test_who_computes_is_bounded_by_cores_and_workers() -> None:
     [
         ({}, {"clients": 4}, "sync with 4 workers serves up to 4 requests at once: with 4 clients"),
         ({}, {"clients": 8}, "of 8 clients, 4 wait in the kernel's accept queue."),
-        ({"backlog": 4}, {"clients": 16}, "up to 5 wait in the kernel's accept queue. The"),
+        ({"backlog": 4}, {"clients": 16}, "5 wait in the kernel's accept queue, which is full."),
         ({"worker_class": "gthread", "threads": 2}, {"clients": 9}, "4 workers of 2 threads"),
         ({"worker_class": "gthread"}, {"clients": 9}, "of 9 clients, 5 wait, most of them inside"),
         ({"worker_class": "uvicorn"}, {"clients": 99}, "as many requests as come at once: with 99"),
         ({}, {"clients": 4, "cpu_ms": 5.0}, "What computes at the same time shares 2 cores."),
         ({"worker_class": "uvicorn", "app": "blocking"}, {"clients": 9}, "nobody else run in its"),
         ({"worker_class": "gthread"}, {"clients": 9, "keepalive": True}, "stays with its worker"),
-        ({"worker_class": "gevent"}, {"clients": 99, "cpu_ms": 50.0}, "wait for a core, whatever"),
+        ({"worker_class": "gevent"}, {"clients": 99, "cpu_ms": 50.0}, "2 cores do no more than 40"),
         ({"worker_class": "gevent", "workers": 1}, {"clients": 9, "delay_s": 0.0, "cpu_ms": 20.0},
-         "1 worker can use no more than 1 core of 2: that is 50 requests/s."),
+         "1 worker on 2 cores do no more than 50 requests/s. Of 9 clients,"),
         ({"worker_class": "gevent", "app": "imported"}, {"clients": 9}, "or inside a worker."),
         ({"worker_class": "asgi", "app": "blocking"}, {"clients": 4}, "out by chance: who finds 1"),
         ({"worker_class": "asgi", "app": "blocking"}, {"clients": 1}, "1 client nobody waits for"),
         ({"worker_class": "gthread", "threads": 2}, {"clients": 8}, "at once, 2 in each worker."),
         ({"worker_class": "gthread", "worker_connections": 1}, {"clients": 4}, "nobody waits for"),
+        ({"worker_class": "gthread", "threads": 2}, {"clients": 99, "patience_s": 2.5},
+         "4 workers of 2 threads serves up to 8 requests at once. 99 clients give up"),
         ({}, {"delay_s": 0.0}, "A request has nothing to do"),
         ({}, {"model": "open", "rate": 2.0}, "come close together wait, 43.5 ms on"),
         ({"worker_class": "gevent"}, {"model": "open"}, "20 of 4000 slots are taken, so that"),
@@ -154,19 +175,19 @@ def test_who_computes_is_bounded_by_cores_and_workers() -> None:
 def test_a_sentence_says_what_the_settings_make_of_it(
     server: dict[str, Any], load: dict[str, Any], words: str
 ) -> None:
-    found = text(sentence(ServerAsked(**server), LoadAsked(**load), 2))
+    found = str(sentence(law_of(ServerSettings(**server), LoadSettings(**load), 2)))
     assert words in found
     assert "None" not in found
 
 
 SERVERS = st.builds(
-    ServerAsked,
+    ServerSettings,
     worker_class=st.sampled_from(("sync", "gthread", "eventlet", "gevent", "tornado", "uvicorn")),
     workers=st.integers(1, 16), threads=st.integers(1, 64), backlog=st.integers(1, 4096),
     worker_connections=st.integers(64, 2000),  # no fewer than threads, which could not be filled
 )  # fmt: skip
 LOADS = st.builds(
-    LoadAsked,
+    LoadSettings,
     model=st.sampled_from(("closed", "open")), clients=st.integers(1, 500),
     rate=st.floats(1, 1000), delay_s=st.just(0.0) | st.floats(0.001, 10),
     cpu_ms=st.sampled_from((0.0, 0.0, 5.0, 100.0)), keepalive=st.booleans(),
@@ -175,29 +196,39 @@ LOADS = st.builds(
 
 
 @given(SERVERS, LOADS)
-def test_sentence_and_law_say_the_same(server: ServerAsked, load: LoadAsked) -> None:
-    prediction, finding = law(server, load, 2), sentence(server, load, 2)
-    service_s = load.delay_s + load.cpu_ms / 1000
+def test_sentence_and_law_say_the_same(server: ServerSettings, load: LoadSettings) -> None:
+    prediction = law_of(server, load, 2)
+    finding, service_s = sentence(prediction), load.service_s
     if prediction.response_s is not None:
         assert prediction.rps is not None
         assert prediction.response_s >= service_s * (1 - 1e-9)
         if load.model == "closed":  # Little
             assert prediction.rps * prediction.response_s == pytest.approx(load.clients)
-    if finding.code == "live.room":
+    if isinstance(finding, SlotsForAll):
         assert prediction.response_s == pytest.approx(service_s)
-        assert not prediction.queue
-    elif finding.code in ("live.waits", "live.waits.full"):
-        assert prediction.queue == pytest.approx(finding.values["waiting"])
-    elif finding.code == "live.open.over":
+        assert isinstance(prediction.queue, str) or not prediction.queue
+    elif isinstance(finding, ClientsWait) and finding.where.startswith(" in the kernel"):
+        assert prediction.queue == pytest.approx(finding.waiting)
+    elif isinstance(finding, ArrivalsTooMany):
         assert prediction.response_s is None
-    assert "None" not in text(finding)
+    assert "None" not in str(finding)
     if service_s > 0:
-        assert (prediction.response_s is None) == ("response_s" in prediction.why)
+        assert (prediction.response_s is None) == isinstance(prediction.response, str)
+
+
+@pytest.mark.parametrize(
+    ("workers", "remedy"), [(1, "another worker"), (2, "no other worker class")]
+)
+def test_more_workers_than_cores_are_no_remedy(workers: int, remedy: str) -> None:
+    server = ServerSettings(worker_class="gevent", workers=workers)
+    finding = sentence(law_of(server, LoadSettings(delay_s=0, cpu_ms=20), 2))
+    assert isinstance(finding, CpuBound)
+    assert finding.remedy == remedy
 
 
 def test_a_queue_is_told_as_long_as_the_class_makes_it() -> None:
     for name, backlog in (("uvicorn", 4), ("asgi", 100)):
-        assert side_view(ServerAsked(name, backlog=4), LoadAsked(), 2)["backlog"] == backlog
+        assert side_view(ServerSettings(name, backlog=4), LoadSettings(), 2)["backlog"] == backlog
 
 
 def test_what_is_asked_can_be_told() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from workerlab.cli import main
+from workerlab.experiments.lesson.settings import OWN_APPS
 from workerlab.experiments.lesson.steps import (
     OF_CHOICE,
     OF_LESSON,
@@ -18,8 +19,7 @@ from workerlab.experiments.lesson.steps import (
     Step,
     read,
 )
-from workerlab.experiments.lesson.words import law
-from workerlab.experiments.own_apps import OWN_APPS
+from workerlab.experiments.lesson.words import law_in_words
 from workerlab.model import UsageError
 from workerlab.server.worker_classes import CLASSES, configured_slots
 
@@ -55,10 +55,10 @@ def test_a_step_that_says_no_more_than_it_must(tmp_path: Path) -> None:
     assert lesson.title == "T"
     assert (server.workers, server.threads, server.backlog) == (4, 1, 2048)
     assert (step.cell.tool, step.cell.concurrency, step.cell.requests) == (TOOL, 8, 32)
-    assert (step.delay_s, step.at_once, step.right) == (1.0, 4, 1)
+    assert (step.load.delay_s, step.at_once, step.right) == (1.0, 4, 1)
     assert step.choices == ("nobody", "four")
     assert step.reactions == ("See.", "See?")
-    assert (step.rps, step.response_s) == (4.0, 2.0)
+    assert (step.law.rps, step.law.response_s) == (4.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -79,32 +79,42 @@ def test_the_app_and_the_law_follow_from_the_settings(
     (step,) = read(written(tmp_path, text)).steps
     server = step.cell.server
     assert (server.app.target, step.at_once) == (target, at_once)
-    assert server.app.sleep_s == step.delay_s
-    assert dict(server.app.env)["WORKERLAB_SLEEP"] == f"{step.delay_s:g}"
+    assert server.app.sleep_s == step.load.delay_s
+    assert dict(server.app.env)["WORKERLAB_SLEEP"] == f"{step.load.delay_s:g}"
     assert server.preload == (target == "apps.imported_sleep:app")  # else there is no trap
-    assert step.rps == min(8, at_once or 8) / step.delay_s
+    assert step.law.rps == min(8, at_once or 8) / step.load.delay_s
 
 
 def test_a_step_that_computes(tmp_path: Path) -> None:
     (step,) = read(written(tmp_path, STEP.replace("= 8", "= 8\ncpu = 0.2\nworkers = 1"))).steps
     app = step.cell.server.app
     assert dict(app.env) == {"WORKERLAB_SLEEP": "0", "WORKERLAB_CPU": "200"}
-    assert (app.sleep_s, step.delay_s, step.service_s) == (None, 0, 0.2)
-    assert (step.cpu_rps, step.rps, step.response_s) == (5, 5, pytest.approx(1.6))
+    assert (app.sleep_s, step.load.delay_s, step.load.service_s) == (None, 0, 0.2)
+    law = step.law
+    assert (law.cpu_rps, law.rps, law.response_s) == (5, 5, pytest.approx(1.6))
 
 
 def test_a_step_with_random_arrivals(tmp_path: Path) -> None:
     (step,) = read(written(tmp_path, STEP.replace("connections = 8", "rate = 3.5"))).steps
-    assert (step.rate_rps, step.rps, step.cell.duration_s) == (3.5, 3.5, 15)
-    assert step.response_s is not None
-    assert step.response_s > step.service_s
+    assert step.load.is_open
+    assert (step.load.rate, step.law.rps, step.cell.duration_s) == (3.5, 3.5, 15)
+    assert step.law.response_s is not None
+    assert step.law.response_s > step.load.service_s
 
 
 def test_a_step_whose_clients_give_up(tmp_path: Path) -> None:
     (step,) = read(written(tmp_path, STEP.replace("= 8", "= 8\npatience = 1.5"))).steps
-    assert (step.patience_s, step.patient_s, step.in_vain, step.rps) == (1.5, 2, True, 0)
+    law = step.law
+    assert (step.load.patience_s, law.patient_s, law.in_vain, law.rps) == (1.5, 2, True, 0)
     (patient,) = read(written(tmp_path, STEP.replace("= 8", "= 8\npatience = 2.5"))).steps
-    assert (patient.in_vain, patient.rps, patient.response_s) == (False, 4, 2)
+    law = patient.law
+    assert (law.in_vain, law.rps, law.response_s) == (False, 4, 2)
+
+
+def test_threads_of_a_class_that_has_none_are_shown_and_ignored(tmp_path: Path) -> None:
+    (step,) = read(written(tmp_path, STEP.replace("= 8", "= 8\nthreads = 3"))).steps
+    assert (step.server.threads, "threads" in step.server.heeds) == (3, False)
+    assert (step.cell.server.worker_class, step.cell.server.threads) == ("sync", 1)
 
 
 def test_two_steps_alike_are_two_trials(tmp_path: Path) -> None:
@@ -205,7 +215,7 @@ def test_a_bad_file_ends_the_command_and_nothing_is_started(
 def test_what_is_shipped_can_be_shown_and_read(step: Step) -> None:
     """In ASCII, explained in three sentences, with a reaction for each choice that is one."""
     words = (step.title, step.changed, step.question, step.why, *step.choices, *step.reactions)
-    assert all(one.isascii() for one in (*words, law(step)))
+    assert all(one.isascii() for one in (*words, law_in_words(step)))
     assert len(re.findall(r"[.?](?= |$)", step.why)) == 3
     assert all(len(re.findall(r"[.?](?= |$)", one)) == 1 for one in step.reactions)
     assert step.question.endswith("?")
@@ -217,7 +227,7 @@ def test_nothing_is_revealed_before_the_guess() -> None:
     for step in read().steps:
         asked = f"{step.changed} {step.question}"
         assert "requests/s" not in asked
-        assert f"{step.patient_s:g} s" not in asked.replace("sleeps for 1 s", "")
+        assert f"{step.law.patient_s:g} s" not in asked.replace("sleeps for 1 s", "")
 
 
 def test_every_field_is_explained_where_lessons_are_written() -> None:
@@ -230,4 +240,4 @@ def test_every_field_is_explained_where_lessons_are_written() -> None:
 def test_the_law_that_is_shipped_is_that_of_the_settings() -> None:
     for step in read().steps:
         slots = configured_slots(step.cell.server)
-        assert step.at_once == (step.cell.server.workers if step.app != "sleep" else slots)
+        assert step.at_once == (step.cell.server.workers if step.server.app != "sleep" else slots)

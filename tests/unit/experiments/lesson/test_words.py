@@ -17,13 +17,13 @@ from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.analysis.stall import in_flight_s, whole_load
-from workerlab.experiments.demo.load_course import course
+from workerlab.experiments.demo.terminal import IN_WORKER, NO_ROOM, requests_over_time
 from workerlab.experiments.lesson.steps import TOOL, Step, read
 from workerlab.experiments.lesson.words import (
     Measured,
-    Told,
+    StepOutcome,
     answer,
-    law,
+    law_in_words,
     measured,
     outcome,
     overflowed,
@@ -45,11 +45,13 @@ def test_the_law_is_that_of_the_class(step: Step) -> None:
     """What a step predicts follows from the settings; only the blocked loop has fewer slots."""
     slots = configured_slots(step.cell.server)
     assert step.at_once == (slots if slots is not None else step.cell.server.workers)
-    assert (step.response_s is None) == step.in_vain == (step.rps == 0)
-    if step.response_s is not None and step.rate_rps is None:
-        assert step.rps * step.response_s == pytest.approx(step.cell.concurrency)
+    law = step.law
+    assert (law.response_s is None) == law.in_vain == (law.rps == 0)
+    if law.rps and law.response_s is not None and not step.load.is_open:
+        assert law.rps * law.response_s == pytest.approx(step.cell.concurrency)
     assert 0 <= step.right < len(step.choices)
-    assert all(ord(char) < 128 for char in step.question + step.why + step.changed + law(step))
+    words = step.question + step.why + step.changed + law_in_words(step)
+    assert words.isascii()
 
 
 def test_each_step_changes_one_thing() -> None:
@@ -86,12 +88,12 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
 
 
 def test_the_law_says_its_numbers() -> None:
-    assert law(STEPS[1]) == (
+    assert law_in_words(STEPS[1]) == (
         "The law: min(8 connections, 4 slots) / 1 s = 4 requests/s at best."
         " By Little's law, each then takes 8 connections / 4 requests/s = 2.00 s on average."
     )
-    unlimited = replace(STEPS[1], at_once=None, delay_s=0.5)
-    assert law(unlimited) == (
+    unlimited = replace(STEPS[1], at_once=None, load=replace(STEPS[1].load, delay_s=0.5))
+    assert law_in_words(unlimited) == (
         "The law: min(8 connections, as many slots as come) / 0.5 s = 16 requests/s at best."
         " By Little's law, each then takes 8 connections / 16 requests/s = 500 ms on average."
     )
@@ -99,18 +101,18 @@ def test_the_law_says_its_numbers() -> None:
 
 def test_the_law_of_what_computes_names_both_bounds() -> None:
     step = replace(STEPS[7], cores=4.0)
-    assert law(step) == (
+    assert law_in_words(step) == (
         "The law: the slots allow min(4 connections, 4 slots) / 0.25 s = 16 requests/s, and the CPU"
         " min(1 worker, 4 cores) / 0.25 s = 4. The lower of the two is 4 requests/s at best. By"
         " Little's law, each then takes 4 connections / 4 requests/s = 1.00 s on average."
     )
-    four = replace(step.cell, server=replace(step.cell.server, workers=4))
-    assert replace(step, cell=four).rps == 16
-    assert replace(step, cell=four, cores=2.0).rps == 8  # until the cores are full
+    four = replace(step, server=replace(step.server, workers=4))
+    assert four.law.rps == 16
+    assert replace(four, cores=2.0).law.rps == 8  # until the cores are full
 
 
 def test_the_law_of_random_arrivals() -> None:
-    assert law(STEPS[8]) == (
+    assert law_in_words(STEPS[8]) == (
         "The law: 16 requests/s come at random. The slots can serve 20, so that they are busy 80 %"
         " of the time. By queueing theory, a request then waits about 88.9 ms on average, and takes"
         " 189 ms."
@@ -121,18 +123,19 @@ def test_the_law_of_random_arrivals() -> None:
     for rate, workers in ((16, 3), (32, 4)):
         assert f"to {1000 * wait(rate, slots=workers):.0f} ms" in STEPS[8].why
     unlimited = replace(STEPS[8], at_once=None)
-    assert unlimited.response_s == 0.1
-    assert "The slots can serve" not in law(unlimited)
+    assert unlimited.law.response_s == 0.1
+    assert "The slots can serve" not in law_in_words(unlimited)
 
 
 def test_the_law_of_clients_that_give_up() -> None:
-    impatient = STEPS[9]
-    assert impatient.in_vain
-    assert (impatient.rps, impatient.response_s, impatient.patient_s) == (0, None, 4)
-    assert "each request would take 4.00 s. These give up after 2.50 s" in law(impatient)
-    patient = replace(impatient, patience_s=4.5)
-    assert (patient.rps, patient.response_s) == (4, 4)
-    assert law(patient).startswith("The law: min(16 connections, 4 slots)")
+    impatient, law = STEPS[9], STEPS[9].law
+    assert law.in_vain
+    assert (law.rps, law.response_s, law.patient_s) == (0, None, 4)
+    words = law_in_words(impatient)
+    assert "each request would take 4.00 s. These give up after 2.50 s" in words
+    patient = replace(impatient, load=replace(impatient.load, patience_s=4.5))
+    assert (patient.law.rps, patient.law.response_s) == (4, 4)
+    assert law_in_words(patient).startswith("The law: min(16 connections, 4 slots)")
 
 
 def test_arrivals_at_random_are_measured_from_when_they_were_due() -> None:
@@ -143,8 +146,8 @@ def test_arrivals_at_random_are_measured_from_when_they_were_due() -> None:
         response=response,
     )  # fmt: skip
     assert outcome(step, cell)[0] == (
-        f"Measured: 15.9 requests/s (the law: 16), a mean of {format_duration(response.mean)} each"
-        " (the law: 189 ms)."
+        "Measured: 15.9 requests/s (the law: 16 in the long run), a mean of"
+        f" {format_duration(response.mean)} each (from when each was due; the law: 189 ms)."
     )
 
 
@@ -239,30 +242,32 @@ def test_a_queue_that_is_long_enough_is_told_as_ever() -> None:
 def test_the_course_of_a_load_counts_every_client_in_every_column() -> None:
     """A closed loop: as long as there is more to send, each of the 16 is somewhere."""
     _, facts = overflow()
-    found = course(facts, COLUMNS)
-    assert found is not None
-    rows = (found.in_app, found.in_worker, found.queued, found.no_room)
-    assert {len(row) for row in rows} == {len(found.in_app)}
-    assert len(found.in_app) <= COLUMNS
-    assert len(found.in_app) * found.column_s == pytest.approx(facts.load_s, abs=found.column_s)
-    every = [sum(one) for one in zip(*rows, strict=True)]
-    lone = round(0.4 / found.column_s)  # the first request of this recording
-    assert every[lone : lone + 10] == [16] * 10
-    assert max(found.in_app) == 4
-    assert max(found.queued) == 3  # one more than its limit
-    assert {9} <= set(found.no_room) <= set(range(14))  # 16 less 4 in the app and 3 in the queue
-    idle = [n for n, app in enumerate(found.in_app) if app == 0 and every[n]]
-    assert len(idle) * found.column_s == pytest.approx(4.0, abs=1.5)  # it stood still for so long
+    course = requests_over_time(facts, COLUMNS)
+    assert course is not None
+    in_app, _, queued, no_room = rows = tuple(course.rows.values())
+    assert list(course.rows) == ["in the app", IN_WORKER, "accept queue", NO_ROOM]
+    assert {len(row) for row in rows} == {len(in_app)}
+    assert len(in_app) <= COLUMNS
+    assert len(in_app) * course.column_s == pytest.approx(facts.load_s, abs=course.column_s)
+    totals = [sum(column) for column in zip(*rows, strict=True)]
+    lone = round(0.4 / course.column_s)  # the first request of this recording
+    assert totals[lone : lone + 10] == [16] * 10
+    assert max(in_app) == 4
+    assert max(queued) == 3  # one more than its limit
+    assert {9} <= set(no_room) <= set(range(14))  # 16 less 4 in the app and 3 in the queue
+    idle = [n for n, count in enumerate(in_app) if count == 0 and totals[n]]
+    assert len(idle) * course.column_s == pytest.approx(4.0, abs=1.5)  # it stood still for so long
 
 
 def test_course_in_few_columns_and_of_what_nobody_saw() -> None:
     _, facts = overflow()
-    found = course(facts, 10)
-    assert found is not None
-    assert len(found.in_app) <= 10
-    assert course(replace(facts, measurement=replace(facts.measurement, timings=())), 10) is None
+    course = requests_over_time(facts, 10)
+    assert course is not None
+    assert len(course.rows["in the app"]) <= 10
+    untimed = replace(facts, measurement=replace(facts.measurement, timings=()))
+    assert requests_over_time(untimed, 10) is None
     unseen = replace(facts.data, observations=replace(facts.data.observations, queue=()))
-    assert course(replace(facts, data=unseen, derived={}), 10) is None
+    assert requests_over_time(replace(facts, data=unseen, derived={}), 10) is None
 
 
 def test_over_time_is_a_digit_a_column() -> None:
@@ -286,13 +291,21 @@ def test_other_programs_are_named_beside_the_figures() -> None:
 
 def test_a_row_of_the_table_and_the_score() -> None:
     step = STEPS[1]
-    told = Told(step, guess=0, measured=Measured(3.98, 2.01))
-    assert told.row == (step.title, "a", "b", "4/s, 2.00 s", "3.98/s, 2.01 s")
-    assert Told(step, left_out=True).row[1:] == ("-", "b", "4/s, 2.00 s", "left out")
-    assert Told(step).row[-1] == "-"  # nothing could be measured
-    assert score([told, Told(step, 1), Told(step)]) == "1 of 2 guesses was right."
-    assert score([Told(step, 1), Told(step, 0, left_out=True)]) == "1 of 1 guess was right."
-    assert score([Told(step)]) == ""
+    told = StepOutcome(step, guess=0, measured=Measured(3.98, 2.01))
+    assert told.row(step.letters) == (step.title, "a", "b", "4/s, 2.00 s", "3.98/s, 2.01 s")
+    assert StepOutcome(step, left_out=True).row(step.letters)[1:] == (
+        None,
+        "b",
+        "4/s, 2.00 s",
+        "left out",
+    )
+    assert StepOutcome(step).row(step.letters)[-1] == "-"  # nothing could be measured
+    assert score([told, StepOutcome(step, 1), StepOutcome(step)]) == "1 of 2 guesses was right."
+    assert (
+        score([StepOutcome(step, 1), StepOutcome(step, 0, left_out=True)])
+        == "1 of 1 guess was right."
+    )
+    assert score([StepOutcome(step)]) == ""
 
 
 def test_picture_of_a_saturated_server() -> None:

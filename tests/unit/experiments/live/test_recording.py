@@ -17,11 +17,11 @@ from msgspec import convert
 from msgspec.structs import asdict, replace
 
 from workerlab.analysis.places import ANSWERED, CONNECTING, Move, Sample
-from workerlab.experiments.lesson.settings import LoadAsked, ServerAsked
+from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.steps import read
-from workerlab.experiments.live.course import Course
+from workerlab.experiments.lesson.words import LiveFigures
 from workerlab.experiments.live.recording import LESSON, PAGE, Recorder, _follow, page, renewed
-from workerlab.experiments.live.side import Looked, Seen
+from workerlab.experiments.live.side import Look
 from workerlab.report.player import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -35,13 +35,13 @@ class Brief(Course):
 
 def recorded() -> Recorder:
     one = Recorder()
-    one.add(Looked([Move(1, CONNECTING, None, 5000 * MS)], 0, 1, 1, []), None)
-    one.add(Looked([Move(1, ANSWERED, 0, 6000 * MS)], 4, 1, 1, []), SEEN)
+    one.add(Look([Move(1, CONNECTING, None, 5000 * MS)], 0, 1, 1, []), None)
+    one.add(Look([Move(1, ANSWERED, 0, 6000 * MS)], 4, 1, 1, []), SEEN)
     return one
 
 
 def test_a_trace_begins_with_its_first_move() -> None:
-    trace: dict = recorded().trace(ServerAsked(), LoadAsked())
+    trace: dict = recorded().trace(read().steps[1])
     (side,) = trace["sides"]
     assert side["moves"] == [[1, CONNECTING, None, 0.0], [1, ANSWERED, 0, 1000.0]]
     assert [sample[1:] for sample in side["samples"]] == [(4.0, 2.0, 2.1, 4, 8)]
@@ -58,10 +58,10 @@ def test_what_is_measured_is_of_the_last_look_that_is_recorded() -> None:
 
         def look(self) -> Any:
             move = Move(next(numbers), CONNECTING, None, 5000 * MS)
-            return Looked([move], 0, 1, 1, []), SimpleNamespace(sample=lambda: SEEN)
+            return Look([move], 0, 1, 1, []), SimpleNamespace(sample=lambda: SEEN)
 
-        def measured(self, over_s: float) -> Seen:
-            return Seen(sample, 2.2, 1.0)
+        def measured(self, over_s: float) -> LiveFigures:
+            return LiveFigures(sample, 2.2, 1.0)
 
     course = Brief(read())
     course.guess(None)
@@ -77,7 +77,7 @@ def test_a_recorded_page_gets_todays_words_and_keeps_its_numbers() -> None:
     before, after = (data_of(page)["steps"] for page in (recorded, renewed(recorded, fewer)))
     for old, new in zip(before, after, strict=True):
         assert old["measured"] == new["measured"]
-        assert convert(old["seen"], Seen) == convert(new["seen"], Seen)
+        assert convert(old["seen"], LiveFigures) == convert(new["seen"], LiveFigures)
         (old_side,), (new_side,) = old["trace"]["sides"], new["trace"]["sides"]
         for name in ("moves", "samples", "load", "server"):
             assert old_side[name] == new_side[name]
@@ -92,7 +92,7 @@ def data_of(page: str) -> Any:
 
 def test_the_page_holds_all_it_needs_and_lets_nothing_else_run() -> None:
     title = "A <b>lesson</b> & more</script>"
-    steps = [{"title": title, "trace": recorded().trace(ServerAsked(), LoadAsked())}]
+    steps = [{"title": title, "trace": recorded().trace(read().steps[1])}]
     whole = page({"title": title, "steps": steps})
     assert "<b>lesson" not in whole
     assert not re.search(r"<!--[A-Z]+-->", whole)  # no place is left unfilled

@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from workerlab.analysis.places import QUEUED
-from workerlab.experiments.lesson.settings import ServerAsked
-from workerlab.experiments.live.side import Live
+from workerlab.experiments.lesson.settings import ServerSettings
+from workerlab.experiments.live.side import LiveServer
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 
@@ -32,10 +32,10 @@ def test_before_the_first_look_the_queue_takes_no_more_than_its_backlog(
     for end in (events, clients):
         stack.callback(os.close, end)
     host, port = listener.getsockname()
-    launch = SimpleNamespace(server=ServerAsked(backlog=2).server, trial=tmp_path)
+    launch = SimpleNamespace(server=ServerSettings(backlog=2).server(), trial=tmp_path)
     here = SimpleNamespace(pid=os.getpid())
     server = SimpleNamespace(process=here, launch=launch, host=host, port=port, proofs={})
-    live = Live(cast(Any, server), cast(Any, here), clients, events)
+    live = LiveServer(cast(Any, server), cast(Any, here), clients, events)
     for number in range(1, 8):
         os.write(clients, b"b %d %d -\nc %d %d -\n" % (number, number, number, number))
     moves = live.look().moves
