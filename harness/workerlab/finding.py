@@ -54,6 +54,9 @@ class Finding(Struct, frozen=True):
     def __str__(self) -> str:
         return fill(self.template, self.values).strip()
 
+    def __hash__(self) -> int:
+        return hash(self.code)  # values may be unhashable
+
     @property
     def code(self) -> str:
         return type(self).__name__
@@ -65,6 +68,11 @@ class Finding(Struct, frozen=True):
     @property
     def place(self) -> Place:
         return "notes" if self.prominent else "counted"
+
+    @property
+    def short(self) -> str:
+        """The same in a few words, for a table."""
+        return str(self)
 
     @property
     def trials(self) -> tuple[str, ...]:

@@ -945,7 +945,7 @@ class CellResult(Struct, frozen=True):
     connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
     split_prediction_rps: float | None = None
     generator_bound: bool | None = None  # the load tool set the limit: X is a lower bound
-    bound_reasons: tuple[Finding, ...] = ()  # why it is called so, each with its numbers
+    bound_reasons: tuple[finding.Finding, ...] = ()  # why it is called so, each with its numbers
     achieved_concurrency: float | None = None  # mean requests in flight, as the client counts
     asked_rps: float | None = None  # open model
     arrivals: Arrivals | None = None  # open model: how they came
@@ -961,7 +961,7 @@ class CellResult(Struct, frozen=True):
     findings: tuple[finding.Finding, ...] = ()  # all that is so of it, the diagnosis first
     notes: tuple[finding.Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
-    target: tuple[Finding, ...] = ()  # what became of each of its terms, where there is one
+    target: tuple[finding.Finding, ...] = ()  # the outcome of each of its terms
     ab: AbReport | None = None  # as ab printed it; None: another tool
 
 
@@ -1042,7 +1042,7 @@ class ClassResult(Struct, frozen=True):
     capacity_rps: float | None
     capacity_ci95: tuple[float, float] | None
     knee: float | None
-    knee_note: Finding
+    knee_note: finding.Finding
     keepalive: bool = False
     diagnosis: finding.Finding | None = None
     telling: str | None = None  # key of the trial whose diagnosis it is

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.analysis.target import word
+from workerlab.analysis.cell_targets import outcomes
 from workerlab.cli import parse
 from workerlab.experiments import runner
 from workerlab.experiments.execution import launch_for
@@ -44,7 +44,7 @@ class Result:
         run = run_store.load(self.directory)
         run = replace(run, plan=replace(run.plan, slo=canonical(slo)))
         (cell,) = report_of(run).cells
-        return {str(one.values["term"]): word(one) for one in cell.target}
+        return {outcome.term: outcome.result.replace(" ", "_") for outcome in outcomes(cell)}
 
     def keeps(self, slo: str) -> bool:
         """Whether all of its terms are met. What the load does not show is not met."""

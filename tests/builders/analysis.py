@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from workerlab import finding as finding_base
+from workerlab import finding
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.model import (
@@ -401,19 +401,19 @@ def sentence(text: str) -> Finding:
     return Finding("note.recorded", {"text": text})
 
 
-def every(finding: finding_base.Finding | None) -> dict[str, Any]:
+def every(whole: finding.Finding | None) -> dict[str, Any]:
     """A finding and all that are in it, by code."""
-    if finding is None:
+    if whole is None:
         return {}
-    found: dict[str, Any] = {finding.code: finding}
-    for value in finding.values.values():
+    found = {whole.code: whole}
+    for value in whole.values.values():
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, finding_base.Finding):
+            if isinstance(one, finding.Finding):
                 found |= every(one)
     return found
 
 
-def noted(cell: CellResult) -> dict[str, Finding]:
+def noted(cell: CellResult) -> dict[str, finding.Finding]:
     """The notes of a cell, by code."""
     return {note.code: note for note in cell.notes}
 

@@ -24,6 +24,7 @@ from tests.diagnosis.statement import (
 )
 from tests.diagnosis.truth import BESIDE_NOISE, CODES, Scenario, Truth
 from workerlab.analysis.facts import TrialData
+from workerlab.analysis.pauses import PauseDuringLoad
 from workerlab.model import CellResult, Finding, Report
 from workerlab.report.messages import text
 
@@ -80,7 +81,7 @@ def beside_noise(scenario: Scenario) -> frozenset[str]:
 
 def stood_still(result: CellResult) -> bool:
     """The observer's word: nothing else can know it."""
-    return any(one.code == "note.stood_still" for one in result.notes)
+    return any(isinstance(note, PauseDuringLoad) for note in result.notes)
 
 
 def rightly_inconclusive(scenario: Scenario, result: CellResult, noisy: bool) -> bool:

@@ -75,7 +75,7 @@ def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -
     for cell in (full, roomy):  # whose those are cannot be told
         assert cell["kernel"]["listen_overflows"] is None
         assert cell["kernel"]["syn_retransmits"] is None
-    assert "handshakes.dropped" in json.dumps(full["reason"])
+    assert "HandshakesDropped" in json.dumps(full["reason"])
     assert "handshakes" not in json.dumps(roomy["reason"])
 
 

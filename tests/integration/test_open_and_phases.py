@@ -50,7 +50,7 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
     assert len({record["schedule"] for record, _ in begun}) == 1  # of the same number of trial
     assert half["response_ms"]["p50"] >= 1e3 * LEAST_S
     assert over["throughput_rps"] <= 2 / LEAST_S
-    if over["reason"]["code"] == "open.stood_still":  # too long to say anything else
+    if over["reason"]["code"] == "LateForPause":  # too long to say anything else
         assert over["verdict"] == "inconclusive"
         assert stood_still(lab.run)
     else:

@@ -24,6 +24,7 @@ from workerlab.analysis.open_model import best_rps, open_result
 from workerlab.analysis.r0 import R0, UNKNOWN, lone_responses, under_load
 from workerlab.analysis.series import Series
 from workerlab.analysis.timeline import timelines
+from workerlab.finding import Note
 from workerlab.model import Cell, CellResult, ClassResult, Finding, Report
 from workerlab.notes import Unfinished
 from workerlab.numbers.intervals import TRIALS
@@ -84,9 +85,9 @@ def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:
     without: list[CellResult] = []
     for trial in trials:
         facts = facts_of(trial)
-        reasons = [facts] if isinstance(facts, Finding) else contradictions(facts)
+        reasons = contradictions(facts) if isinstance(facts, Facts) else [facts]
         if not reasons and lone is None:
-            reasons = [Finding("check.no_lone_request")]
+            reasons = [Note("no lone request was timed, so there is nothing to compare with")]
         if reasons:
             without.append(invalid(trial, reasons))
         elif isinstance(facts, Facts):

@@ -34,6 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from workerlab import finding
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS
@@ -93,16 +94,27 @@ def in_server(facts: Facts) -> float | None:
     return sum(spent_s) * facts.rps if len(spent_s) == len(known) else None
 
 
-def waited(facts: Facts) -> Finding:
+class RequestsWaited(finding.Finding):
+    """requests waited for {wait_s:duration} of {response_s:duration}"""
+
+    wait_s: float
+    response_s: float
+
+
+NOTHING_WAITED = finding.Note("nothing waited")
+NO_WAIT_SEEN = finding.Note("no wait was seen")
+
+
+def waited(facts: Facts) -> RequestsWaited | finding.Note:
     """What part of a response its request waited in the accept queue and in the worker, as the
     cell's breakdown shows it: nothing, how much, or that a place was not looked at."""
     parts, _ = breakdown(facts)
     wait_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
     response_s = parts.response_s or 0.0
     if response_s and wait_s >= NOTHING * response_s:
-        return Finding("waited.part", {"wait_s": wait_s, "response_s": response_s})
+        return RequestsWaited(wait_s, response_s)
     measured = None not in (parts.response_s, parts.accept_queue_s, parts.in_worker_s)
-    return Finding("waited.nothing" if measured else "waited.unseen")
+    return NOTHING_WAITED if measured else NO_WAIT_SEEN
 
 
 # --- exact --------------------------------------------------------------------------------

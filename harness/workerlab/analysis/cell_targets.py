@@ -1,9 +1,9 @@
-"""Which cells of a sweep keep a target.
+"""Which cells of a sweep keep a target, and up to which load each series does.
 
 Errors are counted over all trials of a cell, since the most clean requests show most; response
 times and throughput are judged launch by launch.
 
-What a cell shows of the server is not more than its load allows (`_doubt`):
+A cell shows no more of the server than its load allows (`doubt`):
 
     the load tool was the limit         less was asked of the server than planned, and its answers
                                         waited in the tool: only throughput can be met, only errors
@@ -16,59 +16,80 @@ What a cell shows of the server is not more than its load allows (`_doubt`):
                                         longest pause, or by the fastest request
     a backlog grows as long as the      what is met is so only for as long as the load lasted
     load lasts (at a rate)
+
+A level keeps a target where each of its valid trials does. A series keeps it where some level does;
+if it has cells at a rate, some rate: its closed cells are there to find the capacity, and the
+highest of them is to wait.
 """
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from workerlab.analysis import pauses
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.target import Requests, judge, word
-from workerlab.model import Cell, CellResult, Finding
+from workerlab.analysis.target import Requests, Result, TermOutcome, judge
+from workerlab.analysis.trials import Trials, by_cell
+from workerlab.finding import Answer, Finding, Note
+from workerlab.model import Cell, CellResult, Label
 from workerlab.slo import Term
+
+WORST_FIRST: tuple[Result, ...] = ("broken", "undecidable", "not shown")
+
+
+# --- cells ----------------------------------------------------------------------------------------
 
 
 def with_targets(
     terms: Sequence[Term], cells: Sequence[CellResult], valid: Iterable[Facts]
 ) -> list[CellResult]:
-    """The same cells, the valid ones with what became of each term. `valid`: their facts."""
-    facts = {one.key: one for one in valid}
-    every = {
-        cell.trial.key: requests(facts[cell.trial.key], cell)
-        for cell in cells
-        if cell.trial.key in facts
-    }
-    counts = _over_trials(cells, every)
+    """The same cells, the valid ones with the outcome of each term. `valid`: their facts."""
+    facts = {each.key: each for each in valid}
+    groups = by_cell(cells, valid=lambda cell: cell.trial.key in facts)
+    pooled = {asked: requests_of_all(trials, facts) for asked, trials in groups.items()}
     return [
-        replace(
-            cell, target=_outcomes(terms, cell, every[key], counts[cell.trial.cell], facts[key])
-        )
-        if (key := cell.trial.key) in every
+        with_target(terms, cell, facts[cell.trial.key], pooled[cell.trial.cell])
+        if cell.trial.key in facts
         else cell
         for cell in cells
     ]
 
 
+def with_target(
+    terms: Sequence[Term], cell: CellResult, facts: Facts, pooled: Requests
+) -> CellResult:
+    """`pooled`: the requests of all trials of the cell."""
+    own = requests(facts, cell)
+    outcomes = (judge(term, pooled if term.kind == "errors" else own) for term in terms)
+    judged = zip(terms, outcomes, strict=True)
+    return replace(
+        cell, target=tuple(as_shown(term, outcome, cell, own, facts) for term, outcome in judged)
+    )
+
+
 def requests(facts: Facts, cell: CellResult) -> Requests:
-    """What became of them: one by one where the load tool timed each, else as it sums them up."""
-    said, failed = facts.measurement, facts.outcome.failed
+    """One by one where the load tool timed each, else as it sums them up."""
+    measurement, failed = facts.measurement, facts.outcome.failed
     times_s: list[float] | None = None
     in_order: list[float] = []
-    if said.timings:
+    if measurement.timings:
         in_order = [
-            inf if one.cause is not None or one.end_s is None else one.end_s for one in said.timings
+            inf if timing.cause is not None or timing.end_s is None else timing.end_s
+            for timing in measurement.timings
         ]
         times_s = sorted(time_s for time_s in in_order if time_s < inf)
         failed = len(in_order) - len(times_s)
-    elif said.responses_s and not failed:
-        times_s = sorted(said.responses_s)
+    elif measurement.responses_s and not failed:
+        times_s = sorted(measurement.responses_s)
     return Requests(
         times_s=times_s,
         failed=failed,
         in_order=in_order,
-        unsent=said.unsent or 0 if facts.open_model else 0,
+        unsent=measurement.unsent or 0 if facts.open_model else 0,
         rps=cell.throughput_rps,
         rps_half=cell.throughput_half_rps or 0.0,
         summary=cell.response,
@@ -76,74 +97,273 @@ def requests(facts: Facts, cell: CellResult) -> Requests:
     )
 
 
-def _over_trials(cells: Iterable[CellResult], every: dict[str, Requests]) -> dict[Cell, Requests]:
+def requests_of_all(trials: Trials, facts: Mapping[str, Facts]) -> Requests:
     """Successes and failures of all trials of a cell."""
-    found: dict[Cell, list[Requests]] = {}
-    for cell in cells:
-        if cell.trial.key in every:
-            found.setdefault(cell.trial.cell, []).append(every[cell.trial.key])
-    return {
-        asked: Requests(failed=sum(r.failed for r in trials), succeeded=sum(r.good for r in trials))
-        for asked, trials in found.items()
-    }
-
-
-def _outcomes(
-    terms: Sequence[Term], cell: CellResult, own: Requests, counts: Requests, facts: Facts
-) -> tuple[Finding, ...]:
-    return tuple(
-        _allowed(term, judge(term, counts if term.kind == "errors" else own), cell, own, facts)
-        for term in terms
+    parts = [requests(facts[cell.trial.key], cell) for cell in trials.valid]
+    return Requests(
+        failed=sum(part.failed for part in parts), succeeded=sum(part.good for part in parts)
     )
 
 
-def _allowed(
-    term: Term, outcome: Finding, cell: CellResult, own: Requests, facts: Facts
-) -> Finding:
+# --- what a load does not show --------------------------------------------------------------------
+
+
+class ToolWasLimit(Finding):
+    """{tool} was the limit, not the server"""
+
+    tool: str
+
+
+class CoresUsedByOthers(Finding):
+    """waiting for a core that other programs used was {share:percent} of the response time"""
+
+    share: float
+
+
+BACKLOG = Note("the backlog grew, and responses would take longer under a longer load")
+
+
+def as_shown(
+    term: Term, outcome: TermOutcome, cell: CellResult, own: Requests, facts: Facts
+) -> TermOutcome:
     """The outcome, or that it is not shown, and why."""
-    why = None
-    if word(outcome) != "not_shown":
-        why = _doubt(term, outcome, cell, own) or _paused(term, outcome, own, facts)
-    if why is None:
+    if outcome.result == "not shown":
         return outcome
-    return Finding("target.not_shown", {**outcome.values, "why": why})
+    why = doubt(term, outcome, cell, own) or pause(term, outcome, own, facts)
+    return outcome if why is None else replace(outcome, result="not shown", why=why)
 
 
-def _doubt(term: Term, outcome: Finding, cell: CellResult, own: Requests) -> Finding | None:
-    met, broken = word(outcome) == "met", word(outcome) == "broken"
-    if cell.generator_bound and not (met if term.kind == "rps" else broken and _errors(term)):
-        return Finding("target.tool_was_limit", {"tool": cell.trial.cell.tool})
+def doubt(term: Term, outcome: TermOutcome, cell: CellResult, own: Requests) -> Finding | None:
+    met, broken, errors = outcome.met, outcome.result == "broken", term.kind == "errors"
+    if cell.generator_bound and not (met if term.kind == "rps" else broken and errors):
+        return ToolWasLimit(cell.trial.cell.tool)
     if met and term.kind == "time" and cell.trial.cell.rate and cell.verdict == "saturated":
-        return Finding("target.backlog")
+        return BACKLOG
     wait = cell.core_wait
-    if met or _errors(term) or wait is None or not wait.doubtful:
+    if met or errors or wait is None or not wait.doubtful:
         return None
-    if broken and cell.verdict == "saturated" and not _holds_without(term, outcome, wait.taken):
+    if broken and cell.verdict == "saturated" and not holds_without(term, outcome, wait.taken):
         return None
     fastest_s = own.times_s[0] if own.times_s and term.kind == "time" else None
     if broken and fastest_s is not None and not term.holds(fastest_s * (1 - wait.taken)):
         return None
-    return Finding("target.disturbed", {"share": wait.taken})
+    return CoresUsedByOthers(wait.taken)
 
 
-def _paused(term: Term, outcome: Finding, own: Requests, facts: Facts) -> Finding | None:
+def pause(term: Term, outcome: TermOutcome, own: Requests, facts: Facts) -> Finding | None:
     """Where a time is not met, and may be without the longest pause. (The interval of a throughput
     contains what a pause took.)"""
-    still, value_s = pauses.note(facts), outcome.values.get("value")
-    if word(outcome) == "met" or term.kind != "time" or still is None or value_s is None:
+    still, value_s = pauses.noticeable(facts), outcome.value
+    if outcome.met or term.kind != "time" or still is None or value_s is None:
         return None
     fastest_s = own.times_s[0] if own.times_s else 0.0
-    without_s = max(fastest_s, value_s - still.values["longest_s"])
-    return Finding("target.stood_still", still.values) if term.holds(without_s) else None
+    return still if term.holds(max(fastest_s, value_s - still.longest_s)) else None
 
 
-def _errors(term: Term) -> bool:
-    return term.kind == "errors"
-
-
-def _holds_without(term: Term, outcome: Finding, share: float) -> bool:
+def holds_without(term: Term, outcome: TermOutcome, share: float) -> bool:
     """Whether the term would hold if everything were faster by what others took."""
-    value: float | None = outcome.values.get("value")
+    value = outcome.value
     if value is None:  # of a request that failed
         return False
     return term.holds(value / (1 - share) if term.kind == "rps" else value * (1 - share))
+
+
+# --- levels ---------------------------------------------------------------------------------------
+
+
+class TargetOfCell(Finding):
+    """{result}[[: {metrics:, }]]"""
+
+    result: Result
+    metrics: tuple[str, ...]  # of the terms with that result; () where all are met
+
+
+def target_of(cell: CellResult) -> TargetOfCell | None:
+    """None where there is no target, or the cell is invalid."""
+    if not cell.target:
+        return None
+    for result in WORST_FIRST:
+        metrics = tuple(term.metric for term in outcomes(cell) if term.result == result)
+        if metrics:
+            return TargetOfCell(result, metrics)
+    return TargetOfCell("met", ())
+
+
+class LoadLevel(Finding):
+    """[[{connections:# connection}]][[{share} of the capacity]][[{rate} requests/s]]
+    [[ ({asked_rps:number} requests/s)]]"""
+
+    connections: int | None = None
+    share: str | None = None
+    rate: str | None = None
+    asked_rps: float | None = None  # that the share came to
+
+
+def load_level(cell: Cell, asked_rps: float | None = None) -> LoadLevel:
+    if cell.rate is None:
+        return LoadLevel(connections=cell.concurrency)
+    if cell.rate.share is None:
+        return LoadLevel(rate=cell.rate.label)
+    return LoadLevel(share=cell.rate.label, asked_rps=asked_rps)
+
+
+class TermsAtLevel(Finding):
+    """At {level} {outcomes:; }."""
+
+    level: LoadLevel
+    outcomes: tuple[TermOutcome, ...]  # of the terms that are not met
+
+
+class TermsBreak(Finding):
+    """At {level} {terms:list} {number:breaks/break} first: {measured:; }[[ (in {broken} of
+    {trial_count} trials)]]."""
+
+    level: LoadLevel
+    terms: tuple[str, ...]
+    number: int
+    measured: tuple[str, ...]
+    broken: int | None  # trials; None: there is one
+    trial_count: int
+
+
+class TargetInTrial(Answer):
+    """{level}[[ (trial {trial})]]: {outcomes:; }."""
+
+    level: LoadLevel
+    trial: int | None
+    outcomes: tuple[TermOutcome, ...]
+
+
+Axis = Literal["level", "rate"]
+
+
+HIGHEST_MEASURED = "the highest measured"
+
+
+class TargetKept(Answer):
+    """{name}: the highest {axis} that keeps {target} is {highest}[[, {last}]].[[ {beyond: }]]"""
+
+    name: Label
+    target: str
+    axis: Axis
+    highest: LoadLevel
+    last: str  # "" where a higher one was measured
+    beyond: tuple[TermsAtLevel | TermsBreak, ...]
+
+
+class TargetNotKept(Answer):
+    """{name}: no {axis} {keeps} {target}. {beyond: }"""
+
+    name: Label
+    target: str
+    axis: Axis
+    keeps: Literal["keeps", "is shown to keep"]
+    beyond: tuple[TermsAtLevel | TermsBreak, ...]
+
+
+SeriesTargets = tuple[TargetKept | TargetNotKept, ...]
+
+
+def targets_of_series(
+    cells: Sequence[CellResult], name: Label, *, name_trials: bool
+) -> SeriesTargets:
+    """Of its levels, and of its rates; () where there is no target."""
+    levels = by_cell(cells, valid=lambda cell: bool(cell.target)).values()
+    axes: dict[Axis, list[Trials]] = {
+        "level": [trials for trials in levels if trials.valid and trials.cell.rate is None],
+        "rate": [trials for trials in levels if trials.valid and trials.cell.rate is not None],
+    }
+    return tuple(
+        target_along(axis, levels, name, name_trials=name_trials)
+        for axis, levels in axes.items()
+        if levels
+    )
+
+
+def target_kept(series: Collection[SeriesTargets]) -> bool | None:
+    """Whether each series keeps the target: at a rate, where it has rates. One without a valid cell
+    does not. None: there is no target."""
+    if not any(series):
+        return None
+    return all(targets and isinstance(targets[-1], TargetKept) for targets in series)
+
+
+def target_along(
+    axis: Axis, levels: Sequence[Trials], name: Label, *, name_trials: bool
+) -> TargetKept | TargetNotKept:
+    """`levels`: from low to high."""
+    keeping = [
+        place
+        for place, trials in enumerate(levels)
+        if all(outcome.met for cell in trials.valid for outcome in outcomes(cell))
+    ]
+    above = levels[keeping[-1] + 1 if keeping else 0 :]
+    cells = [cell for trials in levels for cell in trials.valid]
+    common: dict[str, Any] = {
+        "name": name,
+        "target": ",".join(outcome.term for outcome in outcomes(cells[0])),
+        "axis": axis,
+        "beyond": tuple(beyond(above)),
+        "trials": tuple(cell.trial.key for cell in cells),
+        "evidence": tuple(target_in_trial(cell, name_trials=name_trials) for cell in cells),
+    }
+    if keeping:
+        highest, last = level_of(levels[keeping[-1]]), "" if above else HIGHEST_MEASURED
+        return TargetKept(highest=highest, last=last, **common)
+    broken = all(outcomes_at(trials, "broken") for trials in above)
+    return TargetNotKept(keeps="keeps" if broken else "is shown to keep", **common)
+
+
+def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
+    """The first of these levels and why it does not keep the target; and the first that breaks it,
+    where that is another one."""
+    for place, trials in enumerate(levels):
+        if broken := outcomes_at(trials, "broken"):
+            yield terms_break(trials, tuple(broken.values()))
+            return
+        if place == 0:
+            failing = outcomes_at(trials, *WORST_FIRST)
+            yield TermsAtLevel(level_of(trials), tuple(failing.values()))
+
+
+def terms_break(trials: Trials, broken: Sequence[TermOutcome]) -> TermsBreak:
+    breaking = sum(
+        any(outcome.result == "broken" for outcome in outcomes(cell)) for cell in trials.valid
+    )
+    return TermsBreak(
+        level=level_of(trials),
+        terms=tuple(outcome.term for outcome in broken),
+        number=len(broken),
+        measured=tuple(outcome.measured for outcome in broken),
+        broken=breaking if len(trials.valid) > 1 else None,
+        trial_count=len(trials.valid),
+    )
+
+
+def outcomes_at(trials: Trials, *results: Result) -> dict[str, TermOutcome]:
+    """By term, of those with one of these results the first, in the order of the results."""
+    found: dict[str, TermOutcome] = {}
+    for result in results:
+        for cell in trials.valid:
+            for outcome in outcomes(cell):
+                if outcome.result == result:
+                    found.setdefault(outcome.term, outcome)
+    return found
+
+
+def level_of(trials: Trials) -> LoadLevel:
+    return load_level(trials.cell, trials.valid[0].asked_rps)
+
+
+def target_in_trial(cell: CellResult, *, name_trials: bool) -> TargetInTrial:
+    return TargetInTrial(
+        level=load_level(cell.trial.cell, cell.asked_rps),
+        trial=cell.trial.number if name_trials else None,
+        outcomes=outcomes(cell),
+        trials=(cell.trial.key,),
+    )
+
+
+def outcomes(cell: CellResult) -> tuple[TermOutcome, ...]:
+    """Of each term of the target; () where there is none, or the cell is invalid."""
+    return tuple(outcome for outcome in cell.target if isinstance(outcome, TermOutcome))

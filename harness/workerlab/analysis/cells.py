@@ -27,7 +27,7 @@ from workerlab.analysis.occupancy import taken
 from workerlab.analysis.samples import missing_notes
 from workerlab.analysis.series import Series
 from workerlab.analysis.stall import apart, headline, headline_rps, stalled, whole_rps
-from workerlab.analysis.verdict import of_closed
+from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid, of_closed
 from workerlab.analysis.waiting import waiting
 from workerlab.model import CellResult, Finding, Verdict
 
@@ -36,14 +36,14 @@ LONG_HELD_S = 0.1  # a hundred times what it takes to close a connection and acc
 SHORT_S = 0.1  # chance decides over what lasts a moment
 
 
-def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
+def invalid(data: TrialData, reasons: Sequence[finding.Finding]) -> CellResult:
     """A cell whose numbers are unknown; its reasons are not."""
     return CellResult(
         trial=data.trial,
         app=data.app,
         sleep_s=data.sleep_s,
         verdict="invalid",
-        reason=Finding("verdict.invalid", {"reasons": tuple(reasons)}),
+        reason=TrialInvalid(tuple(reasons)),
         worker_class=data.worker_class,
         in_force=in_force(data),
         served_by=served_by(data),
@@ -89,23 +89,26 @@ def result(facts: Facts, series: Series) -> CellResult:
     return replace(cell, diagnosis=diagnoses[0], findings=diagnoses)
 
 
+def with_failures(reason: finding.Finding, failures: FailedRequests | None) -> finding.Finding:
+    return replace(reason, failures=failures) if isinstance(reason, Reason) else reason
+
+
 def measured(facts: Facts, word: Verdict, reason: finding.Finding) -> CellResult:
     """What was counted and seen of any valid cell, closed loop or at a rate, and as a part of its
     reason what failed meanwhile."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
     known = None if stalled(facts) else precision(facts).throughput_rps  # of the steady part
-    if isinstance(reason, Finding):
+    failures = None
+    if outcome.failed:
         causes = dict(sorted(outcome.errors.items()))
-        failures = Finding("verdict.failures", {"requests": outcome.failed, "causes": causes})
-        values = {**reason.values, "failures": failures if outcome.failed else None}
-        reason = Finding(reason.code, values)
+        failures = FailedRequests(outcome.failed, causes)
     return CellResult(
         trial=data.trial,
         app=data.app,
         sleep_s=data.sleep_s,
         verdict=word,
-        reason=reason,
+        reason=with_failures(reason, failures),
         worker_class=data.worker_class,
         requests=outcome.answered,
         failed=outcome.failed,
@@ -161,9 +164,9 @@ def _again(facts: Facts) -> Iterable[Finding]:
         yield Finding("note.again", {"cores": facts.record.again_cores})
 
 
-def _paused(facts: Facts) -> Iterable[Finding]:
-    if (found := pauses.note(facts)) is not None:
-        yield found
+def _paused(facts: Facts) -> Iterable[pauses.PauseDuringLoad]:
+    if (pause := pauses.noticeable(facts)) is not None:
+        yield pauses.PauseDuringLoad(pause)
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:

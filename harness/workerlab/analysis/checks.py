@@ -1,7 +1,7 @@
 """Where two sources speak of the same thing, they must agree, or the cell is invalid.
 
 Each check takes the facts of one trial and returns what contradicts them, with both numbers, or
-None. Another check: a function here, a line in CHECKS, its sentence in `report.messages`.
+None. Another check: a function here under the class of its sentence, a line in CHECKS.
 
 Little's law (Little 1961) in the form of operational analysis (Denning & Buzen 1978): in a time T
 the response times add up to the integral of the requests in flight. No more than N are, so their
@@ -25,13 +25,16 @@ Not asked: steady throughput * mean response <= N. These two are not about the s
 slow ones of an uneven server end after the steady part), and honest servers exceed it by 10 %.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from workerlab.analysis import pauses
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS, tool_waited_s, waited_for_core_s
 from workerlab.analysis.window import Window
-from workerlab.model import Finding
+from workerlab.finding import Finding
 
 RELATIVE = 0.05
 CLOCK_S = 0.05  # start and end of tool and worker are not the same instants
@@ -40,25 +43,55 @@ OVER = 1.02
 KEPT_BUSY = 0.90
 
 
-def map_full(facts: Facts) -> Finding | None:
+class SpanMapsFull(Finding):
+    """more requests than the span maps hold (worker {pids:, }): use fewer rounds or a shorter
+    load"""
+
+    pids: tuple[int, ...]
+
+
+def map_full(facts: Facts) -> SpanMapsFull | None:
     """The probe had no room left, so requests are missing from the spans."""
     full = facts.data.spans.full
-    return Finding("check.map_full", {"pids": full}) if full else None
+    return SpanMapsFull(full) if full else None
 
 
-def success(facts: Facts) -> Finding | None:
+class NothingAnswered(Finding):
+    """no request was answered[[ ({causes:counts})]]"""
+
+    causes: Mapping[str, int]
+
+
+class NoSuccess(Finding):
+    """none of the {answered:# answer} had the expected status {expected}[[ ({causes:counts})]]"""
+
+    answered: int
+    expected: int
+    causes: Mapping[str, int]
+
+
+def success(facts: Facts) -> NothingAnswered | NoSuccess | None:
     """Nothing can be said of an app that never gave the expected answer."""
     outcome = facts.outcome
     if outcome.answered > outcome.wrong:
         return None
-    causes = {"causes": dict(sorted(outcome.errors.items()))}
+    causes = dict(sorted(outcome.errors.items()))
     if outcome.answered == 0:
-        return Finding("check.no_answer", causes)
-    expected = {"answered": outcome.answered, "expected": facts.data.expect_status}
-    return Finding("check.no_success", {**expected, **causes})
+        return NothingAnswered(causes)
+    return NoSuccess(outcome.answered, facts.data.expect_status, causes)
 
 
-def counts(facts: Facts) -> Finding | None:
+class CountsDiffer(Finding):
+    """{tool} counted {answered:# answer}, the workers {seen:# request}: {differ} {unmatched}"""
+
+    tool: str
+    answered: int
+    seen: int
+    differ: int
+    unmatched: Literal["never reached the app", "unknown to the client"]
+
+
+def counts(facts: Facts) -> CountsDiffer | None:
     """The workers must have seen every request the client got an answer to, and no other. One
     without an answer may have reached the app, unless it was never accepted. A tool that runs for a
     time leaves up to one request per connection unanswered when it stops."""
@@ -67,9 +100,43 @@ def counts(facts: Facts) -> Finding | None:
     spare += 0 if facts.data.counted else facts.connections
     if 0 <= seen - answered <= spare:
         return None
-    code = "check.never_reached_app" if seen < answered else "check.unknown_to_client"
-    numbers = {"answered": answered, "seen": seen, "differ": abs(seen - answered)}
-    return Finding(code, {"tool": facts.tool, **numbers})
+    return CountsDiffer(
+        tool=facts.tool,
+        answered=answered,
+        seen=seen,
+        differ=abs(seen - answered),
+        unmatched="never reached the app" if seen < answered else "unknown to the client",
+    )
+
+
+class RateUnlikeWorkers(Finding):
+    """{tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], the workers took
+    {workers_s:duration} for the same requests"""
+
+    tool: str
+    rps: float
+    tool_s: float | None
+    workers_s: float
+
+
+class TimedRateUnlikeWorkers(Finding):
+    """{tool} reports {rps:number} requests/s, the workers completed {completed} requests in its
+    {duration_s:duration}"""
+
+    tool: str
+    rps: float
+    completed: int
+    duration_s: float
+
+
+class SteadyAnswersUnlikeWorkers(Finding):
+    """{tool} had {answers:# answer} in the steady {length_s:duration}, the workers completed
+    {completed} requests"""
+
+    tool: str
+    answers: int
+    length_s: float
+    completed: int
 
 
 def rates(facts: Facts) -> Finding | None:
@@ -88,7 +155,7 @@ def rates(facts: Facts) -> Finding | None:
     return found
 
 
-def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
+def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWorkers | None:
     """From a tool's rate of `counted` requests follows how long it took them to be served."""
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
@@ -99,11 +166,15 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None
     longer_is_fine = facts.outcome.unanswered > 0
     if tool_s >= spans_s - slack_s and (longer_is_fine or tool_s <= spans_s + slack_s):
         return None
-    times = {"tool_s": tool_s if tool_rps > 0 else None, "workers_s": spans_s}
-    return Finding("check.rate", {"tool": facts.tool, "rps": tool_rps, **times})
+    return RateUnlikeWorkers(
+        tool=facts.tool,
+        rps=tool_rps,
+        tool_s=tool_s if tool_rps > 0 else None,
+        workers_s=spans_s,
+    )
 
 
-def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
+def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeWorkers | None:
     """What the workers completed in the tool's time, of which it counts the share `counted`. One
     batch of answers more or less at the edges (N) is no contradiction."""
     duration_s = facts.measurement.duration_s
@@ -113,11 +184,12 @@ def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> Finding | None:
     expected = tool_rps * duration_s
     if abs(completed * share - expected) <= max(RELATIVE * completed, facts.connections):
         return None
-    by_workers = {"completed": completed, "duration_s": duration_s}
-    return Finding("check.timed_rate", {"tool": facts.tool, "rps": tool_rps, **by_workers})
+    return TimedRateUnlikeWorkers(
+        tool=facts.tool, rps=tool_rps, completed=completed, duration_s=duration_s
+    )
 
 
-def _steady_rate(facts: Facts, origin_ns: int) -> Finding | None:
+def _steady_rate(facts: Facts, origin_ns: int) -> SteadyAnswersUnlikeWorkers | None:
     """At a rate: the throughput of the cell against the answers that the client had in the same
     time. A request that is served at either end, and one that the client never saw the end of, may
     be counted by one of them alone. Whoever waits for a core does so at both ends: of loads whose
@@ -131,20 +203,51 @@ def _steady_rate(facts: Facts, origin_ns: int) -> Finding | None:
     slack = max(RELATIVE * steady.completed, 1.0) + steady.rps * edges_s + facts.outcome.unanswered
     if abs(steady.completed - answers) <= slack:
         return None
-    by_workers = {"completed": round(steady.completed), "length_s": steady.length_s}
-    return Finding("check.steady_rate", {"tool": facts.tool, "answers": answers, **by_workers})
+    return SteadyAnswersUnlikeWorkers(
+        tool=facts.tool,
+        answers=answers,
+        length_s=steady.length_s,
+        completed=round(steady.completed),
+    )
 
 
-def late(facts: Facts) -> Finding | None:
+class ResponsesLeftOut(Finding):
+    """{responses:# response} came after {tool}'s timeout, and its response times leave them out:
+    use fewer connections"""
+
+    responses: int
+    tool: str
+
+
+def late(facts: Facts) -> ResponsesLeftOut | None:
     """Where latencies are synthetic (wrk), responses after the tool's timeout are left out of
     them, although they are counted: what the distribution says is then too good."""
     count = facts.outcome.errors.get("timeout", 0)
     if facts.measurement.exact_mean or not count:
         return None
-    return Finding("check.late", {"responses": count, "tool": facts.tool})
+    return ResponsesLeftOut(count, facts.tool)
 
 
-def little(facts: Facts) -> Finding | None:
+class TooManyInFlight(Finding):
+    """{tool} reports {mean_s:duration} per response, which would keep {in_flight:number} requests
+    in flight on {connections:# connection}: impossible"""
+
+    tool: str
+    connections: int
+    in_flight: float
+    mean_s: float
+
+
+class ConnectionsIdle(Finding):
+    """{tool} did not keep {connections:# connection} busy: its responses add up to
+    {in_flight:number} requests in flight"""
+
+    tool: str
+    connections: int
+    in_flight: float
+
+
+def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
     """Little's law, from both sides. At a rate there is none to ask: those that are due and find
     no free connection are timed as well, and those that are free may stay so."""
     measured, n = facts.measurement, facts.connections
@@ -154,9 +257,9 @@ def little(facts: Facts) -> Finding | None:
     if facts.open_model or facts.outcome.unanswered:
         return None
     answers = facts.outcome.answered
-    numbers = {"tool": facts.tool, "connections": n, "in_flight": mean_s * answers / total_s}
+    in_flight = mean_s * answers / total_s
     if (mean_s - ROUNDING_S) * answers > OVER * n * total_s:
-        return Finding("check.too_many_in_flight", {**numbers, "mean_s": mean_s})
+        return TooManyInFlight(tool=facts.tool, connections=n, in_flight=in_flight, mean_s=mean_s)
     alone_s = (measured.lone_s or 0.0) if facts.data.lone_first else 0.0
     longest_s = measured.response.max
     if longest_s is None or not facts.data.counted or facts.overflowed:
@@ -165,20 +268,30 @@ def little(facts: Facts) -> Finding | None:
     floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S - late_s)
     if (mean_s + ROUNDING_S) * answers >= KEPT_BUSY * floor_s:
         return None
-    return Finding("check.idle_connections", numbers)
+    return ConnectionsIdle(tool=facts.tool, connections=n, in_flight=in_flight)
 
 
-def body(facts: Facts) -> Finding | None:
+class BodyMismatch(Finding, kw_only=True):
+    """response body mismatch: [[{differ} of {answered:# answer} differed from the stored page]]
+    [[its SHA-256 begins with {sha256}, that of the stored page with {expected}]]"""
+
+    differ: int | None = None
+    answered: int | None = None
+    sha256: str | None = None
+    expected: str | None = None
+
+
+def body(facts: Facts) -> BodyMismatch | None:
     """Where the only right answer is known, every answer must be that one. Not asked of tools that
     do not compare what they get."""
     expected, found = facts.data.body_sha256, facts.measurement.body_sha256
     if expected is None:
         return None
     if differ := facts.outcome.errors.get("body", 0):
-        return Finding("check.bodies", {"differ": differ, "answered": facts.outcome.answered})
+        return BodyMismatch(differ=differ, answered=facts.outcome.answered)
     if found in (None, expected):
         return None
-    return Finding("check.body", {"sha256": found[:8], "expected": expected[:8]})
+    return BodyMismatch(sha256=found[:8], expected=expected[:8])
 
 
 CHECKS: tuple[Callable[[Facts], Finding | None], ...]

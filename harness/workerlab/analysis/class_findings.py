@@ -7,24 +7,24 @@ is counted, and the sentence names its level."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from workerlab import model
 from workerlab.analysis.ab_identities import identities
+from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.analysis.open_closed import comparisons, conclusive
 from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
 from workerlab.finding import Answer, Finding
-from workerlab.model import Cell, CellResult, ClassResult, Label, Phase
+from workerlab.model import CellResult, ClassResult, Label, Phase
 from workerlab.numbers.formats import counted
 
 EXPLAINS = 0.5  # of what the knee is below the slots: a share of requests or of their time
 BELOW_SLOTS = 0.95  # of the slots: a knee up to there is below them
 BELOW_BOUND = 0.95  # of the bound: up to there something limits the cell
 
-LoadName = Callable[[Cell], Label]
 Cells = Sequence[CellResult]
 
 
@@ -73,12 +73,11 @@ def class_finding(
     phases: Mapping[str, tuple[Phase, ...]],
     *,
     name: Label,
-    load_name: LoadName,
 ) -> NoValidCell | InconclusiveSeries | SeriesLimits:
     """`cells`: all of the series; `phases`: by trial."""
     closed = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
-    times = (*_phases(cells, phases, load_name), *_identities(closed, load_name))
-    evidence = (*_of_levels(closed, load_name), *comparisons(cells), *times)
+    times = (*_phases(cells, phases), *_identities(closed))
+    evidence = (*_of_levels(closed), *comparisons(cells), *times)
     about: dict[str, Any] = {"name": name, "evidence": evidence}
     about["trials"] = tuple(cell.trial.key for cell in cells)
     if any(conclusive(cell) and cell.throughput_rps is not None for cell in closed):
@@ -190,7 +189,7 @@ class PhasesOfCell(Finding):
     phases: tuple[PhaseOfLoad, ...]
 
 
-def _of_levels(cells: Cells, load_name: LoadName) -> Iterable[DiagnosesOfLevel]:
+def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
     """Each kind of diagnosis once: in the words of the first trial that has it, and how many of
     several have it."""
     levels: dict[int, list[CellResult]] = {}
@@ -207,22 +206,20 @@ def _of_levels(cells: Cells, load_name: LoadName) -> Iterable[DiagnosesOfLevel]:
             for first, *others in kinds.values()
         )  # fmt: skip
         if diagnoses:
-            yield DiagnosesOfLevel(load_name(trials[0].trial.cell), diagnoses)
+            yield DiagnosesOfLevel(load_level(trials[0].trial.cell), diagnoses)
 
 
-def _phases(
-    cells: Cells, phases: Mapping[str, tuple[Phase, ...]], load_name: LoadName
-) -> Iterable[PhasesOfCell]:
+def _phases(cells: Cells, phases: Mapping[str, tuple[Phase, ...]]) -> Iterable[PhasesOfCell]:
     """Of loads on kept connections. `phases`: by trial."""
     for cell in cells:
         of_cell = phases.get(cell.trial.key, ())
         if changing(of_cell):
-            load = load_name(cell.trial.cell)
+            load = load_level(cell.trial.cell)
             yield PhasesOfCell(load, tuple(map(phase_finding, of_cell)))
 
 
-def _identities(cells: Cells, load_name: LoadName) -> Iterable[Finding]:
+def _identities(cells: Cells) -> Iterable[Finding]:
     """Of each cell that ab loaded, and that took any time."""
     for cell in cells:
         if cell.ab and (values := identities(cell.ab)):
-            yield model.Finding("ab.identities", {**values, "load": load_name(cell.trial.cell)})
+            yield model.Finding("ab.identities", {**values, "load": load_level(cell.trial.cell)})

@@ -1,5 +1,5 @@
-"""What is found of a series once its cells have their verdicts: where it stops serving more, and
-which of its cells tells most.
+"""What is concluded of a series once its cells have their verdicts: where it stops serving more,
+and which of its cells tells most.
 
 A knee is computed before the verdicts (`Series.knee`), which may ask for it, and here again from
 the levels that tell something: neither the verdict nor the throughput of an inconclusive cell is
@@ -15,26 +15,44 @@ counted. Knee and verdicts stand in one sentence and must not contradict each ot
                                          requests there are
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.knee import FLAT, NEAR, REACHED, Knee, step_below
+from workerlab.analysis.knee import (
+    FLAT,
+    IN_STEP,
+    NEAR,
+    NO_SIGN_OF_ROOM,
+    REACHED,
+    WITHIN_CHANCE,
+    Knee,
+    KneeAbove,
+    KneeAtLeast,
+    KneeNote,
+    KneeUnknown,
+    LastStep,
+    ToolLimitFrom,
+    step_below,
+)
 from workerlab.analysis.prediction.theory import closed_bound
 from workerlab.analysis.series import Series, rates_by_level
-from workerlab.model import CellResult, ClassResult, Finding
+from workerlab.finding import Finding
+from workerlab.model import CellResult, ClassResult
+from workerlab.numbers.formats import fill
 
 BEYOND = 1.05  # times the knee
-# Nothing waits at the highest level, whatever disturbed it; or that is what is in doubt
-HOLDS_ANYWAY = frozenset(
-    f"knee.{code}"
-    for code in ("above", "no_limit", "no_wait_with_all_slots", "above_slots", "chance")
-)
 VAGUE = 0.25  # half of the 95 % interval of a throughput, as a part of it
+REPEAT: Literal["repeat with --trials, or add"] = "repeat with --trials, or add"
+LONE_RATE = "requests wait, although throughput is what lone requests allow"
 Rates = Mapping[int, float]
 
 
@@ -46,7 +64,7 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
     valid = [cell for cell in closed if cell.verdict != "invalid"]
     doubts = doubts_of(series, series.closed)
     clear = [cell for cell in valid if cell.trial.key not in doubts] or valid
-    most, found = max(clear, key=_tells, default=None), agreed(series, valid)
+    most, knee = max(clear, key=_tells, default=None), agreed(series, valid)
     return ClassResult(
         server=series.key.server,
         tool=series.key.tool,
@@ -54,9 +72,9 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
         slots_measured=max((facts.open_at_once for facts in series.closed), default=None),
         capacity_rps=series.capacity.rps,
         capacity_ci95=series.capacity.ci95,
-        knee=found.connections,
-        knee_note=found.note,
-        level_rps=_level_rps(found, valid),
+        knee=knee.connections,
+        knee_note=knee.note,
+        level_rps=_level_rps(knee, valid),
         knee_predicted=_predicted(series),
         keepalive=series.key.keepalive,
         processes=series.key.processes,
@@ -83,15 +101,15 @@ def _tells(cell: CellResult) -> tuple[float, int, int]:
     return lost, cell.trial.cell.concurrency, -cell.trial.number
 
 
-def _level_rps(found: Knee, cells: Iterable[CellResult]) -> float | None:
+def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
     """What throughput levels off at, as the cells report it: one that stalled reports another."""
     rates: dict[int, list[float]] = defaultdict(list)
     for cell in cells:
         if cell.verdict != "inconclusive" and cell.throughput_rps:
             rates[cell.trial.cell.concurrency].append(cell.throughput_rps)
-    levels = {level: median(found) for level, found in rates.items()}
+    levels = {level: median(level_rates) for level, level_rates in rates.items()}
     most = max(levels.values(), default=0.0)
-    flat = found.rps is not None and most >= REACHED * found.rps and _flat(levels)
+    flat = knee.rps is not None and most >= REACHED * knee.rps and _flat(levels)
     return most if flat else None
 
 
@@ -105,36 +123,56 @@ def _flat(rates: Rates) -> bool:
 # --- the knee -----------------------------------------------------------------------------------
 
 
-def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
-    """The knee in the light of the verdicts. `valid`: the valid cells of the closed loop.
-
-    Trials beside other programs that took the cores, or whose throughput is hardly known, show no
-    more than that nothing waits in spite of it. The others have to show it without them."""
-    words = {cell.trial.key: str(cell.verdict) for cell in valid}
-    telling = [facts for facts in series.closed if words.get(facts.key) != "inconclusive"]
-    if series.closed and not telling:
-        return Knee(None, Finding("knee.inconclusive"))
-    of_all, doubts = _shown_by(series, valid, telling, words), doubts_of(series, telling)
-    if not doubts or of_all.note.code in HOLDS_ANYWAY:
-        return of_all
-    clear = [facts for facts in telling if facts.key not in doubts]
-    highest = max(facts.connections for facts in telling)
-    if clear:
-        clear_cells = [cell for cell in valid if cell.trial.key not in doubts]
-        of_clear = _shown_by(series, clear_cells, clear, words)
-        if of_clear.connections is not None or highest in {facts.connections for facts in clear}:
-            return of_clear
-    levels = tuple(sorted({facts.connections for facts in telling if facts.key in doubts}))
-    # What took most of the cores; before chance, which may be its doing
-    worst = max(doubts.values(), key=lambda doubt: doubt.share)
-    return Knee(None, Finding("knee.doubtful", {"levels": levels, "why": worst.why}))
-
-
 class Doubt(NamedTuple):
     """`share`: of the response time, that others took."""
 
     why: str
     share: float = 0.0
+
+
+class KneeDoubtful(KneeNote):
+    """inconclusive: at {levels:list} connections {why}"""
+
+    levels: tuple[int, ...]
+    why: str
+
+    @property
+    def short(self) -> str:
+        return "inconclusive"
+
+
+def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
+    """The knee in the light of the verdicts. `valid`: the valid cells of the closed loop.
+
+    Trials beside other programs that took the cores, or whose throughput is hardly known, show no
+    more than that nothing waits in spite of it. The others have to show it without them."""
+    verdicts = {cell.trial.key: str(cell.verdict) for cell in valid}
+    telling = [facts for facts in series.closed if verdicts.get(facts.key) != "inconclusive"]
+    if series.closed and not telling:
+        return Knee(None, KneeUnknown("every cell is inconclusive"))
+    of_all, doubts = _shown_by(series, valid, telling, verdicts), doubts_of(series, telling)
+    if not doubts or holds_anyway(of_all.note):
+        return of_all
+    clear = [facts for facts in telling if facts.key not in doubts]
+    highest = max(facts.connections for facts in telling)
+    if clear:
+        clear_cells = [cell for cell in valid if cell.trial.key not in doubts]
+        of_clear = _shown_by(series, clear_cells, clear, verdicts)
+        if of_clear.connections is not None or highest in {facts.connections for facts in clear}:
+            return of_clear
+    levels = tuple(sorted({facts.connections for facts in telling if facts.key in doubts}))
+    # What took most of the cores; before chance, which may be its doing
+    worst = max(doubts.values(), key=lambda doubt: doubt.share).why
+    return Knee(None, KneeDoubtful(levels=levels, why=worst))
+
+
+def holds_anyway(note: KneeNote) -> bool:
+    """Nothing waits at the highest level, whatever disturbed it; or that is what is in doubt."""
+    if note.tool_limit is not None:
+        return False
+    if isinstance(note, KneeAtLeast):
+        return note.why == IN_STEP or note.advice == REPEAT
+    return isinstance(note, KneeAbove)
 
 
 def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
@@ -149,38 +187,76 @@ def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
     return doubts
 
 
+class SlotsReached(KneeNote):
+    """throughput is what {slots:# slot} allow, and requests wait"""
+
+    slots: int
+
+
+class RoomBeyond(Finding):
+    """[[throughput levels off at {rps:number} requests/s, although ]]slots were still free with
+    {connections:# connection}"""
+
+    rps: float | None
+    connections: int
+
+
+class KneeBetween(KneeNote):
+    """between {least:number} and {most}[[: {step}]]"""
+
+    least: float
+    most: int
+    step: LastStep | None  # to the highest level
+
+    @property
+    def short(self) -> str:
+        return fill("{least:number} to {most}", self.values)
+
+
 def _shown_by(
-    series: Series, valid: Sequence[CellResult], telling: Sequence[Facts], words: Mapping[str, str]
+    series: Series,
+    valid: Sequence[CellResult],
+    telling: Sequence[Facts],
+    verdicts: Mapping[str, str],
 ) -> Knee:
     free = [facts for facts in telling if not series.bound.get(facts.key)]
-    found, rates = series.knee_of(free), rates_by_level(free)
-    room, from_on = _room_beyond(found, valid), _saturated_from(free, words)
+    knee, rates = series.knee_of(free), rates_by_level(free)
+    room, from_on = _room_beyond(knee, valid), _saturated_from(free, verdicts)
     if room and (_flat(rates) or not from_on):
         flat_rps = max(rates.values()) if _flat(rates) else None
-        found = Knee(None, Finding("knee.room_beyond", {**room, "rps": flat_rps}))
-    elif (found.connections is None or room) and rates and from_on:
-        found = _between(series, rates, from_on)
-    elif found.note.code == "knee.still_gains" and _by_chance(series, found.note):
-        found = Knee(None, Finding("knee.chance", found.note.values))
-    if found.connections is None and rates and max(rates) < max(series.levels):
-        found = _without_advice(found)  # higher levels were tried
-    return found if len(free) == len(telling) else _beside_tool(series, found, telling, free)
+        knee = Knee(None, KneeUnknown(RoomBeyond(flat_rps, room)))
+    elif (knee.connections is None or room) and rates and from_on:
+        knee = _between(series, rates, from_on)
+    else:
+        knee = knee._replace(note=in_doubt_of_chance(series, knee.note))
+    if isinstance(knee.note, KneeAtLeast) and rates and max(rates) < max(series.levels):
+        knee = knee._replace(note=replace(knee.note, add=None))  # higher levels were tried
+    return knee if len(free) == len(telling) else _beside_tool(series, knee, telling, free)
 
 
-def _room_beyond(found: Knee, cells: Iterable[CellResult]) -> dict[str, int] | None:
+def in_doubt_of_chance(series: Series, note: KneeNote) -> KneeNote:
+    """The same, but that chance explains the gain of its last step, where it does."""
+    if not isinstance(note, KneeAtLeast) or not isinstance(note.why, LastStep):
+        return note
+    if series.gains(note.why.below, note.why.highest) is not None:
+        return note
+    return replace(note, why=replace(note.why, meaning=WITHIN_CHANCE), advice=REPEAT)
+
+
+def _room_beyond(knee: Knee, cells: Iterable[CellResult]) -> int | None:
     """The highest level beyond the knee that had room all the same."""
     levels = [cell.trial.cell.concurrency for cell in cells if cell.verdict == "below capacity"]
-    if found.connections is None or max(levels, default=0) <= BEYOND * found.connections:
+    if knee.connections is None or max(levels, default=0) <= BEYOND * knee.connections:
         return None
-    return {"connections": max(levels)}
+    return max(levels)
 
 
-def _saturated_from(trials: Iterable[Facts], words: Mapping[str, str]) -> int | None:
+def _saturated_from(trials: Iterable[Facts], verdicts: Mapping[str, str]) -> int | None:
     """The lowest level from which on all trials are saturated; None: those of the highest are not,
     or not all."""
     levels: dict[int, set[str]] = defaultdict(set)
     for facts in trials:
-        levels[facts.connections].add(words[facts.key])
+        levels[facts.connections].add(verdicts[facts.key])
     lowest = None
     for level in sorted(levels, reverse=True):
         if levels[level] != {"saturated"}:
@@ -193,46 +269,33 @@ def _between(series: Series, rates: Rates, from_on: int) -> Knee:
     """Where requests wait at the highest level and throughput still gained up to it."""
     least, highest, slots = max(rates.values()) * series.r0.seconds, max(rates), series.slots
     if slots and highest > NEAR * slots and least >= REACHED * slots:
-        return Knee(
-            float(slots), Finding("knee.slots_reached", {"slots": slots}), max(rates.values())
-        )
+        return Knee(float(slots), SlotsReached(slots=slots), max(rates.values()))
     enough = [level for level in rates if level >= max(from_on, least)]
     limits = [*enough, *([slots] if slots and slots >= least else [])]
     if not limits:
-        return Knee(None, Finding("knee.unknown"))
-    grew = None
-    below = step_below(rates)
-    if below is not None and rates[below]:
-        step = {"below": below, "highest": highest, "gain": rates[highest] / rates[below] - 1}
-        grew = Finding(f"knee.grew.{_kind(series, below, highest, from_on)}", step)
-    return Knee(None, Finding("knee.between", {"least": least, "most": min(limits), "grew": grew}))
+        return Knee(None, KneeUnknown(LONE_RATE))
+    step = last_step(series, rates, from_on)
+    return Knee(None, KneeBetween(least=least, most=min(limits), step=step))
 
 
-def _kind(series: Series, below: int, highest: int, from_on: int) -> str:
+def last_step(series: Series, rates: Rates, from_on: int) -> LastStep | None:
     """What growth up to a saturated level says: that the knee is in between, or nothing."""
+    below, highest = step_below(rates), max(rates)
+    if below is None or not rates[below]:
+        return None
+    step = LastStep("grew", below=below, highest=highest, gain=rates[highest] / rates[below] - 1)
     if series.gains(below, highest) is None:
-        return "chance"
-    return "until" if below < from_on else "though"
-
-
-def _by_chance(series: Series, note: Finding) -> bool:
-    return series.gains(note.values["below"], note.values["highest"]) is None
-
-
-def _without_advice(found: Knee) -> Knee:
-    values = {name: value for name, value in found.note.values.items() if name != "add"}
-    return found._replace(note=Finding(found.note.code, values))
+        return replace(step, verb="changed", meaning=WITHIN_CHANCE)
+    return step if below < from_on else replace(step, meaning=NO_SIGN_OF_ROOM)
 
 
 def _beside_tool(
-    series: Series, found: Knee, telling: Sequence[Facts], free: Sequence[Facts]
+    series: Series, knee: Knee, telling: Sequence[Facts], free: Sequence[Facts]
 ) -> Knee:
     """What the load tool held up says nothing of the knee but that there is more."""
     first = min(facts.connections for facts in telling if series.bound.get(facts.key))
-    tool = {"connections": first, "tool": series.key.tool}
+    tool_limit = ToolLimitFrom(first, series.key.tool)
     if free:
-        note = Finding("knee.tool_is_limit_later", {"knee": found.note, **tool})
-    else:
-        least = max(rates_by_level(telling).values(), default=0.0) * series.r0.seconds
-        note = Finding("knee.tool_is_limit", {"least": least, **tool})
-    return found._replace(note=note)
+        return knee._replace(note=replace(knee.note, tool_limit=tool_limit))
+    least = max(rates_by_level(telling).values(), default=0.0) * series.r0.seconds
+    return knee._replace(note=KneeAtLeast(least=least, why=tool_limit))

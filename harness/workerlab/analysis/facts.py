@@ -15,15 +15,16 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from workerlab import model
 from workerlab.analysis.outcomes import Outcome, excused, outcome
 from workerlab.analysis.samples import NS, durations_s, most_open, usage
 from workerlab.analysis.window import Window, steady_window
+from workerlab.finding import Finding, Note
 from workerlab.model import (
     ANY_CLASS,
     Beats,
     Cell,
     Counters,
-    Finding,
     Measurement,
     NullCounts,
     Observations,
@@ -311,14 +312,14 @@ def facts_of(data: TrialData) -> Facts | Finding:
 def _facts_of(data: TrialData) -> Facts | Finding:
     record, measurement = data.record, data.measurement
     if record is None:
-        return Finding("check.not_finished")
+        return Note("the trial did not run to its end")
     if record.fault is not None:
         fault = {"reason": record.fault.reason, "detail": record.fault.detail or None}
-        return Finding(f"fault.{record.fault.kind}", fault)
+        return model.Finding(f"fault.{record.fault.kind}", fault)
     if record.load_start_ns is None or record.load_end_ns is None:
-        return Finding("check.not_started")
+        return Note("the load was never started")
     if data.parse_error is not None:
-        return Finding("check.unreadable", {"why": data.parse_error})
+        return Note(f"the load tool's output cannot be read: {data.parse_error}")
     if measurement is None:
-        return Finding("check.no_output", {"tool": data.cell.tool})
+        return Note(f"{data.cell.tool} left no output")
     return Facts(data, record, measurement, record.load_start_ns, record.load_end_ns)

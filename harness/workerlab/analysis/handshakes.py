@@ -16,8 +16,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from workerlab import finding
 from workerlab.analysis.facts import Facts, once
 from workerlab.model import ConnectionSample, Counters, Finding
+from workerlab.numbers import formats
 
 EARLY_S, LATE_S = 0.002, 0.25  # how far from its step a connect may stand
 DONE = "ESTABLISHED"  # a handshake that is
@@ -84,29 +86,56 @@ def growth(counters: Counters) -> Mapping[str, int]:
     return {name: count for name, count in known.items() if count is not None}
 
 
+OWN, ALL = "counted by its own listening socket", "counted in the whole network namespace"
+
+
 def counted(counters: Counters) -> Mapping[str, Any]:
     """What grew, and where that is counted."""
-    where = "handshakes.socket" if _own_alone(counters) else "handshakes.namespace"
-    return {"counters": growth(counters), "where": Finding(where)}
+    return {"counters": growth(counters), "where": OWN if _own_alone(counters) else ALL}
 
 
 def _own_alone(counters: Counters) -> bool:
     return counters.listen_overflows is None and counters.socket_drops is not None
 
 
-def steps(found: Handshakes) -> Finding | None:
+class SynSteps(finding.Finding):
+    """Connections by when they were made: the steps at which this kernel repeats a dropped SYN."""
+
+    steps: tuple[tuple[float, int], ...]
+
+    def __str__(self) -> str:
+        (first_s, count), *others = self.steps
+        each = [f"{formats.counted(count, 'connection')} connected after {first_s:g} s"]
+        each += [f"{count} after {step_s:g} s" for step_s, count in others]
+        when = "steps" if others else "step"
+        return f"{', '.join(each)}: the {when} at which this kernel repeats a dropped SYN"
+
+
+class HandshakesDropped(finding.Finding):
+    """the accept queue was full: {counters:values} ({where})[[; {steps}]]"""
+
+    counters: Mapping[str, int]
+    where: str
+    steps: SynSteps | None
+
+
+class DropsSuspected(finding.Finding):
+    """connecting took up to {longest_s:duration}, likely because the accept queue was full and the
+    kernel dropped handshakes"""
+
+    longest_s: float
+
+
+def steps(found: Handshakes) -> SynSteps | None:
     pairs = tuple(found.steps.items())
-    return Finding("handshakes.steps", {"steps": pairs}) if pairs else None
+    return SynSteps(pairs) if pairs else None
 
 
-def drops(found: Handshakes) -> Finding | None:
+def drops(found: Handshakes) -> HandshakesDropped | DropsSuspected | None:
     """Dropped handshakes, measured or suspected: what there is to add to a verdict."""
     if found.dropped:
-        shown = {**counted(found.counters), "steps": steps(found)}
-        return Finding("handshakes.dropped", shown)
-    if found.suspected:
-        return Finding("handshakes.suspected", {"longest_s": found.longest_s})
-    return None
+        return HandshakesDropped(**counted(found.counters), steps=steps(found))
+    return DropsSuspected(found.longest_s or 0.0) if found.suspected else None
 
 
 def counters_of_others(facts: Facts) -> tuple[Finding, ...]:

@@ -15,12 +15,16 @@ server. In simulation this interval covered 94 to 97 %, a fitted breakpoint with
 87 %, so the latter was rejected.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from workerlab.model import Finding
+from workerlab.finding import Finding
+from workerlab.model import Label
+from workerlab.numbers.formats import fill
 from workerlab.numbers.intervals import TRIALS, half_width
 
 REACHED = 0.95  # of a bound: from here on it is reached; X*R0/N: nothing waits
@@ -28,13 +32,97 @@ FLAT = 1.05  # gain up to which throughput has stopped growing
 NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
 
 
+class ToolLimitFrom(Finding):
+    """from {connections:# connection} on {tool} is the limit, not the server"""
+
+    connections: int
+    tool: str
+
+
+class KneeNote(Finding, kw_only=True):
+    """What shows the knee, or what is known instead. `tool_limit`: the levels from there on show no
+    more than that there is more."""
+
+    tool_limit: ToolLimitFrom | None = None
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (super().__str__(), str(self.tool_limit or ""))))
+
+
+class LevelsOff(KneeNote):
+    """the last step ({below} → {highest}) gained {gain:percent}"""
+
+    below: int
+    highest: int
+    gain: float
+
+
+class SlotsAllTaken(KneeNote):
+    """at {highest} connections all {slots} slots are busy and the others wait"""
+
+    highest: int
+    slots: int
+
+
+class KneeUnknown(KneeNote):
+    """unknown: {reason}"""
+
+    reason: Label
+
+    @property
+    def short(self) -> str:
+        return "unknown"
+
+
+class LastStep(Finding):
+    """throughput {verb}[[ by {gain:percent}]] from {below} to {highest:# connection}
+    [[, which is {meaning}]]"""
+
+    verb: Literal["grew", "still grew", "changed"]
+    below: int
+    highest: int
+    gain: float | None
+    meaning: str = ""
+
+
+class KneeAtLeast(KneeNote):
+    """at least {least:number}: {why}[[; {advice} {add} or more]]"""
+
+    least: float
+    why: Label
+    advice: Literal["add", "repeat with --trials, or add"] = "add"
+    add: int | None = None  # connections
+
+    @property
+    def short(self) -> str:
+        return fill("at least {least:number}", self.values)
+
+
+class KneeAbove(KneeNote):
+    """> {highest}[[, although {slots} slots are configured]][[: {remark}]]"""
+
+    highest: int
+    slots: int | None = None  # where these are fewer
+    remark: str = ""
+
+    @property
+    def short(self) -> str:
+        return f"> {self.highest}"
+
+
 class Knee(NamedTuple):
     """`connections` None: not reached, or not shown; `note` says which. `rps`: what throughput
     levels off at, Xmax."""
 
     connections: float | None
-    note: Finding
+    note: KneeNote
     rps: float | None = None
+
+
+WITHIN_CHANCE = "within chance"
+NO_SIGN_OF_ROOM = "no sign of room, as requests wait at both levels"
+IN_STEP = "throughput is in step with connections up to as many as there are slots"
+ONE_LEVEL = "one level cannot show where it stops"
 
 
 def knee(
@@ -44,7 +132,7 @@ def knee(
     trials). lone_s: R0, response of a lone request, seconds. slots: configured, None unlimited;
     full: some level was seen to take them all."""
     if not levels or not lone_s:
-        return Knee(None, Finding("knee.no_cell"))
+        return Knee(None, KneeUnknown("no valid cell"))
     highest = max(levels)
     if levels[highest] * lone_s / highest >= REACHED:
         return Knee(None, _not_reached(highest, slots))
@@ -52,18 +140,15 @@ def knee(
     most, below = rps * lone_s, step_below(levels)
     if below is not None and levels[highest] <= FLAT * levels[below]:
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
-        step = {"below": below, "highest": highest, "gain": gain}
-        return Knee(most, Finding("knee.levels_off", step), rps)
+        return Knee(most, LevelsOff(below=below, highest=highest, gain=gain), rps)
     # Not seen to be flat, but slots that are all taken give no more
     if slots and full and highest > NEAR * slots:
-        busy = Finding("knee.all_slots_busy", {"highest": highest, "slots": slots})
-        return Knee(most, busy, rps)
-    known: dict[str, float | None] = {"least": most, "add": 2 * highest}
-    if below is None:
-        return Knee(None, Finding("knee.one_level", known))
-    gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
-    known |= {"below": below, "highest": highest, "gain": gains}
-    return Knee(None, Finding("knee.still_gains", known))
+        return Knee(most, SlotsAllTaken(highest=highest, slots=slots), rps)
+    why: Label = ONE_LEVEL
+    if below is not None:
+        gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
+        why = LastStep("still grew", below=below, highest=highest, gain=gains)
+    return Knee(None, KneeAtLeast(least=most, why=why, add=2 * highest))
 
 
 def step_below(levels: Mapping[int, float]) -> int | None:
@@ -77,16 +162,17 @@ def step_below(levels: Mapping[int, float]) -> int | None:
     return below
 
 
-def _not_reached(highest: int, slots: int | None) -> Finding:
+def _not_reached(highest: int, slots: int | None) -> KneeAbove | KneeAtLeast:
     """Nothing waits at the highest level. The settings may still say that it ends there: then
     "more than" would be false, and the number would be the settings' and not a measured one."""
     if slots is None:
-        return Finding("knee.no_limit", {"highest": highest})
+        return KneeAbove(highest=highest, remark=f"no limit found up to {highest}")
     if highest == slots:
-        return Finding("knee.no_wait_with_all_slots", {"highest": highest, "add": 2 * highest})
-    if highest > slots:
-        return Finding("knee.above_slots", {"highest": highest, "slots": slots})
-    return Finding("knee.above", {"highest": highest})
+        return KneeAtLeast(least=highest, why=IN_STEP, add=2 * highest)
+    return KneeAbove(highest=highest, slots=slots if highest > slots else None)
+
+
+# --- capacity -------------------------------------------------------------------------------------
 
 
 class Sample(NamedTuple):
@@ -105,6 +191,10 @@ class Capacity(NamedTuple):
     note: str = ""
 
 
+STILL_GROWING = "throughput did not stop growing"
+NO_LEVEL_BELOW = "no number of connections is below the knee"
+
+
 def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> Capacity:
     """The highest sustained throughput. lone_s: R0 in seconds. flat: throughput has been shown to
     grow no more (there is a knee)."""
@@ -118,7 +208,7 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
     if missing:
         return Capacity(note=missing)
     if not flat:
-        return Capacity(note="throughput did not stop growing")
+        return Capacity(note=STILL_GROWING)
     tops = [math.log(sample.rps) for sample in above]
     half = half_width(tops, [math.log(sample.rps / sample.concurrency) for sample in below])
     centre = fmean(tops)
@@ -130,13 +220,11 @@ def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) 
     few; a side without levels does not count."""
     low, high = math.floor(estimate / 2 * NEAR), math.ceil(2 * estimate / NEAR)
     trials = [len({sample.trial for sample in side}) for side in (above, below) if side]
-    wants = []
-    if min(trials, default=0) < TRIALS:
-        wants.append(f"at least {TRIALS} trials")
-    if not below:
-        if not low:
-            return "no number of connections is below the knee"
-        wants.append(f"a level of at most {low}")
-    if not above:
-        wants.append(f"a level of at least {high}")
-    return f"an interval needs {' and '.join(wants)}" if wants else ""
+    if not below and not low:
+        return NO_LEVEL_BELOW
+    wants = [
+        f"at least {TRIALS} trials" if min(trials, default=0) < TRIALS else "",
+        "" if below else f"a level of at most {low}",
+        "" if above else f"a level of at least {high}",
+    ]
+    return f"an interval needs {' and '.join(filter(None, wants))}" if any(wants) else ""

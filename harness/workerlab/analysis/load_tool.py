@@ -43,7 +43,8 @@ from workerlab.analysis.handshakes import DONE, handshakes
 from workerlab.analysis.knee import FLAT, REACHED
 from workerlab.analysis.samples import per_second
 from workerlab.analysis.series import Reasons, Series
-from workerlab.model import Finding, Measurement, Server
+from workerlab.finding import Finding
+from workerlab.model import Measurement, Server
 from workerlab.numbers.intervals import ratio
 
 PER_UNIT = 0.8  # of a core, per thread or process of the tool
@@ -53,9 +54,7 @@ SAFE = 3.0  # times what came out
 OWN_S = 0.01  # a lone response from which on the client's part of it hardly counts
 STEP = 1.5  # times as many connections: fewer cannot show a plateau
 SAMPLED_S, STARTED_S = 0.5, 2.0  # CPU in the steady part; or of a whole load, start of it included
-OWN_LIMITS = ("no_address", "no_files")  # causes of failures
 SAMPLES = 3  # of connections; fewer say nothing
-CEILING = "load_tool.ceiling"  # the one reason that was not seen in the cell itself
 
 Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
 
@@ -138,6 +137,14 @@ def limits(facts: Facts, compared: Compared) -> Reasons:
 # --- the rules ----------------------------------------------------------------------------------
 
 
+class ToolBusy(Finding):
+    """it used {cores:.2f} cores, {share:percent} of the {of_cores:# core} it can use"""
+
+    cores: float
+    share: float
+    of_cores: int
+
+
 def busy(facts: Facts, _compared: Compared) -> Answer:
     used = generator_cores(facts)
     if used is None or facts.data.elsewhere:
@@ -145,7 +152,7 @@ def busy(facts: Facts, _compared: Compared) -> Answer:
     could = min(facts.data.units, facts.seen.cores or facts.data.units)
     if used < PER_UNIT * could:
         return False
-    return Finding("load_tool.cpu", {"cores": used, "share": used / could, "of_cores": could})
+    return ToolBusy(used, used / could, could)
 
 
 def generator_cores(facts: Facts) -> float | None:
@@ -161,6 +168,20 @@ def generator_cores(facts: Facts) -> float | None:
     return None
 
 
+class ServerIdleAtPlateau(Finding):
+    """from {below} to {connections} connections requests/s changed by {gain:change}, although no
+    part of the server is busy ([[slots {slots:percent}, ]]workers' CPU {workers_cpu:percent}, host
+    {host:percent}) and only {inside:number} of {connections} requests were inside it at once"""
+
+    below: int
+    connections: int
+    gain: float
+    slots: float | None
+    workers_cpu: float
+    host: float
+    inside: float
+
+
 def plateau(facts: Facts, compared: Compared) -> Answer:
     n = facts.connections
     lower = [at for at, rps in compared.levels.items() if STEP * at <= n and rps > 0]
@@ -171,21 +192,39 @@ def plateau(facts: Facts, compared: Compared) -> Answer:
         return None
     gain = facts.rps / compared.levels[below]
     waits = facts.rps * compared.lone_s / n < REACHED
-    most_busy = max(share for share in resources.values() if share is not None)
+    most_busy = max(share for share in resources if share is not None)
     if gain > FLAT or not waits or inside >= INSIDE * n or most_busy >= FULL:
         return False
-    step = {"below": below, "connections": n, "gain": gain - 1}
-    return Finding("load_tool.plateau", {**step, **resources, "inside": inside})
+    slots, workers_cpu, host = resources
+    return ServerIdleAtPlateau(
+        below=below,
+        connections=n,
+        gain=gain - 1,
+        slots=slots,
+        workers_cpu=workers_cpu,
+        host=host,
+        inside=inside,
+    )
 
 
-def _resources(facts: Facts, lone_s: float) -> Mapping[str, float | None] | None:
-    """How busy each of the server's resources is, 0 to 1; None where its CPU is not known."""
+def _resources(facts: Facts, lone_s: float) -> tuple[float | None, float, float] | None:
+    """How busy slots, workers' CPU and host are, 0 to 1; None where its CPU is not known."""
     cores, used = facts.seen.cores, facts.usage
     if used.server_cores is None or used.host_busy is None or not cores:
         return None
     could = min(facts.workers, cores)
     slots = None if facts.slots is None else min(1.0, facts.rps * lone_s / facts.slots)
-    return {"slots": slots, "workers_cpu": used.server_cores / could, "host": used.host_busy}
+    return slots, used.server_cores / could, used.host_busy
+
+
+class NearCeiling(Finding):
+    """against a server that does nothing it reaches {ceiling_rps:number} requests/s
+    ({connections:# connection}), less than {times:g} times the {rps:number} measured here"""
+
+    ceiling_rps: float
+    connections: int
+    times: float
+    rps: float
 
 
 def ceiling(facts: Facts, compared: Compared) -> Answer:
@@ -200,8 +239,22 @@ def ceiling(facts: Facts, compared: Compared) -> Answer:
         return False
     if found.at_least or found.rps < facts.rps:  # or it was measured at a bad moment
         return None
-    reached = {"ceiling_rps": found.rps, "connections": found.connections}
-    return Finding(CEILING, {**reached, "times": SAFE, "rps": facts.rps})
+    return NearCeiling(
+        ceiling_rps=found.rps, connections=found.connections, times=SAFE, rps=facts.rps
+    )
+
+
+class OtherToolFaster(Finding):
+    """{tool}[[ with {processes} processes]] got {rps:number} requests/s from the same server with
+    as many connections, {more:percent} more (at least {low:percent} by {trial_count} trials of
+    each)"""
+
+    tool: str
+    processes: int | None  # None: one
+    rps: float
+    more: float
+    low: float  # of the 95 % interval
+    trial_count: int
 
 
 def second_tool(facts: Facts, compared: Compared) -> Answer:
@@ -217,10 +270,21 @@ def second_tool(facts: Facts, compared: Compared) -> Answer:
     accepts_first = facts.data.worker_class.accepts_first
     if accepts_first if inside is None else inside >= INSIDE * facts.connections:
         return False
-    other = {"tool": tool, "processes": processes if processes > 1 else None}
-    most = geometric_mean(compared.others[tool, processes])
-    found = {"rps": most, "more": more.value - 1, "low": more.low - 1, "trials": len(compared.own)}
-    return Finding("load_tool.second_tool", {**other, **found})
+    return OtherToolFaster(
+        tool=tool,
+        processes=processes if processes > 1 else None,
+        rps=geometric_mean(compared.others[tool, processes]),
+        more=more.value - 1,
+        low=more.low - 1,
+        trial_count=len(compared.own),
+    )
+
+
+class TooFewEstablished(Finding):
+    """only {established} of {connections:# connection} were established"""
+
+    established: int
+    connections: int
 
 
 def connections(facts: Facts, _compared: Compared) -> Answer:
@@ -238,17 +302,30 @@ def connections(facts: Facts, _compared: Compared) -> Answer:
     there = round(median(inside[len(inside) // 2 :]))  # a tool may take its time to begin them
     if there >= facts.connections:
         return False
-    numbers = {"established": there, "connections": facts.connections}
-    return Finding("load_tool.connections", numbers)
+    return TooFewEstablished(there, facts.connections)
 
 
 RULES: tuple[Callable[[Facts, Compared], Answer], ...]
 RULES = (busy, plateau, ceiling, second_tool, connections)
 
 
-def own_limits(facts: Facts) -> tuple[Finding, ...]:
-    found = {cause: facts.outcome.errors.get(cause) for cause in OWN_LIMITS}
-    return tuple(Finding(f"load_tool.{cause}", {"requests": n}) for cause, n in found.items() if n)
+class ToolOutOf(Finding):
+    """{requests:# request} {lack}"""
+
+    requests: int
+    lack: str
+
+
+LACKS = {  # by cause of a failure
+    "no_address": "found no free local port (errno 99): keep connections, or widen"
+    " ip_local_port_range",
+    "no_files": "could open no file (errno 24): raise ulimit -n",
+}
+
+
+def own_limits(facts: Facts) -> tuple[ToolOutOf, ...]:
+    errors = facts.outcome.errors
+    return tuple(ToolOutOf(n, lack) for cause, lack in LACKS.items() if (n := errors.get(cause)))
 
 
 # --- what follows -------------------------------------------------------------------------------

@@ -25,15 +25,21 @@ Connections count as busy from 45 % of them on average on: where a backlog grows
 are taken, half of them are taken on average, whenever that moment comes; later, more.
 """
 
+from __future__ import annotations
+
 from math import inf, sqrt
+from typing import Any
 
 from msgspec import Struct
 
-from workerlab import finding
 from workerlab.analysis import pauses
 from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance_of
 from workerlab.analysis.growth import SLOPE, Growth
-from workerlab.model import CoreWait, Finding, Measurement, Summary, Verdict
+from workerlab.analysis.pauses import MachinePause
+from workerlab.analysis.verdict import Reason
+from workerlab.finding import Finding
+from workerlab.model import CoreWait, Measurement, Summary, Verdict
+from workerlab.numbers.formats import fill
 
 LEAST_S = 10.0  # of load: what grows in less may be chance
 KEEPS_UP = 0.97  # of the rate comes out
@@ -146,62 +152,148 @@ class Offered(Struct, frozen=True):
         return self.all_sent and still and self.came_out
 
 
-def of_offered(offered: Offered) -> tuple[Verdict, finding.Finding]:
+class LateForPause(Reason):
+    """what was sent or served late, or not at all, may have been due while {pause}; measure
+    again"""
+
+    pause: MachinePause
+
+
+class BacklogGrew(Reason):
+    """{due_rps:number} requests/s arrived and {done_rps:number} were answered[[ {full}]]: the
+    backlog grew by {grows_rps:number} a second
+    [[, and requests waited up to {longest_s:duration}]]"""
+
+    asked_rps: float
+    due_rps: float
+    done_rps: float
+    longest_s: float | None
+    grows_rps: float
+    full: str  # what is; "": nothing that is known
+
+
+class BacklogFilledConnections(Reason):
+    """{due_rps:number} requests/s arrived and {done_rps:number} were answered: the backlog filled
+    all {connections} connections, and {unsent:# request} never left the load tool
+    [[; requests waited up to {longest_s:duration}]]"""
+
+    asked_rps: float
+    due_rps: float
+    done_rps: float
+    longest_s: float | None
+    connections: int
+    unsent: int
+
+
+class FewerAnswered(Reason):
+    """{due_rps:number} requests/s arrived and {done_rps:number} were answered{but}
+    [[ {least_s:duration} or more (--duration)]]"""
+
+    asked_rps: float
+    due_rps: float
+    done_rps: float
+    longest_s: float | None
+    but: str  # why that shows nothing
+    least_s: float | None = None
+
+
+SCATTER = (
+    " with everything taken, which is within the scatter of its response times: let the load last"
+    " longer (--duration)"
+)
+NOTHING_FULL = ", and neither a growing backlog nor anything full explains it"
+FULL = {"slots": "with all slots taken", "workers": "with the workers computing all the time"}
+
+
+def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
     if offered.keeps_up:
         return _keeps_up(offered)
     if (noise := offered.disturbance) is not None:
         return "inconclusive", noise
     if offered.stood_still:
-        still = offered.pauses_s, offered.lasts_s
-        return "inconclusive", pauses.stood_still("open.stood_still", *still)
+        pause = pauses.pause_of(offered.pauses_s, offered.lasts_s)
+        return "inconclusive", LateForPause(pause)
     if offered.idle and (offered.late or not offered.all_sent):
         return "generator-bound", _too_slow(offered)
-    backlog = {
+    backlog: dict[str, Any] = {
         "asked_rps": offered.asked_rps,
         "due_rps": offered.due_rps,
         "done_rps": offered.done_rps,
         "longest_s": offered.said.response.max,
     }
     if not offered.all_sent:
-        full_up = {"connections": offered.connections, "unsent": offered.said.unsent or 0}
-        return "saturated", Finding("open.backlog_fills_connections", {**backlog, **full_up})
+        return "saturated", BacklogFilledConnections(
+            connections=offered.connections, unsent=offered.said.unsent or 0, **backlog
+        )
     growth = offered.growth
     if growth is None or not growth.grows:
-        why = "scatter" if growth is not None and growth.full else "nothing_full"
-        return "inconclusive", Finding(f"open.{why}", backlog)
+        but = SCATTER if growth is not None and growth.full else NOTHING_FULL
+        return "inconclusive", FewerAnswered(but=but, **backlog)
     backlog["done_rps"] = growth.done_rps
     if offered.lasts_s < LEAST_S:
-        times = {"lasts_s": offered.lasts_s, "least_s": LEAST_S}
-        return "inconclusive", Finding("open.too_short", {**backlog, **times})
-    grows = {"grows_rps": max(0.0, offered.asked_rps - growth.done_rps), "full": _full(growth)}
+        lasts = fill("over {lasts_s:duration}", {"lasts_s": offered.lasts_s})
+        but = f", but {lasts} such a backlog may be chance: let the load last"
+        return "inconclusive", FewerAnswered(but=but, least_s=LEAST_S, **backlog)
+    grows_rps = max(0.0, offered.asked_rps - growth.done_rps)
     if not growth.full:
-        grows["grows_rps"] = growth.slope * offered.asked_rps
-    return "saturated", Finding("open.backlog_grows", {**backlog, **grows})
+        grows_rps = growth.slope * offered.asked_rps
+    return "saturated", BacklogGrew(
+        grows_rps=grows_rps, full=FULL[growth.full] if growth.full else "", **backlog
+    )
 
 
-def _full(growth: Growth) -> Finding | None:
-    return Finding(f"open.full.{growth.full}") if growth.full else None
+class KeepsUp(Reason):
+    """all {due_rps:number} requests/s that arrived were answered[[; half within {p50_s:duration},
+    95 % within {p95_s:duration} of the moment they were due]]"""
+
+    asked_rps: float
+    due_rps: float
+    p50_s: float | None
+    p95_s: float | None
 
 
-def _keeps_up(offered: Offered) -> tuple[Verdict, Finding]:
+def _keeps_up(offered: Offered) -> tuple[Verdict, KeepsUp]:
     capacity_rps, times = offered.capacity_rps, offered.typical
     near = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
-    known = times.p50 is not None and times.p95 is not None
-    typical = {"p50_s": times.p50, "p95_s": times.p95} if known else {"p50_s": None, "p95_s": None}
-    keeps = {"asked_rps": offered.asked_rps, "due_rps": offered.due_rps, **typical}
-    return "at capacity" if near else "below capacity", Finding("open.keeps_up", keeps)
+    return "at capacity" if near else "below capacity", KeepsUp(
+        asked_rps=offered.asked_rps,
+        due_rps=offered.due_rps,
+        p50_s=times.p50,
+        p95_s=times.p95,
+    )
 
 
-def _too_slow(offered: Offered) -> Finding:
+class ToolTooSlow(Reason):
+    """{tool} [[sent {sent_rps:number} of the {due_rps:number} requests/s that were due ({unsent:#
+    request} not sent)]][[sent its requests {lag_s:duration} late on average]], while {busy:number}
+    of {connections} connections were busy on average[[; it used {cores:.2f} cores]]: the load tool
+    was the limit, not the server; ask for less"""
+
+    tool: str
+    busy: float
+    connections: int
+    cores: float | None
+    lag_s: float | None = None  # where all were sent
+    sent_rps: float | None = None  # where not all were
+    asked_rps: float | None = None
+    due_rps: float | None = None
+    unsent: int | None = None
+
+
+def _too_slow(offered: Offered) -> ToolTooSlow:
     """What the load tool did not do, and what shows that nobody kept it from that."""
-    shows = {
+    shows: dict[str, Any] = {
         "tool": offered.tool,
         "busy": offered.busy or 0.0,
         "connections": offered.connections,
         "cores": offered.generator_cores,
     }
     if offered.all_sent:
-        return Finding("open.tool_sends_late", {**shows, "lag_s": offered.said.lag.mean or 0.0})
-    sent = {"sent_rps": offered.sent_rps or 0.0, "asked_rps": offered.asked_rps}
-    sent["due_rps"] = offered.due_rps
-    return Finding("open.tool_sends_less", {**shows, **sent, "unsent": offered.said.unsent or 0})
+        return ToolTooSlow(lag_s=offered.said.lag.mean or 0.0, **shows)
+    return ToolTooSlow(
+        sent_rps=offered.sent_rps or 0.0,
+        asked_rps=offered.asked_rps,
+        due_rps=offered.due_rps,
+        unsent=offered.said.unsent or 0,
+        **shows,
+    )

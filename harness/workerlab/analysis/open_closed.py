@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from workerlab.analysis.open_model import ArrivalsRefused
 from workerlab.analysis.trials import Trials, by_cell
 from workerlab.finding import Answer, Finding
 from workerlab.model import CellResult
@@ -26,7 +27,6 @@ LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load too
 ONE_LEVEL = 0.02  # of rates that differ by less the least loaded cell speaks
 EXPLAINING_SHARE = 0.5  # of a difference, at least
 NOT_CONCLUSIVE = ("invalid", "inconclusive")
-SHEDS = "open.sheds"  # a server that refuses has no backlog, and answers few of its requests
 
 
 def conclusive(cell: CellResult) -> bool:
@@ -173,7 +173,8 @@ def outcome_of(opened: Trials, closed: Trials | None) -> OpenVerdict | NoClosedC
     timed = tuple(result for result in opened.valid if result.verdict != "generator-bound")
     opened = replace(opened, valid=timed or opened.valid)
     first, p95_s = opened.valid[0], opened.geometric_mean("response.p95")
-    if first.verdict == "generator-bound" or first.reason.code == SHEDS or not p95_s:
+    # A server that refuses has no backlog, and answers few of its requests
+    if first.verdict == "generator-bound" or isinstance(first.reason, ArrivalsRefused) or not p95_s:
         return OpenVerdict(first.reason)
     launches = len(opened.valid) if len(opened.valid) > 1 else None
     closed_p95_s = closed.geometric_mean("response.p95") if closed else None

@@ -22,7 +22,7 @@ from workerlab.analysis.failures import shed_share, success_response
 from workerlab.analysis.growth import growth
 from workerlab.analysis.offered import Offered, of_offered
 from workerlab.analysis.samples import missing_notes
-from workerlab.analysis.verdict import REFUSED
+from workerlab.analysis.verdict import REFUSED, Reason
 from workerlab.model import Breakdown, Cell, CellResult, Finding, Report, Verdict
 
 TOLD = 0.05  # of the same, from which on lag is a part that a breakdown would need
@@ -88,13 +88,26 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
     return replace(cell, findings=findings_at_rate(facts, cell))
 
 
-def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, Finding] | None:
+class ArrivalsRefused(Reason):
+    """{due_rps:number} requests/s arrived, of which the server refused {share:percent};
+    {rps:number} a second succeeded"""
+
+    asked_rps: float
+    due_rps: float
+    share: float
+    rps: float
+
+
+def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, ArrivalsRefused] | None:
     """A server that refuses a part of what arrives does not keep up, by its own word."""
     if (share := shed_share(facts)) < REFUSED:
         return None
-    rates = {"asked_rps": facts.asked_rps, "due_rps": offered.due_rps}
-    values = {**rates, "share": share, "rps": facts.throughput_rps}
-    return "saturated", Finding("open.sheds", values)
+    return "saturated", ArrivalsRefused(
+        asked_rps=facts.asked_rps,
+        due_rps=offered.due_rps,
+        share=share,
+        rps=facts.throughput_rps,
+    )
 
 
 def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:

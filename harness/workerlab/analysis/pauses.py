@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS
 from workerlab.analysis.window import Window
-from workerlab.model import Finding, Pause
+from workerlab.finding import Finding
+from workerlab.model import Pause
 
 UNSEEN_S = 0.1  # of each: before the observer was due
 CHANCE = 2.0  # times as many may be due in it by chance, or wait for those that were
-TOLD = 0.01  # of the load
+NOTICEABLE_SHARE = 0.01  # of the load
 
 
 def lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
@@ -47,18 +48,35 @@ def part(pauses_s: Sequence[float], load_s: float) -> float:
     return min(1.0, CHANCE * sum(pauses_s) / load_s) if load_s > 0 else 0.0
 
 
-def stood_still(code: str, pauses_s: Sequence[float], load_s: float) -> Finding:
-    """Under this code. A pause at the end of a load may outlast it."""
-    seconds = min(sum(pauses_s), load_s)
-    longest_s = min(max(pauses_s), load_s)
-    return Finding(code, {"paused_s": seconds, "longest_s": longest_s, "load_s": load_s})
+class MachinePause(Finding):
+    """this machine stood still, or the lab was stopped, for up to {paused_s:duration} of
+    {load_s:duration} ({longest_s:duration} at once)"""
+
+    paused_s: float
+    load_s: float
+    longest_s: float
 
 
-def note(facts: Facts) -> Finding | None:
+class PauseDuringLoad(Finding):
+    """{pause}: as when a host suspends its guests, the lab itself was not run, though it waited for
+    no core; the figures contain that time"""
+
+    pause: MachinePause
+
+
+def pause_of(pauses_s: Sequence[float], load_s: float) -> MachinePause:
+    """A pause at the end of a load may outlast it."""
+    return MachinePause(
+        paused_s=min(sum(pauses_s), load_s), load_s=load_s, longest_s=min(max(pauses_s), load_s)
+    )
+
+
+def noticeable(facts: Facts) -> MachinePause | None:
     """None where it hardly stood still."""
-    found = lengths_s(facts)
-    told = found and sum(found) >= TOLD * facts.load_s
-    return stood_still("note.stood_still", found, facts.load_s) if told else None
+    pauses_s = lengths_s(facts)
+    if not pauses_s or sum(pauses_s) < NOTICEABLE_SHARE * facts.load_s:
+        return None
+    return pause_of(pauses_s, facts.load_s)
 
 
 def _inside_s(pause: Pause, begins_ns: int, ends_ns: int) -> float:

@@ -8,6 +8,7 @@ from statistics import fmean, median
 
 from msgspec import Struct
 
+from workerlab import finding
 from workerlab.analysis.batches import precision
 from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts, TrialData
@@ -22,7 +23,8 @@ STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
 HALF = 0.5  # of their time served: the response is twice that of a lone request
 OVER = 1.05  # times as many connections as slots: some have to wait
 
-Reasons = tuple[Finding, ...] | None  # why the load tool was the limit: () it was not, None unknown
+# Why the load tool was the limit; (): it was not; None: unknown
+Reasons = tuple[finding.Finding, ...] | None
 
 
 class Series(Struct, dict=True, frozen=True, eq=False):

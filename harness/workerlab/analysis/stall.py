@@ -137,7 +137,7 @@ def headline(facts: Facts) -> Window | None:
 def stood_still(facts: Facts) -> float:
     """The part of that time in which the machine did, where that is told; less than 1."""
     part = headline(facts)
-    if part is None or pauses.note(facts) is None:
+    if part is None or pauses.noticeable(facts) is None:
         return 0.0
     return min(MOST_STILL, sum(pauses.lengths_s(facts, part)) / part.length_s)
 

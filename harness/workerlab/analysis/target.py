@@ -22,41 +22,50 @@ not 2.5. Where the order of requests is known they count for fewer, therefore: b
 shares of slow ones in BATCHES stretches of the load differ than chance would make them (batch
 means: Conway 1963; Chen & Kelton 2006 of quantiles), and by Student's t for so few stretches. Then
 it is 12 %, and 1 % at half the load. The largest time is the upper end at most where there are
-enough requests by themselves, lest a limit far beyond all of them is not shown.
+enough requests by themselves, so that a limit far beyond all of them is shown to be met.
 
 What one launch shows is true of that launch: the next one deals its connections anew. To promise
 something of a fresh launch takes several of them.
 """
+
+from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, variance
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from workerlab.model import Finding, Summary
+from workerlab.finding import Finding, Note
+from workerlab.model import Summary
 from workerlab.numbers.binomial import clean_needed, quantile_ranks, share_interval
+from workerlab.numbers.formats import fill
 from workerlab.numbers.intervals import half_of_mean, student
 from workerlab.numbers.quantiles import quantile
 from workerlab.slo import Metric, Term
+
+Result = Literal["met", "broken", "undecidable", "not shown"]
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 TAIL, ERROR_TAIL = 0.025, 0.05
 NORMAL = 1.96  # quantile of the tail
 CLEAN = 3.0  # over the limit: as many requests without a failure show it
 STEP = 1.5  # times as long: of a smooth distribution hardly any value is, of the one before it
-SLOW = 5  # requests at least above the step: fewer are no second kind of request
-STRAY = 0.1  # of these may be on the step, as many of the others, too
+MIN_SLOW = 5  # requests above the step: fewer are no second kind of request
+STRAY_SHARE = 0.1  # of these may be on the step, as many of the others, too
 BATCHES = 8  # stretches of a load
 
 
 class Requests(Struct, frozen=True):
-    """What became of the requests of a load. `times_s`: of the successes, in ascending order; where
-    nobody timed each (None), `summary` is of them, and `succeeded` their number. `rps`: successes
-    per second. `unsent`: of the open model, due and never sent, as all connections were busy.
-    `in_order`: all that were sent, as they came, infinite where they failed; (): not known."""
+    """The outcome of the requests of a load. `times_s`: of the successes, in ascending order; None
+    where they were not timed one by one: then `summary` is of them, and `succeeded` their number.
+    `rps`: successes per second. `unsent`: of the open model, due and never sent, as all connections
+    were busy. `in_order`: all that were sent, as they came, infinite where they failed; (): not
+    known."""
 
     times_s: Sequence[float] | None = None
     failed: int = 0
@@ -84,13 +93,9 @@ class Requests(Struct, frozen=True):
     def number(self) -> int:
         return self.sent + self.unsent
 
-
-class Estimate(Struct, frozen=True):
-    """Seconds (infinite: of a request that failed), a share of 1, or requests per second."""
-
-    value: float
-    low: float
-    high: float
+    def number_for(self, term: Term) -> int:
+        """Of the requests that the term is about."""
+        return self.sent if term.kind == "errors" else self.number
 
 
 def requests_of(times_s: Sequence[float], failed: int = 0, rps: float | None = None) -> Requests:
@@ -98,35 +103,100 @@ def requests_of(times_s: Sequence[float], failed: int = 0, rps: float | None = N
     return Requests(sorted(times_s), failed, rps)
 
 
-def value_of(metric: Metric, of: Requests) -> float | None:
-    """Of that metric; infinite where it is the time of a request that failed; None: unknown."""
-    found = estimate(metric, of)
-    return None if found is None else found.value
+# --- the outcome of a term ------------------------------------------------------------------------
 
 
-def judge(term: Term, of: Requests) -> Finding:
-    """`target.met`, `.broken`, `.not_shown` or `.undecidable`, with the numbers."""
-    found = estimate(term.metric, of)
-    if found is None:
-        return _outcome("not_shown", term, of, None, Finding("target.unknown"))
-    best, worst = found.low, found.high
+class TooFewRequests(Finding):
+    """at least {needed:count} requests are needed"""
+
+    needed: int
+
+
+class StepAtLimit(Finding):
+    """{slow:# request} of {requests:count} ({share:fraction}) [[took {above_s:duration} and more]]
+    [[{failed}]], nearly all others took {below_s:duration} and less, so {metric} is one or the
+    other by chance"""
+
+    metric: Metric
+    slow: int
+    requests: int
+    share: float
+    below_s: float
+    above_s: float | None
+    failed: Literal["", "failed"]
+
+
+UNKNOWN = Note("the load tool does not tell")
+TOO_CLOSE = Note("too close to tell")
+MEASURED = {
+    "time": "{metric} {value:duration}[[ (95 % interval {low:duration} to {high:duration})]]",
+    "failed": "{failed:count} of {requests:# request} failed[[, {unsent:count} were never sent]],"
+    " which is slower than any limit",
+    "errors": "{failed:count} of {requests:# request} failed"
+    "[[ (95 % bounds {low:fraction} and {high:fraction})]]",
+    "rps": "{value:number} req/s[[ (95 % interval {low:number} to {high:number})]]",
+}
+
+
+class TermOutcome(Finding, kw_only=True):
+    """{term}: {result}[[, {measured}]][[; {why}]]"""
+
+    term: str
+    metric: Metric
+    limit: float
+    result: Result
+    requests: int
+    failed: int
+    unsent: int | None
+    value: float | None = None  # infinite: also None
+    low: float | None = None  # of the 95 % interval
+    high: float | None = None
+    measured: str = ""  # the same in words
+    why: Finding | None = None
+
+    @property
+    def met(self) -> bool:
+        return self.result == "met"
+
+
+def judge(term: Term, requests: Requests) -> TermOutcome:
+    estimated = estimate(term.metric, requests)
+    if estimated is None:
+        return _outcome(term, requests, None, "not shown", UNKNOWN)
+    best, worst = estimated.low, estimated.high
     if term.kind == "rps":
         best, worst = worst, best
     if not term.holds(best):
-        return _outcome("broken", term, of, found)
-    few = too_few(term, of)
+        return _outcome(term, requests, estimated, "broken")
+    few = too_few(term, requests)
     if few is not None:
-        return _outcome("not_shown", term, of, found, few)
+        value = replace(estimated, low=estimated.value, high=estimated.value)
+        return _outcome(term, requests, value, "not shown", few)
     if term.holds(worst):
-        return _outcome("met", term, of, found)
-    if (step := _step(term, of)) is not None:
-        return _outcome("undecidable", term, of, found, step)
-    return _outcome("not_shown", term, of, found, Finding("target.too_close"))
+        return _outcome(term, requests, estimated, "met")
+    if (step := step_at_limit(term, requests)) is not None:
+        return _outcome(term, requests, estimated, "undecidable", step)
+    return _outcome(term, requests, estimated, "not shown", TOO_CLOSE)
 
 
-def word(outcome: Finding) -> str:
-    """met, broken, not_shown or undecidable."""
-    return outcome.code.removeprefix("target.")
+def _outcome(
+    term: Term,
+    requests: Requests,
+    estimated: MetricEstimate | None,
+    result: Result,
+    why: Finding | None = None,
+) -> TermOutcome:
+    values: dict[str, Any] = {
+        "metric": term.metric,
+        "requests": requests.number_for(term),
+        "failed": requests.failed,
+        "unsent": requests.unsent or None,
+    }
+    if estimated is not None:
+        kind = "failed" if math.isinf(estimated.value) and term.kind == "time" else term.kind
+        values |= estimated.known
+        values["measured"] = fill(MEASURED[kind], values)
+    return TermOutcome(term=str(term), limit=term.limit, result=result, why=why, **values)
 
 
 def needed(term: Term) -> int:
@@ -137,66 +207,120 @@ def needed(term: Term) -> int:
     return 1 if q is None else clean_needed(q, TAIL)
 
 
-def too_few(term: Term, of: Requests) -> Finding | None:
-    """Why no number of fast and clean ones among them could show the term."""
+def too_few(term: Term, requests: Requests) -> TooFewRequests | None:
+    """Where no number of fast and clean ones among them could show the term."""
     least = needed(term)
-    number = of.sent if term.kind == "errors" else of.number
-    return Finding("target.too_few", {"needed": least}) if number < least else None
+    return TooFewRequests(least) if requests.number_for(term) < least else None
+
+
+def step_at_limit(term: Term, requests: Requests) -> StepAtLimit | None:
+    """Where the limit is between two kinds of requests, of about as many as the quantile divides
+    them into."""
+    times_s = requests.times_s
+    if term.metric not in QUANTILES or times_s is None:
+        return None
+    cut = bisect_left if term.op == "<" else bisect_right
+    within = cut(times_s, term.limit)
+    slow = requests.number - within
+    if not within or slow < MIN_SLOW:
+        return None
+    stray = min(int(STRAY_SHARE * slow), within - 1)
+    below_s, above_s = _at(times_s, within - stray), _at(times_s, within + stray + 1)
+    if above_s < STEP * below_s:
+        return None
+    return StepAtLimit(
+        metric=term.metric,
+        slow=slow,
+        requests=requests.number,
+        share=slow / requests.number,
+        below_s=below_s,
+        above_s=_finite(above_s),
+        failed="failed" if math.isinf(above_s) else "",
+    )
 
 
 # --- estimates ----------------------------------------------------------------------------------
 
 
-def estimate(metric: Metric, of: Requests) -> Estimate | None:
+class MetricEstimate(Struct, frozen=True):
+    """Seconds (infinite: of a request that failed), a share of 1, or requests per second."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> dict[str, float | None]:
+        """By name; None: infinite, or no interval."""
+        interval = self.low < self.high
+        return {
+            "value": _finite(self.value),
+            "low": _finite(self.low) if interval else None,
+            "high": _finite(self.high) if interval else None,
+        }
+
+
+def value_of(metric: Metric, requests: Requests) -> float | None:
+    """Of that metric; infinite where it is the time of a request that failed; None: unknown."""
+    estimated = estimate(metric, requests)
+    return None if estimated is None else estimated.value
+
+
+def estimate(metric: Metric, requests: Requests) -> MetricEstimate | None:
     """None: unknown."""
     if metric == "rps":
-        return _around(of.rps, of.rps_half)
-    if not of.number:
+        return _around(requests.rps, requests.rps_half)
+    if not requests.number:
         return None
     if metric == "errors":
-        if not of.sent:
+        if not requests.sent:
             return None
-        return Estimate(of.failed / of.sent, *share_interval(of.failed, of.sent, ERROR_TAIL))
+        return MetricEstimate(
+            requests.failed / requests.sent,
+            *share_interval(requests.failed, requests.sent, ERROR_TAIL),
+        )
     if metric in QUANTILES:
-        return _quantile(QUANTILES[metric], of)
-    if of.endless:
-        return Estimate(math.inf, math.inf, math.inf)
-    if of.times_s is None:
-        return _around(of.summary.max if metric == "max" else of.summary.mean, 0.0)
+        return _quantile(QUANTILES[metric], requests)
+    if requests.endless:
+        return MetricEstimate(math.inf, math.inf, math.inf)
+    if requests.times_s is None:
+        return _around(requests.summary.max if metric == "max" else requests.summary.mean, 0.0)
     if metric == "max":
-        return _around(of.times_s[-1], 0.0)
-    half = half_of_mean(_means(of.in_order) or of.times_s)
-    return _around(math.fsum(of.times_s) / len(of.times_s), math.inf if half is None else half)
+        return _around(requests.times_s[-1], 0.0)
+    half = half_of_mean(_means(requests.in_order) or requests.times_s)
+    return _around(
+        math.fsum(requests.times_s) / len(requests.times_s), math.inf if half is None else half
+    )
 
 
-def _around(value: float | None, half: float) -> Estimate | None:
-    return None if value is None else Estimate(value, value - half, value + half)
+def _around(value: float | None, half: float) -> MetricEstimate | None:
+    return None if value is None else MetricEstimate(value, value - half, value + half)
 
 
-def _quantile(q: float, of: Requests) -> Estimate | None:
+def _quantile(q: float, requests: Requests) -> MetricEstimate | None:
     """Of the successes, followed by the failed ones."""
-    if of.times_s is None:
-        return _from_summary(q, of)
-    n = of.number
-    alike = _alike(of.in_order, _at(of.times_s, math.ceil(q * n)))
+    if requests.times_s is None:
+        return _from_summary(q, requests)
+    n = requests.number
+    alike = _alike(requests.in_order, _at(requests.times_s, math.ceil(q * n)))
     counted = max(1, round(n / alike))  # as many independent ones
     low, high = quantile_ranks(counted, q, TAIL)
     if high is None and n >= clean_needed(q, TAIL):
         high = counted
-    return Estimate(
-        _interpolated(q, of.times_s, n),
-        -math.inf if low is None else _at(of.times_s, max(1, math.floor(low * n / counted))),
-        math.inf if high is None else _at(of.times_s, math.ceil(high * n / counted)),
+    return MetricEstimate(
+        _interpolated(q, requests.times_s, n),
+        -math.inf if low is None else _at(requests.times_s, max(1, math.floor(low * n / counted))),
+        math.inf if high is None else _at(requests.times_s, math.ceil(high * n / counted)),
     )
 
 
-def _from_summary(q: float, of: Requests) -> Estimate | None:
+def _from_summary(q: float, requests: Requests) -> MetricEstimate | None:
     """Where requests failed, a quantile of the others says nothing of all; but if more failed than
     may be slow, it is the time of one of those."""
-    if share_interval(of.endless, of.number, TAIL)[0] > 1 - q:
-        return Estimate(math.inf, math.inf, math.inf)
-    name = next(name for name, one in QUANTILES.items() if one == q)
-    return None if of.endless else _around(getattr(of.summary, name), 0.0)
+    if share_interval(requests.endless, requests.number, TAIL)[0] > 1 - q:
+        return MetricEstimate(math.inf, math.inf, math.inf)
+    name = next(name for name, share in QUANTILES.items() if share == q)
+    return None if requests.endless else _around(getattr(requests.summary, name), 0.0)
 
 
 def _alike(in_order: Sequence[float], limit_s: float) -> float:
@@ -229,58 +353,6 @@ def _interpolated(q: float, times_s: Sequence[float], n: int) -> float:
 
 def _at(times_s: Sequence[float], rank: int) -> float:
     return times_s[rank - 1] if rank <= len(times_s) else math.inf
-
-
-# --- what is said ---------------------------------------------------------------------------------
-
-
-def _step(term: Term, of: Requests) -> Finding | None:
-    """Where the limit is between two kinds of requests, of about as many as the quantile divides
-    them into."""
-    if term.metric not in QUANTILES or of.times_s is None:
-        return None
-    cut = bisect_left if term.op == "<" else bisect_right
-    within = cut(of.times_s, term.limit)
-    slow = of.number - within
-    if not within or slow < SLOW:
-        return None
-    stray = min(int(STRAY * slow), within - 1)
-    below_s, above_s = _at(of.times_s, within - stray), _at(of.times_s, within + stray + 1)
-    if above_s < STEP * below_s:
-        return None
-    values = {
-        "metric": term.metric,
-        "slow": slow,
-        "requests": of.number,
-        "share": slow / of.number,
-        "below_s": below_s,
-    }
-    if math.isinf(above_s):
-        return Finding("target.step_to_failed", values)
-    return Finding("target.step", {**values, "above_s": above_s})
-
-
-def _outcome(
-    word: str, term: Term, of: Requests, found: Estimate | None, why: Finding | None = None
-) -> Finding:
-    """`low`, `high`: the interval, None where an end is not known or that of no success."""
-    values: dict[str, object] = {
-        "term": str(term),
-        "metric": term.metric,
-        "limit": term.limit,
-        "requests": of.sent if term.kind == "errors" else of.number,
-        "failed": of.failed,
-        "unsent": of.unsent or None,
-    }
-    if found is not None:
-        interval = found.low < found.high and (why is None or why.code != "target.too_few")
-        values["value"] = _finite(found.value)
-        values["low"] = _finite(found.low) if interval else None
-        values["high"] = _finite(found.high) if interval else None
-        slow = math.isinf(found.value) and term.kind == "time"
-        code = "failed" if slow else term.kind
-        values["measured"] = Finding(f"target.measured.{code}", dict(values))
-    return Finding(f"target.{word}", {**values, "why": why})
 
 
 def _finite(value: float) -> float | None:

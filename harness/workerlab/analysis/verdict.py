@@ -39,22 +39,28 @@ An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 
 on 4 slots, and called the highest level saturated for being the highest.
 """
 
-from workerlab import finding
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
 from workerlab.analysis import pauses
 from workerlab.analysis.breakdown import in_server, waited
 from workerlab.analysis.core_wait import core_wait
-from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance
+from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.loop import loops_in_use
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops, handshakes
 from workerlab.analysis.knee import REACHED
-from workerlab.analysis.load_tool import CEILING, INSIDE
+from workerlab.analysis.load_tool import INSIDE, NearCeiling
 from workerlab.analysis.occupancy import FULL, occupancy
+from workerlab.analysis.pauses import MachinePause
 from workerlab.analysis.series import HALF, OVER, Series
 from workerlab.analysis.stall import stalled, stood_still
 from workerlab.analysis.uneven import uneven_dealing
-from workerlab.model import Finding, Verdict
+from workerlab.finding import Finding
+from workerlab.model import Verdict
 
 REFUSED = 0.05  # of the requests
 LOST = 0.9  # of the response: what is left of it then says nothing
@@ -64,35 +70,106 @@ LONGER = 1.5  # times a lone request's service: then it is not dealing that keep
 DEALT = 2.0  # times what waiting for a core cost: so much more of the slots idles
 
 
-def of_closed(facts: Facts, series: Series) -> tuple[Verdict, finding.Finding]:
+class FailedRequests(Finding):
+    """{requests} failed[[ ({causes:counts})]]"""
+
+    requests: int
+    causes: Mapping[str, int]
+
+
+class Reason(Finding, kw_only=True):
+    """Of a verdict. At its end stands what else happened meanwhile: handshakes that were dropped,
+    requests that failed."""
+
+    drops: Finding | None = None
+    failures: FailedRequests | None = None
+
+    def __str__(self) -> str:
+        parts = (super().__str__(), self.drops, self.failures)
+        return "; ".join(str(part) for part in parts if part)
+
+
+class TrialInvalid(Reason):
+    """{reasons:; }"""
+
+    reasons: tuple[Finding, ...]
+
+
+class GeneratorBound(Reason):
+    """{tool} {certainty} the limit, not the server: {reasons:; }; the server can do at least
+    {rps:number} requests/s"""
+
+    tool: str
+    certainty: Literal["is", "may be"]
+    reasons: tuple[Finding, ...]
+    rps: float
+
+
+class RequestsRefused(Reason):
+    """with {connections:# connection} the server refused {share:percent} of the requests"""
+
+    connections: int
+    share: float
+
+
+class SlotsFilled(Reason):
+    """{connections:# connection} {verb} {slots:# slot}, and {waited}"""
+
+    connections: int
+    verb: Literal["occupied all", "have"]
+    slots: int
+    waited: Finding
+
+
+class SlotsFree(Reason):
+    """{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and {waited}"""
+
+    connections: int
+    used: int
+    slots: int | None
+    limit: str | None
+    waited: Finding
+
+
+class KneeReached(Reason):
+    """{connections:# connection} reached the knee, at {rps:number} requests/s"""
+
+    connections: int
+    rps: float
+
+
+class WaitsHiddenByPause(Reason):
+    """whether requests wait for each other is not known: {pause}; measure again"""
+
+    pause: MachinePause
+
+
+def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     """The verdict of a valid cell, by the rules above."""
     n, slots, taken = facts.connections, facts.slots, occupancy(facts)
     if bound := series.bound.get(facts.key):
-        return "generator-bound", _lower_bound(facts, bound)
+        return "generator-bound", generator_bound(facts, bound)
     if (share := shed_share(facts)) >= REFUSED:
-        return "saturated", _finding("sheds", connections=n, share=share)
+        return "saturated", RequestsRefused(n, share)
     if slots and taken is not None and taken >= FULL:
         if n > OVER * slots:
-            return "saturated", _waits(facts, series)
-        busy = {"connections": n, "slots": slots, "waited": waited(facts)}
-        return "at capacity", _finding("all_slots_busy", **busy)
+            return "saturated", why_waiting(facts, series)
+        return "at capacity", SlotsFilled(n, "occupied all", slots, waited(facts))
     if handshakes(facts).dropped:
-        return "saturated", _waits(facts, series)
-    disturbed, lost, still = disturbance(facts), stood_still(facts), pauses.note(facts)
+        return "saturated", why_waiting(facts, series)
+    disturbed, lost, still = disturbance(facts), stood_still(facts), pauses.noticeable(facts)
     paused = series.stood_still_alone(facts)
     if series.waits(facts) and not paused and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
     slow = n > 1 and series.served(n) < REACHED
     if still and lost and slow and not (paused and lost <= HALF):
-        return "inconclusive", _finding("stood_still", **still.values)
+        return "inconclusive", WaitsHiddenByPause(still)
     if slots and n >= REACHED * slots:
-        fills = {"connections": n, "slots": slots, "waited": waited(facts)}
-        return "at capacity", _finding("fills_slots", **fills)
+        return "at capacity", SlotsFilled(n, "have", slots, waited(facts))
     knee = series.knee.connections
     if not slots and not series.disturbed and knee is not None and n >= REACHED * knee:
-        return "at capacity", _finding("at_knee", connections=n, rps=facts.rps)
-    return "below capacity", _finding(
-        "slots_free",
+        return "at capacity", KneeReached(n, facts.rps)
+    return "below capacity", SlotsFree(
         connections=n,
         used=facts.open_at_once,
         slots=slots,
@@ -125,19 +202,46 @@ def _waited(facts: Facts) -> float:
     return min(found.share, LOST) if found else 0.0
 
 
-def _unbound(
-    facts: Facts, series: Series, disturbed: Disturbance | None
-) -> tuple[Verdict, finding.Finding]:
+class AsManyAsSlots(Reason):
+    """{connections:# connection} are as many as the {slots} slots, all of which more connections
+    took"""
+
+    connections: int
+    slots: int
+
+
+class HeldOutside(Reason):
+    """only {inside:number} of {connections:# connection} had a request in the server on average,
+    although slots were free: {tool} may hold the others"""
+
+    connections: int
+    inside: float
+    tool: str
+
+
+class GrowthUnknown(Reason):
+    """{waits}; {why}[[; add {add} or more]]"""
+
+    waits: Reason
+    why: str
+    add: int | None = None  # connections
+
+
+ONE_LEVEL = "one level cannot show whether more connections would bring more"
+WITHIN_CHANCE = "whether other levels bring more is within chance: repeat with --trials"
+
+
+def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[Verdict, Finding]:
     """Requests wait or are slowed down, and not for want of slots."""
     n, slots = facts.connections, facts.slots
-    waits = _waits(facts, series)
+    waits = why_waiting(facts, series)
     if slots and n > OVER * slots:
         return _crowded(facts, waits, disturbed)
     if slots and series.full and n < REACHED * slots:
         shared = series.levels_off(n) and _undisturbed(facts, series) < SURELY
         return "saturated" if shared else "below capacity", waits
     if slots and series.full and (disturbed or series.levels_off(n)):
-        return "at capacity", _finding("as_many_as_slots", connections=n, slots=slots)
+        return "at capacity", AsManyAsSlots(n, slots)
     undisturbed = _undisturbed(facts, series)
     noise = bool(disturbed) and undisturbed > HALF
     if _dealt(facts, series) or (
@@ -149,25 +253,18 @@ def _unbound(
     grows = series.grows(n)
     if disturbed and noise and grows is not True:
         by_chance = grows is None and undisturbed < SURELY and len(series.levels) > 1
-        chance = _finding("chance", connections=n, waits=waits)
-        return "inconclusive", chance if by_chance else disturbed
+        return "inconclusive", GrowthUnknown(waits, WITHIN_CHANCE) if by_chance else disturbed
     return _by_levels(facts, series, waits)
 
 
-def _crowded(
-    facts: Facts, waits: Finding, disturbed: Disturbance | None
-) -> tuple[Verdict, finding.Finding]:
+def _crowded(facts: Facts, waits: Reason, disturbed: Finding | None) -> tuple[Verdict, Finding]:
     """More connections than slots. Those whose requests are not in the server wait for no slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
     if disturbed and idle > HALF and idle < DEALT * _waited(facts):
         return "inconclusive", disturbed
     if inside is None or inside >= INSIDE * n or _resource_full(facts, 1.0):
         return "saturated", waits
-    return "inconclusive", _outside(facts, inside)
-
-
-def _outside(facts: Facts, inside: float) -> Finding:
-    return _finding("outside", connections=facts.connections, inside=inside, tool=facts.tool)
+    return "inconclusive", HeldOutside(n, inside, facts.tool)
 
 
 def _dealt(facts: Facts, series: Series) -> bool:
@@ -184,18 +281,18 @@ def _dealt(facts: Facts, series: Series) -> bool:
     return idle > 1 - REACHED and idle >= DEALT * _waited(facts)
 
 
-def _by_levels(facts: Facts, series: Series, waits: Finding) -> tuple[Verdict, Finding]:
+def _by_levels(facts: Facts, series: Series, waits: Reason) -> tuple[Verdict, Reason]:
     n, inside = facts.connections, in_server(facts)
     grows = series.grows(n)
     if grows is not None:
         return "below capacity" if grows else "saturated", waits
     if inside is not None and inside < INSIDE * n:
-        return "inconclusive", _outside(facts, inside)
+        return "inconclusive", HeldOutside(n, inside, facts.tool)
     if series.served(n) <= HALF:
         return "saturated", waits
     if len(series.levels) == 1:
-        return "inconclusive", _finding("one_level", connections=n, add=2 * n, waits=waits)
-    return "inconclusive", _finding("chance", connections=n, waits=waits)
+        return "inconclusive", GrowthUnknown(waits, ONE_LEVEL, add=2 * n)
+    return "inconclusive", GrowthUnknown(waits, WITHIN_CHANCE)
 
 
 def _resource_full(facts: Facts, served: float) -> bool:
@@ -211,38 +308,103 @@ def _resource_full(facts: Facts, served: float) -> bool:
     return max(own / min(workers, facts.cores or workers), (own + beside) / cores) >= BUSY
 
 
-def _finding(code: str, **values: object) -> Finding:
-    return Finding(f"verdict.{code}", values)
+class SlotsIdled(Reason):
+    """{connections:# connection} waited while slots stood idle for {idle_s:duration} of
+    {load_s:duration}"""
+
+    connections: int
+    idle_s: float
+    load_s: float
 
 
-def _waits(facts: Facts, series: Series) -> Finding:
+class SlowedDown(Reason):
+    """with {connections:# connection} a request spends {service_s:duration} inside the app, a lone
+    one {lone_s:duration}: requests slow each other down"""
+
+    connections: int
+    service_s: float
+    lone_s: float
+
+
+class SlotsShared(Reason):
+    """{connections:# connection} share {slots:# slot}: once steady, each request spends
+    {wait_s:duration} of {response_s:duration} waiting"""
+
+    connections: int
+    slots: int | None
+    wait_s: float
+    response_s: float
+
+
+class DealtUnevenly(Finding):
+    """as they are dealt unevenly to the workers ({per_worker:, } requests per worker)"""
+
+    per_worker: tuple[int, ...]
+
+
+class MostInApp(Finding):
+    """{although} up to {used:# request was/requests were} in the app at once[[, on {slots:# slot}]]
+    [[ ({limit})]]"""
+
+    although: Literal["where", "as only", "although"]
+    used: int
+    slots: int | None = None
+    limit: str | None = None
+
+
+class BelowPossible(Reason):
+    """{connections:# connection} reached {rps:number} of {possible_rps:number} requests/s, {why}:
+    once steady, each request spends {wait_s:duration} of {response_s:duration} waiting"""
+
+    connections: int
+    rps: float
+    possible_rps: float
+    why: DealtUnevenly | MostInApp
+    wait_s: float
+    response_s: float
+
+
+def why_waiting(facts: Facts, series: Series) -> Reason:
     """Who shares what, and how long it takes once the load is steady: R = N/X (Little 1961)."""
     n, rps, slots, lone_s = facts.connections, facts.rps, facts.slots, series.r0.seconds
     response_s, service_s = n / rps, facts.service.mean or 0.0
     wait_s = max(0.0, response_s - service_s)
     possible_rps = facts.parallel / lone_s
-    common: dict[str, object] = {"connections": n, "drops": drops(handshakes(facts))}
+    dropped = drops(handshakes(facts))
     if stall := stalled(facts):
-        return _finding("stalls", **common, idle_s=stall.idle_s, load_s=stall.load_s)
+        return SlotsIdled(n, stall.idle_s, stall.load_s, drops=dropped)
     slower = slots is None and service_s - lone_s > wait_s  # is most of what takes longer
     if slower or wait_s < (1 - REACHED) * response_s:
-        return _finding("slowed", **common, service_s=service_s, lone_s=lone_s)
-    common |= {"wait_s": wait_s, "response_s": response_s}
+        return SlowedDown(n, service_s, lone_s, drops=dropped)
     if slots is not None and rps >= REACHED * possible_rps:
-        return _finding("slots_shared", **common, slots=slots)
-    common |= {"rps": rps, "possible_rps": possible_rps, "used": facts.open_at_once}
-    per_worker = tuple(sorted(facts.per_worker.values(), reverse=True))
+        return SlotsShared(n, slots, wait_s, response_s, drops=dropped)
+    return BelowPossible(
+        connections=n,
+        rps=rps,
+        possible_rps=possible_rps,
+        why=why_below_possible(facts),
+        wait_s=wait_s,
+        response_s=response_s,
+        drops=dropped,
+    )
+
+
+def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
+    used, slots = facts.open_at_once, facts.slots
     if uneven_dealing(facts):
-        return _finding("uneven", **common, per_worker=per_worker)
-    if slots is not None and facts.open_at_once < REACHED * facts.parallel:
-        return _finding("slots_unused", **common, slots=slots)
+        return DealtUnevenly(tuple(sorted(facts.per_worker.values(), reverse=True)))
     if slots is None:
-        return _finding("waits", **common, limit=facts.no_limit)
-    return _finding("slots_idle", **common)
+        return MostInApp("where", used, limit=facts.no_limit)
+    few = used < REACHED * facts.parallel
+    return MostInApp("as only" if few else "although", used, slots)
 
 
-def _lower_bound(facts: Facts, reasons: tuple[Finding, ...]) -> Finding:
+def generator_bound(facts: Facts, reasons: tuple[Finding, ...]) -> GeneratorBound:
     """Why a cell says nothing of the server's limit, and what it does say."""
-    certain = any(reason.code != CEILING for reason in reasons)
-    code = "verdict.generator_bound" if certain else "verdict.perhaps_generator_bound"
-    return Finding(code, {"tool": facts.tool, "reasons": reasons, "rps": facts.rps})
+    certain = not all(isinstance(reason, NearCeiling) for reason in reasons)
+    return GeneratorBound(
+        tool=facts.tool,
+        certainty="is" if certain else "may be",
+        reasons=reasons,
+        rps=facts.rps,
+    )

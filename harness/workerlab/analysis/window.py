@@ -37,7 +37,8 @@ from statistics import median
 from msgspec import Struct
 
 from workerlab.analysis.samples import NS
-from workerlab.model import Finding, Span
+from workerlab.finding import Finding
+from workerlab.model import Span
 
 
 class Window(Struct, frozen=True):
@@ -77,6 +78,22 @@ class Window(Struct, frozen=True):
         return area / (inside[-1][0] - inside[0][0])
 
 
+class TooFewCompleted(Finding):
+    """{completed:# request} completed: too few to see a steady part with {in_flight} in flight;
+    give it more rounds or more time"""
+
+    completed: int
+    in_flight: int
+
+
+class SteadyPartTooShort(Finding):
+    """the part of the load with {in_flight} requests in flight is too short ({length_s:duration}):
+    give it more rounds or more time"""
+
+    in_flight: int
+    length_s: float
+
+
 def steady_window(
     spans: Sequence[Span],
     concurrency: int,
@@ -85,7 +102,7 @@ def steady_window(
     stopped_ns: int | None = None,
     begun_ns: int = 0,
     counted_ns: int | None = None,
-) -> Window | Finding:
+) -> Window | TooFewCompleted | SteadyPartTooShort:
     """The window of `spans`, which are ordered by start, or why there is none. `stopped_ns`: when a
     tool that runs for a time stopped; None for a tool that counts. `begun_ns`: when all connections
     had begun: what was completed before is not steady. `counted_ns`: of each span's end, at most;
@@ -98,12 +115,11 @@ def steady_window(
         ends = [end for end in ends if begun_ns <= end <= stopped_ns]
         last = len(ends) - 1
     if last < 1 or last >= len(ends):
-        return Finding("check.too_few_requests", {"completed": len(ends), "in_flight": concurrency})
+        return TooFewCompleted(len(ends), concurrency)
     opens, closes = ends[0], ends[last]
     shortest = min(span.end_ns - span.start_ns for span in rest if span.end_ns is not None)
     if closes <= opens or closes - opens < shortest / 2:
-        length_s = (closes - opens) / NS
-        return Finding("check.too_short", {"in_flight": concurrency, "length_s": length_s})
+        return SteadyPartTooShort(concurrency, (closes - opens) / NS)
     count = completions(stretches(rest, closes, counted_ns), opens, closes)
     return Window(opens, closes, count * NS / (closes - opens))
 

@@ -13,7 +13,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from workerlab import codec, model
+from workerlab import codec
+from workerlab.analysis.verdict import TrialInvalid
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.document import SWEEP
@@ -82,5 +83,5 @@ def _sentence(spoken: Any) -> str:
 
 
 _ANY = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
-_EMPTY = CellResult(_ANY, "", None, "invalid", model.Finding("verdict.invalid", {"reasons": ()}))
+_EMPTY = CellResult(_ANY, "", None, "invalid", TrialInvalid(()))
 HEADER = tuple(_flat(_EMPTY))

@@ -1,20 +1,20 @@
 """The Document of a sweep: what analysis found, put into findings, tables and notes."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
 
 from workerlab import finding
+from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.model import CellResult, Document, Finding, Report
-from workerlab.report.naming import AMOUNTS, Names, by_series, level, not_taken, served, setting
+from workerlab.report.messages import text
+from workerlab.report.naming import AMOUNTS, Names, by_series, not_taken, served, setting
 from workerlab.report.route_table import failing_routes
 from workerlab.report.sweep_tables import sweep_tables
-from workerlab.report.targets import target_findings, target_kept
 from workerlab.report.values import finite
 
 SWEEP = "sweep"
@@ -25,7 +25,12 @@ OWN = "detail"  # a value that is a trial's own: it makes no cause another one
 def of_sweep(report: Report) -> Document:
     """`report`: of all the cells of a sweep, in the order of the plan."""
     names, cells_of = Names(report.cells), by_series(report.cells)
-    targets = [target_findings(cells_of.get(one.series, []), names) for one in report.classes]
+    targets = [
+        targets_of_series(
+            cells_of.get(group.series, []), names.series(group), name_trials=names.trials
+        )
+        for group in report.classes
+    ]
     phases = {one.key: one.phases for one in report.timelines}
     reasons = {
         word: [(cell.reason, cell) for cell in report.cells if cell.verdict == word]
@@ -47,7 +52,6 @@ def of_sweep(report: Report) -> Document:
                         cells_of.get(group.series, []),
                         phases,
                         name=names.series(group),
-                        load_name=partial(level, form="load"),
                     ),
                     *target,
                 )
@@ -180,16 +184,19 @@ def _once(
         yield Finding(code, values, tuple(cell.trial.key for cell in cells))
 
 
-def _cause(cause: finding.Finding) -> finding.Finding:
-    if not isinstance(cause, Finding):
-        return cause
-    return replace(cause, values=_shared(cause.values))
+def _cause(cause: finding.Finding) -> Hashable:
+    return cause.code, text(_shared(cause))
 
 
 def _shared(value: Any) -> Any:
     """Without what is a trial's own."""
     if isinstance(value, Finding):
-        return _cause(value)
+        return replace(value, values=_shared(value.values))
+    if isinstance(value, finding.StoredFinding):
+        return value
+    if isinstance(value, finding.Finding):
+        inner = {name: None if name == OWN else _shared(its) for name, its in value.values.items()}
+        return replace(value, **inner)
     if isinstance(value, Mapping):
         return {name: _shared(inner) for name, inner in value.items() if name != OWN}
     return tuple(map(_shared, value)) if isinstance(value, tuple) else value

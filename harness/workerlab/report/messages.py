@@ -2,8 +2,7 @@
 else has any; but what ends a command or a trial is an error, and said where it is raised.
 
 A sentence is a template, as `workerlab.numbers.formats` describes it; a finding among its values is
-said by its own template. {+code} is another template, which stands above. A sentence that no
-template can say is a function of the values.
+said by its own template. {+code} is another template, which stands above.
 
 TEXTS holds them as `code = template`, or `code, code = template`. A template may go on in indented
 lines, joined by a blank, but by nothing before [[. `heading.COLUMN` stands above a column of that
@@ -12,14 +11,12 @@ or for all whose titles begin so.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from workerlab import finding, model
 from workerlab.model import Column, Finding, Label
-from workerlab.numbers.formats import Formatter, counted
-
-Sentence = str | Callable[[Mapping[str, Any]], str]
+from workerlab.numbers.formats import Formatter
 
 
 class _Formatter(Formatter):
@@ -40,20 +37,14 @@ def text(label: Label | None) -> str:
     """The sentence of a finding (KeyError for an unknown code), a name as it is, "" for none."""
     if not isinstance(label, Finding):
         return str(label or "")
-    sentence = SENTENCES[label.code]
-    if isinstance(sentence, str):
-        return _FORMATTER.fill(sentence, label.values)
-    return sentence(label.values)
+    return _FORMATTER.fill(TEMPLATES[label.code], label.values)
 
 
 model.SENTENCE_OF = text
 
 
 def short(note: finding.Finding) -> finding.Finding:
-    """The same in a few words, where it, or the finding within it, has some (`CODE.short`)."""
-    inner = note.values.get("knee")
-    if isinstance(inner, Finding):
-        return short(inner)
+    """The same in a few words, where it has some (`CODE.short`)."""
     code = f"{note.code}.short"
     return Finding(code, note.values) if code in TEMPLATES else note
 
@@ -142,13 +133,7 @@ setting.keepalive, heading.keepalive = keep-alive
 setting.kept_alive = connections kept alive
 setting.trials = {n:# trial/trials each}
 series.name = {worker_class}[[ ({apart:, })]]
-level.connections = {connections}
-level.share = {label} (open)
-level.rate = {label}/s (open)
 level.trials = {level} ({noun:trial/trials} {numbers:list})
-load.connections = {connections:# connection}
-load.share = {label} of the capacity[[ ({asked_rps:number} requests/s)]]
-load.rate = {label} requests/s
 cells.all = every cell
 cells.some = {series:, }
 cells.series = {series} at {levels:list}
@@ -178,47 +163,6 @@ ab.identities = ab with {load}: time taken x concurrency = {time_taken_s:duratio
 ab.holds = holds
 ab.broken = does not hold
 
-# --- a target: what became of each of its terms ---------------------------------------------------
-target.met = {term}: met, {measured}
-target.broken = {term}: broken, {measured}
-target.not_shown = {term}: not shown[[, {measured}]]; {why}
-target.undecidable = {term}: undecidable, {why}
-value.target.met = met
-value.target.broken = broken: {metrics:, }
-value.target.undecidable = undecidable: {metrics:, }
-value.target.not_shown = not shown: {metrics:, }
-target.kept.levels = {name}: the highest level that keeps {target} is {highest}[[, {last}]].[[
-    {next: }]]
-target.kept.rates = {name}: the highest rate that keeps {target} is {highest}[[, {last}]].[[
-    {next: }]]
-target.broken.levels = {name}: no level keeps {target}. {next: }
-target.broken.rates = {name}: no rate keeps {target}. {next: }
-target.not_shown.levels = {name}: no level is shown to keep {target}. {next: }
-target.not_shown.rates = {name}: no rate is shown to keep {target}. {next: }
-target.breaks = At {level} {terms:list} {n:breaks/break} first: {measured:; }[[ (in {broken} of
-    {trials} trials)]].
-target.at = At {level} {outcomes:; }.
-target.cell = {level}[[ (trial {trial})]]: {outcomes:; }.
-target.unknown = the load tool does not tell
-target.too_few = at least {needed:count} requests are needed
-target.too_close = too close to tell
-target.tool_was_limit = {tool} was the limit, not the server
-target.backlog = the backlog grew, and responses would take longer under a longer load
-target.disturbed = waiting for a core that other programs used was {share:percent} of the response
-    time
-target.stood_still = for up to {paused_s:duration} of {load_s:duration} ({longest_s:duration} at
-    once) this machine stood still, or the lab was stopped
-target.step = {slow:# request} of {requests:count} ({share:fraction}) took {above_s:duration} and
-    more, nearly all others {below_s:duration} and less, so {metric} is one or the other by chance
-target.step_to_failed = {slow:# request} of {requests:count} ({share:fraction}) failed, nearly all
-    others took {below_s:duration} and less, so {metric} is one or the other by chance
-target.measured.time = {metric} {value:duration}[[ (95 % interval {low:duration} to
-    {high:duration})]]
-target.measured.failed = {failed:count} of {requests:# request} failed[[, {unsent:count} were never
-    sent]], which is slower than any limit
-target.measured.errors = {failed:count} of {requests:# request} failed[[ (95 % bounds {low:fraction}
-    and {high:fraction})]]
-target.measured.rps = {value:number} req/s[[ (95 % interval {low:number} to {high:number})]]
 
 # --- a sweep: its tables --------------------------------------------------------------------------
 table.cells = Cells
@@ -748,184 +692,6 @@ fault.interrupted, fault.server, fault.tool = {reason}[[; {detail}]]
 fault.answer, fault.storage, fault.unmeasured = {reason}[[; {detail}]]
 fault.unavailable = unavailable: {reason}[[; {detail}]]
 
-# checks: why a trial is invalid
-verdict.invalid = {reasons:; }
-check.not_finished = the trial did not run to its end
-check.not_started = the load was never started
-check.unreadable = the load tool's output cannot be read: {why}
-check.no_output = {tool} left no output
-check.no_lone_request = no lone request was timed, so there is nothing to compare with
-check.map_full = more requests than the span maps hold (worker {pids:, }): use fewer rounds or a
-    shorter load
-check.no_answer = no request was answered[[ ({causes:counts})]]
-check.no_success = none of the {answered:# answer} had the expected status {expected}
-    [[ ({causes:counts})]]
-check.never_reached_app = {tool} counted {answered:# answer}, the workers {seen:# request}: {differ}
-    never reached the app
-check.unknown_to_client = {tool} counted {answered:# answer}, the workers {seen:# request}: {differ}
-    unknown to the client
-check.rate = {tool} reports {rps:number} requests/s[[ ({tool_s:duration} in all)]], the workers took
-    {workers_s:duration} for the same requests
-check.timed_rate = {tool} reports {rps:number} requests/s, the workers completed {completed}
-    requests in its {duration_s:duration}
-check.steady_rate = {tool} had {answers:# answer} in the steady {length_s:duration}, the workers
-    completed {completed} requests
-check.late = {responses:# response} came after {tool}'s timeout, and its response times leave them
-    out: use fewer connections
-check.too_many_in_flight = {tool} reports {mean_s:duration} per response, which would keep
-    {in_flight:number} requests in flight on {connections:# connection}: impossible
-check.idle_connections = {tool} did not keep {connections:# connection} busy: its responses add up
-    to {in_flight:number} requests in flight
-check.bodies = response body mismatch: {differ} of {answered:# answer} differed from the stored page
-check.body = response body mismatch: its SHA-256 begins with {sha256}, that of the stored page with
-    {expected}
-check.too_few_requests = {completed:# request} completed: too few to see a steady part with
-    {in_flight} in flight; give it more rounds or more time
-check.too_short = the part of the load with {in_flight} requests in flight is too short
-    ({length_s:duration}): give it more rounds or more time
-
-# verdicts: the reason of each; it ends with what failed
-verdict.each_waits = once steady, each request spends {wait_s:duration} of {response_s:duration}
-    waiting
-verdict.all_slots_busy = {connections:# connection} kept all {slots} slots busy, and
-    {waited}[[; {failures}]]
-verdict.fills_slots = {connections:# connection} have {slots:# slot}, and {waited}
-    [[; {failures}]]
-verdict.stood_still = whether requests wait for each other is not known: for up to
-    {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) this machine stood
-    still, or the lab was stopped; measure again
-waited.nothing = nothing waited
-waited.unseen = no wait was seen
-waited.part = requests waited for {wait_s:duration} of {response_s:duration}
-verdict.at_knee = {connections:# connection} reached the knee, at {rps:number} requests/s
-    [[; {failures}]]
-verdict.slots_free = {connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and
-    {waited}[[; {failures}]]
-verdict.slowed = with {connections:# connection} a request spends {service_s:duration} inside the
-    app, a lone one {lone_s:duration}: requests slow each other down[[; {drops}]][[; {failures}]]
-verdict.slots_shared = {connections:# connection} share {slots:# slot}: {+verdict.each_waits}
-    [[; {drops}]][[; {failures}]]
-verdict.stalls = {connections:# connection} waited while slots stood idle for {idle_s:duration} of
-    {load_s:duration}[[; {drops}]][[; {failures}]]
-verdict.waits = {connections:# connection} reached {rps:number} of {possible_rps:number} requests/s,
-    with at most {used:# request} in the app at once[[ ({limit})]]: {+verdict.each_waits}
-    [[; {drops}]][[; {failures}]]
-verdict.uneven = {connections:# connection} reached {rps:number} of {possible_rps:number}
-    requests/s, as they are dealt unevenly to the workers ({per_worker:, } requests per worker):
-    {+verdict.each_waits}[[; {drops}]][[; {failures}]]
-verdict.slots_unused = {connections:# connection} reached {rps:number} of {possible_rps:number}
-    requests/s, as at most {used} of {slots} slots were in use at once: {+verdict.each_waits}
-    [[; {drops}]][[; {failures}]]
-verdict.slots_idle = {connections:# connection} reached {rps:number} of {possible_rps:number}
-    requests/s, although {used} slots were in use: {+verdict.each_waits}[[; {drops}]]
-    [[; {failures}]]
-verdict.sheds = with {connections:# connection} the server refused {share:percent} of the requests
-    [[; {failures}]]
-verdict.outside = only {inside:number} of {connections:# connection} had a request in the server on
-    average, although slots were free: {tool} may hold the others[[; {failures}]]
-verdict.chance = {waits}; whether other levels bring more is within chance: repeat with --trials
-verdict.as_many_as_slots = {connections:# connection} are as many as the {slots} slots, all of which
-    more connections took[[; {failures}]]
-verdict.one_level = {waits}; one level cannot show whether more connections would bring more; add
-    {add} or more
-verdict.generator_bound = {tool} is the limit, not the server: {reasons:; }; the server can do at
-    least {rps:number} requests/s[[; {failures}]]
-verdict.perhaps_generator_bound = {tool} may be the limit, and not the server: {reasons:; }; the
-    server can do at least {rps:number} requests/s[[; {failures}]]
-open.keeps_up = all {due_rps:number} requests/s that arrived were answered[[; half within
-    {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]][[; {failures}]]
-open.sheds = {due_rps:number} requests/s arrived, of which the server refused {share:percent};
-    {rps:number} a second succeeded[[; {failures}]]
-open.backlog_grows = {due_rps:number} requests/s arrived and {done_rps:number} were answered[[
-    {full}]]: the backlog grew by {grows_rps:number} a second[[, and requests waited up to
-    {longest_s:duration}]][[; {failures}]]
-open.full.slots = with all slots taken
-open.full.workers = with the workers computing all the time
-open.too_short = {due_rps:number} requests/s arrived and {done_rps:number} were answered, but over
-    {lasts_s:duration} such a backlog may be chance: let the load last {least_s:duration} or more
-    (--duration)[[; {failures}]]
-open.scatter = {due_rps:number} requests/s arrived and {done_rps:number} were answered with
-    everything taken, which is within the scatter of its response times: let the load last longer
-    (--duration)[[; {failures}]]
-open.nothing_full = {due_rps:number} requests/s arrived and {done_rps:number} were answered, and
-    neither a growing backlog nor anything full explains it[[; {failures}]]
-open.backlog_fills_connections = {due_rps:number} requests/s arrived and {done_rps:number} were
-    answered: the backlog filled all {connections} connections, and {unsent:# request} never left
-    the load tool[[; requests waited up to {longest_s:duration}]][[; {failures}]]
-open.tool_sends_less = {tool} sent {sent_rps:number} of the {due_rps:number} requests/s that
-    were due ({unsent:# request} not sent), while {busy:number} of {connections} connections were
-    busy on average[[; it used {cores:.2f} cores]]: the load tool was the limit, not the server; ask
-    for less[[; {failures}]]
-open.tool_sends_late = {tool} sent its requests {lag_s:duration} late on average, while
-    {busy:number} of {connections} connections were busy on average[[; it used {cores:.2f} cores]]:
-    the load tool was the limit, not the server; ask for less[[; {failures}]]
-open.stood_still = what was sent or served late, or not at all, may have been due while this
-    machine stood still, or the lab was stopped: for up to {paused_s:duration} of {load_s:duration}
-    the lab itself was not run, though it waited for no core; measure again[[; {failures}]]
-verdict.failures = {requests} failed[[ ({causes:counts})]]
-
-# load tool: why it was the limit
-load_tool.cpu = it used {cores:.2f} cores, {share:percent} of the {of_cores:# core} it can use
-load_tool.plateau = from {below} to {connections} connections requests/s changed by {gain:change},
-    although no part of the server is busy ([[slots {slots:percent}, ]]workers' CPU
-    {workers_cpu:percent}, host {host:percent}) and only {inside:number} of {connections} requests
-    were inside it at once
-load_tool.ceiling = against a server that does nothing it reaches {ceiling_rps:number} requests/s
-    ({connections:# connection}), less than {times:g} times the {rps:number} measured here
-load_tool.second_tool = {tool}[[ with {processes} processes]] got {rps:number} requests/s from the
-    same server with as many connections, {more:percent} more (at least {low:percent} by {trials}
-    trials of each)
-load_tool.connections = only {established} of {connections:# connection} were established
-load_tool.no_address = {requests:# request} found no free local port (errno 99): keep connections,
-    or widen ip_local_port_range
-load_tool.no_files = {requests:# request} could open no file (errno 24): raise ulimit -n
-
-# handshakes that a full accept queue dropped
-handshakes.namespace = counted in the whole network namespace
-handshakes.socket = counted by its own listening socket
-handshakes.dropped = the accept queue was full: {counters:values} ({where})
-    [[; {steps}]]
-handshakes.suspected = connecting took up to {longest_s:duration}, likely because the accept queue
-    was full and the kernel dropped handshakes
-
-# knee: where it is, or why there is none; what ends in .short stands in a table
-knee.no_cell = unknown: no valid cell
-knee.inconclusive = unknown: every cell is inconclusive
-knee.levels_off = the last step ({below} → {highest}) gained {gain:percent}
-knee.all_slots_busy = at {highest} connections all {slots} slots are busy and the others wait
-knee.slots_reached = throughput is what {slots:# slot} allow, and requests wait
-knee.one_level = at least {least:number}: one level cannot show where it stops[[; add {add} or
-    more]]
-knee.still_gains = at least {least:number}: throughput still grew[[ by {gain:percent}]]
-    from {below} to {highest:# connection}[[; add {add} or more]]
-knee.chance = at least {least:number}: whether throughput still grew from {below} to
-    {highest:# connection} is within chance[[; repeat with --trials, or add {add} or more]]
-knee.between = between {least:number} and {most}[[{grew}]]
-knee.grew.until = : throughput grew by {gain:percent} from {below} to {highest} connections
-knee.grew.though = ; that throughput grew by {gain:percent} from {below} to {highest} connections is
-    no sign of room, as requests wait with {below} already
-knee.grew.chance = ; that throughput changed by {gain:percent} from {below} to {highest} connections
-    is within chance
-knee.above = > {highest}
-knee.no_limit = > {highest}: no limit found up to {highest}
-knee.above_slots = > {highest}, although {slots} slots are configured
-knee.no_wait_with_all_slots = at least {highest}: throughput is in step with connections up to as
-    many as there are slots[[; add {add} or
-    more]]
-knee.doubtful = inconclusive: at {levels:list} connections {why}
-knee.room_beyond = unknown: [[throughput levels off at {rps:number} requests/s, although ]]slots
-    were still free with {connections:# connection}
-knee.unknown = unknown: requests wait, although throughput is what lone requests allow
-knee.tool_is_limit = at least {least:number}: from {connections:# connection} on {tool} is the
-    limit, not the server
-knee.tool_is_limit_later = {knee}; from {connections:# connection} on {tool} is the limit
-knee.no_cell.short, knee.inconclusive.short, knee.room_beyond.short, knee.unknown.short = unknown
-knee.one_level.short, knee.still_gains.short, knee.tool_is_limit.short, knee.chance.short = at
-    least {least:number}
-knee.doubtful.short = inconclusive
-knee.no_wait_with_all_slots.short = at least {highest}
-knee.between.short = {least:number} to {most}
-knee.above.short, knee.no_limit.short, knee.above_slots.short = > {highest}
 
 # breakdown: its sources, and what it leaves out
 source.client = the client
@@ -1011,15 +777,12 @@ note.whole_load = over the whole load, its end included, {whole_rps:number} requ
 note.failures_in_times = no response times: {tool} mixes those of successes with those of
     {requests:# failed request}; --tool {other} times each request
 note.missing = {samplers:, } missing: {why}
-note.counters_of_others = {counters:values}: {+handshakes.namespace}, and nothing shows that this
-    server dropped anything
+note.counters_of_others = {counters:values}: counted in the whole network namespace, and nothing
+    shows that this server dropped anything
 note.beside = {cells:# cell} ran side by side, as sleeping requests leave the cores idle; --jobs 1
     measures one cell after the other
 note.again = measured again, alone: beside other cells all of them used {cores:.2f} cores, more than
     leaves the figures as they are
-note.stood_still = this machine stood still, as when a host stops its guests, or the lab was
-    stopped: for up to {paused_s:duration} of {load_s:duration} ({longest_s:duration} at once) the
-    lab itself was not run, though it waited for no core; the figures contain that time
 note.waiting_by_little = waiting follows from Little's law: {tool} gives no exact mean response
 note.waiting_negative = no waiting time: the mean response of {response_s:duration} is shorter than
     the mean service of {service_s:duration}
@@ -1040,13 +803,4 @@ note.share_of_highest = shares are of the highest throughput that the closed loo
 """
 
 
-def _steps(values: Mapping[str, Any]) -> str:
-    (first_s, count), *rest = values["steps"]
-    each = [f"{counted(count, 'connection')} connected after {first_s:g} s"]
-    each += [f"{count} after {step_s:g} s" for step_s, count in rest]
-    when = "step" if len(each) == 1 else "steps"
-    return f"{', '.join(each)}: the {when} at which this kernel repeats a dropped SYN"
-
-
 TEMPLATES = _read(TEXTS)
-SENTENCES: Mapping[str, Sentence] = TEMPLATES | {"handshakes.steps": _steps}

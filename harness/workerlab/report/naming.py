@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from workerlab.bundled import BUNDLED_GUNICORN
-from workerlab.model import Cell, CellResult, ClassResult, Finding, Server
+from workerlab.model import Cell, CellResult, ClassResult, Finding, Label, Server
 
 AMOUNTS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
 SETTINGS = (*AMOUNTS, "cpu_s", "cores", "gunicorn", "python")
@@ -78,13 +78,11 @@ def served(environment: Mapping[str, object], servers: Iterable[Server]) -> Find
     return Finding("served", values)
 
 
-def level(asked: Cell, form: str = "level") -> Finding:
-    """`form` "level": '16', '80% (open)'; "load": '16 connections', '80% of the capacity'."""
-    rate = asked.rate
-    if rate is None:
-        return Finding(f"{form}.connections", {"connections": asked.concurrency})
-    how = "rate" if rate.share is None else "share"
-    return Finding(f"{form}.{how}", {"share": rate.share, "rps": rate.rps, "label": rate.label})
+def level(asked: Cell) -> str:
+    """'16', '80% (open)', '3/s (open)'."""
+    if asked.rate is None:
+        return str(asked.concurrency)
+    return f"{asked.rate.label}{'/s' if asked.rate.share is None else ''} (open)"
 
 
 class Names:
@@ -128,7 +126,7 @@ class Names:
         ]
         return Finding("cells.some", {"series": tuple(each)})
 
-    def _levels(self, cells: Sequence[CellResult]) -> Iterable[Finding]:
+    def _levels(self, cells: Sequence[CellResult]) -> Iterable[Label]:
         """Each level once, with its trials where there are others of it."""
         for asked in dict.fromkeys(cell.trial.cell for cell in cells):
             mine = [str(cell.trial.number) for cell in cells if cell.trial.cell == asked]

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter
 
+from workerlab.analysis.cell_targets import target_of
 from workerlab.analysis.diagnosis.slots import (
     FullAcceptQueue,
     IdleWhileClientsWait,
@@ -21,10 +22,8 @@ from workerlab.analysis.diagnosis.slots import (
 from workerlab.analysis.open_closed import one_trial, pairs
 from workerlab.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
 from workerlab.report.ab_tables import ab_tables
-from workerlab.report.messages import short
 from workerlab.report.naming import AMOUNTS, Names, by_series, taken
 from workerlab.report.route_table import route_table
-from workerlab.report.targets import target_word
 from workerlab.report.values import PARTS, finite, part_of_load
 
 EXACT_S = 0.2  # in seconds with two decimals, a shorter time is off by more than 2.5 %
@@ -178,7 +177,7 @@ RESULTS = [
     source("failed", "count", 1),
     source("verdict", "text"),
 ]
-TARGET = source("target", "text", 0, target_word)
+TARGET = source("target", "text", 0, target_of)
 
 
 # --- where the time goes --------------------------------------------------------------------
@@ -319,7 +318,7 @@ def _class(group: ClassResult) -> tuple[Value, ...]:
         group.slots_measured,
         group.capacity_rps,
         None if low is None else Finding("value.interval", {"low": low, "high": high}),
-        short(group.knee_note) if group.knee is None else round(group.knee, 1),
+        group.knee_note.short if group.knee is None else round(group.knee, 1),
     )
 
 

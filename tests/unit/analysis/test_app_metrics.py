@@ -23,7 +23,7 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.app_metrics import app_metrics
-from workerlab.analysis.checks import contradictions
+from workerlab.analysis.checks import BodyMismatch, contradictions
 from workerlab.analysis.facts import Facts
 from workerlab.model import AppMetrics, AppMetricsSample, Finding, ServiceSample
 
@@ -172,7 +172,7 @@ def test_another_configurations_tool_is_no_second_tool() -> None:
     ]
     report = analyse("run", {}, cells)
     reasons = {why.code for cell in report.cells for why in cell.bound_reasons}
-    assert "load_tool.second_tool" not in reasons
+    assert "OtherToolFaster" not in reasons
 
 
 # --- the page -----------------------------------------------------------------------------------
@@ -190,11 +190,11 @@ def test_the_stored_page_is_valid(found: str | None, expected: str | None) -> No
 
 
 def test_another_page_is_not() -> None:
-    assert page(OTHER) == [Finding("check.body", {"sha256": "b" * 8, "expected": "a" * 8})]
+    assert page(OTHER) == [BodyMismatch(sha256="b" * 8, expected="a" * 8)]
 
 
 def test_a_page_that_changed_is_not() -> None:
-    assert page(None, errors=3) == [Finding("check.bodies", {"differ": 3, "answered": 41})]
+    assert page(None, errors=3) == [BodyMismatch(differ=3, answered=41)]
 
 
 def test_where_no_page_is_known_a_difference_is_a_failure_only() -> None:

@@ -17,11 +17,24 @@ from tests.builders.analysis import (
 )
 from tests.builders.open_model import opened
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.cell_targets import requests, with_targets
-from workerlab.analysis.target import word
-from workerlab.model import CellResult, CoreWait, Document, Finding, Pause, Rate, Summary
+from workerlab.analysis.cell_targets import (
+    BACKLOG,
+    CoresUsedByOthers,
+    TargetInTrial,
+    TargetKept,
+    TargetNotKept,
+    TargetOfCell,
+    TermsAtLevel,
+    TermsBreak,
+    ToolWasLimit,
+    outcomes,
+    requests,
+    with_targets,
+)
+from workerlab.analysis.pauses import MachinePause
+from workerlab.analysis.target import TermOutcome
+from workerlab.model import CellResult, CoreWait, Document, Pause, Rate, Summary
 from workerlab.report.document import of_sweep
-from workerlab.report.messages import text
 from workerlab.slo import parse
 
 TARGET = "p95<150ms,errors<5%"
@@ -38,11 +51,24 @@ def closed(connections: int, *, rounds: int = 40, tool: str = "fast", trial: int
 
 
 def words(cell: CellResult) -> list[str]:
-    return [word(one) for one in cell.target]
+    return [outcome.result for outcome in outcomes(cell)]
 
 
-def conclusions(document: Document) -> list[Finding]:
-    return [one for one in document.findings if one.code.startswith("target.")]
+def conclusions(document: Document) -> list[TargetKept | TargetNotKept]:
+    return [one for one in document.findings if isinstance(one, TargetKept | TargetNotKept)]
+
+
+def kept(document: Document) -> TargetKept:
+    """The only conclusion of a target."""
+    (found,) = conclusions(document)
+    assert isinstance(found, TargetKept)
+    return found
+
+
+def not_kept(document: Document) -> TargetNotKept:
+    (found,) = conclusions(document)
+    assert isinstance(found, TargetNotKept)
+    return found
 
 
 def with_failures(trial: TrialData, every: int) -> TrialData:
@@ -75,24 +101,24 @@ def test_an_invalid_cell_keeps_nothing_and_breaks_nothing() -> None:
     document = sweep(closed(4), replace(closed(8), measurement=None))
     assert [words(cell) for cell in document.cells] == [["met", "met"], []]
     place = [column.name for column in document.tables[0].columns].index("target")
-    assert [row[place] for row in document.tables[0].rows] == [Finding("value.target.met"), None]
+    assert [row[place] for row in document.tables[0].rows] == [TargetOfCell("met", ()), None]
 
 
 def test_errors_are_counted_over_the_trials_of_a_cell() -> None:
     """20 requests each: 60 show that less than 5 % fail, none alone does. p95 takes 72."""
     cells = sweep(*(closed(4, rounds=5, trial=n) for n in (1, 2, 3))).cells
-    assert [words(cell) for cell in cells] == [["not_shown", "met"]] * 3
-    assert {cell.target[1].values["requests"] for cell in cells} == {63}
+    assert [words(cell) for cell in cells] == [["not shown", "met"]] * 3
+    assert {outcomes(cell)[1].requests for cell in cells} == {63}
     (alone,) = sweep(closed(4, rounds=5)).cells
-    assert words(alone) == ["not_shown", "not_shown"]
+    assert words(alone) == ["not shown", "not shown"]
 
 
 def test_fast_failures_do_not_help() -> None:
     """Every eighth: 12.5 % are slower than any limit, however quickly they were refused."""
     document = sweep(with_failures(closed(4), 8), target="p95<150ms,p50<150ms")
     assert [words(cell) for cell in document.cells] == [["broken", "met"]]
-    (outcome, _) = document.cells[0].target
-    assert outcome.values["measured"].code == "target.measured.failed"
+    (outcome, _) = outcomes(document.cells[0])
+    assert outcome.measured == "21 of 161 requests failed, which is slower than any limit"
 
 
 def test_ab_has_every_response_time_though_it_does_not_say_whose() -> None:
@@ -101,22 +127,22 @@ def test_ab_has_every_response_time_though_it_does_not_say_whose() -> None:
     times_s = tuple(0.1 + n / 10_000 for n in range(trial.measurement.requests))
     found = requests(derived(saying(trial, responses_s=times_s)), sweep(trial).cells[0])
     assert found.times_s == list(times_s)
-    assert sweep(saying(trial, responses_s=times_s)).cells[0].target[0].values["low"] is not None
+    assert outcomes(sweep(saying(trial, responses_s=times_s)).cells[0])[0].low is not None
 
 
 def test_a_tool_that_sums_up_is_taken_at_its_word() -> None:
     """As wrk and locust are: there is no interval."""
     trial = saying(closed(4, tool="ab"), responses_s=(), response=Summary(p95=0.149))
-    (outcome, _) = sweep(trial).cells[0].target
-    assert (word(outcome), outcome.values["low"]) == ("met", None)
+    (outcome, _) = outcomes(sweep(trial).cells[0])
+    assert (outcome.result, outcome.low) == ("met", None)
 
 
 # --- what a load does not show --------------------------------------------------------------------
 
 
-def outcome_of(cell: CellResult, trial: TrialData, target: str) -> Finding:
+def outcome_of(cell: CellResult, trial: TrialData, target: str) -> TermOutcome:
     (found,) = with_targets(parse(target), [cell], [derived(trial)])
-    return found.target[0]
+    return outcomes(found)[0]
 
 
 def plain(trial: TrialData) -> CellResult:
@@ -126,26 +152,25 @@ def plain(trial: TrialData) -> CellResult:
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("p95<150ms", "not_shown"),
-        ("p95<50ms", "not_shown"),
-        ("errors<5%", "not_shown"),
+        ("p95<150ms", "not shown"),
+        ("p95<50ms", "not shown"),
+        ("errors<5%", "not shown"),
         ("rps>=1", "met"),
-        ("rps>=1k", "not_shown"),
+        ("rps>=1k", "not shown"),
     ],
 )
 def test_where_the_load_tool_is_the_limit(target: str, expected: str) -> None:
     trial = closed(4)
     found = outcome_of(replace(plain(trial), generator_bound=True), trial, target)
-    assert word(found) == expected
-    if expected == "not_shown":
-        assert found.values["why"].code == "target.tool_was_limit"
-    assert text(found)
+    assert found.result == expected
+    if expected == "not shown":
+        assert found.why == ToolWasLimit("fast")
 
 
 def test_errors_are_the_servers_even_where_the_load_tool_is_the_limit() -> None:
     trial = with_failures(closed(4), 4)
     found = outcome_of(replace(plain(trial), generator_bound=True), trial, "errors<5%")
-    assert word(found) == "broken"
+    assert found.result == "broken"
 
 
 def test_what_is_met_beside_other_programs_is_met_what_is_broken_is_not_shown() -> None:
@@ -154,27 +179,27 @@ def test_what_is_met_beside_other_programs_is_met_what_is_broken_is_not_shown() 
     assert noise.doubtful
     trial = closed(4)
     cell = replace(plain(trial), core_wait=noise)
-    assert word(outcome_of(cell, trial, "p95<150ms")) == "met"
+    assert outcome_of(cell, trial, "p95<150ms").result == "met"
     found = outcome_of(cell, trial, "p95<90ms")
-    assert (word(found), found.values["why"].code) == ("not_shown", "target.disturbed")
+    assert (found.result, found.why) == ("not shown", CoresUsedByOthers(noise.taken))
     # The fastest took 100 ms, of which others cannot have taken half
-    assert word(outcome_of(cell, trial, "p95<50ms")) == "broken"
+    assert outcome_of(cell, trial, "p95<50ms").result == "broken"
 
 
-@pytest.mark.parametrize(("limit", "expected"), [("150ms", "not_shown"), ("120ms", "broken")])
+@pytest.mark.parametrize(("limit", "expected"), [("150ms", "not shown"), ("120ms", "broken")])
 def test_a_saturated_cell_is_slow_without_other_programs_too(limit: str, expected: str) -> None:
     """p95 is 200 ms, of which others took 60."""
     noise = CoreWait(0.3, 0.01, others_cores=1.0, others_share=0.3)
     trial = closed(8)
     cell = replace(plain(trial), core_wait=noise)
     assert cell.verdict == "saturated"
-    assert word(outcome_of(cell, trial, f"p95<{limit}")) == expected
+    assert outcome_of(cell, trial, f"p95<{limit}").result == expected
 
 
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        ("max<150ms", "not_shown"),
+        ("max<150ms", "not shown"),
         ("max<90ms", "broken"),  # so was the fastest
         ("max<2s", "met"),
         ("rps>=60", "broken"),
@@ -188,11 +213,11 @@ def test_what_a_pause_broke_is_not_shown_to_be_broken(target: str, expected: str
     quiet = outcome_of(plain(trial), trial, target)
     trial = seeing(trial, pauses=(Pause(ns(0.35), ns(1.35)),))
     found = outcome_of(plain(trial), trial, target)
-    assert word(found) == expected
-    if expected == "not_shown":
-        assert word(quiet) == "broken"
-        assert found.values["why"].code == "target.stood_still"
-        assert "stood still" in text(found)
+    assert found.result == expected
+    if expected == "not shown":
+        assert quiet.result == "broken"
+        assert isinstance(found.why, MachinePause)
+        assert "this machine stood still" in str(found)
 
 
 def test_a_backlog_that_grows_keeps_no_time_for_long() -> None:
@@ -200,7 +225,7 @@ def test_a_backlog_that_grows_keeps_no_time_for_long() -> None:
     trials = closed(4), closed(8), opened(Rate(rps=60), 60.0)
     cell = sweep(*trials, target="max<30s").cells[-1]
     assert cell.verdict == "saturated"
-    assert cell.target[0].values["why"].code == "target.backlog"
+    assert outcomes(cell)[0].why == BACKLOG
 
 
 def test_what_was_due_and_never_sent_is_slow() -> None:
@@ -208,7 +233,7 @@ def test_what_was_due_and_never_sent_is_slow() -> None:
     cell = sweep(closed(4), closed(8), trial, target="p50<10s").cells[-1]
     assert cell.unsent
     unsent = requests(derived(trial), cell).unsent
-    assert unsent == cell.unsent == cell.target[0].values["unsent"]
+    assert unsent == cell.unsent == outcomes(cell)[0].unsent
 
 
 # --- levels ---------------------------------------------------------------------------------------
@@ -216,69 +241,77 @@ def test_what_was_due_and_never_sent_is_slow() -> None:
 
 def test_the_highest_level_and_what_breaks_first_beyond() -> None:
     document = sweep(closed(2), closed(4), closed(8), closed(16))
-    (found,) = conclusions(document)
-    assert found.code == "target.kept.levels"
-    assert found.values["highest"].values["connections"] == 4
-    (beyond,) = found.values["next"]
-    assert (beyond.code, beyond.values["terms"]) == ("target.breaks", ("p95<150ms",))
-    assert beyond.values["level"].values["connections"] == 8
+    found = kept(document)
+    assert (found.axis, found.highest.connections, found.last) == ("level", 4, "")
+    (beyond,) = found.beyond
+    assert isinstance(beyond, TermsBreak)
+    assert (beyond.level.connections, beyond.terms) == (8, ("p95<150ms",))
     assert document.target_kept is True
-    assert [one.code for one in found.evidence] == ["target.cell"] * 4
+    assert [type(one) for one in found.evidence] == [TargetInTrial] * 4
+    assert str(found) == (
+        "sync: the highest level that keeps p95<150ms,errors<5% is 4 connections. At 8 connections"
+        " p95<150ms breaks first: p95 200 ms."
+    )
 
 
 def test_the_highest_level_of_all_keeps_it() -> None:
-    (found,) = conclusions(sweep(closed(2), closed(4)))
-    assert found.values["highest"].values["connections"] == 4
-    assert (found.values["last"], found.values["next"]) == ("the highest measured", ())
+    found = kept(sweep(closed(2), closed(4)))
+    assert found.highest.connections == 4
+    assert (found.last, found.beyond) == ("the highest measured", ())
 
 
 def test_no_level_keeps_it() -> None:
     document = sweep(closed(4), closed(8), target="p95<50ms")
-    (found,) = conclusions(document)
-    assert (found.code, document.target_kept) == ("target.broken.levels", False)
-    assert found.values["next"][0].values["level"].values["connections"] == 4
+    found = not_kept(document)
+    assert (found.axis, found.keeps, document.target_kept) == ("level", "keeps", False)
+    assert found.beyond[0].level.connections == 4
 
 
 def test_no_level_is_shown_to_keep_it() -> None:
     document = sweep(closed(4, rounds=5), closed(8))
-    (found,) = conclusions(document)
-    assert (found.code, document.target_kept) == ("target.not_shown.levels", False)
-    assert [one.code for one in found.values["next"]] == ["target.at", "target.breaks"]
+    found = not_kept(document)
+    assert (found.axis, found.keeps) == ("level", "is shown to keep")
+    assert document.target_kept is False
+    assert [type(one) for one in found.beyond] == [TermsAtLevel, TermsBreak]
 
 
 def test_a_low_level_may_be_too_slow_for_a_throughput() -> None:
     """2 connections get 20 requests/s, 4 and 8 get 40."""
-    (found,) = conclusions(sweep(closed(2), closed(4), closed(8), target="rps>=30,p95<150ms"))
-    assert found.values["highest"].values["connections"] == 4
+    found = kept(sweep(closed(2), closed(4), closed(8), target="rps>=30,p95<150ms"))
+    assert found.highest.connections == 4
 
 
 def test_a_level_keeps_it_where_all_trials_do() -> None:
     slow = evidence(SYNC, 4, tool="fast", delay_s=0.2, rounds=40, trial=2, timed=True)
-    (found,) = conclusions(sweep(closed(2), closed(2, trial=2), closed(4), slow))
-    assert found.values["highest"].values["connections"] == 2
-    (beyond,) = found.values["next"]
-    assert (beyond.values["broken"], beyond.values["trials"]) == (1, 2)
-    assert "(in 1 of 2 trials)" in text(found)
+    found = kept(sweep(closed(2), closed(2, trial=2), closed(4), slow))
+    assert found.highest.connections == 2
+    (beyond,) = found.beyond
+    assert isinstance(beyond, TermsBreak)
+    assert (beyond.broken, beyond.trial_count) == (1, 2)
+    assert "(in 1 of 2 trials)" in str(found)
 
 
 def test_rates_decide_where_there_are_some() -> None:
     """The closed cells are there for the capacity."""
     kept, broken = opened(Rate(rps=20), 20.0), opened(Rate(rps=60), 60.0)
     high = sweep(closed(8), closed(16), kept, broken)
-    assert [one.code for one in conclusions(high)] == ["target.broken.levels", "target.kept.rates"]
+    assert [(type(one), one.axis) for one in conclusions(high)] == [
+        (TargetNotKept, "level"),
+        (TargetKept, "rate"),
+    ]
     assert high.target_kept is True
     low = sweep(closed(4), closed(8), broken)
-    assert [one.code for one in conclusions(low)] == ["target.kept.levels", "target.broken.rates"]
+    assert [(type(one), one.axis) for one in conclusions(low)] == [
+        (TargetKept, "level"),
+        (TargetNotKept, "rate"),
+    ]
     assert low.target_kept is False
 
 
 def test_every_class_must_keep_it() -> None:
     slow = evidence(server("tornado"), 4, tool="fast", delay_s=0.5, rounds=40, timed=True)
     document = sweep(closed(4), slow)
-    assert [one.code for one in conclusions(document)] == [
-        "target.kept.levels",
-        "target.broken.levels",
-    ]
+    assert [type(one) for one in conclusions(document)] == [TargetKept, TargetNotKept]
     assert document.target_kept is False
 
 

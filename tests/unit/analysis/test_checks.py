@@ -20,6 +20,7 @@ from tests.builders.analysis import (
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
 from workerlab.analysis.outcomes import outcome
+from workerlab.analysis.verdict import TrialInvalid
 from workerlab.load.ab import AB
 from workerlab.load.wrk import WRK
 from workerlab.model import CellResult, Fault, Measurement, Span, Spans, Summary
@@ -44,88 +45,98 @@ CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
         "fault.server",
         {"reason": "worker 101 died under the load"},
     ),
-    "no load": (recording(BASE, load_start_ns=None), "check.not_started", {}),
+    "no load": (
+        recording(BASE, load_start_ns=None),
+        "Note",
+        {"text": "the load was never started"},
+    ),
     "unreadable": (
         replace(BASE, measurement=None, parse_error="truncated: 'Comp'"),
-        "check.unreadable",
-        {"why": "truncated: 'Comp'"},
+        "Note",
+        {"text": "the load tool's output cannot be read: truncated: 'Comp'"},
     ),
-    "no output": (replace(BASE, measurement=None), "check.no_output", {"tool": "ab"}),
+    "no output": (replace(BASE, measurement=None), "Note", {"text": "ab left no output"}),
     "a full map": (
         replace(BASE, spans=replace(BASE.spans, full=(103,))),
-        "check.map_full",
+        "SpanMapsFull",
         {"pids": (103,)},
     ),
     "the client counted one more": (
         saying(BASE, requests=42),
-        "check.never_reached_app",
-        {"tool": "ab", "answered": 42, "seen": 41, "differ": 1},
+        "CountsDiffer",
+        {
+            "unmatched": "never reached the app",
+            "tool": "ab",
+            "answered": 42,
+            "seen": 41,
+            "differ": 1,
+        },
     ),
     "the workers counted one more": (
         saying(BASE, requests=40),
-        "check.unknown_to_client",
-        {"answered": 40, "seen": 41, "differ": 1},
+        "CountsDiffer",
+        {"unmatched": "unknown to the client", "answered": 40, "seen": 41, "differ": 1},
     ),
     "timed, more than connections left over": (
         saying(TIMED, requests=32),
-        "check.unknown_to_client",
-        {"answered": 32, "seen": 41},
+        "CountsDiffer",
+        {"unmatched": "unknown to the client", "answered": 32, "seen": 41},
     ),
     "timed, the client counted one more": (
         saying(TIMED, requests=42),
-        "check.never_reached_app",
-        {"answered": 42, "seen": 41},
+        "CountsDiffer",
+        {"unmatched": "never reached the app", "answered": 42, "seen": 41},
     ),
     "a false rate": (
         saying(BASE, rps=6.0),
-        "check.rate",
+        "RateUnlikeWorkers",
         {"tool": "ab", "rps": 6.0, "tool_s": 41 / 6, "workers_s": 11.0},
     ),
-    "a rate of 0": (saying(BASE, rps=0.0), "check.rate", {"rps": 0.0, "tool_s": None}),
+    "a rate of 0": (saying(BASE, rps=0.0), "RateUnlikeWorkers", {"rps": 0.0, "tool_s": None}),
     "timed, a false rate": (
         saying(TIMED, rps=6.0),
-        "check.timed_rate",
+        "TimedRateUnlikeWorkers",
         {"rps": 6.0, "completed": 41, "duration_s": 11.0},
     ),
     "responses that are too long": (
         saying(BASE, response=mean(2.5)),
-        "check.too_many_in_flight",
+        "TooManyInFlight",
         {"mean_s": 2.5, "in_flight": 2.5 * 41 / 11, "connections": 8},
     ),
     "idle connections": (
         saying(BASE, response=mean(1.2)),
-        "check.idle_connections",
+        "ConnectionsIdle",
         {"in_flight": 1.2 * 41 / 11, "connections": 8},
     ),
     "no success": (
         saying(BASE, failed=41, errors={"non_2xx": 41}),
-        "check.no_success",
+        "NoSuccess",
         {"answered": 41, "expected": 200, "causes": {"non_2xx": 41}},
     ),
     "no answer": (
         saying(BASE, requests=0, failed=41, errors={"reset": 41}, rps=None),
-        "check.no_answer",
+        "NothingAnswered",
         {"causes": {"reset": 41}},
     ),
     "late answers": (
         saying(TIMED, exact_mean=False, failed=3, errors={"timeout": 3}),
-        "check.late",
+        "ResponsesLeftOut",
         {"responses": 3, "tool": "ab"},
     ),
     "too few rounds": (
         evidence(SYNC, 8, rounds=1),
-        "check.too_few_requests",
+        "TooFewCompleted",
         {"completed": 8, "in_flight": 8},
     ),
     "no lone request": (
         recording(saying(BASE, lone_s=None), lone_s=()),
-        "check.no_lone_request",
-        {},
+        "Note",
+        {"text": "no lone request was timed, so there is nothing to compare with"},
     ),
     "no spans": (
         replace(BASE, spans=Spans(())),
-        "check.never_reached_app",
-        {"answered": 41, "seen": 0},
+        "CountsDiffer",
+        {"unmatched": "never reached the app", "answered": 41, "seen": 0},
     ),
 }
 
@@ -135,7 +146,7 @@ def test_a_contradiction_makes_the_cell_invalid(name: str) -> None:
     trial, code, values = CASES[name]
     cell = judged(trial)
     assert cell.verdict == "invalid"
-    assert cell.reason.code == "verdict.invalid"
+    assert isinstance(cell.reason, TrialInvalid)
     found = every(cell.reason)[code].values
     for key, value in values.items():
         known = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
@@ -177,7 +188,7 @@ def test_failures_are_shown_and_only_successes_counted() -> None:
     assert cell.verdict == "saturated"
     assert (cell.failed, dict(cell.errors)) == (4, {"non_2xx": 4})
     assert cell.throughput_rps == pytest.approx(4.0 * 37 / 41)
-    failures = every(cell.reason)["verdict.failures"].values
+    failures = every(cell.reason)["FailedRequests"].values
     assert failures == {"requests": 4, "causes": {"non_2xx": 4}}
 
 
@@ -203,7 +214,7 @@ def test_a_tool_that_waits_for_a_core_cannot_keep_its_connections_busy(
     waits: float, idle: bool
 ) -> None:
     cell = judged(noisy(saying(BASE, response=mean(1.2)), tool_wait=waits))
-    assert ("check.idle_connections" in every(cell.reason)) == idle
+    assert ("ConnectionsIdle" in every(cell.reason)) == idle
 
 
 def test_an_unexpected_success_is_a_failure() -> None:

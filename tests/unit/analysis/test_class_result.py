@@ -12,14 +12,32 @@ from tests.builders.noise import noisy
 from tests.builders.open_model import opened
 from workerlab.analysis import analyse
 from workerlab.analysis.cells import result
-from workerlab.analysis.class_result import agreed, class_result
+from workerlab.analysis.class_result import (
+    REPEAT,
+    KneeBetween,
+    KneeDoubtful,
+    RoomBeyond,
+    agreed,
+    class_result,
+)
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.analysis.knee import Knee
+from workerlab.analysis.knee import (
+    IN_STEP,
+    NO_SIGN_OF_ROOM,
+    WITHIN_CHANCE,
+    Knee,
+    KneeAbove,
+    KneeAtLeast,
+    KneeUnknown,
+    LastStep,
+    ToolLimitFrom,
+)
 from workerlab.analysis.r0 import R0
 from workerlab.analysis.series import Series
-from workerlab.model import CellResult, Finding, Rate, Verdict
+from workerlab.finding import Finding, Note
+from workerlab.model import CellResult, Rate, Verdict
 from workerlab.report.document import of_sweep
-from workerlab.report.messages import short, text
+from workerlab.report.messages import text
 
 
 def series(*levels: int, bound: Mapping[str, tuple[Finding, ...]] | None = None) -> Series:
@@ -42,11 +60,9 @@ def test_a_saturated_level_asks_for_no_more_connections() -> None:
     report = analyse("dealt", {}, [gthread(8), gthread(16)])
     (found,) = report.classes
     assert [cell.verdict for cell in report.cells] == ["below capacity", "saturated"]
-    assert found.knee_note.code == "knee.between"
-    assert "add" not in found.knee_note.values
-    assert (
-        found.knee_note.values["least"] < found.knee_note.values["most"] == found.slots_configured
-    )
+    note = found.knee_note
+    assert isinstance(note, KneeBetween)
+    assert note.least < note.most == found.slots_configured
     sentence = text(of_sweep(report).findings[0])
     assert "saturated from 16 connections on" in sentence
     assert "add 32" not in sentence
@@ -54,27 +70,36 @@ def test_a_saturated_level_asks_for_no_more_connections() -> None:
 
 def test_between_what_throughput_shows_and_the_lowest_saturated_level() -> None:
     found = knee(series(1, 3), c1="below capacity", c3="saturated")
-    assert (found.connections, found.note.code) == (None, "knee.between")
-    assert found.note.values["least"] == pytest.approx(3.0, rel=0.05)
-    assert found.note.values["most"] == pytest.approx(3.5, abs=0.5)  # level, or slots if below
-    assert found.note.values["grew"].code == "knee.grew.until"
+    note = found.note
+    assert isinstance(note, KneeBetween)
+    assert found.connections is None
+    assert note.least == pytest.approx(3.0, rel=0.05)
+    assert note.most == pytest.approx(3.5, abs=0.5)  # level, or slots if below
+    assert note.step is not None
+    assert (note.step.verb, note.step.meaning) == ("grew", "")
+    assert str(note).startswith("between 3 and 3: throughput grew by ")
+    assert note.short == "3 to 3"
 
 
 def test_growth_from_a_level_that_waits_already_is_no_sign_of_room() -> None:
     found = knee(series(1, 3), c1="saturated", c3="saturated")
-    assert found.note.values["grew"].code == "knee.grew.though"
+    assert isinstance(found.note, KneeBetween)
+    assert found.note.step is not None
+    assert found.note.step.meaning == NO_SIGN_OF_ROOM
 
 
 def test_growth_within_chance_is_no_growth() -> None:
     of = series(2, 4)
     wide = series(2, 4)
     wide.__dict__["halves"] = {2: 0.8, 4: 0.8}
-    for cells_of, code in ((of, "knee.still_gains"), (wide, "knee.chance")):
+    for cells_of, meaning, advice in ((of, "", "add"), (wide, WITHIN_CHANCE, REPEAT)):
         # Without the rule of a level at which nothing waits
         slow = Series(cells_of.key, cells_of.trials, R0(0.5, 0.0), cells_of.closed, (), ())
         slow.__dict__.update({"halves": cells_of.halves})
         found = knee(slow, c2="below capacity", c4="below capacity")
-        assert found.note.code == code
+        assert isinstance(found.note, KneeAtLeast)
+        assert isinstance(found.note.why, LastStep)
+        assert (found.note.why.meaning, found.note.advice) == (meaning, advice)
 
 
 def test_what_others_disturbed_shows_no_knee() -> None:
@@ -95,16 +120,16 @@ def test_what_others_disturbed_shows_no_knee() -> None:
     for disturbed in ((8,), (2, 4, 8)):
         doubtful = found(*disturbed)
         assert doubtful.connections is None
-        assert doubtful.note.code == "knee.doubtful"
-        assert "other programs took the cores" in text(doubtful.note)
-        assert short(doubtful.note).code == "knee.doubtful.short"
+        assert isinstance(doubtful.note, KneeDoubtful)
+        assert "other programs took the cores" in str(doubtful.note)
+        assert doubtful.note.short == "inconclusive"
 
 
 def test_a_throughput_that_is_hardly_known_shows_no_knee() -> None:
     of = series(2, 4, 8)
     of.__dict__["halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
     found = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
-    assert text(found.note) == (
+    assert str(found.note) == (
         "inconclusive: at 8 connections the throughput is known to ± 30 % only"
     )
 
@@ -114,9 +139,12 @@ def test_an_inconclusive_level_is_not_counted() -> None:
     assert knee(of, c2="below capacity", c4="at capacity", c8="saturated").connections is not None
     found = knee(of, c2="below capacity", c4="inconclusive", c8="inconclusive")
     assert found.connections is None
-    assert "add" not in found.note.values  # higher levels were tried
-    assert knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note.code == (
-        "knee.inconclusive"
+    assert isinstance(found.note, KneeAbove)
+    found = knee(of, c2="below capacity", c4="at capacity", c8="inconclusive")
+    assert isinstance(found.note, KneeAtLeast)
+    assert (found.note.why, found.note.add) == (IN_STEP, None)  # higher levels were tried
+    assert str(knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note) == (
+        "unknown: every cell is inconclusive"
     )
 
 
@@ -131,17 +159,19 @@ def test_the_level_is_one_that_a_cell_reports() -> None:
 
 def test_a_level_beyond_the_knee_that_had_room() -> None:
     found = knee(series(4, 8), c4="at capacity", c8="below capacity")
-    assert found.note.code == "knee.room_beyond"
+    assert isinstance(found.note, KneeUnknown)
+    assert isinstance(found.note.reason, RoomBeyond)
+    assert found.note.reason.connections == 8
 
 
 def test_what_the_load_tool_held_up_asks_for_no_more_either() -> None:
     of = series(2, 4, 8)
-    tool = {of.closed[2].key: (Finding("load_tool.cpu"),)}
+    tool = {of.closed[2].key: (Note("it was busy"),)}
     limited = series(2, 4, 8, bound=tool)
     found = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound")
-    assert found.note.code == "knee.tool_is_limit_later"
-    assert "add" not in found.note.values["knee"].values
-    assert short(found.note).code == "knee.no_wait_with_all_slots.short"
+    assert isinstance(found.note, KneeAtLeast)
+    assert found.note.tool_limit == ToolLimitFrom(8, "fast")
+    assert (found.note.why, found.note.add) == (IN_STEP, None)
 
 
 def test_cells_at_a_rate_may_tell_what_closed_ones_do_not() -> None:

@@ -234,22 +234,23 @@ def test_as_many_connections_as_slots_need_not_keep_them_busy() -> None:
     trial = evidence(SYNC, 4)
     spans = [changed(one, end_ns=(one.end_ns or 0) - NS * 3 // 10) for one in trial.spans.spans]
     cell = judged(with_spans(trial, spans))
-    assert (cell.verdict, cell.reason.code) == ("at capacity", "verdict.fills_slots")
+    assert (cell.verdict, cell.reason.code) == ("at capacity", "SlotsFilled")
     assert "busy" not in text(cell.reason)
     (found,) = cell.findings
     assert isinstance(found, AllSlotsBusy)
     assert found.busy == cell.occupancy
     assert f"({100 * (cell.occupancy or 0):.0f} % busy)" in text(found)
     full = judged(evidence(SYNC, 4))
-    assert full.reason.code == "verdict.all_slots_busy"
+    assert full.reason.code == "SlotsFilled"
     assert full.findings[0].values["busy"] is None
 
 
 def test_without_slots_the_reason_rests_on_the_bound() -> None:
     """Not on as many slots as happened to be in use: there is no such limit."""
     cell = judged(evidence(server("asgi", 2), 8, slots=[1, 1], deal=lambda number: number % 2))
-    assert cell.reason.code == "verdict.waits"
-    assert values(cell.reason, "possible_rps", "used") == (pytest.approx(cell.bound_rps), 2)
+    assert cell.reason.code == "BelowPossible"
+    assert values(cell.reason, "possible_rps") == (pytest.approx(cell.bound_rps),)
+    assert values(cell.reason.values["why"], "used") == (2,)
     assert "slots" not in text(cell.reason)
 
 
@@ -316,7 +317,7 @@ def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
 def test_what_takes_longer_inside_the_app_is_no_waiting_for_slots() -> None:
     """A pool inside an app without slots: 0.7 s of a response of 2 s are before the app, 0.3 s
     longer than alone it takes inside, or the other way round."""
-    for begins_ns, code in ((7 * NS // 10, "verdict.waits"), (NS // 5, "verdict.slowed")):
+    for begins_ns, code in ((7 * NS // 10, "BelowPossible"), (NS // 5, "SlowedDown")):
         trial = slowed(server("asgi"), 8, 4)
         first, *rest = trial.spans.spans
         late = [changed(one, start_ns=one.start_ns + begins_ns) for one in rest]

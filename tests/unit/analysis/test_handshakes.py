@@ -32,7 +32,7 @@ from workerlab.analysis.diagnosis.slots import (
     FullAcceptQueue,
     LikelyFullAcceptQueue,
 )
-from workerlab.analysis.handshakes import at_steps
+from workerlab.analysis.handshakes import OWN, DropsSuspected, SynSteps, at_steps
 from workerlab.model import CellResult, Counters, Finding
 from workerlab.report.messages import text
 from workerlab.server.worker_classes import class_named
@@ -67,13 +67,13 @@ def test_no_connection_stands_at_two_steps(connects: list[float], steps: list[fl
 def test_the_connect_spike_is_measured() -> None:
     cell = judged(dropping())
     assert cell.verdict == "saturated"
-    verdict = every(cell.reason)["handshakes.dropped"]
+    verdict = every(cell.reason)["HandshakesDropped"]
     diagnosis = cell.diagnosis
     assert isinstance(diagnosis, FullAcceptQueue)
     for found in (verdict, diagnosis):
         counters = {"ListenOverflows": 40, "ListenDrops": 41, "TCPSynRetrans": 15}
         assert found.values["counters"] == counters
-        steps = Finding("handshakes.steps", {"steps": ((1.0, 12), (2.0, 3))})
+        steps = SynSteps(((1.0, 12), (2.0, 3)))
         assert found.values["steps"] == steps
     assert (diagnosis.longest, diagnosis.limit) == (3, 2)
     assert BACKLOG_HIDES in diagnosis.advice
@@ -107,9 +107,14 @@ def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
     assert (quiet.breakdown.unattributed_s or 0) == pytest.approx(5 / (2 / 0.3), rel=0.01)
 
 
+DROPS_SHOWN = {
+    "HandshakesDropped", "DropsSuspected", "SynSteps", "FullAcceptQueue", "LikelyFullAcceptQueue",
+}  # fmt: skip
+
+
 def shows_drops(cell: CellResult) -> bool:
     codes = every(cell.reason).keys() | every(cell.diagnosis).keys()
-    return any(code.startswith("handshakes.") or code.endswith("FullAcceptQueue") for code in codes)
+    return any(code in DROPS_SHOWN for code in codes)
 
 
 def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
@@ -131,7 +136,7 @@ def test_beside_other_trials_a_servers_own_sockets_say_what_it_dropped() -> None
     found = cell.diagnosis
     assert isinstance(found, FullAcceptQueue)
     assert found.counters == {"sk_drops": 7}
-    assert found.where == Finding("handshakes.socket")
+    assert found.where == OWN
     assert cell.counters == Counters(socket_drops=7)
     quiet = judged(beside(dropping(counters=replace(DROPS, socket_drops=0))))
     assert not shows_drops(quiet)
@@ -139,7 +144,7 @@ def test_beside_other_trials_a_servers_own_sockets_say_what_it_dropped() -> None
 
 
 def test_where_nobody_knows_whose_drops_it_were_it_is_likely() -> None:
-    assert "handshakes.suspected" in every(judged(beside(dropping())).reason)
+    assert "DropsSuspected" in every(judged(beside(dropping())).reason)
 
 
 def test_alone_its_own_sockets_decide_as_well() -> None:
@@ -150,8 +155,8 @@ def test_alone_its_own_sockets_decide_as_well() -> None:
 
 def test_without_counters_it_is_likely() -> None:
     cell = judged(dropping(counters=None))
-    likely = Finding("handshakes.suspected", {"longest_s": 2.03})
-    assert every(cell.reason)["handshakes.suspected"] == likely
+    likely = DropsSuspected(2.03)
+    assert every(cell.reason)["DropsSuspected"] == likely
     assert cell.diagnosis == LikelyFullAcceptQueue(
         sharing="16 connections share 2 slots",
         waiting=every(cell.diagnosis)["LikelyFullAcceptQueue"].waiting,
@@ -188,11 +193,11 @@ def test_what_the_server_answered_itself_is_not_counted_twice() -> None:
 def test_without_drops_it_stays_a_contradiction(counters: Counters | None) -> None:
     cell = judged(seeing(lost(dropping(), 3), counters=counters))
     assert cell.verdict == "invalid"
-    assert every(cell.reason)["check.never_reached_app"].values["differ"] == 3
+    assert every(cell.reason)["CountsDiffer"].values["differ"] == 3
 
 
 def test_drops_excuse_nothing_else() -> None:
-    assert "check.unknown_to_client" in every(judged(saying(dropping(), requests=80)).reason)
+    assert "CountsDiffer" in every(judged(saying(dropping(), requests=80)).reason)
     assert judged(lost(saying(dropping(), rps=60.0), 3)).verdict == "invalid"
 
 
@@ -237,8 +242,8 @@ def test_a_connection_that_is_tried_again_is_not_idle() -> None:
     assert trial.measurement is not None
     brief = replace(trial.measurement.response, mean=(trial.measurement.response.mean or 0.0) / 8)
     none = seeing(trial, counters=Counters(0, 0, 0, 0))
-    assert "check.idle_connections" in every(judged(saying(none, response=brief)).reason)
-    assert "check.idle_connections" not in every(judged(saying(trial, response=brief)).reason)
+    assert "ConnectionsIdle" in every(judged(saying(none, response=brief)).reason)
+    assert "ConnectionsIdle" not in every(judged(saying(trial, response=brief)).reason)
 
 
 def test_drops_of_a_server_without_a_number_of_slots_can_be_told() -> None:
@@ -248,5 +253,5 @@ def test_drops_of_a_server_without_a_number_of_slots_can_be_told() -> None:
     queue = tuple(replace(one, length=3, limit=2) for one in trial.observations.queue)
     full = seeing(with_spans(trial, spans), counters=DROPS, queue=queue)
     cell = judged(saying(full, connects_s=(1.02,) * 3))
-    assert (cell.verdict, cell.reason.code) == ("saturated", "verdict.waits")
+    assert (cell.verdict, cell.reason.code) == ("saturated", "BelowPossible")
     assert "no limit configured" in text(cell.reason)

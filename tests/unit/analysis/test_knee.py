@@ -8,57 +8,104 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from workerlab.analysis.knee import Sample, capacity, knee
-from workerlab.report.messages import text
+from workerlab.analysis.knee import (
+    IN_STEP,
+    NO_LEVEL_BELOW,
+    ONE_LEVEL,
+    STILL_GROWING,
+    KneeAbove,
+    KneeAtLeast,
+    KneeNote,
+    KneeUnknown,
+    LastStep,
+    LevelsOff,
+    Sample,
+    SlotsAllTaken,
+    ToolLimitFrom,
+    capacity,
+    knee,
+)
 
 
 @pytest.mark.parametrize(
-    ("levels", "slots", "number", "code", "values"),
+    ("levels", "slots", "number", "kind", "values"),
     [
-        ({4: 4.0, 8: 4.0, 16: 4.0}, 4, 4.0, "levels_off", {"below": 8, "highest": 16, "gain": 0}),
-        ({4: 3.98, 8: 3.97, 16: 3.99}, 4, 3.99, "levels_off", {}),
-        ({8: 4.0, 16: 4.0}, 4, 4.0, "levels_off", {}),
-        ({4: 4.0, 8: 8.0, 16: 16.0}, 4000, None, "above", {"highest": 16}),
-        ({4: 4.0, 8: 8.0, 16: 15.9}, 4000, None, "above", {"highest": 16}),
-        ({4: 4.0, 16: 15.5}, None, None, "no_limit", {"highest": 16}),
+        ({4: 4.0, 8: 4.0, 16: 4.0}, 4, 4.0, LevelsOff, {"below": 8, "highest": 16, "gain": 0}),
+        ({4: 3.98, 8: 3.97, 16: 3.99}, 4, 3.99, LevelsOff, {}),
+        ({8: 4.0, 16: 4.0}, 4, 4.0, LevelsOff, {}),
+        ({4: 4.0, 8: 8.0, 16: 16.0}, 4000, None, KneeAbove, {"highest": 16}),
+        ({4: 4.0, 8: 8.0, 16: 15.9}, 4000, None, KneeAbove, {"highest": 16}),
+        ({4: 4.0, 16: 15.5}, None, None, KneeAbove, {"remark": "no limit found up to 16"}),
         (
-            *({4: 4.0, 8: 6.0}, 6, None, "still_gains"),
+            *({4: 4.0, 8: 6.0}, 6, None, KneeAtLeast),
             {"least": 6.0, "below": 4, "highest": 8, "gain": 0.5, "add": 16},
         ),
-        ({4: 4.0, 6: 5.0}, 5, None, "still_gains", {"least": 5.0, "gain": 0.25}),
-        ({4: 4.0, 6: 4.1}, 4, 4.1, "levels_off", {}),
-        ({8: 4.0}, 4, 4.0, "all_slots_busy", {"highest": 8, "slots": 4}),
-        ({2: 2.0, 8: 4.0}, 4, 4.0, "all_slots_busy", {"highest": 8, "slots": 4}),
-        ({8: 4.0}, None, None, "one_level", {"least": 4.0, "add": 16}),
-        ({5: 4.0}, 4, None, "one_level", {"least": 4.0}),
-        ({2: 2.0, 8: 4.0}, None, None, "still_gains", {"least": 4.0, "below": 2, "gain": 1.0}),
-        ({1: 1.0, 2: 2.0, 16: 5.9}, 8, None, "still_gains", {"least": 5.9, "below": 2}),
-        ({2: 1.92, 4: 2.0}, 2, 2.0, "levels_off", {}),
-        ({4: 4.0}, 4, None, "no_wait_with_all_slots", {"highest": 4, "add": 8}),
-        ({1: 1.0, 2: 2.0, 4: 4.0}, 4, None, "no_wait_with_all_slots", {}),
-        ({8: 8.0}, 4, None, "above_slots", {"highest": 8, "slots": 4}),
+        ({4: 4.0, 6: 5.0}, 5, None, KneeAtLeast, {"least": 5.0, "gain": 0.25}),
+        ({4: 4.0, 6: 4.1}, 4, 4.1, LevelsOff, {}),
+        ({8: 4.0}, 4, 4.0, SlotsAllTaken, {"highest": 8, "slots": 4}),
+        ({2: 2.0, 8: 4.0}, 4, 4.0, SlotsAllTaken, {"highest": 8, "slots": 4}),
+        ({8: 4.0}, None, None, KneeAtLeast, {"least": 4.0, "add": 16, "why": ONE_LEVEL}),
+        ({5: 4.0}, 4, None, KneeAtLeast, {"least": 4.0}),
+        ({2: 2.0, 8: 4.0}, None, None, KneeAtLeast, {"least": 4.0, "below": 2, "gain": 1.0}),
+        ({1: 1.0, 2: 2.0, 16: 5.9}, 8, None, KneeAtLeast, {"least": 5.9, "below": 2}),
+        ({2: 1.92, 4: 2.0}, 2, 2.0, LevelsOff, {}),
+        ({4: 4.0}, 4, None, KneeAtLeast, {"least": 4, "add": 8, "why": IN_STEP}),
+        ({1: 1.0, 2: 2.0, 4: 4.0}, 4, None, KneeAtLeast, {"why": IN_STEP}),
+        ({8: 8.0}, 4, None, KneeAbove, {"highest": 8, "slots": 4}),
         # falls under overload: what it once gave is its limit
-        ({4: 4.0, 8: 3.0}, 4, 4.0, "levels_off", {"gain": 0.0}),
-        ({4: 0.0, 8: 1.0}, 4, None, "still_gains", {"least": 1.0, "gain": None}),
-        ({}, 4, None, "no_cell", {}),
+        ({4: 4.0, 8: 3.0}, 4, 4.0, LevelsOff, {"gain": 0.0}),
+        ({4: 0.0, 8: 1.0}, 4, None, KneeAtLeast, {"least": 1.0, "gain": None}),
+        ({}, 4, None, KneeUnknown, {}),
         # slots that were all taken, of which more than one connection each would wait
-        ({2: 2.0, 4: 3.7}, 4, None, "still_gains", {}),
+        ({2: 2.0, 4: 3.7}, 4, None, KneeAtLeast, {"below": 2}),
     ],
 )
 def test_knee(
     levels: dict[int, float],
     slots: int | None,
     number: float | None,
-    code: str,
-    values: dict[str, float],
+    kind: type[KneeNote],
+    values: dict[str, float | str | None],
 ) -> None:
-    found = knee(levels, 1.0, slots, full=code == "all_slots_busy")
+    """`values`: of the note, or of the last step in it."""
+    found = knee(levels, 1.0, slots, full=kind is SlotsAllTaken)
     assert found.connections == (None if number is None else pytest.approx(number))
-    assert found.note.code == f"knee.{code}"
+    assert type(found.note) is kind
+    why = found.note.values.get("why")
+    noted = {**found.note.values, **(why.values if isinstance(why, LastStep) else {})}
     for name, value in values.items():
-        known = value if value is None else pytest.approx(value, abs=0.01)
-        assert found.note.values[name] == known
+        assert noted[name] == (pytest.approx(value, abs=0.01) if type(value) is float else value)
+
+
+@pytest.mark.parametrize(
+    ("levels", "slots", "sentence", "short"),
+    [
+        ({}, 4, "unknown: no valid cell", "unknown"),
+        (
+            {2: 2.0, 8: 4.0}, None,
+            "at least 4: throughput still grew by 100 % from 2 to 8 connections; add 16 or more",
+            "at least 4",
+        ),
+        (
+            {4: 4.0}, 4,
+            "at least 4: throughput is in step with connections up to as many as there are slots;"
+            " add 8 or more",
+            "at least 4",
+        ),
+        ({4: 4.0, 16: 15.5}, None, "> 16: no limit found up to 16", "> 16"),
+        ({8: 8.0}, 4, "> 8, although 4 slots are configured", "> 8"),
+    ],
+)  # fmt: skip
+def test_a_knee_that_is_not_a_number_has_a_short_form(
+    levels: dict[int, float], slots: int | None, sentence: str, short: str
+) -> None:
+    note = knee(levels, 1.0, slots).note
+    assert (str(note), note.short) == (sentence, short)
+    later = replace(note, tool_limit=ToolLimitFrom(16, "ab"))
+    assert str(later) == f"{sentence}; from 16 connections on ab is the limit, not the server"
+    assert later.short == short
 
 
 def test_knee_without_a_lone_response_is_unknown() -> None:
@@ -74,7 +121,7 @@ def test_knee_is_finite_and_has_a_sentence(
     levels: dict[int, float], lone_s: float | None, slots: int | None
 ) -> None:
     found = knee(levels, lone_s, slots)
-    assert text(found.note)
+    assert str(found.note)
     assert found.connections is None or math.isfinite(found.connections)
 
 
@@ -102,13 +149,16 @@ def test_capacity_without_noise_is_exact() -> None:
     assert found.ci95 == pytest.approx((4.0, 4.0))
 
 
+LAUNCHES = "at least 3 trials"
+
+
 @pytest.mark.parametrize(
     ("levels", "trials", "wants"),
     [
         ([8, 16], 3, "a level of at most 2"),
         ([1, 2], 3, "a level of at least 4"),
-        ([2, 8], 2, "at least 3 trials"),
-        ([4], 1, "at least 3 trials and a level of at most 2 and a level of at least 8"),
+        ([2, 8], 2, LAUNCHES),
+        ([4], 1, f"{LAUNCHES} and a level of at most 2 and a level of at least 8"),
     ],
 )
 def test_capacity_says_what_is_missing(levels: list[int], trials: int, wants: str) -> None:
@@ -119,12 +169,12 @@ def test_capacity_says_what_is_missing(levels: list[int], trials: int, wants: st
 
 def test_no_capacity_while_throughput_grows() -> None:
     found = capacity(noisy(1, 4, [2, 8], 3, 0.0), 1.0, flat=False)
-    assert (found.rps, found.note) == (None, "throughput did not stop growing")
+    assert (found.rps, found.note) == (None, STILL_GROWING)
 
 
 def test_one_slot_has_no_level_below_it() -> None:
     found = capacity(noisy(1, 1, [4, 8], 3, 0.0), 1.0, flat=True)
-    assert found.note == "no number of connections is below the knee"
+    assert found.note == NO_LEVEL_BELOW
 
 
 def test_welch_as_in_a_worked_example() -> None:

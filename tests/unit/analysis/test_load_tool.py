@@ -27,9 +27,20 @@ from tests.builders.analysis import (
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.cpu import FASTER_TOOL, LoadToolIsLimit
-from workerlab.analysis.load_tool import Ceiling, Compared, ceilings, limits, with_limits
+from workerlab.analysis.knee import KneeAtLeast, KneeNote, ToolLimitFrom
+from workerlab.analysis.load_tool import (
+    LACKS,
+    Ceiling,
+    Compared,
+    TooFewEstablished,
+    ToolOutOf,
+    ceilings,
+    limits,
+    with_limits,
+)
 from workerlab.analysis.series import Reasons
-from workerlab.model import ConnectionSample, Finding, ProcessSample, Rate, Report
+from workerlab.analysis.verdict import GeneratorBound
+from workerlab.model import ConnectionSample, ProcessSample, Rate, Report
 
 FAST = server("gthread", 1, 8)
 SHORT_S = 0.002
@@ -91,7 +102,7 @@ def report_of(*trials: TrialData, **environment: object) -> Report:
 def test_nobody_is_the_limit_while_others_have_the_cores() -> None:
     """The same CPU, alone on the machine and beside programs that kept both waiting."""
     trial = slow_tool(8, 100)
-    assert codes(noisy(trial, tool_cores=0.9)) == ["load_tool.cpu"]
+    assert codes(noisy(trial, tool_cores=0.9)) == ["ToolBusy"]
     taken = noisy(trial, tool_cores=0.9, tool_wait=0.3, others=0.8)
     assert why(taken) is None
     assert why(noisy(trial, tool_cores=0.47, tool_wait=0.3, others=1.2), levels={4: 100.0}) is None
@@ -100,13 +111,13 @@ def test_nobody_is_the_limit_while_others_have_the_cores() -> None:
 
 
 def test_cores_that_nobody_waited_for_change_nothing() -> None:
-    assert codes(noisy(slow_tool(8, 100), tool_cores=0.9, others=1.0)) == ["load_tool.cpu"]
+    assert codes(noisy(slow_tool(8, 100), tool_cores=0.9, others=1.0)) == ["ToolBusy"]
 
 
 def test_a_limit_of_its_own_is_the_tools_however_busy_others_are() -> None:
     trial = noisy(slow_tool(8, 100), tool_cores=0.9, tool_wait=0.3, others=0.8)
     failing = saying(trial, failed=3, errors={"no_address": 3})
-    assert codes(failing) == ["load_tool.no_address"]
+    assert codes(failing) == ["ToolOutOf"]
 
 
 # --- each rule ----------------------------------------------------------------------------------
@@ -114,7 +125,7 @@ def test_a_limit_of_its_own_is_the_tools_however_busy_others_are() -> None:
 
 def test_a_tool_that_uses_its_core_is_the_limit() -> None:
     (found,) = why(slow_tool(8, 100, tool_cores=0.93)) or ()
-    assert found.code == "load_tool.cpu"
+    assert found.code == "ToolBusy"
     assert found.values == pytest.approx({"cores": 0.93, "share": 0.93, "of_cores": 1})
     assert why(slow_tool(8, 100, tool_cores=0.7)) == ()
 
@@ -135,13 +146,13 @@ def test_a_short_load_is_not_judged_by_the_cpu_of_the_tools_own_start() -> None:
 
 def test_the_whole_load_speaks_where_nobody_looked_at_the_tool() -> None:
     base = bare(slow_tool(8, 30))
-    assert codes(recording(base, tool_cpu_s=derived(base).load_s * 0.9)) == ["load_tool.cpu"]
+    assert codes(recording(base, tool_cpu_s=derived(base).load_s * 0.9)) == ["ToolBusy"]
 
 
 def test_a_plateau_without_a_busy_server_is_the_tools() -> None:
     trial = slow_tool(16, 100)
     (found,) = why(trial, levels={8: 100.0, 16: 100.0}) or ()
-    assert found.code == "load_tool.plateau"
+    assert found.code == "ServerIdleAtPlateau"
     assert (found.values["below"], found.values["connections"]) == (8, 16)
     assert found.values["gain"] == pytest.approx(0, abs=0.01)
     assert found.values["inside"] < 8
@@ -172,7 +183,7 @@ CEILING = Ceiling("ab", keepalive=False, processes=1, connections=16, rps=250.0)
 def test_a_ceiling_below_three_times_the_rate() -> None:
     trial = slow_tool(8, 100)
     (found,) = why(trial, ceilings=[CEILING]) or ()
-    assert found.code == "load_tool.ceiling"
+    assert found.code == "NearCeiling"
     reached = {"ceiling_rps": 250.0, "connections": 16, "times": 3.0, "rps": 100.0}
     assert found.values == pytest.approx(reached, rel=0.01)
     assert why(trial, ceilings=[replace(CEILING, rps=350.0)]) == ()
@@ -196,7 +207,7 @@ def test_a_ceiling_of_something_else_says_nothing(other: dict[str, Any]) -> None
 def test_what_its_own_machine_did_not_give_it_is_no_fault_of_the_server(cause: str) -> None:
     (cell,) = report_of(saying(slow_tool(8, 100), failed=3, errors={cause: 3})).cells
     assert (cell.verdict, cell.generator_bound) == ("generator-bound", True)
-    assert Finding(f"load_tool.{cause}", {"requests": 3}) in cell.bound_reasons
+    assert ToolOutOf(3, LACKS[cause]) in cell.bound_reasons
 
 
 def test_a_ceiling_below_what_came_out_is_not_used() -> None:
@@ -219,7 +230,7 @@ def test_another_tool_that_gets_more() -> None:
     trial, own = slow_tool(8, 100), (99.0, 100.0, 101.0)
     others = {("wrk", 1): (139.0, 140.0, 141.0), ("fast", 1): (90.0, 90.0, 91.0)}
     (found,) = why(trial, own=own, others=others) or ()
-    assert found.code == "load_tool.second_tool"
+    assert found.code == "OtherToolFaster"
     assert (found.values["tool"], found.values["processes"]) == ("wrk", None)
     assert found.values["rps"] == pytest.approx(140.0, rel=1e-3)
     assert found.values["low"] < found.values["more"] == pytest.approx(0.4, rel=1e-3)
@@ -258,7 +269,7 @@ def kept(connections: int, established: int, *, accepts: int = 4) -> TrialData:
 
 
 def test_connections_that_were_never_there() -> None:
-    missing = Finding("load_tool.connections", {"established": 6, "connections": 8})
+    missing = TooFewEstablished(established=6, connections=8)
     assert why(kept(8, 6)) == (missing,)
     assert why(kept(8, 8)) == ()
 
@@ -278,7 +289,7 @@ def test_a_rate_is_held_against_ceiling_and_cpu_alone() -> None:
     trial = bare(asking(kept(8, 6), keepalive=False, rate=Rate(rps=100.0)))
     known = {"levels": {4: 100.0, 8: 100.0}, "others": {("wrk", 1): 200.0}}
     assert why(trial, **known) is None
-    assert codes(trial, ceilings=[CEILING], **known) == ["load_tool.ceiling"]
+    assert codes(trial, ceilings=[CEILING], **known) == ["NearCeiling"]
 
 
 # --- in a report ------------------------------------------------------------------------------
@@ -289,11 +300,11 @@ def test_a_bound_cell_says_what_its_figures_are() -> None:
     assert cell.verdict == "generator-bound"
     assert cell.generator_bound is True
     assert cell.throughput_rps == pytest.approx(100, rel=0.05)
-    assert cell.reason.code == "verdict.generator_bound"
-    assert cell.reason.values["tool"] == "ab"
-    assert cell.reason.values["rps"] == pytest.approx(100, rel=0.05)
-    assert cell.reason.values["reasons"] == cell.bound_reasons
-    assert [one.code for one in cell.bound_reasons] == ["load_tool.cpu"]
+    assert isinstance(cell.reason, GeneratorBound)
+    assert (cell.reason.tool, cell.reason.certainty) == ("ab", "is")
+    assert cell.reason.rps == pytest.approx(100, rel=0.05)
+    assert cell.reason.reasons == cell.bound_reasons
+    assert [one.code for one in cell.bound_reasons] == ["ToolBusy"]
     assert isinstance(cell.diagnosis, LoadToolIsLimit)
     assert cell.diagnosis.advice == (FASTER_TOOL,)
 
@@ -309,8 +320,8 @@ def test_no_knee_and_no_capacity_from_bound_cells() -> None:
     report = report_of(*(slow_tool(level, 100, tool_cores=0.95) for level in (4, 8, 16, 32)))
     (found,) = report.classes
     assert (found.knee, found.capacity_rps) == (None, None)
-    assert found.knee_note.code == "knee.tool_is_limit"
-    assert (found.knee_note.values["connections"], found.knee_note.values["tool"]) == (4, "ab")
+    assert isinstance(found.knee_note, KneeAtLeast)
+    assert found.knee_note.why == ToolLimitFrom(4, "ab")
     assert report.overhead is None
 
 
@@ -321,7 +332,8 @@ def test_a_knee_below_the_tools_limit_stays() -> None:
     assert report.cells[-1].verdict == "generator-bound"
     assert report.classes[0].knee == pytest.approx(4.0, rel=0.05)
     note = report.classes[0].knee_note
-    assert (note.code, note.values["connections"]) == ("knee.tool_is_limit_later", 16)
+    assert isinstance(note, KneeNote)
+    assert note.tool_limit == ToolLimitFrom(16, "ab")
 
 
 def test_the_lab_compares_the_tools_of_a_run_by_itself() -> None:
@@ -332,7 +344,7 @@ def test_the_lab_compares_the_tools_of_a_run_by_itself() -> None:
     low, _, _, high, _, _ = report.cells
     assert (low.verdict, high.generator_bound) == ("generator-bound", False)
     (reason,) = low.bound_reasons
-    assert (reason.code, reason.values["tool"]) == ("load_tool.second_tool", "fast")
+    assert (reason.code, reason.values["tool"]) == ("OtherToolFaster", "fast")
     assert reason.values["rps"] == pytest.approx(200, rel=0.05)
 
 
@@ -347,8 +359,9 @@ def test_processes_of_a_tool_are_series_of_their_own() -> None:
 def test_ceilings_come_from_the_runs_environment() -> None:
     kept_in = [{"tool": "ab", "keepalive": False, "processes": 1, "connections": 16, "rps": 150.0}]
     (cell,) = report_of(slow_tool(8, 100), ceilings=kept_in).cells
-    assert cell.reason.code == "verdict.perhaps_generator_bound"  # seen elsewhere
-    assert every(cell.reason)["load_tool.ceiling"].values["ceiling_rps"] == 150.0
+    assert isinstance(cell.reason, GeneratorBound)
+    assert cell.reason.certainty == "may be"  # seen elsewhere
+    assert every(cell.reason)["NearCeiling"].values["ceiling_rps"] == 150.0
 
 
 @pytest.mark.parametrize("kept_in", [None, "x", [1], [{}], [{"tool": "ab"}], [None]])

@@ -9,6 +9,8 @@ import pytest
 
 from tests.builders.runs import ARCHIVES, recorded
 from workerlab import run_store
+from workerlab.analysis.breakdown import NOTHING_WAITED
+from workerlab.analysis.verdict import SlotsFilled
 from workerlab.experiments.reading import report_of
 from workerlab.finding import Finding
 from workerlab.model import CellResult
@@ -47,7 +49,7 @@ def test_nothing_is_said_to_wait_only_where_hardly_anything_did(name: str) -> No
             words = text(found)
             if "nothing wait" in words or "no request wait" in words:
                 assert waited_s <= NOTHING * (parts.response_s or 1.0), (cell.trial.key, words)
-            if found.code == "waited.nothing":
+            if found == NOTHING_WAITED:
                 assert None not in (parts.accept_queue_s, parts.in_worker_s), cell.trial.key
-            if found.code == "verdict.all_slots_busy":
+            if isinstance(found, SlotsFilled) and found.verb == "occupied all":
                 assert (cell.occupancy or 1.0) >= ALL, (cell.trial.key, words)

@@ -19,6 +19,8 @@ from tests.builders.analysis import (
     server,
 )
 from workerlab.analysis import TrialData, analyse
+from workerlab.analysis.knee import KneeAbove, KneeUnknown
+from workerlab.analysis.verdict import BelowPossible, DealtUnevenly, MostInApp, SlotsShared
 from workerlab.model import Fault, Finding, Report, Server, Summary
 from workerlab.notes import Unfinished
 
@@ -36,9 +38,9 @@ def test_sync_is_saturated_beyond_its_workers() -> None:
     verdicts = [cell.verdict for cell in report.cells]
     assert verdicts == ["at capacity", "saturated", "saturated"]
     shared = report.cells[1].reason
-    assert shared.code == "verdict.slots_shared"
-    assert (shared.values["connections"], shared.values["slots"]) == (8, 4)
-    times = shared.values["wait_s"], shared.values["response_s"]
+    assert isinstance(shared, SlotsShared)
+    assert (shared.connections, shared.slots) == (8, 4)
+    times = shared.wait_s, shared.response_s
     assert times == pytest.approx((1.0, 2.0))
     (found,) = report.classes
     assert found.knee == pytest.approx(4.0)
@@ -53,7 +55,7 @@ def test_eventlet_and_gevent_are_not_at_their_limit(worker_class: str) -> None:
     assert [cell.throughput_rps for cell in report.cells] == pytest.approx([4, 8, 16])
     assert {cell.verdict for cell in report.cells} == {"below capacity"}
     assert report.classes[0].knee is None
-    assert report.classes[0].knee_note == Finding("knee.above", {"highest": 16})
+    assert report.classes[0].knee_note == KneeAbove(highest=16)
     assert report.classes[0].slots_measured == 16
 
 
@@ -61,7 +63,7 @@ def test_eventlet_and_gevent_are_not_at_their_limit(worker_class: str) -> None:
 def test_asgi_and_uvicorn_have_no_limit(worker_class: str) -> None:
     report = sweep(*(evidence(server(worker_class), level) for level in LEVELS))
     assert report.classes[0].slots_configured is None
-    assert report.classes[0].knee_note == Finding("knee.no_limit", {"highest": 16})
+    assert report.classes[0].knee_note == KneeAbove(highest=16, remark="no limit found up to 16")
     assert report.cells[2].bound_rps == pytest.approx(16.0)
 
 
@@ -72,8 +74,8 @@ def test_gthread_says_that_connections_are_dealt_unevenly() -> None:
     assert last.verdict == "saturated"
     assert last.throughput_rps is not None
     assert last.throughput_rps < 0.9 * 8
-    assert last.reason.code == "verdict.uneven"
-    assert last.reason.values["per_worker"] == (33, 24, 16, 8)
+    assert isinstance(last.reason, BelowPossible)
+    assert last.reason.why == DealtUnevenly((33, 24, 16, 8))
 
 
 def test_tornado_serves_one_per_worker() -> None:
@@ -84,7 +86,9 @@ def test_tornado_serves_one_per_worker() -> None:
     ]
     report = sweep(*cells)
     assert report.classes[0].slots_measured == 4
-    assert report.cells[2].reason.code == "verdict.uneven"
+    uneven = report.cells[2].reason
+    assert isinstance(uneven, BelowPossible)
+    assert isinstance(uneven.why, DealtUnevenly)
 
 
 def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
@@ -93,12 +97,12 @@ def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
     assert (found.slots_configured, found.slots_measured) == (None, 4)
     assert found.knee == pytest.approx(4.0)
     shared = report.cells[1].reason
-    assert (shared.code, shared.values["used"]) == ("verdict.waits", 4)
-    assert shared.values["limit"] == "no limit configured"
+    assert isinstance(shared, BelowPossible)
+    assert shared.why == MostInApp("where", 4, limit="no limit configured")
     report = sweep(*(evidence(server("gevent"), level, slots=[4]) for level in LEVELS))
     unused = report.cells[1].reason
-    assert unused.code == "verdict.slots_unused"
-    assert (unused.values["used"], unused.values["slots"]) == (4, 4000)
+    assert isinstance(unused, BelowPossible)
+    assert unused.why == MostInApp("as only", 4, slots=4000)
 
 
 def test_waiting_is_response_less_service_over_the_same_requests() -> None:
@@ -190,7 +194,7 @@ def test_an_invalid_trial_speaks_for_no_class() -> None:
     assert report.classes[0].knee == pytest.approx(4.0)
     alone = sweep(bad)
     assert alone.classes[0].slots_measured is None
-    assert alone.classes[0].knee_note == Finding("knee.no_cell")
+    assert alone.classes[0].knee_note == KneeUnknown("no valid cell")
     assert alone.overhead is None
 
 
@@ -216,7 +220,7 @@ def test_missing_capacity_is_noted() -> None:
     repeated = [evidence(SYNC, level, trial=n) for level in (4, 8) for n in (1, 2, 3)]
     (note,) = sweep(*repeated).notes
     assert note.code == "note.no_capacity"
-    assert "a level of at most 2" in note.values["why"]
+    assert note.values["why"] == "an interval needs a level of at most 2"
 
 
 @settings(max_examples=25)

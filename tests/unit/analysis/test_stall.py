@@ -31,6 +31,7 @@ from workerlab.analysis.diagnosis.slots import (
     IdleWhileClientsWait,
 )
 from workerlab.analysis.stall import in_flight_s, stalled, whole_load
+from workerlab.analysis.verdict import SlotsIdled
 from workerlab.experiments.reading import trial_data
 from workerlab.model import CellResult, Pause
 from workerlab.report.document import of_sweep
@@ -121,10 +122,8 @@ def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
     assert cell.occupancy is not None
     assert cell.occupancy < 1 - idle / 2  # one slot of two idles at least
     assert cell.throughput_half_rps is None
-    assert (cell.reason.code, cell.reason.values["idle_s"]) == (
-        "verdict.stalls",
-        found.stall.idle_s,
-    )
+    assert isinstance(cell.reason, SlotsIdled)
+    assert cell.reason.idle_s == found.stall.idle_s
     advice = {words for one in cell.findings for words in one.values["advice"]}
     assert "with a --backlog of 16 or more none would be dropped" in advice
     assert BACKLOG_HIDES not in advice  # it would be told otherwise in one breath

@@ -10,9 +10,20 @@ from itertools import pairwise
 
 import pytest
 
-from workerlab.analysis.target import Requests, judge, needed, requests_of, too_few, value_of, word
-from workerlab.model import Finding, Summary
-from workerlab.report.messages import text
+from workerlab.analysis.target import (
+    TOO_CLOSE,
+    UNKNOWN,
+    Requests,
+    StepAtLimit,
+    TermOutcome,
+    TooFewRequests,
+    judge,
+    needed,
+    requests_of,
+    too_few,
+    value_of,
+)
+from workerlab.model import Summary
 from workerlab.slo import Term, parse
 
 EXPONENTIAL_P95 = math.log(20)  # times the mean
@@ -30,10 +41,8 @@ def stepped(n: int, slow: int) -> list[float]:
 
 def outcome(
     target: str, times_s: list[float], failed: int = 0, rps: float | None = None
-) -> Finding:
-    found = judge(parse(target)[0], requests_of(times_s, failed, rps))
-    assert text(found)  # it has a sentence
-    return found
+) -> TermOutcome:
+    return judge(parse(target)[0], requests_of(times_s, failed, rps))
 
 
 # --- quantiles ----------------------------------------------------------------------------------
@@ -44,7 +53,7 @@ def outcome(
     [
         ("p95<400ms", "met"),
         ("p95<200ms", "broken"),
-        ("p95<300ms", "not_shown"),
+        ("p95<300ms", "not shown"),
         ("p50<80ms", "met"),
         ("p50<60ms", "broken"),
         ("p99<600ms", "met"),
@@ -53,37 +62,43 @@ def outcome(
 )
 def test_far_from_the_limit_and_close_to_it(target: str, expected: str) -> None:
     found = outcome(target, exponential(3000))
-    assert word(found) == expected
-    assert found.values["low"] < found.values["value"] < found.values["high"]
+    assert found.result == expected
+    assert None not in (found.low, found.value, found.high)
+    assert (found.low or 0.0) < (found.value or 0.0) < (found.high or 0.0)
 
 
 def test_close_to_the_limit_is_not_shown_and_why() -> None:
     found = outcome("p95<300ms", exponential(3000))
-    assert found.values["why"].code == "target.too_close"
-    assert found.values["low"] < 0.3 < found.values["high"]
+    assert found.why == TOO_CLOSE
+    assert (found.low or 1.0) < 0.3 < (found.high or 0.0)
 
 
 def test_few_requests_show_that_a_limit_is_broken_not_that_it_is_kept() -> None:
     fast, slow = [0.05] * 71, [1.0] * 20
     few = outcome("p95<300ms", fast)
-    assert (word(few), few.values["why"].code) == ("not_shown", "target.too_few")
-    assert few.values["why"].values["needed"] == needed(parse("p95<300ms")[0]) == 72
-    assert word(outcome("p95<300ms", [*fast, 0.05])) == "met"
-    assert word(outcome("p95<300ms", slow)) == "broken"
+    assert (few.result, few.why) == ("not shown", TooFewRequests(72))
+    assert needed(parse("p95<300ms")[0]) == 72
+    assert outcome("p95<300ms", [*fast, 0.05]).result == "met"
+    assert outcome("p95<300ms", slow).result == "broken"
 
 
 def test_the_limit_itself() -> None:
     same = [0.3] * 100
-    assert word(outcome("p95<=300ms", same)) == "met"
-    assert word(outcome("p95<300ms", same)) == "broken"
+    assert outcome("p95<=300ms", same).result == "met"
+    assert outcome("p95<300ms", same).result == "broken"
 
 
 def test_a_quantile_on_a_step_is_undecidable() -> None:
     found = outcome("p95<300ms", stepped(3000, 150))
-    step = found.values["why"]
-    assert (word(found), step.code) == ("undecidable", "target.step")
-    assert step.values["slow"] == 150
-    assert step.values["below_s"] < 0.3 < step.values["above_s"] == 1.0
+    step = found.why
+    assert isinstance(step, StepAtLimit)
+    assert (found.result, step.slow, step.above_s) == ("undecidable", 150, 1.0)
+    assert step.below_s < 0.3
+    assert str(found) == (
+        "p95<300ms: undecidable, p95 107 ms (95 % interval 59.9 ms to 1.00 s); 150 requests of"
+        " 3000 (5 %) took 1.00 s and more, nearly all others took 59.9 ms and less, so p95 is one"
+        " or the other by chance"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,28 +106,28 @@ def test_a_quantile_on_a_step_is_undecidable() -> None:
     [("p90<300ms", "met"), ("p99<300ms", "broken"), ("p95<2s", "met"), ("p95<20ms", "broken")],
 )
 def test_beside_the_step_a_quantile_is_what_it_is(target: str, expected: str) -> None:
-    assert word(outcome(target, stepped(3000, 150))) == expected
+    assert outcome(target, stepped(3000, 150)).result == expected
 
 
 def test_a_few_times_on_the_step_are_no_slope() -> None:
     times_s = [*stepped(3000, 150)[9:], 0.2, 0.3, 0.31, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8]
-    assert word(outcome("p95<300ms", times_s)) == "undecidable"
+    assert outcome("p95<300ms", times_s).result == "undecidable"
 
 
 @pytest.mark.parametrize("slow", [90, 210])
 def test_a_step_far_from_the_quantile_decides_nothing(slow: int) -> None:
     """3 % and 7 % of 3000 are not 5 %."""
-    assert word(outcome("p95<300ms", stepped(3000, slow))) == ("met" if slow == 90 else "broken")
+    assert outcome("p95<300ms", stepped(3000, slow)).result == ("met" if slow == 90 else "broken")
 
 
 def test_one_slow_request_of_few_is_no_step() -> None:
-    assert word(outcome("p95<300ms", stepped(100, 2))) == "not_shown"
+    assert outcome("p95<300ms", stepped(100, 2)).result == "not shown"
 
 
 def test_a_step_that_the_limit_is_not_within_is_none() -> None:
     """From 310 ms to 1 s: on both sides of the limit are many times next to it."""
     times_s = [0.29] * 2845 + [0.31] * 20 + [1.0] * 135
-    assert outcome("p95<300ms", times_s).values["why"].code == "target.too_close"
+    assert outcome("p95<300ms", times_s).why == TOO_CLOSE
 
 
 # --- failures -----------------------------------------------------------------------------------
@@ -120,11 +135,13 @@ def test_a_step_that_the_limit_is_not_within_is_none() -> None:
 
 def test_a_failure_is_slower_than_any_limit() -> None:
     fast = [0.01] * 900
-    assert word(outcome("p95<300ms", fast)) == "met"
+    assert outcome("p95<300ms", fast).result == "met"
     found = outcome("p95<300ms", fast, failed=100)
-    assert word(found) == "broken"
-    assert found.values["value"] is None
-    assert found.values["measured"].code == "target.measured.failed"
+    assert found.result == "broken"
+    assert found.value is None
+    assert str(found) == (
+        "p95<300ms: broken, 100 of 1000 requests failed, which is slower than any limit"
+    )
     assert value_of("p95", requests_of(fast, 100)) == math.inf
     assert value_of("p50", requests_of(fast, 100)) == 0.01
 
@@ -139,13 +156,16 @@ def test_failures_make_no_quantile_better() -> None:
 
 def test_about_as_many_failures_as_a_quantile_allows_are_a_step() -> None:
     found = outcome("p95<300ms", [0.05] * 2850, failed=150)
-    assert (word(found), found.values["why"].code) == ("undecidable", "target.step_to_failed")
+    assert found.result == "undecidable"
+    assert isinstance(found.why, StepAtLimit)
+    assert (found.why.above_s, found.why.failed) == (None, "failed")
+    assert "150 requests of 3000 (5 %) failed, nearly all others took 50.0 ms" in str(found)
 
 
 def test_one_failure_breaks_max_and_mean() -> None:
     fast = exponential(3000)
-    assert {word(outcome(target, fast)) for target in ("max<2s", "mean<110ms")} == {"met"}
-    assert {word(outcome(target, fast, 1)) for target in ("max<2s", "mean<110ms")} == {"broken"}
+    assert {outcome(target, fast).result for target in ("max<2s", "mean<110ms")} == {"met"}
+    assert {outcome(target, fast, 1).result for target in ("max<2s", "mean<110ms")} == {"broken"}
 
 
 # --- errors -------------------------------------------------------------------------------------
@@ -154,13 +174,13 @@ def test_one_failure_breaks_max_and_mean() -> None:
 @pytest.mark.parametrize(
     ("requests", "failed", "expected"),
     [
-        (2999, 0, "not_shown"),
+        (2999, 0, "not shown"),
         (3000, 0, "met"),
-        (3000, 1, "not_shown"),
+        (3000, 1, "not shown"),
         (4800, 1, "met"),  # 1 - 0.05 quantile of Poisson's mean for 1: 4.74
-        (4700, 1, "not_shown"),
+        (4700, 1, "not shown"),
         (3000, 7, "broken"),
-        (3000, 6, "not_shown"),  # P(6 or more of 3) = 8.4 %, of 7 or more 3.4 %
+        (3000, 6, "not shown"),  # P(6 or more of 3) = 8.4 %, of 7 or more 3.4 %
         (1, 1, "broken"),
         (0, 5, "broken"),
     ],
@@ -169,8 +189,8 @@ def test_errors_take_three_clean_requests_over_the_limit(
     requests: int, failed: int, expected: str
 ) -> None:
     found = outcome("errors<0.1%", [0.05] * (requests - failed), failed)
-    assert word(found) == expected
-    assert found.values["value"] == failed / (max(requests - failed, 0) + failed)
+    assert found.result == expected
+    assert found.value == failed / (max(requests - failed, 0) + failed)
 
 
 def test_how_many_clean_requests_a_limit_needs() -> None:
@@ -179,7 +199,7 @@ def test_how_many_clean_requests_a_limit_needs() -> None:
         term = parse(target)[0]
         assert needed(term) == least
         few = too_few(term, requests_of([0.1] * (least - 1)))
-        assert few == Finding("target.too_few", {"needed": least})
+        assert few == TooFewRequests(least)
         assert too_few(term, requests_of([0.1] * least)) is None
 
 
@@ -189,25 +209,25 @@ def test_how_many_clean_requests_a_limit_needs() -> None:
 def test_a_mean_has_an_interval() -> None:
     times_s = exponential(3000)
     asked = ("mean<108ms", "mean<101ms", "mean<94ms")
-    assert [word(outcome(target, times_s)) for target in asked] == ["met", "not_shown", "broken"]
-    assert outcome("mean<1s", [0.1]).values["why"].code == "target.too_close"
+    assert [outcome(target, times_s).result for target in asked] == ["met", "not shown", "broken"]
+    assert outcome("mean<1s", [0.1]).why == TOO_CLOSE
 
 
 def test_throughput() -> None:
     term = parse("rps>=50")[0]
     for rps, half, expected in [
         (51.0, 0.0, "met"),
-        (51.0, 2.0, "not_shown"),
+        (51.0, 2.0, "not shown"),
         (49.0, 0.5, "broken"),
-        (None, 0.0, "not_shown"),
+        (None, 0.0, "not shown"),
     ]:
-        assert word(judge(term, Requests((0.1,), rps=rps, rps_half=half))) == expected
+        assert judge(term, Requests((0.1,), rps=rps, rps_half=half)).result == expected
 
 
 def test_nothing_was_answered() -> None:
     for target in ("p95<1s", "errors<1%", "mean<1s", "max<1s", "rps>1"):
         found = outcome(target, [])
-        assert (word(found), found.values["why"].code) == ("not_shown", "target.unknown")
+        assert (found.result, found.why) == ("not shown", UNKNOWN)
 
 
 # --- where nobody timed each request ------------------------------------------------------------
@@ -228,19 +248,19 @@ SEEN = Summary(mean=0.1, p50=0.08, p95=0.25, p99=0.5, max=1.0, p90=0.2)
 )
 def test_of_a_summary_the_value_counts(target: str, expected: str) -> None:
     found = judge(parse(target)[0], Requests(summary=SEEN, succeeded=1000))
-    assert word(found) == expected
+    assert found.result == expected
 
 
 def test_of_a_summary_of_few_requests_a_value_shows_little() -> None:
     few = Requests(summary=SEEN, succeeded=21)
-    assert word(judge(parse("p95<300ms")[0], few)) == "not_shown"
-    assert word(judge(parse("p95<200ms")[0], few)) == "broken"
+    assert judge(parse("p95<300ms")[0], few).result == "not shown"
+    assert judge(parse("p95<200ms")[0], few).result == "broken"
 
 
 def test_failures_beside_a_summary() -> None:
     some, many = (Requests(summary=SEEN, succeeded=1000, failed=n) for n in (10, 200))
-    assert judge(parse("p95<300ms")[0], some).values["why"].code == "target.unknown"
-    assert word(judge(parse("p95<300ms")[0], many)) == "broken"
+    assert judge(parse("p95<300ms")[0], some).why == UNKNOWN
+    assert judge(parse("p95<300ms")[0], many).result == "broken"
 
 
 # --- how often a verdict is wrong ---------------------------------------------------------------
@@ -253,7 +273,7 @@ def test_a_limit_that_is_barely_broken_is_rarely_called_met(n: int) -> None:
     term, loads = parse(f"p95<{EXPONENTIAL_P95 * 100:.9f}ms")[0], 1000 if n < 3000 else 200
     draw = random.Random(n)
     words = Counter(
-        word(judge(term, requests_of([draw.expovariate(10) for _ in range(n)])))
+        judge(term, requests_of([draw.expovariate(10) for _ in range(n)])).result
         for _ in range(loads)
     )
     allowed = 0.025 + 3 * math.sqrt(0.025 * 0.975 / loads)
@@ -283,8 +303,8 @@ def test_requests_that_queue_are_slow_together(busy: float, most: float) -> None
     words, naive = Counter[str](), Counter[str]()
     for seed in range(loads):
         times_s = queued(1500, busy, seed + 2)
-        words[word(judge(term, Requests(sorted(times_s), in_order=times_s)))] += 1
-        naive[word(judge(term, requests_of(times_s)))] += 1
+        words[judge(term, Requests(sorted(times_s), in_order=times_s)).result] += 1
+        naive[judge(term, requests_of(times_s)).result] += 1
     assert words["met"] / loads <= most
     assert words["broken"] / loads <= most
     assert words["met"] <= naive["met"]
@@ -296,16 +316,16 @@ def test_a_limit_beyond_all_times_is_met_however_they_depend_on_each_other() -> 
     """All slow ones in one stretch: they count for a few."""
     times_s = [0.1] * 300 + [1.0] * 30
     together = Requests(sorted(times_s), in_order=times_s)
-    assert word(judge(parse("p95<5s")[0], together)) == "met"
-    assert word(judge(parse("p90<700ms")[0], together)) != "met"
-    assert word(judge(parse("mean<1s")[0], together)) == "met"
+    assert judge(parse("p95<5s")[0], together).result == "met"
+    assert judge(parse("p90<700ms")[0], together).result != "met"
+    assert judge(parse("mean<1s")[0], together).result == "met"
 
 
 def test_failures_stand_in_the_order_too() -> None:
     times_s = [math.inf if number % 40 == 0 else 0.1 for number in range(800)]
     found = Requests(sorted(t for t in times_s if t < 1), failed=20, in_order=times_s)
-    assert word(judge(parse("p95<200ms")[0], found)) == "met"
-    assert word(judge(parse("mean<200ms")[0], found)) == "broken"
+    assert judge(parse("p95<200ms")[0], found).result == "met"
+    assert judge(parse("mean<200ms")[0], found).result == "broken"
 
 
 def test_errors_at_the_limit_are_rarely_called_met() -> None:
@@ -313,7 +333,8 @@ def test_errors_at_the_limit_are_rarely_called_met() -> None:
     words: Counter[str] = Counter()
     for _ in range(loads):
         failed = sum(draw.random() < 0.01 for _ in range(600))
-        words[word(judge(term, Requests(summary=SEEN, succeeded=600 - failed, failed=failed)))] += 1
+        requests = Requests(summary=SEEN, succeeded=600 - failed, failed=failed)
+        words[judge(term, requests).result] += 1
     allowed = 0.05 + 3 * math.sqrt(0.05 * 0.95 / loads)
     assert words["met"] / loads <= allowed
     assert words["broken"] / loads <= allowed
@@ -322,8 +343,6 @@ def test_errors_at_the_limit_are_rarely_called_met() -> None:
 def test_a_heavy_tail_is_no_step() -> None:
     """Log-normal, sigma 1: its p99 is 10 times its median, without a gap."""
     term, draw = parse("p99<1024ms")[0], random.Random(9)  # exp(2.326) times 100 ms
-    words = Counter(
-        word(judge(term, requests_of([draw.lognormvariate(math.log(0.1), 1) for _ in range(1000)])))
-        for _ in range(300)
-    )
+    loads = ([draw.lognormvariate(math.log(0.1), 1) for _ in range(1000)] for _ in range(300))
+    words = Counter(judge(term, requests_of(times_s)).result for times_s in loads)
     assert words["undecidable"] <= 3

@@ -20,6 +20,7 @@ from tests.builders.noise import noisy
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.slots import NothingWaits
 from workerlab.analysis.occupancy import occupancy, overhead_s
+from workerlab.analysis.verdict import ONE_LEVEL, WITHIN_CHANCE, GrowthUnknown, WaitsHiddenByPause
 from workerlab.model import Pause, Report, Server, Span
 
 UVICORN = Server("uvicorn", 4, 1, 2048, 1000)
@@ -95,8 +96,9 @@ def test_the_highest_level_is_not_saturated_for_being_the_highest() -> None:
 
 def test_where_no_slots_bind_another_level_must_tell() -> None:
     (alone,) = sweep(slowed(8, 0.15)).cells
-    assert (alone.verdict, alone.reason.code) == ("inconclusive", "verdict.one_level")
-    assert alone.reason.values["add"] == 16
+    assert alone.verdict == "inconclusive"
+    assert isinstance(alone.reason, GrowthUnknown)
+    assert (alone.reason.why, alone.reason.add) == (ONE_LEVEL, 16)
     shared = sweep(slowed(2, 0.1), slowed(4, 0.2), slowed(8, 0.4)).cells  # a pool of 2
     assert [cell.verdict for cell in shared] == ["at capacity", "saturated", "saturated"]
     (much,) = sweep(slowed(8, 0.4)).cells
@@ -150,7 +152,8 @@ def test_a_gain_within_chance_decides_nothing() -> None:
     lone = [saying(recording(one, lone_s=(0.1, 0.1, 0.1)), lone_s=None) for one in trials]
     cells = sweep(*lone).cells
     assert {cell.verdict for cell in cells[:3]} == {"inconclusive"}
-    assert cells[0].reason.code == "verdict.chance"
+    assert isinstance(cells[0].reason, GrowthUnknown)
+    assert cells[0].reason.why == WITHIN_CHANCE
 
 
 def paused(asked: Server, connections: int, rounds: int, at_s: float, pause_s: float) -> TrialData:
@@ -175,7 +178,7 @@ def test_a_machine_that_stood_still_saturates_nothing(at_s: float, pause_s: floa
         assert type(cell.diagnosis) is NothingWaits
         assert cell.throughput_rps is not None
         if cell.verdict == "inconclusive":
-            assert cell.reason.code == "verdict.stood_still"
+            assert isinstance(cell.reason, WaitsHiddenByPause)
             assert cell.throughput_rps < 9.5
 
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders.analysis import ns, serve, spans_of
-from workerlab.analysis.window import Window, steady_window
-from workerlab.model import Finding, Span
+from workerlab.analysis.window import TooFewCompleted, Window, steady_window
+from workerlab.finding import Finding
+from workerlab.model import Span
 
 
 def spans(*times: tuple[float, float | None]) -> list[Span]:
@@ -91,15 +92,15 @@ def test_the_window_runs_from_the_first_completion_to_the_first_idle_connection(
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_too_few_requests_are_unknown_with_a_reason(count: int) -> None:
     found = steady_window(spans(*[(0, 1)] * count), 4, lone_first=False)
-    assert found == Finding("check.too_few_requests", {"completed": count, "in_flight": 4})
+    assert found == TooFewCompleted(count, in_flight=4)
 
 
 def test_an_empty_window_is_unknown() -> None:
-    assert why_not(spans((0, 1), (0, 1), (0, 1)), 2) == "check.too_short"
+    assert why_not(spans((0, 1), (0, 1), (0, 1)), 2) == "SteadyPartTooShort"
 
 
 def test_a_window_of_mere_jitter_is_unknown() -> None:
-    assert why_not(spans((0, 1), (0, 1.001), (0, 1.002)), 2) == "check.too_short"
+    assert why_not(spans((0, 1), (0, 1.001), (0, 1.002)), 2) == "SteadyPartTooShort"
 
 
 def test_spans_without_duration_are_counted_at_their_instant() -> None:
@@ -108,7 +109,7 @@ def test_spans_without_duration_are_counted_at_their_instant() -> None:
 
 
 def test_all_spans_at_one_instant_are_unknown() -> None:
-    assert why_not(spans(*[(1, 1)] * 9), 2) == "check.too_short"
+    assert why_not(spans(*[(1, 1)] * 9), 2) == "SteadyPartTooShort"
 
 
 def test_a_span_that_never_ended_holds_its_slot() -> None:
@@ -130,4 +131,4 @@ def test_a_tool_that_runs_for_a_time_is_steady_to_its_last_completion() -> None:
 
 def test_only_one_batch_within_the_time_is_unknown() -> None:
     done = serve(40, 4, [4], lambda number: 1.0, lone_first=False)
-    assert why_not(by_start(list(spans_of(done))), 4, ns(1.5)) == "check.too_short"
+    assert why_not(by_start(list(spans_of(done))), 4, ns(1.5)) == "SteadyPartTooShort"

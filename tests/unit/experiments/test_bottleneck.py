@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.null import COUNTS, null_trial
-from workerlab import codec, model
+from workerlab import codec
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.facts import TrialData
+from workerlab.analysis.load_tool import ToolBusy
 from workerlab.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
 from workerlab.experiments.bottleneck.comparison import Factor, Throughputs
 from workerlab.experiments.bottleneck.document import InvalidTrial, study
@@ -30,7 +31,7 @@ from workerlab.experiments.bottleneck.findings import (
     TooFewTrials,
 )
 from workerlab.experiments.bottleneck.phases import ClosedInMidLoad, NotClosedInMidLoad
-from workerlab.finding import Answer, Finding
+from workerlab.finding import Answer, Finding, Note
 from workerlab.model import (
     Breakdown,
     Cell,
@@ -78,8 +79,8 @@ def rates(throughputs: Finding) -> list[float]:
     return [round(rps) for rps in throughputs.rps]
 
 
-FAILED = model.Finding("check.not_finished")
-BOUND_REASON = model.Finding("load_tool.cpu", {"cores": 0.98, "share": 0.98, "of_cores": 1})
+FAILED = Note("the trial did not run to its end")
+BOUND_REASON = ToolBusy(cores=0.98, share=0.98, of_cores=1)
 
 
 def cell(

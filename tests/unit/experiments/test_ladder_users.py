@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.ladder import MEASURED, SERVICES, all_configurations, cell, cells, report
+from workerlab.analysis.target import TermOutcome
 from workerlab.experiments.ladder.document import study
 from workerlab.experiments.ladder.limits import (
     InvalidLaunches,
@@ -21,11 +22,22 @@ from workerlab.experiments.ladder.limits import (
     next_load,
 )
 from workerlab.experiments.ladder.steps import Ladder, UserLoad, ladder
-from workerlab.model import CellResult, Counters, Finding
+from workerlab.finding import Note
+from workerlab.model import CellResult, Counters
 
 PLANNED = all_configurations()
 USERS = 100
 RPS = 4000.0
+P95 = TermOutcome(
+    term="p95<1s",
+    metric="p95",
+    limit=1.0,
+    result="met",
+    requests=1000,
+    failed=0,
+    unsent=None,
+    measured="p95 2 s",
+)
 
 
 def level(users: int, *outcomes: str, rps: float = RPS) -> list[CellResult]:
@@ -34,10 +46,9 @@ def level(users: int, *outcomes: str, rps: float = RPS) -> list[CellResult]:
     for launch, outcome in enumerate(outcomes, 1):
         seen = replace(MEASURED[PLANNED[0].name], rps=rps)
         result = cell(PLANNED[0], "fast", users, launch, seen)
-        values = {"term": "p95<1s", "measured": "p95 2 s", "why": Finding("target.too_close")}
-        result = replace(result, target=(Finding(f"target.{outcome}", values),))
+        result = replace(result, target=(replace(P95, result=outcome),))
         if outcome == "invalid":
-            reason = Finding("check.not_started")
+            reason = Note("the load was never started")
             result = replace(result, verdict="invalid", reason=reason, target=())
         results.append(result)
     return results
@@ -90,7 +101,7 @@ def test_where_the_load_tool_was_the_limit_the_search_ends() -> None:
     ("launches", "why"),
     [
         (level(200, *MET), None),
-        (level(200, "met", "not_shown", "met"), None),
+        (level(200, "met", "not shown", "met"), None),
         (level(200, "met", "met", "broken"), None),
         (level(200, "met", "broken", "broken"), TargetBroken),
         (level(200, "met", "invalid", "met"), InvalidLaunches),

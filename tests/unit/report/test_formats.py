@@ -294,7 +294,7 @@ def test_json_of_a_sweep_is_schema_1() -> None:
         assert cell["reason"]
     uvicorn = next(one for one in found["classes"] if one["worker_class"] == "uvicorn")
     assert (uvicorn["slots_configured"], uvicorn["knee"]) == (None, None)
-    assert uvicorn["knee_note"]["code"] == "knee.no_limit"
+    assert uvicorn["knee_note"]["code"] == "KneeAbove"
 
 
 def test_a_text_in_json_has_its_code_and_values() -> None:

@@ -51,7 +51,7 @@ from workerlab.report.html.pictures import picture
 from workerlab.report.html.series import LONG, all_series, cells_over_time, headline, most_telling
 from workerlab.report.html.series import over_time as observed
 from workerlab.report.html.timeline import SHORT
-from workerlab.report.messages import SENTENCES, say, text
+from workerlab.report.messages import TEMPLATES, say, text
 from workerlab.report.player import SCRIPTS
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -569,7 +569,7 @@ def test_every_chart_has_words_of_its_own() -> None:
     for figure in every:
         assert re.fullmatch(r"[a-z0-9-]+", figure.name)
         for one in (figure.title, *figure.caption, *figure.alternative, *figure.heads):
-            assert isinstance(one, str) or one.code in SENTENCES
+            assert isinstance(one, str) or one.code in TEMPLATES
         assert text(figure.caption[-1]).endswith(".")
         assert text(figure.alternative[-1]).endswith(".")
         assert all(len(row) == len(figure.heads) for row in figure.rows)

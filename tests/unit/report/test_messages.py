@@ -6,9 +6,10 @@ import re
 import string
 from collections import Counter
 
-from workerlab.model import Column, Finding
+from workerlab.analysis.verdict import FailedRequests
+from workerlab.model import Column
 from workerlab.notes import FlagIgnored
-from workerlab.report.messages import SENTENCES, TEMPLATES, TEXTS, heading, meaning, short, text
+from workerlab.report.messages import TEMPLATES, TEXTS, heading, meaning
 
 
 def test_every_line_is_a_code_and_its_template_or_goes_on() -> None:
@@ -21,7 +22,7 @@ def test_every_line_is_a_code_and_its_template_or_goes_on() -> None:
             codes.update(match[1].split(", "))
     assert lines[0][0] != " "
     assert codes.most_common(1)[0][1] == 1  # no code twice
-    assert codes.keys() == TEMPLATES.keys() < SENTENCES.keys()
+    assert codes.keys() == TEMPLATES.keys()
 
 
 def test_every_template_names_values() -> None:
@@ -32,7 +33,7 @@ def test_every_template_names_values() -> None:
 
 def test_causes_of_failures_are_words() -> None:
     known = {"non_2xx": 48, "reset": 2, "of_a_new_tool": 1}
-    said = text(Finding("verdict.failures", {"requests": 51, "causes": known}))
+    said = str(FailedRequests(51, known))
     assert said == "51 failed (48 x status other than 2xx, 1 x of_a_new_tool, 2 x connection reset)"
 
 
@@ -40,15 +41,6 @@ def test_what_a_flag_has_no_effect_with() -> None:
     alone, both = (FlagIgnored("--backlog", names) for names in (("asgi",), ("asgi", "uvicorn")))
     assert str(alone) == "--backlog has no effect with asgi"
     assert str(both).endswith("with asgi and uvicorn")
-
-
-def test_a_knee_that_is_not_a_number_has_a_short_form() -> None:
-    spoken = {"knee.levels_off", "knee.all_slots_busy", "knee.slots_reached"}  # beside a number
-    codes = {code for code in TEMPLATES if re.fullmatch(r"knee\.\w+", code)}
-    inner = Finding("knee.tool_is_limit_later", {"knee": Finding("knee.no_cell"), "tool": "ab"})
-    assert short(inner).code == "knee.no_cell.short"
-    for code in codes - spoken - {inner.code}:
-        assert short(Finding(code)).code == f"{code}.short"
 
 
 def test_columns_by_table_by_kind_of_table_and_by_name() -> None:

@@ -38,7 +38,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from workerlab import codec
-from workerlab.analysis.target import judge, requests_of, value_of, word
+from workerlab.analysis.target import judge, requests_of, value_of
 from workerlab.experiments.advise.forecast import Expected, distance
 from workerlab.experiments.advise.standing import (
     LEAST,
@@ -572,7 +572,7 @@ def slow_alone(needs: Needs, terms: Sequence[Term]) -> Finding | None:
     ]
     alone = requests_of(times_s)
     for term in terms:
-        if term.kind == "time" and term.metric != "max" and word(judge(term, alone)) == "broken":
+        if term.kind == "time" and term.metric != "max" and judge(term, alone).result == "broken":
             timed = zip(needs.requests, times_s, strict=True)
             slow = [one.route for one, took_s in timed if not term.holds(took_s)]
             values = {

@@ -19,10 +19,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from workerlab.analysis.target import Requests, judge, value_of
-from workerlab.analysis.target import word as word_of
+from workerlab.analysis.target import Requests, TermOutcome, judge, value_of
 from workerlab.experiments.advise.study import Launch, holds, pooled
-from workerlab.model import Finding
 from workerlab.numbers.intervals import student
 from workerlab.slo import Term
 
@@ -45,7 +43,7 @@ class Bound(Struct, frozen=True):
     mean: float | None
     bound: float | None
     word: Word
-    note: Finding | None = None
+    note: TermOutcome | None = None
 
 
 class Standing(Struct, frozen=True):
@@ -53,8 +51,8 @@ class Standing(Struct, frozen=True):
 
     word: Word
     bounds: tuple[Bound, ...] = ()
-    unshown: tuple[Finding, ...] = ()  # terms that too few requests show, which break nothing
-    shown: tuple[Finding, ...] = ()  # errors that enough requests show to be few
+    unshown: tuple[TermOutcome, ...] = ()  # terms that too few requests show, which break nothing
+    shown: tuple[TermOutcome, ...] = ()  # errors that enough requests show to be few
 
 
 def prediction_half(logs: Sequence[float]) -> float:
@@ -82,18 +80,18 @@ def standing(
     together = pooled(launches)
     every = pooled([*launches, *also]) if also else together
     bounds = [_bound(launches, together, term) for term in terms if term.kind != "errors"]
-    unshown: list[Finding] = []
-    shown: list[Finding] = []
+    unshown: list[TermOutcome] = []
+    shown: list[TermOutcome] = []
     for term in terms:
         if term.kind == "errors":
             outcome = judge(term, every)
-            if word_of(outcome) == "broken" and also:
+            if outcome.result == "broken" and also:
                 outcome = judge(term, together)  # what fails at higher rates breaks nothing here
-            if word_of(outcome) == "broken":
+            if outcome.result == "broken":
                 share = together.failed / together.number if together.number else None
                 bounds.append(Bound(str(term), len(launches), share, None, "broken", outcome))
             else:
-                (shown if word_of(outcome) == "met" else unshown).append(outcome)
+                (shown if outcome.result == "met" else unshown).append(outcome)
     words = {one.word for one in bounds}
     worst: tuple[Word, ...] = ("broken", "undecidable", "open", "met")
     word = next(one for one in worst if one in words or one == "met")
@@ -111,7 +109,7 @@ def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> Bound:
     limit, n, mean = sign * math.log(term.limit), len(logs), fmean(logs)
     centre = math.exp(sign * mean)
     outcome = judge(term, together)
-    on_a_step = word_of(outcome) == "undecidable"  # chance decides on which side a launch comes out
+    on_a_step = outcome.result == "undecidable"  # chance decides on which side a launch comes out
     if n < LEAST:
         beyond = mean > limit + math.log(FAR) or (n > 1 and min(logs) > limit)
         return Bound(str(term), n, centre, None, "broken" if beyond and not on_a_step else "open")

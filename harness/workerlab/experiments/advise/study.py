@@ -21,7 +21,7 @@ from workerlab.analysis.diagnosis.loop import (
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.load_tool import Ceiling, ceilings
 from workerlab.analysis.needs import Crowded, crowded, needs_of, with_crowd
-from workerlab.analysis.target import Requests, judge, requests_of, value_of, word
+from workerlab.analysis.target import Requests, judge, requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.reading import as_argument, read_before, report_of, trial_data
 from workerlab.model import Cell, CellResult, Finding, Needs, Plan, Route, Server, Summary
@@ -118,7 +118,7 @@ def holds(launch: Launch, terms: Sequence[Term]) -> bool:
     """By its values; of errors, unless they are shown to be too many."""
     for term in terms:
         if term.kind == "errors":
-            if word(judge(term, launch.requests)) == "broken":
+            if judge(term, launch.requests).result == "broken":
                 return False
         else:
             value = value_of(term.metric, launch.requests)
@@ -207,7 +207,7 @@ def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:
             yield server.variant
 
 
-def _alarmed(facts: Iterable[Facts | Finding]) -> Iterator[str]:
+def _alarmed(facts: Iterable[Facts | finding.Finding]) -> Iterator[str]:
     for one in facts:
         if isinstance(one, Facts) and one.cell.inside == "needs" and worth_a_look(one):
             yield one.cell.server.variant
@@ -301,7 +301,7 @@ def _noise(cell: CellResult, facts: Facts) -> Finding | None:
     """What the machine did to a launch."""
     if cell.core_wait is not None and cell.core_wait.doubtful:
         return Finding(DISTURBED, {"share": cell.core_wait.taken})
-    still = pauses.note(facts)
+    still = pauses.noticeable(facts)
     return Finding(STOOD_STILL, still.values) if still is not None else None
 
 

@@ -7,7 +7,6 @@ from statistics import mode
 
 from msgspec.structs import replace
 
-from workerlab import model
 from workerlab.analysis.facts import Facts, TrialData, unusable
 from workerlab.analysis.trials import Trials, answered, by_cell, mean
 from workerlab.experiments.bottleneck.comparison import Comparison, Factor

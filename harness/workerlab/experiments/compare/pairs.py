@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import codec
+from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.comparison import (
     LOOKS,
     METRICS,
@@ -21,7 +22,7 @@ from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare import gate
 from workerlab.experiments.reading import read_before, report_of
 from workerlab.model import Cell, CellResult, Finding, Plan, Record
-from workerlab.report.naming import level, setting, varying
+from workerlab.report.naming import setting, varying
 from workerlab.run_store import Run
 
 SIDES = ("a", "b")
@@ -72,7 +73,7 @@ class Compared(NamedTuple):
         """'sync at 8 connections', 'sync (4 workers) against gevent at 8 connections'."""
         a, b = (cell.server.worker_class for cell in (self.group.a, self.group.b))
         values = {"a": a, "b": b if b != a else None, "apart": self.apart}
-        return Finding("compare.group", {**values, "load": level(self.group.a, "load")})
+        return Finding("compare.group", {**values, "load": load_level(self.group.a)})
 
     @property
     def decided(self) -> bool:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from workerlab import run_store
 from workerlab.analysis.comparison import unpaired
+from workerlab.analysis.pauses import PauseDuringLoad
 from workerlab.experiments import runner
 from workerlab.experiments.compare.document import comparison
 from workerlab.experiments.compare.findings import RunDifference
@@ -213,7 +214,7 @@ def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
 def _spoilt(cell: CellResult) -> CellResult:
     """As invalid where this machine stood still: launches of a sweep may run side by side, so that
     one such moment spoils all launches of a setting alike, and no interval over them shows it."""
-    still = next((note for note in cell.notes if note.code == "note.stood_still"), None)
+    still = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
     return cell if still is None else replace(cell, verdict="invalid", reason=still)
 
 

@@ -28,8 +28,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from workerlab.analysis.cell_targets import outcomes
 from workerlab.analysis.diagnosis.cpu import Disturbance
-from workerlab.analysis.target import word
+from workerlab.analysis.target import TermOutcome
 from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLoad
 from workerlab.finding import Answer, Finding
 from workerlab.model import CellResult
@@ -207,7 +208,7 @@ class TargetBroken(Finding):
 
     launches: int
     broken: int
-    terms: tuple[Finding, ...]
+    terms: tuple[TermOutcome, ...]
 
 
 class InvalidLaunches(Finding):
@@ -270,7 +271,10 @@ def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
     invalid = [result.reason for result in cells if result.verdict == "invalid"]
     if invalid:
         return InvalidLaunches(launches=len(cells), invalid=len(invalid), reason=invalid[0])
-    terms = [tuple(term for term in result.target if word(term) == "broken") for result in cells]
+    terms = [
+        tuple(outcome for outcome in outcomes(result) if outcome.result == "broken")
+        for result in cells
+    ]
     broken = [broken_terms for broken_terms in terms if broken_terms]
     if 2 * len(broken) >= len(cells):
         return TargetBroken(launches=len(cells), broken=len(broken), terms=broken[0])

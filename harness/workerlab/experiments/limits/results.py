@@ -111,7 +111,7 @@ class StepResult(Struct, frozen=True):
     what: str
     load: Load
     null: NullServer
-    missing: model.Finding | None
+    missing: Finding | None
     measured: Measurement | None
     wall_s: float | None
     failed: int | None

@@ -279,7 +279,7 @@ class Stage:
     def recorded(self) -> dict[str, object] | None:
         """The steps of the lesson that have run, also while it is left; None: none yet."""
         with self._lock:
-            course = self._course or self._left
+            course = self._course or self._left_course
             recorded = course.recorded if course is not None else {}
             return recorded if recorded.get("steps") else None
 

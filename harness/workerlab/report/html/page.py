@@ -24,6 +24,7 @@ from markupsafe import Markup, escape
 from msgspec.structs import replace
 
 from workerlab import finding as findings
+from workerlab.analysis.cell_targets import load_level
 from workerlab.model import Column, Document, Finding, Table, Verdict
 from workerlab.numbers.units import MISSING
 from workerlab.report import player
@@ -37,7 +38,6 @@ from workerlab.report.html.open_and_closed import open_and_closed
 from workerlab.report.html.series import all_series, cells_over_time, headline
 from workerlab.report.html.throughput import throughput
 from workerlab.report.messages import question_of, say, text
-from workerlab.report.naming import level
 from workerlab.report.values import finite
 
 SIZE = 1_950_000  # bytes of the whole page
@@ -145,7 +145,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals.update(
         say=say,
-        level=level,
+        load_level=load_level,
         finite=finite,
         var=var,
         dashes=DASHES,

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import finding
+from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.comparison import SIMILAR, tie
 from workerlab.analysis.diagnosis import observed
 from workerlab.analysis.open_closed import conclusive
@@ -21,7 +22,7 @@ from workerlab.report.html.over_time import cpu, memory, phases
 from workerlab.report.html.played import played
 from workerlab.report.html.timeline import timeline
 from workerlab.report.messages import text
-from workerlab.report.naming import Names, by_series, level
+from workerlab.report.naming import Names, by_series
 from workerlab.report.values import finite
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
@@ -107,7 +108,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @property
     def where(self) -> Finding:
-        load = level(self.cell.trial.cell, "load")
+        load = load_level(self.cell.trial.cell)
         return Finding("page.cell.where", {"name": self.series.name, "load": load})
 
     @property

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from workerlab import slo
+from workerlab.analysis.checks import NothingAnswered
 from workerlab.analysis.load_tool import Ceiling
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
@@ -114,7 +115,7 @@ def known_values(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (standing, search):
         monkeypatch.setattr(module, "value_of", lambda _, requests: requests.p95_s)
     monkeypatch.setattr(standing, "pooled", lambda launches: None)
-    monkeypatch.setattr(standing, "judge", lambda *_: SimpleNamespace(code="target.not_shown"))
+    monkeypatch.setattr(standing, "judge", lambda *_: SimpleNamespace(result="not shown"))
     for module in (standing, result, search):
         monkeypatch.setattr(module, "holds", fits)
 
@@ -421,7 +422,7 @@ def test_a_candidate_of_which_no_launch_says_anything_is_passed_over() -> None:
             break
         world.launch(following)
         spoilt = following.server == first
-        world.launches[-1].void = Finding("check.no_answer") if spoilt else None
+        world.launches[-1].void = NothingAnswered({}) if spoilt else None
     result = result_of(world.search())
     assert result.word == "recommended"
     assert result.server != first

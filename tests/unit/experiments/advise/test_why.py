@@ -14,7 +14,8 @@ from workerlab.analysis.target import requests_of
 from workerlab.experiments.advise import why
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.study import _late, _launch
-from workerlab.model import Finding, Pause, Rate, Summary, Usage
+from workerlab.finding import Note
+from workerlab.model import Pause, Rate, Summary, Usage
 from workerlab.report.messages import text
 
 BOTH = slo.parse("p95<100ms,errors<0.1%")
@@ -25,7 +26,7 @@ def launch(
     times_s: list[float], failed: int = 0, verdict: str = "below capacity", lag_s: float = 0.0
 ) -> Any:
     cell = SimpleNamespace(
-        verdict=verdict, diagnosis=None, reason=Finding("verdict.at_capacity"), usage=BUSY,
+        verdict=verdict, diagnosis=None, reason=Note("at capacity"), usage=BUSY,
         core_wait=None, occupancy=None, lag=Summary(p95=lag_s),
     )  # fmt: skip
     facts = SimpleNamespace(outcome=SimpleNamespace(errors={"non_2xx": failed} if failed else {}))

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
+from workerlab.analysis.pauses import MachinePause, PauseDuringLoad
 from workerlab.experiments.compare import gate
 from workerlab.experiments.compare.document import comparison, launches_of
 from workerlab.experiments.compare.findings import (
@@ -21,12 +22,13 @@ from workerlab.experiments.compare.findings import (
     answer_of,
 )
 from workerlab.experiments.compare.pairs import Compared, Group
-from workerlab.model import Cell, CellResult, Document, Finding, Record, Server, Trial
+from workerlab.finding import Note
+from workerlab.model import Cell, CellResult, Document, Record, Server, Trial
 from workerlab.report.messages import text
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
-INVALID = CellResult(Trial(CELL, 1), "", None, "invalid", Finding("verdict.invalid"))
-VALID = CellResult(Trial(CELL, 1), "", None, "at capacity", Finding("verdict.at_capacity"))
+INVALID = CellResult(Trial(CELL, 1), "", None, "invalid", Note("invalid"))
+VALID = CellResult(Trial(CELL, 1), "", None, "at capacity", Note("at capacity"))
 PART = {one.name: one for one in (*PARTS, HELD)}
 THROUGHPUT, CPU = (one for one in METRICS if one.name in ("throughput_rps", "cpu_s"))
 
@@ -100,7 +102,7 @@ def test_limits_have_one_answer() -> None:
 
 def test_of_saved_runs_with_the_same_cells_each_side_has_its_own_reason() -> None:
     """Though both are of one cell."""
-    still = replace(INVALID, reason=Finding("note.stood_still"))
+    still = replace(INVALID, reason=PauseDuringLoad(MachinePause(1.0, 3.0, 1.0)))
     group = Compared(Group(CELL, CELL), [], [], [("B", still), ("B", INVALID)], launches=(3, 0))
     answer = answer_of(group, at_least=0.05, launches="", next_step="")
     assert isinstance(answer, NoValidLaunches)

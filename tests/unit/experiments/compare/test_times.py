@@ -10,10 +10,10 @@ import pytest
 
 from workerlab.experiments.compare import times
 from workerlab.experiments.compare.times import curve, mean_curve
+from workerlab.finding import Note
 from workerlab.model import (
     Cell,
     CellResult,
-    Finding,
     Measurement,
     ParseError,
     Record,
@@ -29,7 +29,7 @@ CELL = CellResult(
     "",
     None,
     "at capacity",
-    Finding("verdict.at_capacity"),
+    Note("at capacity"),
     response=Summary(p50=0.5, p99=2.0),
 )
 RUN: Any = SimpleNamespace(records={TRIAL.key: Record(TRIAL.key, None)}, directory=Path("run"))
