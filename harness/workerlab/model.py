@@ -964,6 +964,10 @@ class CellResult(Struct, frozen=True):
     target: tuple[finding.Finding, ...] = ()  # the outcome of each of its terms
     ab: AbReport | None = None  # as ab printed it; None: another tool
 
+    @property
+    def server(self) -> Server:
+        return self.trial.cell.server
+
 
 class Bar(Struct, frozen=True):
     """One request in a timeline: seconds since the load began."""
@@ -1087,6 +1091,10 @@ class Column(Struct, frozen=True):
     meaning: str = ""  # what it holds, where the heading does not tell; "": that of the same
     value: Callable[[Any], Value] | None = None  # of a row's item; None: its attribute `name`
 
+    def of(self, item: Any) -> Value:
+        value: Value = self.value(item) if self.value else getattr(item, self.name)
+        return value
+
 
 class Table(Struct, frozen=True):
     """`rows` hold a value per column; None is missing."""
@@ -1099,6 +1107,10 @@ class Table(Struct, frozen=True):
     unit: str = ""  # of all durations, "s" or "ms"; "": each in its own
     anchors: tuple[str, ...] = ()  # of a page: what leads to each row; "": nothing does
     links: tuple[str, ...] = ()  # of a page: the anchor that each row leads to; "": none
+    detailed: bool = False  # in a terminal, shown with --explain only
+    short_note: str = ""  # in a terminal, without --explain
+    # In a terminal: without its title; its columns beside those of the table before, if they fit
+    terminal: Literal["", "untitled", "beside"] = ""
 
     @property
     def code(self) -> str:
@@ -1116,10 +1128,14 @@ class Mark(Struct, frozen=True):
     link: str = ""
 
 
+Look = tuple[str, str]  # a colour, by what it stands for, and a shape
+
+
 class Series(Struct, frozen=True):
     name: Label
     points: tuple[tuple[float, float], ...]
     marks: tuple[Mark, ...] = ()  # of a scatter, one per point
+    look: Look | None = None  # None: the next that is free
 
 
 class Level(Struct, frozen=True):

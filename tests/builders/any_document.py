@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from tests.builders.analysis import sentence
+from workerlab.finding import Inconclusive, Note
 from workerlab.model import (
     Breakdown,
     Cell,
@@ -26,7 +27,7 @@ from workerlab.model import (
     Usage,
     Value,
 )
-from workerlab.report.values import PARTS
+from workerlab.report.naming import PARTS
 
 numbers = st.none() | st.floats(0, 1e9) | st.sampled_from([float("nan"), float("inf"), 1e-12])
 counts = st.none() | st.integers(0, 10**9)
@@ -47,7 +48,7 @@ breakdowns = st.builds(
     Breakdown,
     *[numbers] * 7,
     exact=st.booleans(),
-    sources=st.dictionaries(st.sampled_from(PARTS), sentences, max_size=3),
+    sources=st.dictionaries(st.sampled_from(tuple(PARTS)), sentences, max_size=3),
 )
 invalid_cells = st.builds(
     CellResult, trials, words, numbers, st.just("invalid"), sentences, notes=st.tuples(sentences)
@@ -143,14 +144,12 @@ charts = st.builds(
     st.tuples(st.booleans(), st.booleans()),
     sentences,
 )
-plain = words.map(lambda word: Finding("setting.workers", {"n": 3, "word": word}))
+plain = words.map(Note)
 findings = st.builds(
-    Finding,
-    st.sampled_from(["setting.gunicorn"]),
-    words.map(lambda word: {"n": word}),
-    st.just(()),
-    st.lists(plain, max_size=3).map(tuple),
-    st.sampled_from(["", "sweep.empty"]),
+    Inconclusive,
+    words,
+    question=st.sampled_from(["", "Which class?"]),
+    evidence=st.lists(plain, max_size=3).map(tuple),
 )
 documents = st.builds(
     Document,

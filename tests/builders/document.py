@@ -7,10 +7,10 @@ from workerlab.finding import Answer, Inconclusive
 from workerlab.model import Chart, Column, Document, Series, Table
 
 COLUMNS = (
-    Column("tool", form="text"),
-    Column("connections", form="count"),
-    Column("throughput_rps"),
-    Column("response_p50_s", form="seconds"),
+    Column("tool", form="text", heading="load tool"),
+    Column("connections", form="count", heading="conn."),
+    Column("throughput_rps", heading="req/s"),
+    Column("response_p50_s", form="seconds", heading="p50"),
     Column("memory_bytes", form="bytes"),
     Column("host_busy", form="percent"),
     Column("whole", form="text"),

@@ -11,7 +11,7 @@ was free. When its client began it is known only where the tool names its reques
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -19,18 +19,20 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.phases import over_time, phases_of, responses_of, timed
 from workerlab.analysis.samples import NS, without_others
 from workerlab.analysis.trace import trace
+from workerlab.finding import Note
 from workerlab.model import (
     Bar,
     Cell,
     ConnectionSample,
-    Finding,
     Moment,
     ProcessSample,
     QueueSample,
     Span,
     Timeline,
 )
+from workerlab.numbers.formats import counted
 from workerlab.numbers.rows import row_numbers
+from workerlab.numbers.units import format_duration
 
 BARS = 14_000  # on one page, shared by its timelines
 MOST, LEAST = 800, 150  # in one timeline
@@ -184,18 +186,27 @@ def _connects(connects_s: Sequence[float]) -> tuple[tuple[float, float, int], ..
     return tuple((wide * i, wide * (i + 1), count) for i, count in sorted(found.items()))
 
 
-def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> Iterable[Finding]:
+PARTLY_SEEN = {
+    "queue": "accept queue",
+    "processes": "CPU and memory",
+    "connections": "TCP connections",
+}
+
+
+def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> Iterator[Note]:
     """What was left out and how; nothing where all is there."""
     if len(spans) < len(facts.spans):
-        drawn = {"drawn_s": clock.at_s(cut), "drawn": len(spans)}
-        whole = {"load_s": facts.load_s, "requests": len(facts.spans)}
-        yield Finding("timeline.cut", {**drawn, **whole})
+        drawn, load = format_duration(clock.at_s(cut)), format_duration(facts.load_s)
+        yield Note(
+            f"Drawn are the first {drawn} of {load}, {len(spans):,} of {len(facts.spans):,}"
+            " requests."
+        )
     if never := sum(span.end_ns is None for span in spans):
-        yield Finding("timeline.never_ended", {"requests": never})
-    seen = facts.data.observations
-    if len(seen.queue) > POINTS:
-        yield Finding("timeline.queue_peaks", {"every_s": clock.bucket_ns / NS})
-    for name in ("queue", "processes", "connections"):
-        if name in seen.missing and getattr(seen, name):
-            partial = {"sampler": Finding(f"sampler.{name}"), "why": seen.missing[name]}
-            yield Finding("timeline.partial", partial)
+        yield Note(f"{counted(never, 'request')} never ended; drawn to the end.")
+    observations = facts.data.observations
+    if len(observations.queue) > POINTS:
+        every = format_duration(clock.bucket_ns / NS)
+        yield Note(f"The accept queue is drawn at its longest of every {every}.")
+    for name, words in PARTLY_SEEN.items():
+        if name in observations.missing and getattr(observations, name):
+            yield Note(f"Shown only in part: {words} ({observations.missing[name]}).")

@@ -41,6 +41,11 @@ class Replicates(Struct, Generic[R], frozen=True):
         values = self.values(field)
         return fmean(values) if values else None
 
+    def mean_of_all(self, field: Field) -> float | None:
+        """None if one of them lacks the field."""
+        values = self.values(field)
+        return fmean(values) if values and len(values) == len(self.valid) else None
+
     def total(self, field: Field) -> float | None:
         values = self.values(field)
         return sum(values) if values else None

@@ -1,7 +1,6 @@
 """What the documents of the experiments are made of: answers, and tables of fields."""
 
 from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
 from typing import Any
 
 from workerlab.model import Column, Finding, Form, Label, Table, Value
@@ -34,8 +33,7 @@ def table(
         field if isinstance(field, Column) else Column(field[0], field[1], value=field[2])
         for field in fields
     ]
-    getters = [column.value or attrgetter(column.name) for column in columns]
-    rows = tuple(tuple(get(item) for get in getters) for item in items)
+    rows = tuple(tuple(column.of(item) for column in columns) for item in items)
     return Table(title, tuple(columns), rows, note)
 
 

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from workerlab import run_store
 from workerlab.experiments import EXPERIMENTS, part
 from workerlab.experiments.reading import find
-from workerlab.model import Document, Finding, UsageError
+from workerlab.model import Document, UsageError
 from workerlab.report import FORMATS, publish, text
 from workerlab.report.document import SWEEP
+from workerlab.report.messages import text as message
 from workerlab.terminal.console import output_columns, program, short, tell
 
 
@@ -31,8 +32,8 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
     document: Document = part(run.plan.kind, "document").document(run)
     if not run.plan.project:
         return document
-    values = {"title": document.title, "names": run.plan.project}
-    return replace(document, title=Finding("title.project", values))
+    names = ", ".join(run.plan.project)
+    return replace(document, title=f"{message(document.title)} ({names} from pyproject.toml)")
 
 
 def print_document(document: Document, options: argparse.Namespace) -> None:

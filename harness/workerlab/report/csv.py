@@ -60,9 +60,9 @@ def _flat(result: CellResult) -> dict[str, object]:
     for name, value in codec.plain(cell(result, JsonCellRow)).items():
         stem, _, unit = name.rpartition("_")
         if unit in ("ms", "bytes"):
-            row |= {f"{stem}_{which}_{unit}": one for which, one in value.items()}
+            row |= {f"{stem}_{which}_{unit}": inner for which, inner in value.items()}
         elif name in ("kernel", "cpu", "core_wait", "in_force", "served_by", "ab"):
-            row |= {f"{name}_{which}": one for which, one in value.items()}
+            row |= {f"{name}_{which}": inner for which, inner in value.items()}
         elif name == "routes":
             row[name] = clean(json.dumps(value)) if value else None
         elif isinstance(value, dict) and "text" not in value:

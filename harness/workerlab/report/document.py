@@ -1,8 +1,8 @@
 """The Document of a sweep: what analysis found, put into findings, tables and notes."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -10,16 +10,26 @@ from workerlab import finding
 from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
-from workerlab.model import CellResult, Document, Finding, Report
-from workerlab.report.messages import text
-from workerlab.report.naming import AMOUNTS, Names, by_series, not_taken, served, setting
+from workerlab.finding import Answer, Note
+from workerlab.model import CellResult, Document, Report
+from workerlab.numbers.formats import counted, fill, listed
+from workerlab.numbers.units import format_duration
+from workerlab.report.naming import (
+    AMOUNTS,
+    Names,
+    by_series,
+    load_tool,
+    not_taken,
+    served,
+    setting,
+)
 from workerlab.report.route_table import failing_routes
 from workerlab.report.sweep_tables import sweep_tables
 from workerlab.report.values import finite
 
 SWEEP = "sweep"
-KIND = attrgetter("code")
 OWN = "detail"  # a value that is a trial's own: it makes no cause another one
+STAGES = {"start": "start", "warmup": "warm-up", "stop": "stop"}
 
 
 def of_sweep(report: Report) -> Document:
@@ -31,11 +41,7 @@ def of_sweep(report: Report) -> Document:
         )
         for group in report.classes
     ]
-    phases = {one.key: one.phases for one in report.timelines}
-    reasons = {
-        word: [(cell.reason, cell) for cell in report.cells if cell.verdict == word]
-        for word in ("invalid", "inconclusive")
-    }
+    phases = {group.key: group.phases for group in report.timelines}
     notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
     return Document(
         run=report.run,
@@ -44,9 +50,9 @@ def of_sweep(report: Report) -> Document:
         environment=report.environment,
         findings=(
             *(
-                one
+                each
                 for group, target in zip(report.classes, targets, strict=True)
-                for one in (
+                for each in (
                     class_finding(
                         group,
                         cells_of.get(group.series, []),
@@ -56,14 +62,17 @@ def of_sweep(report: Report) -> Document:
                     *target,
                 )
             ),
-            *_costs(report),
-            *_once("cells.invalid", reasons["invalid"], names, _cause),
-            *_once("cells.inconclusive", reasons["inconclusive"], names, KIND),
-            *failing_routes(report.cells, names),
-            *_once("cells.disturbed", _disturbed(report), names, KIND),
+            *overhead(report),
+            *affected(report, names),
         ),
         tables=tuple(sweep_tables(report, names)),
-        notes=(*_once("cells.note", notes, names, _cause), *report.notes),
+        notes=(
+            *(
+                CellsNote(names.places(cells), note, trials=trials)
+                for note, cells, trials in by_cause(notes)
+            ),
+            *report.notes,
+        ),
         valid=all(cell.verdict != "invalid" for cell in report.cells),
         target_kept=target_kept(targets),
         cells=report.cells,
@@ -74,48 +83,43 @@ def of_sweep(report: Report) -> Document:
     )
 
 
-def _disturbed(report: Report) -> Iterable[tuple[Disturbance, CellResult]]:
-    """Cells that have a verdict although others took cores: their figures are told with that."""
-    for cell in report.cells:
-        for one in cell.findings if cell.verdict != "inconclusive" else ():
-            if isinstance(one, Disturbance):
-                yield one, cell
-
-
 # --- the title ----------------------------------------------------------------------------
 
 
-def title(report: Report, names: Names) -> Finding:
+def title(report: Report, names: Names) -> str:
     """What is the same in all cells, told once."""
     cells = report.cells
     if not cells:
-        return Finding("sweep.empty")
+        return "No trial has been finished."
     sleeps = {cell.sleep_s for cell in cells}
     classes_by_app: dict[str, dict[str, None]] = {}
     for cell in cells:
-        classes_by_app.setdefault(cell.app, {})[cell.trial.cell.server.worker_class] = None
+        classes_by_app.setdefault(cell.app, {})[cell.server.worker_class] = None
     apps = [
-        Finding("sweep.app", {"app": app, "classes": tuple(of) if len(classes_by_app) > 1 else ()})
-        for app, of in classes_by_app.items()
+        f"app {app} ({', '.join(classes)})" if len(classes_by_app) > 1 else f"app {app}"
+        for app, classes in classes_by_app.items()
     ]
     values = {
-        "settings": tuple(_constants(cells, names)),
-        "apps": tuple(apps),
+        "settings": list(_constants(cells, names)),
+        "apps": apps,
         "sleep_s": (sleeps.pop() if len(sleeps) == 1 else None) or None,
-        "served": served(report.environment, (cell.trial.cell.server for cell in cells)),
+        "served": served(report.environment, (cell.server for cell in cells)),
     }
-    return Finding("sweep.title", values)
+    return fill(
+        "{settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]][[, served by {served}]].",
+        values,
+    )
 
 
-def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
+def _constants(cells: Sequence[CellResult], names: Names) -> Iterator[str]:
     first = cells[0].trial.cell
-    threaded = [cell for cell in cells if cell.worker_class.threaded(cell.trial.cell.server)]
-    threads = {cell.trial.cell.server.threads for cell in threaded}
+    threaded = [cell for cell in cells if cell.worker_class.threaded(cell.server)]
+    threads = {cell.server.threads for cell in threaded}
     for name in (*AMOUNTS, "cpu_s", "cores"):
         value = getattr(first.server, name)
         if name == "threads" and len(threads) == 1:
-            classes = tuple(dict.fromkeys(cell.worker_class.name for cell in threaded))
-            yield Finding("setting.threads_each", {"n": threads.pop(), "classes": classes})
+            classes = list(dict.fromkeys(cell.worker_class.name for cell in threaded))
+            yield f"{counted(threads.pop(), 'thread')} each in {listed(classes)}"
         elif name == "worker_connections" and all(
             "worker_connections" in cell.worker_class.ignores for cell in cells
         ):
@@ -123,80 +127,121 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterable[Finding]:
         elif name != "threads" and name not in names.settings and value is not None:
             yield setting(name, value, not_taken(name, cells))
     if not names.tools:
-        processes = first.processes if first.processes > 1 and not names.processes else None
-        yield Finding("setting.load", {"tool": first.tool, "processes": processes})
+        processes = first.processes if not names.processes else 1
+        yield f"load by {load_tool(replace(first, processes=processes))}"
     if all(cell.trial.cell.keepalive for cell in cells):
-        yield Finding("setting.kept_alive")
-    yield setting("trials", max(cell.trial.number for cell in cells))
+        yield "connections kept alive"
+    yield counted(max(cell.trial.number for cell in cells), "trial/trials each")
 
 
 # --- what the run cost, what is invalid, what else there is to know ---------------------------
 
 
-def _costs(report: Report) -> Iterable[Finding]:
+class Overhead(Answer):
+    """Overhead:[[ the load took {factor:.3f} times the ideal (no idle slot).]]
+    [[ Start and stop took {setup_s:duration} per cell.]]"""
+
+    factor: float | None
+    setup_s: float | None
+
+
+def overhead(report: Report) -> Iterator[Overhead]:
     """How much longer than ideal the load took, and what a cell costs beside it."""
     factor = finite(report.overhead)
-    each = {name: v for name, value in report.setup_s.items() if (v := finite(value)) is not None}
-    evidence = []
-    if classes := _overheads(report.cells):
-        evidence.append(Finding("overhead.by_class", {"classes": classes}))
-    if each:
-        stages = tuple(Finding(f"setup.{name}", {"seconds": v}) for name, v in each.items())
-        evidence.append(Finding("setup.stages", {"stages": stages}))
-    values = {"factor": factor, "beside_s": sum(each.values()) if each else None}
-    if factor is not None or each:
-        code = "sweep.overhead" if factor is not None else "sweep.setup"
-        yield Finding(code, values, evidence=tuple(evidence))
+    stages = {name: v for name, value in report.setup_s.items() if (v := finite(value)) is not None}
+    if factor is None and not stages:
+        return
+    each = ", ".join(f"{STAGES[name]} {format_duration(v)}" for name, v in stages.items())
+    classes = _overheads(report.cells)
+    by_class = ", ".join(f"{name} {of_class:.3f}" for name, of_class in classes.items())
+    yield Overhead(
+        factor=factor,
+        setup_s=sum(stages.values()) if stages else None,
+        evidence=(
+            *([Note(f"load time, times the ideal: {by_class}")] if classes else []),
+            *([Note(f"medians per cell: {each}")] if stages else []),
+        ),
+    )
 
 
-def _overheads(cells: Iterable[CellResult]) -> tuple[Finding, ...]:
+def _overheads(cells: Iterable[CellResult]) -> dict[str, float]:
     """The factor of each class: where connections are dealt unevenly, slots idle by nature."""
     times: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
         load_s, ideal_s = finite(cell.load_s), finite(cell.ideal_s)
         if load_s is not None and ideal_s and not cell.generator_bound:
-            times.setdefault(cell.trial.cell.server.worker_class, []).append((load_s, ideal_s))
+            times.setdefault(cell.server.worker_class, []).append((load_s, ideal_s))
     factors = {
-        name: sum(t for t, _ in mine) / sum(t for _, t in mine) for name, mine in times.items()
+        name: sum(load_s for load_s, _ in pairs) / sum(ideal_s for _, ideal_s in pairs)
+        for name, pairs in times.items()
     }
-    return tuple(
-        Finding("overhead.of_class", {"worker_class": name, "factor": factor})
-        for name, factor in factors.items()
-        if len(factors) > 1 and finite(factor) is not None
-    )
+    several = len(factors) > 1
+    return {name: factor for name, factor in factors.items() if several and isfinite(factor)}
 
 
-def _once(
-    code: str,
-    causes: Iterable[tuple[finding.Finding, CellResult]],
-    names: Names,
-    by: Callable[[finding.Finding], Hashable],
-) -> Iterable[Finding]:
-    """Every cause once, with the cells it is about and the numbers of the first: by kind, or `by`
-    what is not a trial's own, such as the file to look into."""
-    about: dict[Hashable, list[tuple[finding.Finding, CellResult]]] = {}
+class AffectedCells(Answer):
+    """{state}: {cells}: {reason:sentence}[[ (These figures are of {example}.)]]"""
+
+    state: Literal["Invalid", "Inconclusive", "Disturbed"]
+    cells: str
+    reason: finding.Finding
+    example: str | None = None  # where other cells have other figures
+
+
+class CellsNote(Answer):
+    """{cells}: {note}"""
+
+    cells: str
+    note: finding.Finding
+
+
+Causes = Iterable[tuple[finding.Finding, CellResult]]
+
+
+def affected(report: Report, names: Names) -> Iterator[Answer]:
+    """Each cause once: of invalid cells, of routes that fail, of cells that tell nothing or that
+    others disturbed. (Those that have a verdict all the same: their figures are told with that.)"""
+    reasons = {
+        verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]
+        for verdict in ("invalid", "inconclusive")
+    }
+    disturbed = [
+        (each, cell)
+        for cell in report.cells
+        for each in (cell.findings if cell.verdict != "inconclusive" else ())
+        if isinstance(each, Disturbance)
+    ]
+    for reason, cells, trials in by_cause(reasons["invalid"]):
+        yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)
+    yield from by_kind("Inconclusive", reasons["inconclusive"], names)
+    yield from failing_routes(report.cells, names)
+    yield from by_kind("Disturbed", disturbed, names)
+
+
+def by_kind(
+    state: Literal["Inconclusive", "Disturbed"], causes: Causes, names: Names
+) -> Iterator[AffectedCells]:
+    """With the figures of one of the cells that have such a cause."""
+    for reason, cells, trials in by_cause(causes, key=lambda cause: cause.code):
+        example = names.places(cells[:1]) if len(cells) > 1 else None
+        yield AffectedCells(state, names.places(cells), reason, example, trials=trials)
+
+
+def by_cause(
+    causes: Causes, key: Callable[[finding.Finding], str] = lambda cause: repr(_shared(cause))
+) -> Iterator[tuple[finding.Finding, list[CellResult], tuple[str, ...]]]:
+    """Each cause once, as the first of its cells has it, with these cells and their trials."""
+    groups: dict[str, tuple[finding.Finding, list[CellResult]]] = {}
     for cause, cell in causes:
-        about.setdefault(by(cause), []).append((cause, cell))
-    for same in about.values():
-        cells = [cell for _, cell in same]
-        one = names.places(cells[:1]) if by is KIND and len(cells) > 1 else None
-        values = {"cells": names.places(cells), "text": same[0][0], "one": one}
-        yield Finding(code, values, tuple(cell.trial.key for cell in cells))
-
-
-def _cause(cause: finding.Finding) -> Hashable:
-    return cause.code, text(_shared(cause))
+        groups.setdefault(key(cause), (cause, []))[1].append(cell)
+    for cause, cells in groups.values():
+        yield cause, cells, tuple(cell.trial.key for cell in cells)
 
 
 def _shared(value: Any) -> Any:
-    """Without what is a trial's own."""
-    if isinstance(value, Finding):
-        return replace(value, values=_shared(value.values))
-    if isinstance(value, finding.StoredFinding):
-        return value
+    """Without what is a trial's own, such as the file to look into."""
     if isinstance(value, finding.Finding):
-        inner = {name: None if name == OWN else _shared(its) for name, its in value.values.items()}
-        return replace(value, **inner)
+        return value.code, _shared(value.values)
     if isinstance(value, Mapping):
         return {name: _shared(inner) for name, inner in value.items() if name != OWN}
     return tuple(map(_shared, value)) if isinstance(value, tuple) else value

@@ -12,7 +12,7 @@ from workerlab.finding import Finding
 from workerlab.model import Column, Table, Value
 from workerlab.numbers.formats import FORMATS, count_text
 from workerlab.numbers.units import DURATION, MISSING, three_digits
-from workerlab.report.messages import counts_text, heading, meaning, say, text
+from workerlab.report.messages import counts_text, heading, meaning, text
 from workerlab.report.values import finite
 
 
@@ -90,18 +90,18 @@ def join(left: Table, right: Table) -> Table:
 
 def value_text(column: Column, value: Value, unit: str = "") -> str:
     """In the unit a person would say, a duration in `unit` where there is one."""
-    known = finite(value)
-    if known is None:
+    finite_value = finite(value)
+    if finite_value is None:
         return MISSING
-    if isinstance(known, bool):
-        return "yes" if known else "no"
-    if isinstance(known, str | Finding):
-        return text(known) or MISSING
-    if isinstance(known, Mapping):
-        return counts_text(known) or MISSING
+    if isinstance(finite_value, bool):
+        return "yes" if finite_value else "no"
+    if isinstance(finite_value, str | Finding):
+        return text(finite_value) or MISSING
+    if isinstance(finite_value, Mapping):
+        return counts_text(finite_value) or MISSING
     if unit and column.form == "seconds":
-        return _unsigned(three_digits(known / DURATION[unit]))
-    return FORMS[column.form](float(known))
+        return _unsigned(three_digits(finite_value / DURATION[unit]))
+    return FORMS[column.form](float(finite_value))
 
 
 def _number(value: float) -> str:
@@ -122,19 +122,22 @@ def _unsigned(text: str) -> str:
 FORMS = {**FORMATS, "text": "{:g}".format, "number": _number, "percent": _percent}
 
 
-def explained(table: Table, whole: Grid, known: set[tuple[str, str]]) -> list[str]:
+def explained(table: Table, whole: Grid, legends: set[tuple[str, str]]) -> list[str]:
     """What stands below a table, in sentences: what its columns mean, its note, what is missing in
-    all rows. `known` as in `legend`."""
-    blank = say("text.blank", columns=whole.blank) if whole.blank else ""
-    return [*legend(whole.columns, known), text(table.note), blank]
+    all rows. `legends` as in `legend`."""
+    return [*legend(whole.columns, legends), text(table.note), blank_columns(whole)]
 
 
-def legend(columns: Sequence[GridColumn], known: set[tuple[str, str]]) -> list[str]:
+def blank_columns(whole: Grid) -> str:
+    return f"Missing in all rows: {', '.join(whole.blank)}." if whole.blank else ""
+
+
+def legend(columns: Sequence[GridColumn], legends: set[tuple[str, str]]) -> list[str]:
     """What columns mean, those with the same meaning together: "p50, p95: response time.".
-    `known`: what other tables' legends have told, which is left out here; this one's is added."""
+    `legends`: what those of other tables have told, which is left out here; this one's is added."""
     headings: dict[str, list[str]] = {}
     for column in columns:
-        if column.meaning and (column.heading, column.meaning) not in known:
+        if column.meaning and (column.heading, column.meaning) not in legends:
             headings.setdefault(column.meaning, []).append(column.heading)
-            known.add((column.heading, column.meaning))
+            legends.add((column.heading, column.meaning))
     return [f"{', '.join(names)}: {meaning}." for meaning, names in headings.items()]

@@ -35,7 +35,7 @@ def json_of(document: Document) -> shapes.JsonDocument:
         document,
         schema=SCHEMA,
         environment=jsonable(document.environment),
-        findings=[_finding(one) for one in document.findings],
+        findings=[_finding(conclusion) for conclusion in document.findings],
         **own,
     )
 

@@ -5,34 +5,34 @@ from collections.abc import Iterable, Sequence
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
 from workerlab.report.grid import explained, grid
-from workerlab.report.messages import question_of, say, text
+from workerlab.report.messages import question_of, text
 
 
 def render(document: Document) -> str:
     """A document of its own, ready to be pasted into an issue."""
-    answers = [one for one in document.findings if question_of(one)]
-    others = [one for one in document.findings if not question_of(one)]
+    answers = [finding for finding in document.findings if question_of(finding)]
+    others = [finding for finding in document.findings if not question_of(finding)]
     blocks = [f"## {escaped(document.run)}", escaped(text(document.title))]
-    blocks += [_answer(one) for one in answers]
+    blocks += [_answer(finding) for finding in answers]
     legends: set[tuple[str, str]] = set()
     for table in document.tables:
         blocks += _table(table, legends) if table.rows else []
-    blocks.append("\n".join(_bullet(one) for one in others))
+    blocks.append("\n".join(_bullet(finding) for finding in others))
     if document.notes:
         notes = bullets([text(note) for note in document.notes])
-        blocks += [f"**{escaped(say('text.notes').rstrip(':'))}**", notes]
+        blocks += ["**Notes**", notes]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _answer(finding: Finding) -> str:
     answer = f"**{escaped(question_of(finding))}** {escaped(text(finding))}"
-    evidence = [text(one) for one in finding.evidence]
+    evidence = [text(each) for each in finding.evidence]
     return f"{answer}\n\n{bullets(evidence)}" if evidence else answer
 
 
 def _bullet(finding: Finding) -> str:
     """What was concluded from, as bullets below it."""
-    evidence = [f"  {bullets([text(one)])}" for one in finding.evidence]
+    evidence = [f"  {bullets([text(each)])}" for each in finding.evidence]
     return "\n".join([bullets([text(finding)]), *evidence])
 
 

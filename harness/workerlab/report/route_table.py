@@ -3,75 +3,119 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from workerlab.model import CellResult, Column, Finding, RouteResult, Table, Value
+from workerlab.finding import Answer
+from workerlab.model import CellResult, Column, RouteResult, Table
+from workerlab.numbers.formats import counted
 from workerlab.report.naming import Names
 
-MOST = 20  # routes of a cell: those with failures, then those with most requests
+ROUTES_OF_CELL = 20  # those with failures, then those with most requests
+SCREEN_ROWS = 24  # more wait until --explain
 
-Source = tuple[Column, Callable[[RouteResult], Value]]
-SOURCES: tuple[Source, ...] = (
-    (Column("requests", "count"), lambda one: one.requests),
-    (Column("failed", "count"), lambda one: one.failed),
-    (Column("response_p50_s", "seconds"), lambda one: one.response.p50),
-    (Column("response_p95_s", "seconds", 1), lambda one: one.response.p95),
-    (Column("response_max_s", "seconds", 2), lambda one: one.response.max),
+SUCCESSES = "response time of successes"
+COLUMNS = (
+    Column("requests", "count", meaning="complete answers"),
+    Column("failed", "count"),
+    Column(
+        "response_p50_s",
+        "seconds",
+        heading="p50",
+        meaning=SUCCESSES,
+        value=lambda route: route.response.p50,
+    ),
+    Column(
+        "response_p95_s",
+        "seconds",
+        1,
+        heading="p95",
+        meaning=SUCCESSES,
+        value=lambda route: route.response.p95,
+    ),
+    Column(
+        "response_max_s",
+        "seconds",
+        2,
+        heading="max",
+        meaning=SUCCESSES,
+        value=lambda route: route.response.max,
+    ),
 )
 
 
 def route_table(
     cells: Sequence[CellResult],
-    which: Sequence[tuple[Column, Callable[[CellResult], Value]]],
+    leading: Sequence[Column],
     unit: Callable[[list[list[float]]], str],
-) -> Iterable[Table]:
-    """None where no cell has routes. `which`: the columns that say which cell it is; `unit`: of
-    times, by row."""
-    shown = [(cell, name, one) for cell in cells for name, one in _shown(cell)]
+) -> Iterator[Table]:
+    """Nothing where no cell has routes. `leading`: the columns that say which cell it is; `unit`:
+    of times, by row."""
+    shown = [(cell, name, route) for cell in cells for name, route in _shown(cell)]
     if not shown:
         return
     rows = tuple(
-        (*(value(cell) for _, value in which), name, *(value(one) for _, value in SOURCES))
-        for cell, name, one in shown
+        (*(column.of(cell) for column in leading), name, *(column.of(route) for column in COLUMNS))
+        for cell, name, route in shown
     )
-    columns = (*(column for column, _ in which), Column("route", "text"))
-    columns += tuple(column for column, _ in SOURCES)
-    times = [[known for known in (one.response.p50, one.response.p95, one.response.max) if known]
-             for _, _, one in shown]  # fmt: skip
-    left_out = max(len(cell.routes) for cell in cells) - MOST
-    note = Finding("note.routes_left_out", {"routes": left_out}) if left_out > 0 else None
-    yield Table(Finding("table.routes"), columns, rows, note, len(which), unit(times))
+    responses = [route.response for _, _, route in shown]
+    times = [[time for time in (each.p50, each.p95, each.max) if time] for each in responses]
+    left_out = max(len(cell.routes) for cell in cells) - ROUTES_OF_CELL
+    note = (
+        f"{counted(left_out, 'route')} of each cell left out, those with the fewest requests and no"
+        " more failures; the JSON has them all."
+    )
+    yield Table(
+        title="The routes of the mix",
+        columns=(*leading, Column("route", "text"), *COLUMNS),
+        rows=rows,
+        note=note if left_out > 0 else None,
+        keys=len(leading),
+        unit=unit(times),
+        detailed=len(rows) > SCREEN_ROWS,
+    )
 
 
-def _shown(cell: CellResult) -> Iterable[tuple[str, RouteResult]]:
+def _shown(cell: CellResult) -> Iterator[tuple[str, RouteResult]]:
     """In the order of the mix."""
     names = sorted(cell.routes, key=lambda n: (-cell.routes[n].failed, -cell.routes[n].requests))
-    kept = {*names[:MOST]}
-    return ((name, one) for name, one in cell.routes.items() if name in kept)
+    kept = {*names[:ROUTES_OF_CELL]}
+    return ((name, route) for name, route in cell.routes.items() if name in kept)
 
 
-def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterable[Finding]:
-    """Which route, which status or cause, how often in these cells, and the first lines of a body
-    that was not expected."""
-    found: dict[tuple[str, ...], list[tuple[CellResult, RouteResult]]] = {}
+class FailingRoute(Answer):
+    """{cells}: {failed} of {requests:# request} to {route} failed
+    [[, with status {statuses:list}]][[ ({causes:counts})]][[: {answer}]]"""
+
+    cells: str
+    route: str
+    failed: int
+    requests: int
+    statuses: tuple[str, ...]
+    causes: Mapping[str, int]  # but a status
+    answer: str | None  # the first lines of a body that was not expected
+
+
+def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[FailingRoute]:
+    """Once for each route and what is wrong with it."""
+    failures: dict[tuple[str, ...], list[tuple[CellResult, RouteResult]]] = {}
     for cell in cells:
-        for name, one in cell.routes.items():
-            if one.failed:
-                key = (name, *sorted(one.statuses), "", *sorted(one.errors))
-                found.setdefault(key, []).append((cell, one))
-    for (name, *_), where in found.items():
-        routes = [one for _, one in where]
-        causes = sum((Counter(one.errors) for one in routes), Counter[str]())
-        statuses = sum((Counter(one.statuses) for one in routes), Counter[str]())
-        answered = sum(one.requests for one in routes)
-        del causes["status"]  # which, is told
-        values = {
-            "cells": names.places([cell for cell, _ in where]),
-            "route": name,
-            "failed": sum(one.failed for one in routes),
-            "requests": answered + causes.total(),
-            "statuses": tuple(sorted(statuses)),
-            "causes": dict(causes),
-            "answer": next(filter(None, (one.answer for one in routes)), None),
-        }
-        yield Finding("cells.routes", values, tuple(cell.trial.key for cell, _ in where))
+        for name, route in cell.routes.items():
+            if route.failed:
+                key = (name, *sorted(route.statuses), "", *sorted(route.errors))
+                failures.setdefault(key, []).append((cell, route))
+    for (name, *_), where in failures.items():
+        routes = [route for _, route in where]
+        causes = sum((Counter(route.errors) for route in routes), Counter[str]())
+        statuses = sum((Counter(route.statuses) for route in routes), Counter[str]())
+        answered = sum(route.requests for route in routes)
+        del causes["status"]  # the statuses say which
+        yield FailingRoute(
+            cells=names.places([cell for cell, _ in where]),
+            route=name,
+            failed=sum(route.failed for route in routes),
+            requests=answered + causes.total(),
+            statuses=tuple(sorted(statuses)),
+            causes=dict(causes),
+            answer=next(filter(None, (route.answer for route in routes)), None),
+            trials=tuple(cell.trial.key for cell, _ in where),
+        )

@@ -1,21 +1,42 @@
 """What `--format json` prints, as types: their fields are its keys, in this order.
 
-`report/json.py` and `report/values.py` build them; `json_schema` describes them. Every shape is
-closed. Open are only what a text is made of (`values`), the environment, and the rows of a table,
-whose keys are the names of its columns.
+A key of a cell is declared here once, with its `JsonKey`: where its value is, its heading and its
+meaning. Tables take their columns from it (`column`), and so do CSV, JSON and its schema.
+`report/values.py` and `report/json.py` build the shapes; `json_schema` describes them. Every shape
+is closed. Open are only what a text is made of (`values`), the environment, and the rows of a
+table, whose keys are the names of its columns.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from functools import cache
+from operator import attrgetter
+from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta, Struct
 
-from workerlab import codec
-from workerlab.model import SCHEMA, Arrivals, Form, Verdict
-from workerlab.report.messages import TEMPLATES
+from workerlab import codec, model
+from workerlab.model import SCHEMA, Arrivals, Column, Form, Verdict
+
+
+class JsonKey(Struct, frozen=True):
+    """What tables show of a key, and where its value is. `meaning`: also of the schema, unless a
+    Meta describes the key there in other words."""
+
+    heading: str = ""  # "": its name
+    meaning: str = ""
+    path: str = ""  # attributes of the result; "": its name, that of milliseconds without "_ms"
+    form: Form | None = None  # None: by its type
+
 
 Number = float | None
 Count = int | None
+FORMS: Mapping[object, Form] = {int: "count", Count: "count", Number: "number"}  # others: "text"
+# Of cells and of classes
+PROCESSES = "processes of the load tool"
+SlotsConfigured = Annotated[
+    Count, JsonKey("slots set", "requests that can be served at once by the settings")
+]
+SlotsMeasured = Annotated[Count, JsonKey("slots used", "the most that were served at once")]
 
 
 class Shape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,12 +101,14 @@ class JsonInForce(Shape, frozen=True):
 class JsonSplit(Shape, frozen=True):
     """Where a response time went: means in milliseconds over the steady part."""
 
-    connect: Number
-    accept_queue: Number
-    in_worker: Number
-    service: Number
-    transfer: Number
-    unattributed: Number
+    connect: Annotated[Number, JsonKey(meaning="until the client was connected")]
+    accept_queue: Annotated[Number, JsonKey(meaning="until a worker accepted the connection")]
+    in_worker: Annotated[Number, JsonKey(meaning="accepted, not yet in the app")]
+    service: Annotated[Number, JsonKey(meaning="in the app")]
+    transfer: Annotated[Number, JsonKey(meaning="until the client had the last byte")]
+    unattributed: Annotated[
+        Number, JsonKey("rest", "what the parts leave unexplained, never spread over them")
+    ]
 
 
 class JsonKernel(Shape, frozen=True):
@@ -123,12 +146,26 @@ class JsonAb(Shape, frozen=True):
     """What ApacheBench prints; null: another tool."""
 
     requests: Count
-    time_taken_s: Number
-    time_per_request_s: Number
-    time_per_request_across_s: Number
-    transfer_rate_bytes_per_s: Number
-    total_transferred_bytes: Count
-    html_transferred_bytes: Count
+    time_taken_s: Annotated[Number, JsonKey(form="seconds")]
+    time_per_request_s: Annotated[
+        Number,
+        JsonKey(
+            "per request",
+            '"Time per request (mean)": time taken x concurrency / requests',
+            form="seconds",
+        ),
+    ]
+    time_per_request_across_s: Annotated[
+        Number,
+        JsonKey(
+            "across all",
+            '"(mean, across all concurrent requests)": time taken / requests',
+            form="seconds",
+        ),
+    ]
+    transfer_rate_bytes_per_s: Annotated[Number, JsonKey("received/s", form="bytes")]
+    total_transferred_bytes: Annotated[Count, JsonKey("total", form="bytes")]
+    html_transferred_bytes: Annotated[Count, JsonKey("HTML", form="bytes")]
 
 
 class JsonAbTimes(Shape, frozen=True):
@@ -162,13 +199,21 @@ class JsonRoute(Shape, frozen=True):
 class JsonSettings(Shape, frozen=True):
     """What a server was asked to be. `gunicorn`, `python`: null where it is that of the run."""
 
-    worker_class: str
+    worker_class: Annotated[str, JsonKey("class", path="server.worker_class")]
     workers: int
     threads: int
     backlog: int
-    worker_connections: int
-    cpu_s: Annotated[Number, Meta(description="that --cpu makes each request compute")]
-    cores: Annotated[Count, Meta(description="that --server-cores leaves the server; null: all")]
+    worker_connections: Annotated[int, JsonKey("w. conn.")]
+    cpu_s: Annotated[
+        Number,
+        JsonKey("CPU s", form="text"),
+        Meta(description="that --cpu makes each request compute"),
+    ]
+    cores: Annotated[
+        Count,
+        JsonKey(form="text"),
+        Meta(description="that --server-cores leaves the server; null: all"),
+    ]
     gunicorn: str | None
     python: str | None
 
@@ -181,33 +226,51 @@ class JsonCellRow(JsonSettings, frozen=True):
     not_taken: Annotated[list[str], Meta(description="settings that are in force otherwise")]
     app: str
     sleep_s: Number
-    tool: str
-    tool_processes: int
-    keepalive: bool
-    concurrency: int
-    trial: int
+    tool: Annotated[str, JsonKey("load tool", path="trial.cell.tool")]
+    tool_processes: Annotated[int, JsonKey("proc.", PROCESSES, "trial.cell.processes")]
+    keepalive: Annotated[bool, JsonKey("keep-alive", path="trial.cell.keepalive")]
+    concurrency: Annotated[int, JsonKey("conn.", "connections kept busy", "trial.cell.concurrency")]
+    trial: Annotated[int, JsonKey(path="trial.number")]
     requests: Count
     failed: Count
     errors: Annotated[dict[str, int], Meta(description="failed requests by cause")]
-    slots_configured: Count
+    slots_configured: SlotsConfigured
     slots_known: Annotated[
-        bool, Meta(description="whether slots_configured null means unlimited; else it is unknown")
+        bool,
+        JsonKey(path="worker_class.slots_known"),
+        Meta(description="whether slots_configured null means unlimited; else it is unknown"),
     ]
-    slots_measured: Count
-    occupancy: Number
-    throughput_rps: Number
-    throughput_half_rps: Number
+    slots_measured: SlotsMeasured
+    occupancy: Annotated[
+        Number,
+        JsonKey(
+            "slots busy",
+            "the part of the slots that was taken, on average over the steady part, or the whole"
+            " load where that stalled",
+            form="percent",
+        ),
+    ]
+    throughput_rps: Annotated[Number, JsonKey("req/s")]
+    throughput_half_rps: Annotated[
+        Number,
+        JsonKey(
+            "± req/s",
+            "half of the 95 % interval of the throughput, as this one load knows it",
+        ),
+    ]
     tool_rps: Annotated[Number, Meta(description="throughput as the load tool reports it")]
     whole_rps: Annotated[
         Number, Meta(description="throughput of the whole load, start and drain included")
     ]
-    bound_rps: Number
+    bound_rps: Annotated[Number, JsonKey(meaning="what connections or slots allow at best")]
     response_ms: JsonMilliseconds
     connect_ms: JsonMilliseconds
     service_ms: JsonMilliseconds
     waiting_ms: JsonMilliseconds
     waiting_split_ms: JsonSplit
-    split_exact: Annotated[bool, Meta(description=TEMPLATES["meaning.table.breakdown:exact"])]
+    split_exact: Annotated[
+        bool, JsonKey("exact", "whether every request was followed", "breakdown.exact")
+    ]
     kernel: JsonKernel
     cpu: JsonCpu
     core_wait: JsonCoreWait
@@ -216,7 +279,13 @@ class JsonCellRow(JsonSettings, frozen=True):
     connections_per_worker: Annotated[
         dict[str, int] | None, Meta(description="kept connections, by process id")
     ]
-    split_prediction_rps: Number
+    split_prediction_rps: Annotated[
+        Number,
+        JsonKey(
+            "by worker req/s",
+            "what the connections per worker allow: each works on no more than it has slots",
+        ),
+    ]
     load_s: Annotated[Number, Meta(description="how long the load took")]
     ideal_s: Annotated[Number, Meta(description="how long it takes with no idle slot")]
     generator_bound: Annotated[
@@ -239,7 +308,13 @@ class JsonCellRow(JsonSettings, frozen=True):
     ab_waiting_ms: JsonAbTimes
     ab_total_ms: JsonAbTimes
     verdict: Verdict
-    target: Annotated[list[JsonText], Meta(description="the outcome of each term of --slo")]
+    target: Annotated[
+        list[JsonText],
+        JsonKey(
+            meaning="whether the cell keeps the target (--slo), or which of its metrics do not"
+        ),
+        Meta(description="the outcome of each term of --slo"),
+    ]
     reason: Annotated[JsonText, Meta(description="of the verdict")]
     diagnosis: JsonText | None
     findings: Annotated[list[JsonText], Meta(description="all diagnoses; the first is `diagnosis`")]
@@ -265,18 +340,24 @@ class JsonClass(JsonSettings, frozen=True):
     """The cells that differ in load alone."""
 
     tool: str
-    tool_processes: int
+    tool_processes: Annotated[int, JsonKey(meaning=PROCESSES, path="processes")]
     keepalive: bool
-    slots_configured: Count
-    slots_known: bool
-    slots_measured: Count
+    slots_configured: SlotsConfigured
+    slots_known: Annotated[bool, JsonKey(path="worker_class.slots_known")]
+    slots_measured: SlotsMeasured
     capacity_rps: Annotated[Number, Meta(description="highest sustained throughput")]
     capacity_ci95: Annotated[
         tuple[Number, Number] | None, Meta(description="its 95 % interval over launches")
     ]
     knee: Annotated[Number, Meta(description="connections from which on requests wait")]
     knee_note: JsonText
-    knee_predicted: Annotated[Number, Meta(description=TEMPLATES["meaning.knee_predicted"])]
+    knee_predicted: Annotated[
+        Number,
+        JsonKey(
+            "predicted per worker",
+            "what sleep, CPU per request, slots and cores allow; Gunicorn's own CPU is not in it",
+        ),
+    ]
     diagnosis: JsonText | None
 
 
@@ -380,6 +461,32 @@ class JsonTables(JsonDocument, frozen=True):
     notes: list[JsonText]
 
 
+# --- the columns of tables ----------------------------------------------------------------------
+
+
+@cache
+def keys_of(shape: type[Struct]) -> Mapping[str, JsonKey]:
+    """By their names, in their order."""
+    marked = {
+        name: [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, JsonKey)]
+        for name, hint in get_type_hints(shape, include_extras=True).items()
+    }
+    return {name: keys[0] if keys else JsonKey() for name, keys in marked.items()}
+
+
+def column(
+    name: str,
+    expendable: int = 0,
+    value: Callable[[Any], model.Value] | None = None,
+    *,
+    of: type[Struct] = JsonCellRow,
+) -> Column:
+    """Of the key of that name. `value`: what the table shows instead of what JSON has."""
+    key, hint = keys_of(of)[name], get_type_hints(of)[name]
+    form, value = key.form or FORMS.get(hint, "text"), value or attrgetter(key.path or name)
+    return Column(name, form, expendable, key.heading, key.meaning, value)
+
+
 # --- their schema -----------------------------------------------------------------------------
 
 
@@ -387,8 +494,8 @@ def json_schema(documents: Mapping[str, type[JsonDocument]]) -> dict[str, Any]:
     """JSON Schema (2020-12) of the document of one kind, or of several: any of them."""
     shapes = tuple(dict.fromkeys(documents.values()))
     definitions = codec.schemas(shapes)
-    for one in definitions.values():
-        _describe(one)
+    for name, definition in definitions.items():
+        _describe(definition, keys_of(globals()[name]))
     whole = {shape: definitions.pop(shape.__name__) for shape in shapes}
     of_kind = {kind: _of_kind(whole[shape], kind) for kind, shape in documents.items()}
     top: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -404,10 +511,9 @@ def _of_kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
     return {**schema, "title": kind, "properties": properties}
 
 
-def _describe(definition: dict[str, Any]) -> None:
-    """Say what each property is, by the meaning of the table column of that name."""
+def _describe(definition: dict[str, Any], keys: Mapping[str, JsonKey]) -> None:
+    """Say what each property is, as the legends of tables do."""
     definition["description"] = " ".join(definition["description"].split())
     for name, schema in definition["properties"].items():
-        for code in (f"meaning.{name}", f"meaning.table.breakdown:{name}_s"):
-            if code in TEMPLATES:
-                schema.setdefault("description", TEMPLATES[code])
+        if keys[name].meaning:
+            schema.setdefault("description", keys[name].meaning)

@@ -1,5 +1,8 @@
 """The tables of a sweep: cells, where time goes, kept connections, closed and open, ab, classes.
 
+A new column is a line here: a `Column` with heading, meaning and value, or, where JSON has it, a
+`column` of its key in `shapes.py`, which says all that.
+
 Cells of the open model stand in no table of the closed loop: their connections are not kept busy,
 and neither knee nor bound applies to them.
 
@@ -8,75 +11,58 @@ requests, the ramp-up included (0.88 s where each request waits 1.00 s once the 
 would contradict the second, whose parts are means of the steady part.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from workerlab.analysis.cell_targets import target_of
-from workerlab.analysis.diagnosis.slots import (
-    FullAcceptQueue,
-    IdleWhileClientsWait,
-    LikelyFullAcceptQueue,
-)
 from workerlab.analysis.open_closed import one_trial, pairs
-from workerlab.model import CellResult, ClassResult, Column, Finding, Form, Report, Table, Value
+from workerlab.analysis.overview import dropped_handshakes, is_uncertain, part_of_load
+from workerlab.model import CellResult, ClassResult, Column, Report, Table, Value
+from workerlab.numbers.formats import fill
 from workerlab.report.ab_tables import ab_tables
-from workerlab.report.naming import AMOUNTS, Names, by_series, taken
+from workerlab.report.naming import PARTS, Names, by_series, taken
 from workerlab.report.route_table import route_table
-from workerlab.report.values import PARTS, finite, part_of_load
+from workerlab.report.shapes import JsonClass, JsonSplit, column, keys_of
+from workerlab.report.values import finite
 
 EXACT_S = 0.2  # in seconds with two decimals, a shorter time is off by more than 2.5 %
-SURE = 0.01  # of a throughput: an interval so narrow is not worth a column
-SMALL = 0.01  # of the longest time of its row: nobody asks for the digits of less
+NEGLIGIBLE = 0.01  # of the longest time of its row: nobody asks for the digits of less
 TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "lag.p95")
 
 Cells = Sequence[CellResult]
-Source = tuple[Column, Callable[[CellResult], Value]]
+Columns = Sequence[Column]
 
 
-def sweep_tables(report: Report, names: Names) -> Iterable[Table]:
+def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
     """Those that have rows."""
     closed = [cell for cell in report.cells if cell.trial.cell.rate is None]
-    which = _leading(closed, names)
-    keys = len(which) - 1 - names.trials
-    bound = any(cell.verdict == "generator-bound" for cell in closed)
-    slotted = any(cell.occupancy is not None for cell in closed)
-    unsure = any(_unsure(cell) for cell in closed)
+    leading = leading_columns(names, CONCURRENCY)
     judged = [TARGET] if any(cell.target for cell in report.cells) else []
-    dropped = any(isinstance(finding, DROPPED) for cell in closed for finding in cell.findings)
-    shown = {OCCUPANCY: slotted, HALF: unsure, MEAN: dropped}
-    results = [column for column in RESULTS if shown.get(column, True)]
-    for title, sources, cells, note in (
-        (
-            "table.cells",
-            which + results + judged,
-            closed,
-            Finding("note.lower_bound") if bound else None,
-        ),
-        ("table.breakdown", *_breakdown(closed, which)),
-        ("table.keepalive", *_keepalive(closed, which)),
-        ("table.open", *_open(report.cells, names, judged)),
-    ):
-        if cells:
-            columns = tuple(column for column, _ in sources)
-            rows = tuple(tuple(value(cell) for _, value in sources) for cell in cells)
-            unit = time_unit(report.cells if title == "table.open" else closed)
-            part = {"part": part_of_load(cells)} if title == "table.breakdown" else {}
-            yield Table(Finding(title, part), columns, rows, note, keys, unit)
     mixed = [cell for cell in report.cells if cell.routes]
-    of_load = source("load", "text", 0, load_of)
-    leading = [of_load if one[0].name == "concurrency" else one for one in _leading(mixed, names)]
-    opened = any(cell.trial.cell.rate is not None for cell in mixed)
-    yield from route_table(mixed, leading if opened else _leading(mixed, names), unit_of)
-    yield from (table for table in ab_tables(closed, which) if table.rows)
-    if report.classes:
-        ratios = RATIOS if any(one.knee_predicted for one in report.classes) else ()
-        rows = tuple(
-            (names.series(one), *_class(one), *_per_worker(one)[: len(ratios)])
-            for one in report.classes
-        )
-        yield Table(Finding("table.classes"), CLASSES + ratios, rows)
+    load = LOAD if any(cell.trial.cell.rate is not None for cell in mixed) else CONCURRENCY
+    tables = (
+        *(
+            replace(table, keys=len(leading) - 1 - names.trials)
+            for table in (
+                cells_table(closed, [*leading, *result_columns(closed), *judged]),
+                breakdown_table(closed, leading),
+                keepalive_table(closed, leading),
+                open_table(report.cells, [*leading_columns(names, LOAD), *OPEN, *judged]),
+            )
+        ),
+        *route_table(mixed, leading_columns(names, load), unit_of),
+        *ab_tables(closed, leading),
+        class_table(report.classes, names),
+    )
+    return filter(lambda table: table.rows, tables)
+
+
+def table_of(title: str, columns: Columns, cells: Cells, note: str | None = None) -> Table:
+    rows = tuple(tuple(column.of(cell) for column in columns) for cell in cells)
+    return Table(title, tuple(columns), rows, note)
 
 
 def time_unit(cells: Cells) -> str:
@@ -84,154 +70,190 @@ def time_unit(cells: Cells) -> str:
     return unit_of([_times(cell) for cell in cells])
 
 
-def unit_of(every: list[list[float]]) -> str:
+def unit_of(rows: list[list[float]]) -> str:
     """Of the times of each row."""
-    longest = max((time_s for times in every for time_s in times), default=0.0)
-    lost = any(SMALL * max(times) <= time_s < EXACT_S for times in every for time_s in times)
+    longest = max((time_s for times in rows for time_s in times), default=0.0)
+    lost = any(NEGLIGIBLE * max(times) <= time_s < EXACT_S for times in rows for time_s in times)
     return "s" if longest >= 1 and not lost else "ms"
 
 
 def _times(cell: CellResult) -> list[float]:
     """Seconds: what tables show of a cell."""
-    values = (attrgetter(*TIMES)(cell)), (getattr(cell.breakdown, f"{part}_s") for part in PARTS)
-    return [abs(known) for one in chain(*values) if (known := finite(one))]
+    paths = (*TIMES, *(f"breakdown.{part}_s" for part in PARTS))
+    return [abs(time_s) for time in attrgetter(*paths)(cell) if (time_s := finite(time))]
 
 
 # --- which cell -----------------------------------------------------------------------------
 
 
-def source(
-    name: str,
-    form: Form = "number",
-    expendable: int = 0,
-    value: Callable[[CellResult], Value] | None = None,
-) -> Source:
-    """A column, and its `value` of a cell: else what a cell has of that name."""
-    return Column(name, form, expendable), value or attrgetter(name)
+def load_of(cell: CellResult) -> str:
+    """'closed, 4 conn.', 'open, 80%', 'open, 200/s'."""
+    rate = cell.trial.cell.rate
+    if rate is None:
+        return f"closed, {cell.trial.cell.concurrency} conn."
+    return f"open, {rate.label}{'' if rate.share is not None else '/s'}"
 
 
-def _leading(cells: Cells, names: Names) -> list[Source]:
+CONCURRENCY = column("concurrency")
+LOAD = Column("load", "text", value=load_of)
+KEPT = column("keepalive", value=lambda cell: "on" if cell.trial.cell.keepalive else "off")
+
+
+def leading_columns(names: Names, load: Column) -> list[Column]:
     """Settings that never vary are told in the title."""
-    asked, server = "trial.cell", "trial.cell.server"
-    optional: tuple[tuple[bool, str, Form, Callable[[CellResult], Value]], ...] = (
-        (names.tools, "tool", "text", attrgetter(f"{asked}.tool")),
-        (names.processes, "tool_processes", "count", attrgetter(f"{asked}.processes")),
-        (names.keepalive, "keepalive", "text", lambda c: "on" if c.trial.cell.keepalive else "off"),
-        (True, "concurrency", "count", attrgetter(f"{asked}.concurrency")),
-        (names.trials, "trial", "count", attrgetter("trial.number")),
-    )
     return [
-        source("worker_class", "text", 0, attrgetter(f"{server}.worker_class")),
-        *(
-            source(name, "count" if name in AMOUNTS else "text", 0, partial(_setting, name))
-            for name in names.settings
-        ),
-        *(source(name, form, 0, value) for wanted, name, form, value in optional if wanted),
+        column("worker_class"),
+        *(column(name, value=partial(_setting, name)) for name in names.settings),
+        *([column("tool")] if names.tools else []),
+        *([column("tool_processes")] if names.processes else []),
+        *([KEPT] if names.keepalive else []),
+        load,
+        *([column("trial")] if names.trials else []),
     ]
 
 
 def _setting(name: str, cell: CellResult) -> Value:
     """As asked for, and what the server has where that is something else."""
-    asked: int | str = getattr(cell.trial.cell.server, name)
+    requested: int | str = getattr(cell.server, name)
     if taken(name, cell):
-        return asked
-    has = cell.in_force[name]
-    code = "value.ignored" if has is None else "value.in_force"
-    return Finding(code, {"n": asked, "in_force": has})
+        return requested
+    in_force = cell.in_force[name]
+    return f"{requested} ({'ignored' if in_force is None else f'{in_force} in force'})"
 
 
 # --- what came out --------------------------------------------------------------------------
 
 
-def slots(of: CellResult | ClassResult) -> Value:
-    if of.slots_configured is not None:
-        return of.slots_configured
-    if isinstance(of, CellResult) and of.verdict == "invalid":
+def slots(result: CellResult | ClassResult) -> Value:
+    if result.slots_configured is not None:
+        return result.slots_configured
+    if isinstance(result, CellResult) and result.verdict == "invalid":
         return None
-    return Finding("value.unlimited" if of.worker_class.slots_known else "value.unknown")
+    return "unlimited" if result.worker_class.slots_known else "not known"
 
 
-OCCUPANCY = source("occupancy", "percent", 5)
+def response(name: str, meaning: str, expendable: int = 0) -> Column:
+    """A percentile of the response times, or the longest one."""
+    return Column(
+        f"response_{name}_s",
+        "seconds",
+        expendable,
+        heading=name,
+        meaning=meaning,
+        value=attrgetter(f"response.{name}"),
+    )
 
 
-def _unsure(cell: CellResult) -> bool:
-    rate, half = finite(cell.throughput_rps), finite(cell.throughput_half_rps)
-    return rate is not None and half is not None and half > SURE * rate
+RESULTS = (
+    column("slots_configured", 1, slots),
+    column("slots_measured", 1),
+    column("occupancy", 5),
+    column("throughput_rps"),
+    column("throughput_half_rps", 2),
+    column("bound_rps", 4),
+    # Beside the median, which dropped handshakes make shorter and not the waiting
+    Column(
+        "mean_s",
+        "seconds",
+        meaning="mean response time while the load is steady, by Little's law; where the load"
+        " stalled, of the whole load",
+        value=attrgetter("breakdown.response_s"),
+    ),
+    response("p50", "response time"),
+    response("p95", "response time", 3),
+    response("max", "response time", 2),
+    column("failed", 1),
+    column("verdict"),
+)
+TARGET = column("target", value=target_of)
+LOWER_BOUND = (
+    "generator-bound: the load tool was the limit, so the figures are a lower bound of the server."
+)
 
 
-HALF = source("throughput_half_rps", expendable=2)
-# Beside the median, which dropped handshakes make shorter and not the waiting
-MEAN = source("mean_s", "seconds", 0, attrgetter("breakdown.response_s"))
-DROPPED = (FullAcceptQueue, LikelyFullAcceptQueue, IdleWhileClientsWait)
-RESULTS = [
-    source("slots_configured", "count", 1, slots),
-    source("slots_measured", "count", 1),
-    OCCUPANCY,
-    source("throughput_rps"),
-    HALF,
-    source("bound_rps", expendable=4),
-    MEAN,
-    source("response_p50_s", "seconds", 0, attrgetter("response.p50")),
-    source("response_p95_s", "seconds", 3, attrgetter("response.p95")),
-    source("response_max_s", "seconds", 2, attrgetter("response.max")),
-    source("failed", "count", 1),
-    source("verdict", "text"),
-]
-TARGET = source("target", "text", 0, target_of)
+def result_columns(cells: Cells) -> list[Column]:
+    """Without those that say nothing of these cells."""
+    shown = {
+        "occupancy": any(cell.occupancy is not None for cell in cells),
+        "throughput_half_rps": any(map(is_uncertain, cells)),
+        "mean_s": any(map(dropped_handshakes, cells)),
+    }
+    return [column for column in RESULTS if shown.get(column.name, True)]
+
+
+def cells_table(cells: Cells, columns: Columns) -> Table:
+    bound = any(cell.verdict == "generator-bound" for cell in cells)
+    table = table_of("Cells", columns, cells, LOWER_BOUND if bound else None)
+    return replace(table, unit=time_unit(cells), terminal="untitled")
 
 
 # --- where the time goes --------------------------------------------------------------------
 
+RESPONSE_MEAN = Column(
+    "response_mean_s", "seconds", 2, heading="response", value=attrgetter("breakdown.response_s")
+)
+SPENT = tuple(
+    Column(
+        f"{part}_s",
+        "seconds",
+        part == "transfer",
+        heading=key.heading,
+        meaning=key.meaning,
+        value=attrgetter(f"breakdown.{part}_s"),
+    )
+    for part, key in keys_of(JsonSplit).items()
+)
 
-def _breakdown(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, Finding | None]:
-    known = [cell for cell in cells if cell.breakdown.response_s is not None]
-    sources = [
-        *which,
-        source("response_mean_s", "seconds", 2, attrgetter("breakdown.response_s")),
-        *(
-            source(f"{p}_s", "seconds", p == "transfer", attrgetter(f"breakdown.{p}_s"))
-            for p in PARTS
-        ),
-    ]
-    if len({cell.breakdown.exact for cell in known}) > 1:
-        sources.append(source("exact", "text", 0, attrgetter("breakdown.exact")))
-    return sources, known, _sources_of(known)
+
+def breakdown_table(closed: Cells, leading: Columns) -> Table:
+    cells = [cell for cell in closed if cell.breakdown.response_s is not None]
+    mixed = len({cell.breakdown.exact for cell in cells}) > 1
+    columns = [*leading, RESPONSE_MEAN, *SPENT, *([column("split_exact")] if mixed else [])]
+    note, why = sources_of(cells)
+    return replace(
+        table_of(f"Where the time goes, mean of {part_of_load(cells)}", columns, cells, note),
+        unit=time_unit(closed),
+        short_note=why and f"Where the time goes: {why}",
+        terminal="beside",
+    )
 
 
-def _sources_of(cells: Cells) -> Finding:
-    """Exact, or estimated, and what each part is from."""
+def sources_of(cells: Cells) -> tuple[str, str]:
+    """Exact, or estimated, and what each part is from; why no request was followed, or ""."""
     estimated = [cell for cell in cells if not cell.breakdown.exact]
-    if not estimated:
-        return Finding("breakdown.exact")
-    sources: dict[str, dict[Finding, None]] = {}
+    sources: dict[str, dict[str, None]] = {}
     for cell in estimated:
         for part, source in cell.breakdown.sources.items():
-            sources.setdefault(part, {})[source] = None
-    each = [
-        Finding("breakdown.part", {"part": Finding(f"part.{part}"), "sources": tuple(of)})
-        for part, of in sources.items()
-    ]
-    mixed = len(estimated) < len(cells)
-    why = (
-        note for cell in estimated for note in cell.notes if note.code == "breakdown.not_followed"
+            sources.setdefault(PARTS[part], {})[str(source)] = None
+    parts = ", ".join(f"{part} ({' or '.join(each)})" for part, each in sources.items())
+    reasons = (
+        f"{note}."
+        for cell in estimated
+        for note in cell.notes
+        if note.code == "breakdown.not_followed"
     )
-    values = {"parts": tuple(each), "why": next(why, None)}
-    return Finding(f"breakdown.{'mixed' if mixed else 'estimated'}", values)
+    why = next(reasons, "")
+    exact = "Exact: every request was followed from the client into the app."
+    estimate = f"Estimate, each part from a source of its own: {parts}."
+    words = (exact if len(estimated) < len(cells) else "", estimate if estimated else "", why)
+    return " ".join(filter(None, words)), why
 
 
 # --- kept connections, and a rate -----------------------------------------------------------
 
 
-def _keepalive(cells: Cells, which: list[Source]) -> tuple[list[Source], Cells, Finding | None]:
-    kept = [cell for cell in cells if cell.trial.cell.keepalive and cell.verdict != "invalid"]
-    sources = [
-        *which,
-        source("connections_per_worker", "text", 0, _dealt),
-        source("bound_rps"),
-        source("split_prediction_rps"),
-        source("measured_rps", value=attrgetter("throughput_rps")),
+def keepalive_table(closed: Cells, leading: Columns) -> Table:
+    cells = [cell for cell in closed if cell.trial.cell.keepalive and cell.verdict != "invalid"]
+    columns = [
+        *leading,
+        Column("connections_per_worker", "text", value=_dealt),
+        column("bound_rps"),
+        column("split_prediction_rps"),
+        Column("measured_rps", value=attrgetter("throughput_rps")),
     ]
-    return sources, kept, None
+    title = "Kept-alive connections stay with the worker that accepted them"
+    table = table_of(title, columns, cells)
+    return replace(table, unit=time_unit(closed), detailed=True)
 
 
 def _dealt(cell: CellResult) -> str | None:
@@ -239,30 +261,39 @@ def _dealt(cell: CellResult) -> str | None:
     return ", ".join(str(count) for count in sorted(counts, reverse=True)) or None
 
 
-def _open(
-    cells: Cells, names: Names, judged: list[Source]
-) -> tuple[list[Source], Cells, Finding | None]:
+SINCE_DUE = "response time, open: since the request was due"
+OPEN = (
+    column("asked_rps", 4),
+    replace(
+        column("sent_rps"),
+        meaning="of what was due; of Poisson arrivals chance decides how many are",
+    ),
+    column("throughput_rps"),
+    response("p50", SINCE_DUE),
+    response("p95", SINCE_DUE),
+    response("p99", SINCE_DUE, 3),
+    response("max", SINCE_DUE, 2),
+    Column(
+        "lag_p95_s",
+        "seconds",
+        1,
+        heading="lag",
+        meaning="how late requests were sent, 95th percentile",
+        value=attrgetter("lag.p95"),
+    ),
+    column("failed", 2),
+    column("verdict"),
+)
+
+
+def open_table(cells: Cells, columns: Columns) -> Table:
     """Which load, what was asked, sent and answered, and how long that took."""
-    load = source("load", "text", 0, load_of)
-    which = [load if one[0].name == "concurrency" else one for one in _leading(cells, names)]
-    sources = [
-        *which,
-        source("asked_rps", expendable=4),
-        source("sent_rps"),
-        source("throughput_rps"),
-        *(
-            source(f"response_{name}_s", "seconds", rank, attrgetter(f"response.{name}"))
-            for name, rank in (("p50", 0), ("p95", 0), ("p99", 3), ("max", 2))
-        ),
-        source("lag_p95_s", "seconds", 1, attrgetter("lag.p95")),
-        source("failed", "count", 2),
-        source("verdict", "text"),
-        *judged,
-    ]
-    return sources, side_by_side(cells), closed_and_open(cells)
+    title = "Closed and open: the same server under N clients, and under arrivals at a rate"
+    table = table_of(title, columns, side_by_side(cells), closed_and_open(cells, cells))
+    return replace(table, unit=time_unit(cells))
 
 
-def side_by_side(cells: Sequence[CellResult]) -> list[CellResult]:
+def side_by_side(cells: Cells) -> list[CellResult]:
     """The open cells by series, each after its counterpart; those that are inconclusive last."""
     rows: dict[str, CellResult] = {}
     for series in by_series(cells).values():
@@ -278,50 +309,63 @@ def side_by_side(cells: Sequence[CellResult]) -> list[CellResult]:
     return list(rows.values())
 
 
-def arrivals(cells: Iterable[CellResult]) -> Finding | None:
-    """How they came; None where cells differ."""
-    kinds = {cell.arrivals for cell in cells if cell.arrivals is not None}
-    return Finding(f"arrivals.{kinds.pop()}") if len(kinds) == 1 else None
+ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
 
 
-def closed_and_open(cells: Cells) -> Finding:
-    values = {"arrivals": arrivals(cells), "one_trial": one_trial(cells)}
-    return Finding("note.closed_and_open", values)
-
-
-def load_of(cell: CellResult) -> Finding:
-    """'closed, 4 conn.', 'open, 80%', 'open, 200/s'."""
-    asked = cell.trial.cell
-    if asked.rate is None:
-        return Finding("value.closed", {"connections": asked.concurrency})
-    unit = "" if asked.rate.share is not None else "/s"
-    return Finding("value.open", {"rate": f"{asked.rate.label}{unit}"})
+def closed_and_open(at_rate: Cells, cells: Cells) -> str:
+    """What the two are. `at_rate`: whose arrivals are told where they are of one kind; `cells`:
+    what is shown."""
+    kinds = {cell.arrivals for cell in at_rate if cell.arrivals is not None}
+    values = {
+        "arrivals": ARRIVALS[kinds.pop()] if len(kinds) == 1 else None,
+        "one_trial": one_trial(cells),
+    }
+    return fill(
+        "Closed: each client waits for its answer before it asks again, so a slow server slows its"
+        " own load. Open: requests arrive[[ {arrivals}]], whether others were answered or not, and"
+        " are timed from the moment each was due.[[ {one_trial}]]",
+        values,
+    )
 
 
 # --- classes --------------------------------------------------------------------------------
 
+
+def _interval(group: ClassResult) -> str | None:
+    low_high = group.capacity_ci95
+    return None if low_high is None else f"{low_high[0]:.4g} to {low_high[1]:.4g}"
+
+
+def _knee(group: ClassResult) -> Value:
+    return group.knee_note.short if group.knee is None else round(group.knee, 1)
+
+
+def _per_worker(name: str, group: ClassResult) -> float | None:
+    knee: float | None = getattr(group, name)
+    return None if knee is None else knee / group.server.workers
+
+
 CLASSES = (
-    Column("series", form="text"),
-    Column("slots_configured", form="count"),
-    Column("slots_measured", form="count"),
-    Column("capacity_rps"),
-    Column("capacity_ci95_rps", form="text"),
-    Column("knee", form="text"),
+    column("slots_configured", value=slots),
+    column("slots_measured"),
+    column("capacity_rps", of=JsonClass),
+    Column("capacity_ci95_rps", "text", heading="95 % interval", value=_interval),
+    Column("knee", "text", value=_knee),
 )
-RATIOS = (Column("knee_per_worker"), Column("knee_per_worker_predicted"))
+RATIOS = (
+    Column("knee_per_worker", value=partial(_per_worker, "knee")),
+    replace(
+        column("knee_predicted", value=partial(_per_worker, "knee_predicted"), of=JsonClass),
+        name="knee_per_worker_predicted",
+    ),
+)
 
 
-def _class(group: ClassResult) -> tuple[Value, ...]:
-    low, high = group.capacity_ci95 or (None, None)
-    return (
-        slots(group),
-        group.slots_measured,
-        group.capacity_rps,
-        None if low is None else Finding("value.interval", {"low": low, "high": high}),
-        group.knee_note.short if group.knee is None else round(group.knee, 1),
+def class_table(groups: Sequence[ClassResult], names: Names) -> Table:
+    columns = (
+        Column("series", "text", heading="class", value=names.series),
+        *CLASSES,
+        *(RATIOS if any(group.knee_predicted for group in groups) else ()),
     )
-
-
-def _per_worker(group: ClassResult) -> list[float | None]:
-    knees = (group.knee, group.knee_predicted)
-    return [None if knee is None else knee / group.server.workers for knee in knees]
+    rows = tuple(tuple(column.of(group) for column in columns) for group in groups)
+    return Table("Where each class stops", columns, rows, detailed=True)

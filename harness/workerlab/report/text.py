@@ -20,17 +20,14 @@ from rich.text import Text as Styled
 from workerlab import finding
 from workerlab.analysis.class_findings import NoValidCell
 from workerlab.model import Document, Finding, Table
+from workerlab.numbers.formats import counted, listed
 from workerlab.numbers.units import MISSING
-from workerlab.report.grid import Grid, grid, join, legend
-from workerlab.report.messages import question_of, say, short, text
+from workerlab.report.grid import Grid, blank_columns, grid, join, legend
+from workerlab.report.messages import question_of, short, text
 from workerlab.report.terminal import WIDEST, bare_table, clean, drawn, natural, to_ascii, wrapped
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
-EXPLAINED = frozenset(
-    {"table.keepalive", "table.ab", "table.ab_times", "table.classes", "advise.table.all",
-     "advise.table.launches"}
-)  # only with `explain`  # fmt: skip
-ROUTES_MOST = 24  # rows of the routes of a mix: a screen of them
+EXPLAINED = frozenset({"advise.table.all", "advise.table.launches"})  # only with `explain`
 VISIBLE = frozenset({"note.one_launch"})  # notes of the older kind that are never only counted
 COLOURS = {
     "below capacity": "green",
@@ -57,8 +54,8 @@ def render(
         reasons = [one for one in document.findings if not isinstance(one, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
     answers, others = (
-        [_finding(one, colour, width, explain) for one in document.findings
-         if bool(question_of(one)) is answer]
+        [_finding(conclusion, colour, width, explain) for conclusion in document.findings
+         if bool(question_of(conclusion)) is answer]
         for answer in (True, False)
     )  # fmt: skip
     blocks = [_head(document, width), *answers]
@@ -84,26 +81,26 @@ def _finding(conclusion: finding.Finding, colour: bool, width: int | None, expla
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
     lines.append(wrapped([text(conclusion)], width, "  " if question else ""))
     if explain:
-        lines.append(wrapped([f"- {text(one)}" for one in conclusion.evidence], width, "    "))
+        lines.append(wrapped([f"- {text(each)}" for each in conclusion.evidence], width, "    "))
     return "\n".join(filter(None, lines))
 
 
 def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str]:
     """All of them, or those that must be seen and what else there is."""
     if explain:
-        every = wrapped([text(note) for note in document.notes], width, "  ")
-        yield f"{say('text.notes')}\n{every}" if every else ""
+        lines = wrapped([text(note) for note in document.notes], width, "  ")
+        yield f"Notes:\n{lines}" if lines else ""
         return
     printed = [note for note in document.notes if note.code in VISIBLE or note.place == "notes"]
     yield wrapped([text(note) for note in printed], width)
     parts = []
     if notes := sum(note.place == "counted" for note in document.notes if note not in printed):
-        parts.append(Finding("text.explain.notes", {"notes": notes}))
+        parts.append(counted(notes, "note"))
     if any(conclusion.evidence for conclusion in document.findings):
-        parts.append(Finding("text.explain.evidence"))
+        parts.append("evidence")
     if any(table.rows for table in document.tables):
-        parts.append(Finding("text.explain.columns"))
-    yield wrapped([say("text.explain", parts=parts)], width) if parts else ""
+        parts.append("what the columns mean")
+    yield wrapped([f"With --explain: {listed(parts)}."], width) if parts else ""
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -111,38 +108,36 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
 
 def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
     """Those with rows; where the time goes beside the cells it is about, if there is room."""
-    shown = [one for one in tables if one.rows and (explain or not _lengthy(one))]
-    if [table.code for table in shown[:2]] == ["table.cells", "table.breakdown"] and not explain:
+    with_rows = [table for table in tables if table.rows]
+    if explain:
+        return with_rows
+    shown = [table for table in with_rows if not table.detailed and table.code not in EXPLAINED]
+    if len(shown) > 1 and shown[1].terminal == "beside":
         joined = join(*shown[:2])
         if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):
-            return [replace(joined, note=shown[1].note), *shown[2:]]
+            return [replace(joined, note=shown[1].note, short_note=shown[1].short_note), *shown[2:]]
     return shown
 
 
-def _lengthy(table: Table) -> bool:
-    """Whether it can wait until it is asked for."""
-    code = table.code
-    return code in EXPLAINED or (code == "table.routes" and len(table.rows) > ROUTES_MOST)
-
-
 def _table(
-    table: Table, colour: bool, width: int | None, known: set[tuple[str, str]] | None
+    table: Table, colour: bool, width: int | None, legends: set[tuple[str, str]] | None
 ) -> list[str]:
-    """Its title, the drawing, and what is to be told below it. `known`: legends that need not be
+    """Its title, the drawing, and what is to be told below it. `legends`: those that need not be
     told again; None: nothing is explained."""
     whole = grid(table)
     fitting, gap, hidden = _fitted(whole, width)
-    title = "" if table.code == "table.cells" else text(table.title)
+    title = "" if table.terminal == "untitled" else text(table.title)
     below = []
-    if known is not None:
-        below += [*legend(fitting.columns, known), text(table.note)]
-        below += [say("text.missing")] if MISSING in chain(*fitting.rows) else []
+    if legends is not None:
+        below += [*legend(fitting.columns, legends), text(table.note)]
+        below += ["-: missing."] if MISSING in chain(*fitting.rows) else []
+    elif table.short_note:
+        below.append(table.short_note)
     elif isinstance(table.note, Finding) and (brief := short(table.note)) != table.note:
         below.append(text(brief))
-    if whole.blank:
-        below.append(say("text.blank", columns=whole.blank))
+    below.append(blank_columns(whole))
     if hidden:
-        below.append(say("text.hidden", columns=hidden))
+        below.append(f"Columns hidden (terminal too narrow): {', '.join(hidden)}.")
     picture = drawn(_drawing(fitting, gap, colour), colour)
     return [
         f"{wrapped([f'{title}:'], width)}\n\n{picture}" if title else picture,
@@ -180,7 +175,7 @@ def _drawing(whole: Grid, gap: int, colour: bool = False) -> Drawing:
     grouped = len(whole.columns) > whole.keys and len(set(runs)) == len(runs) < len(keys)
     styles_of = {**COLOURS, **OF_TARGETS} if colour else {}
     for key, after, row in zip(keys, [*keys[1:], ()], whole.rows, strict=False):
-        styles = [styles_of.get(one.partition(":")[0], "") for one in row]
+        styles = [styles_of.get(value.partition(":")[0], "") for value in row]
         cells = map(Styled, map(clean, row), styles)
         drawing.add_row(*cells, end_section=grouped and key != after)
     return drawing

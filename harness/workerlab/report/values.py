@@ -4,14 +4,13 @@ Rounded to what the clocks can tell: 3 decimals of a millisecond, 4 of a rate.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from workerlab import model
-from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.finding import Finding
 from workerlab.model import (
     AbReport,
@@ -31,7 +30,6 @@ from workerlab.report.naming import AMOUNTS, taken
 S = TypeVar("S", bound=Struct)
 R = TypeVar("R", bound=shapes.JsonCellRow)
 
-PARTS = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
 AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
@@ -46,17 +44,6 @@ def finite(value: Value) -> Value:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def part_of_load(cells: Iterable[CellResult]) -> model.Finding:
-    """Of which part of their loads throughput, occupancy and breakdown are: the steady one, or the
-    whole load where it stalled."""
-    stalled = {
-        any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
-        for cell in cells
-    }
-    kind = "mixed" if len(stalled) > 1 else "whole" if True in stalled else "steady"
-    return model.Finding(f"part_of_load.{kind}")
-
-
 def rounded(value: float | None, digits: int = 4) -> float | None:
     """`value` in so many decimals, or None where it is missing or not finite."""
     value = finite(value)
@@ -64,10 +51,14 @@ def rounded(value: float | None, digits: int = 4) -> float | None:
 
 
 def filled(kind: type[S], source: object, **values: Any) -> S:
-    """A `kind` of these values, and of what `source` has by the names of the others; `NAME_ms` is
-    a distribution NAME in seconds."""
-    names = (name for name in kind.__struct_fields__ if name not in values)
-    own = {name: _plain(getattr(source, name.removesuffix("_ms"))) for name in names}
+    """A `kind` of these values, and of what `source` has where the other keys say; `NAME_ms` is a
+    distribution NAME in seconds."""
+    paths = {
+        name: key.path or name.removesuffix("_ms")
+        for name, key in shapes.keys_of(kind).items()
+        if name not in values
+    }
+    own = {name: _plain(attrgetter(path)(source)) for name, path in paths.items()}
     return kind(**own, **values)
 
 
@@ -79,7 +70,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): count for key, count in sorted(value.items())}
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(each) for each in value]
     return rounded(value) if isinstance(value, float) else value
 
 
@@ -90,34 +81,29 @@ def milliseconds(kind: type[S], of: Summary | Breakdown | AbTimes) -> S:
         for name in kind.__struct_fields__
     }
     return kind(
-        **{name: None if one is None else rounded(one * 1e3, 3) for name, one in seconds.items()}
+        **{
+            name: None if time_s is None else rounded(time_s * 1e3, 3)
+            for name, time_s in seconds.items()
+        }
     )
 
 
 def cell(result: CellResult, kind: type[R], **more: Any) -> R:
     """One trial. `more`: what a `kind` has beside a row."""
-    asked = result.trial.cell
     return filled(
         kind,
         result,
-        **_settings(asked.server),
+        **_settings(result.server),
         served_by=shapes.JsonServedBy(
             gunicorn=result.served_by.get("gunicorn"), python=result.served_by.get("python")
         ),
         in_force=shapes.JsonInForce(**{name: result.in_force.get(name) for name in AMOUNTS}),
         not_taken=[name for name in AMOUNTS if not taken(name, result)],
         sleep_s=rounded(result.sleep_s, 6),
-        tool=asked.tool,
-        tool_processes=asked.processes,
-        keepalive=asked.keepalive,
-        concurrency=asked.concurrency,
-        trial=result.trial.number,
-        slots_known=result.worker_class.slots_known,
         waiting_split_ms=milliseconds(shapes.JsonSplit, result.breakdown),
-        split_exact=result.breakdown.exact,
         **_machine(result),
         **_ab(result.ab),
-        rate=None if asked.rate is None else asked.rate.label,
+        rate=result.trial.cell.rate and result.trial.cell.rate.label,
         routes={name: filled(shapes.JsonRoute, route) for name, route in result.routes.items()},
         **more,
     )
@@ -153,18 +139,13 @@ def _ab(printed: AbReport | None) -> dict[str, Struct]:
 def group(result: ClassResult) -> shapes.JsonClass:
     """One (server, tool, processes, keep-alive)."""
     return filled(
-        shapes.JsonClass,
-        result,
-        **_settings(result.server),
-        tool_processes=result.processes,
-        slots_known=result.worker_class.slots_known,
-        knee=rounded(result.knee, 3),
+        shapes.JsonClass, result, **_settings(result.server), knee=rounded(result.knee, 3)
     )
 
 
 def _settings(server: Server) -> dict[str, Any]:
-    """Null: that of the run, whose environment says which."""
-    own = {name: getattr(server, name) for name in ("worker_class", *AMOUNTS, "cpu_s", "cores")}
+    """Versions are null where they are those of the run, whose environment has them."""
+    own = {name: getattr(server, name) for name in shapes.JsonSettings.__struct_fields__}
     return {**own, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 

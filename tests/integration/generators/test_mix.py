@@ -129,7 +129,7 @@ def test_each_route_has_the_account_of_what_the_workers_saw(
         assert routes["GET /sometimes"]["statuses"] == {"503": wrong}
         assert routes["GET /sometimes"]["answer"] == "Closed / for lunch"
         (told,) = [one for one in done.report["findings"]
-                   if one["answer"]["code"] == "cells.routes"]  # fmt: skip
+                   if one["answer"]["code"] == "FailingRoute"]  # fmt: skip
         assert "503: Closed / for lunch" in told["answer"]["text"]
     assert routes["the slow one"]["response_ms"]["p50"] >= 50
     assert routes["GET /post/{id}"]["response_ms"]["p50"] >= 10

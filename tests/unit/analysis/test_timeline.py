@@ -26,7 +26,8 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, timeline, timelines
-from workerlab.model import ConnectionSample, Finding, QueueSample, Timeline
+from workerlab.finding import Note
+from workerlab.model import ConnectionSample, QueueSample, Timeline
 from workerlab.numbers.rows import row_numbers
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60).map(
@@ -86,7 +87,7 @@ def test_a_request_that_never_ended_is_drawn_to_the_end_and_named() -> None:
     *others, last = sorted(whole.spans.spans, key=lambda span: (span.start_ns, span.pid))
     found = seen(with_spans(whole, (*others, changed(last, end_ns=None))))
     assert found.bars[-1].end_s == pytest.approx(found.shown[1])
-    assert found.notes == (Finding("timeline.never_ended", {"requests": 1}),)
+    assert found.notes == (Note("1 request never ended; drawn to the end."),)
 
 
 def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
@@ -98,9 +99,8 @@ def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
     assert [bar.start_s for bar in found.bars] == sorted(bar.start_s for bar in found.bars)
     assert found.bars == timeline(whole).bars[:41]
     cut, peaks = found.notes
-    drawn = {"drawn_s": pytest.approx(11.0), "load_s": pytest.approx(41.0, abs=0.1)}
-    assert cut == Finding("timeline.cut", {**drawn, "drawn": 41, "requests": 161})
-    assert peaks.code == "timeline.queue_peaks"
+    assert str(cut) == "Drawn are the first 11.0 s of 41.0 s, 41 of 161 requests."
+    assert str(peaks).startswith("The accept queue is drawn at its longest of every ")
 
 
 def test_however_many_requests_there_are_the_bars_are_bounded() -> None:
@@ -109,7 +109,7 @@ def test_however_many_requests_there_are_the_bars_are_bounded() -> None:
     many = derived(with_spans(small, spans + (last,) * (requests - len(spans))))
     (found,) = timelines([many])
     assert (len(found.bars), found.spans) == (MOST, requests)
-    assert (found.notes[0].values["drawn"], found.notes[0].values["requests"]) == (800, requests)
+    assert str(found.notes[0]).endswith(", 800 of 100,000 requests.")
     assert len(found.queue) <= POINTS
 
 
@@ -149,7 +149,8 @@ def test_a_long_queue_keeps_its_peaks() -> None:
     assert len(found.queue) <= POINTS
     peaks = [at for at, length in found.queue if length == 99]
     assert peaks == [pytest.approx(1717 * end_ns / 1e9)]
-    assert [note.code for note in found.notes] == ["timeline.queue_peaks"]
+    (note,) = found.notes
+    assert str(note).startswith("The accept queue is drawn at its longest of every ")
 
 
 def test_a_state_that_a_sample_does_not_list_has_no_socket() -> None:
@@ -196,8 +197,7 @@ def test_what_was_not_observed_is_empty() -> None:
 
 def test_a_series_that_breaks_off_says_why() -> None:
     found = seen(seeing(evidence(SYNC, 8), missing={"queue": "netlink said no"}))
-    partial = {"sampler": Finding("sampler.queue"), "why": "netlink said no"}
-    assert found.notes == (Finding("timeline.partial", partial),)
+    assert found.notes == (Note("Shown only in part: accept queue (netlink said no)."),)
 
 
 # --- connecting -----------------------------------------------------------------------------

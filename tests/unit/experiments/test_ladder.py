@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.ladder import MEASURED, Seen, all_configurations, cells, report, whole
-from workerlab import model
 from workerlab.experiments.ladder.document import (
     InvalidStepTrial,
     StepsDisturbed,
@@ -571,7 +570,7 @@ def test_steps_stand_in_the_order_of_the_plan() -> None:
 def test_charts_are_bars_by_step() -> None:
     rates, times, *_, trips = whole().charts
     assert (rates.form, len(rates.series), len(rates.names)) == ("bars", 2, 6)
-    assert (times.form, times.series[0].name) == ("stacked", model.Finding("part.in_worker"))
+    assert (times.form, times.series[0].name) == ("stacked", "in the worker")
     assert (trips.form, trips.names[2]) == ("stacked", NO_REDIS)
     drawn = chart_figures(whole())
     assert len(drawn) == 4

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from tests.builders.document import full_document
 from tests.builders.page import rendered
-from workerlab.model import Chart, Column, Document, Finding, Level, Mark, Series, Table
+from workerlab.model import Chart, Column, Document, Level, Mark, Series, Table
 from workerlab.report.html import pictures, render
 from workerlab.report.html.document_charts import chart_figures
-from workerlab.report.html.figure import MOST, grouped, spec
+from workerlab.report.html.figure import OWN_AXIS, PICTURE_SERIES, grouped, spec
 from workerlab.report.messages import text
 
+CONNECT = ("connect", "circle")
 TOPS = {"slow": 40.0, "quick": 2000.0, "slower": 20.0, "quicker": 900.0}
 
 
@@ -43,7 +44,7 @@ def test_charts_that_are_empty_are_left_out() -> None:
 
 def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
     (figure,) = chart_figures(full_document())
-    assert figure.caption[-1] == Finding("chart.left_out", {"points": 1})
+    assert figure.caption[-1] == "Not shown, as they are 0 or missing: 1."
     assert [text(head) for head in figure.heads] == ["connections", "fast", "threads | <b>"]
     assert figure.rows == (("10", "61,200", "1203"), ("100", "70,000", ""))
 
@@ -57,7 +58,7 @@ def test_many_lines_are_several_pictures(log: tuple[bool, bool]) -> None:
     assert sum(len(figure.legend) for figure in figures) == 12
     for figure in figures:
         for looks in zip(*((key.colour, key.shape) for key in figure.legend), strict=True):
-            assert len(set(looks)) == len(looks) <= MOST
+            assert len(set(looks)) == len(looks) <= PICTURE_SERIES
     names = ["chart-1-many", "chart-1-many-2", "chart-1-many-3"][: len(figures)]
     assert [figure.name for figure in figures] == names
     axes = [spec(pane)["encoding"]["y"]["scale"]["domain"] for one in figures for pane in one.panes]
@@ -79,7 +80,7 @@ def test_what_others_would_make_slivers_of_has_an_axis_of_its_own(
         ["quick", "quicker"],
     ]
     assert [text(one.title) for one in figures] == ["Rates (1 of 2)", "Rates (2 of 2)"]
-    assert all(one.caption[-1] == Finding("chart.own_axis") for one in figures)
+    assert all(one.caption[-1] == OWN_AXIS for one in figures)
 
 
 def test_groups_hold_all_in_their_order() -> None:
@@ -98,9 +99,10 @@ def test_a_document_of_nothing_is_a_page() -> None:
 
 
 def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
-    every = (Finding("part.connect"), "</script>", *(f"s{i}" for i in range(9)))
+    every = ("connect", "</script>", *(f"s{i}" for i in range(9)))
     series = tuple(
-        Series(name, ((0, 1.0 + place), (2, 2.0))) for place, name in enumerate(every[:count])
+        Series(name, ((0, 1.0 + place), (2, 2.0)), look=CONNECT if name == "connect" else None)
+        for place, name in enumerate(every[:count])
     )
     names = ("everything that there is", 'it\'s "\u2028less"', "no <b>")
     chart = Chart("How long", "removed", "ms", series, form=form, names=names)
@@ -108,12 +110,12 @@ def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
 
 
 def test_a_thing_has_one_colour_whatever_a_chart_holds() -> None:
-    names = (Finding("part.redis"), Finding("part.storage"), "a", "b")
+    looks = {"Redis": ("class-5", "circle"), "storage": ("class-6", "circle"), "a": None, "b": None}
+    series = [Series(name, ((0, 1.0), (1, 2.0)), look=look) for name, look in looks.items()]
     charts = [
-        Chart("Time", "x", "y", tuple(Series(name, ((0, 1.0), (1, 2.0))) for name in some),
-              form="stacked", names=("c", "d"))
-        for some in (names, names[::-1], names[1::2], names[2:])
-    ]  # fmt: skip
+        Chart("Time", "x", "y", tuple(some), form="stacked", names=("c", "d"))
+        for some in (series, series[::-1], series[1::2], series[2:])
+    ]
     colours: dict[str, set[str]] = {}
     for figure in chart_figures(full_document(charts=tuple(charts))):
         for key in figure.legend:
@@ -163,7 +165,7 @@ def scattered(log: bool = False, **more: Any) -> Chart:
 
 def of_scattered(chart: Chart) -> Document:
     table = Table(
-        Finding("advise.table.all"),
+        "All candidates",
         (Column("candidate", "text"), Column("launches", "count")),
         (("a <b>", 3), ("c", None)),
         anchors=("row-a", "row-c"),
@@ -197,7 +199,7 @@ def test_a_scatter_shows_its_line_and_its_whiskers_whole() -> None:
 
 def test_what_an_axis_of_a_scatter_cannot_show_is_said() -> None:
     (figure,) = chart_figures(of_scattered(scattered(log=True)))
-    assert figure.caption[-1] == Finding("chart.left_out", {"points": 1})
+    assert figure.caption[-1] == "Not shown, as they are 0 or missing: 1."
     assert len(figure.rows) == len(figure.links) == 2
 
 

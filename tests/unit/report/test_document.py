@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from workerlab.analysis.open_closed import (
 )
 from workerlab.analysis.trials import by_cell
 from workerlab.model import Document, Finding, Label, Rate, Table
-from workerlab.report.document import of_sweep
+from workerlab.report.document import AffectedCells, CellsNote, Overhead, of_sweep
 from workerlab.report.messages import text
 from workerlab.report.sweep_tables import side_by_side
 from workerlab.report.text import render
@@ -53,10 +54,14 @@ def finding(document: Document, code: str) -> Finding:
     return only
 
 
-def table(document: Document, code: str) -> Table:
-    (only,) = [one for one in document.tables if isinstance(one.title, Finding)
-               and one.title.code == code]  # fmt: skip
+def table(document: Document, title: str) -> Table:
+    (only,) = [one for one in document.tables if text(one.title).startswith(title)]
     return only
+
+
+def invalid_cells(document: Document) -> list[AffectedCells]:
+    every = [one for one in document.findings if isinstance(one, AffectedCells)]
+    return [one for one in every if one.state == "Invalid"]
 
 
 def column(of: Table, name: str) -> list[Any]:
@@ -99,29 +104,26 @@ def test_where_a_class_stops() -> None:
 
 def test_a_class_without_a_valid_cell() -> None:
     broken = replace(evidence(SYNC, 4), parse_error="half a line")
-    (found,) = [one for one in sweep(broken).findings if isinstance(one, NoValidCell)]
-    assert isinstance(found.name, Finding)
-    assert found.name.values["apart"] == ()
+    (conclusion,) = [one for one in sweep(broken).findings if isinstance(one, NoValidCell)]
+    assert conclusion.name == "sync"
 
 
 def test_settings_that_differ_are_in_the_names() -> None:
     trials = [evidence(server("sync", workers), n) for workers in (2, 4) for n in (4, 8)]
     document = sweep(*trials)
-    assert [text(one.values["name"]) for one in document.findings[:2]] == [  # type: ignore[union-attr]
+    assert [one.values["name"] for one in document.findings[:2]] == [  # type: ignore[union-attr]
         "sync (2 workers)",
         "sync (4 workers)",
     ]
-    assert "workers" in names(table(document, "table.cells"))
-    assert [one.code for one in document.title.values["settings"]] == [  # type: ignore[union-attr]
-        *("setting.backlog", "setting.load", "setting.trials")
-    ]
+    assert "workers" in names(table(document, "Cells"))
+    assert text(document.title).startswith("backlog 2048, load by ab, 1 trial; ")
 
 
 def test_the_processes_of_a_tool_are_told_where_they_differ() -> None:
     base = gthread(8)
     two = replace(base, trial=replace(base.trial, cell=replace(base.trial.cell, processes=2)))
     both, alone = sweep(base, two), sweep(two)
-    assert "tool_processes" in names(table(both, "table.cells"))
+    assert "tool_processes" in names(table(both, "Cells"))
     assert text(both.findings[1].values["name"]) == "gthread (ab with 2 processes)"  # type: ignore[union-attr]
     assert "load by ab with 2 processes" in text(alone.title)
 
@@ -130,35 +132,31 @@ def test_the_processes_of_a_tool_are_told_where_they_differ() -> None:
 
 
 def test_overhead_by_class_is_evidence() -> None:
-    overhead = finding(common(), "sweep.overhead")
-    assert overhead.values["factor"] == pytest.approx(common().overhead)
+    (overhead,) = [one for one in common().findings if isinstance(one, Overhead)]
+    assert overhead.factor == pytest.approx(common().overhead)
     by_class, _ = overhead.evidence
-    assert [one.values["worker_class"] for one in by_class.values["classes"]] == [
-        *("sync", "eventlet")
-    ]
+    assert re.fullmatch(r"load time, times the ideal: sync \S+, eventlet \S+", str(by_class))
 
 
 def test_invalid_cells_and_notes_once_with_their_places() -> None:
     document = everything()
-    (invalid,) = [one for one in document.findings if one.code == "cells.invalid"]  # type: ignore[union-attr]
-    assert isinstance(invalid, Finding)
+    (invalid,) = invalid_cells(document)
     assert len(invalid.trials) == 1
-    about = {text(one.values["text"]): one for one in document.notes
-             if isinstance(one, Finding) and one.code == "cells.note"}  # fmt: skip
-    assert text(about["load 3.9: close programs"].values["cells"]).startswith("tornado")
+    about = {str(one.note): one for one in document.notes if isinstance(one, CellsNote)}
+    assert about["load 3.9: close programs"].cells.startswith("tornado")
     assert not document.valid
 
 
 def test_a_trial_is_named_where_others_of_its_level_are_not_meant() -> None:
     trials = [evidence(SYNC, n, trial=number) for n in (4, 8) for number in (1, 2)]
     trials[3] = replace(trials[3], parse_error="half a line")
-    (invalid,) = [one for one in sweep(*trials).findings if one.code == "cells.invalid"]  # type: ignore[union-attr]
-    assert text(invalid.values["cells"]) == "sync at 8 (trial 2)"  # type: ignore[union-attr]
+    (invalid,) = invalid_cells(sweep(*trials))
+    assert invalid.cells == "sync at 8 (trial 2)"
 
 
 def test_an_empty_sweep() -> None:
     document = sweep()
-    assert document.title == Finding("sweep.empty")
+    assert document.title == "No trial has been finished."
     assert (document.findings, document.tables, document.valid) == ((), (), True)
 
 
@@ -166,11 +164,11 @@ def test_an_empty_sweep() -> None:
 
 
 def test_tables_have_what_can_differ() -> None:
-    cells = table(common(), "table.cells")
+    cells = table(common(), "Cells")
     assert names(cells)[:3] == ["worker_class", "concurrency", "slots_configured"]
     assert (cells.keys, cells.unit) == (1, "s")
     assert column(cells, "verdict") == [cell.verdict for cell in common().cells]
-    assert column(table(common(), "table.classes"), "knee")[0] == 4.0
+    assert column(table(common(), "Where each class stops"), "knee")[0] == 4.0
 
 
 def test_times_are_in_one_unit() -> None:
@@ -187,17 +185,17 @@ def test_no_time_loses_digits_by_its_unit(delays_s: tuple[float, float], unit: s
     slow = [
         evidence(server("sync"), 4 * (1 + place), delay_s=s) for place, s in enumerate(delays_s)
     ]
-    assert table(sweep(*slow), "table.cells").unit == unit
+    assert table(sweep(*slow), "Cells").unit == unit
 
 
 def test_unlimited_slots_are_not_missing() -> None:
-    (slots,) = column(table(sweep(evidence(server("asgi"), 4)), "table.cells"), "slots_configured")
-    assert slots == Finding("value.unlimited")
+    (slots,) = column(table(sweep(evidence(server("asgi"), 4)), "Cells"), "slots_configured")
+    assert slots == "unlimited"
 
 
 def test_kept_connections_by_worker() -> None:
     trial = kept(evidence(server("gthread", 2, 2), 8, slots=[2, 2], deal=lambda number: number % 2))
-    (counts,) = column(table(sweep(trial), "table.keepalive"), "connections_per_worker")
+    (counts,) = column(table(sweep(trial), "Kept-alive connections"), "connections_per_worker")
     assert counts is None or set(counts) <= set("0123456789, ")
 
 
@@ -209,10 +207,10 @@ def test_cells_at_a_rate_stand_beside_their_counterparts() -> None:
     rows = [(one.trial.cell.concurrency, one.trial.cell.rate) for one in side_by_side(report.cells)]
     assert rows == [(2, None), (8, Rate(share=0.5)), (4, None), (8, Rate(share=1.0))]
     document = of_sweep(report)
-    assert [text(one) for one in column(table(document, "table.open"), "load")] == [
+    assert column(table(document, "Closed and open"), "load") == [
         *("closed, 2 conn.", "open, 50%", "closed, 4 conn.", "open, 100%")
     ]
-    assert len(table(document, "table.cells").rows) == 5
+    assert len(table(document, "Cells").rows) == 5
 
 
 def outcomes(document: Document) -> list[Any]:
@@ -233,9 +231,7 @@ def test_one_trial_is_not_compared() -> None:
     assert half.why == full.why == OneTrialEach(3)
     assert isinstance(over_capacity.why, Backlog)
     assert over_capacity.why.clients == 4
-    note = table(document, "table.open").note
-    assert isinstance(note, Finding)
-    assert note.values["one_trial"] == OneTrialEach(3)
+    assert str(OneTrialEach(3)) in text(table(document, "Closed and open").note)
 
 
 def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
@@ -297,7 +293,7 @@ def test_a_verdict_of_some_trials_is_not_that_of_the_load() -> None:
     trials = repeated(Rate(rps=30), *({"delay_s": one} for one in (0.1, 0.1, 0.2)))
     (outcome,) = outcomes(sweep(*trials))
     assert not isinstance(outcome.why, Backlog)
-    rows = table(sweep(*trials), "table.open")
+    rows = table(sweep(*trials), "Closed and open")
     assert column(rows, "trial") == [1, 2, 3, 1, 2, 3]
 
 
@@ -307,7 +303,7 @@ def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
     assert counterpart(opened, report.cells) is None
     (outcome,) = outcomes(of_sweep(report))
     assert outcome == NoClosedCell(pytest.approx(0.1), None)
-    assert table(of_sweep(report), "table.open").rows
+    assert table(of_sweep(report), "Closed and open").rows
 
 
 # --- how well it is known -------------------------------------------------------------------
@@ -320,14 +316,14 @@ def varying(connections: int = 8) -> TrialData:
 
 
 def test_a_throughput_that_varies_has_its_interval_beside_it() -> None:
-    cells = table(sweep(varying(), evidence(server("gevent"), 8)), "table.cells")
+    cells = table(sweep(varying(), evidence(server("gevent"), 8)), "Cells")
     gevent, sync = sorted(column(cells, "throughput_half_rps"))
     assert gevent == pytest.approx(0.0, abs=1e-6)
     assert 0.01 * 4 < sync < 4
 
 
 def test_a_throughput_that_does_not_needs_no_column() -> None:
-    assert "throughput_half_rps" not in names(table(common(), "table.cells"))
+    assert "throughput_half_rps" not in names(table(common(), "Cells"))
 
 
 @pytest.mark.parametrize(

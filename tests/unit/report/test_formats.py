@@ -29,8 +29,8 @@ from workerlab.notes import FlagIgnored, Unfinished
 from workerlab.report import FORMATS, text
 from workerlab.report.document import of_sweep
 from workerlab.report.grid import grid
+from workerlab.report.naming import PARTS
 from workerlab.report.terminal import natural
-from workerlab.report.values import PARTS
 
 Golden = Callable[[str, str], None]
 
@@ -303,13 +303,9 @@ def test_a_text_in_json_has_its_code_and_values() -> None:
     assert (sync["values"]["knee"], sync["values"]["saturated_from"]) == (4.0, 8)
     assert sync["values"]["slots"] == "4 slots"
     assert sync["values"]["why"]["code"] == "WaitingForSlots"
-    assert sync["values"]["name"] == {
-        "code": "series.name",
-        "values": {"worker_class": "sync", "apart": []},
-        "text": "sync",
-    }
+    assert sync["values"]["name"] == "sync"
     assert sync["text"].startswith("sync: 4 slots, knee at 4: throughput levels off at 4 req/s")
-    assert overhead["code"] == "sweep.overhead"
+    assert overhead["code"] == "Overhead"
     assert all(one["text"] for one in texts(json_of("everything")))
 
 

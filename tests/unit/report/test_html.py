@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -27,6 +27,15 @@ from workerlab.analysis import analyse
 from workerlab.analysis.class_findings import NoValidCell
 from workerlab.analysis.comparison import tie
 from workerlab.analysis.diagnosis.cpu import CoresTaken
+from workerlab.analysis.overview import (
+    HEADLINE_LETTERS,
+    NOTHING_VALID,
+    WAITS,
+    Headline,
+    Leads,
+    LeadsByChance,
+    LevelRate,
+)
 from workerlab.experiments.results import document_of
 from workerlab.model import (
     Bar,
@@ -35,23 +44,29 @@ from workerlab.model import (
     CoreWait,
     Document,
     Finding,
-    Label,
     Report,
     Series,
     Server,
     Table,
     Timeline,
 )
-from workerlab.report.document import of_sweep
+from workerlab.report.document import AffectedCells, CellsNote, Overhead, of_sweep
 from workerlab.report.html import pictures, render
 from workerlab.report.html.figure import Figure, spec
 from workerlab.report.html.over_time import corners
-from workerlab.report.html.page import SIZE, emphasised, figures, library
+from workerlab.report.html.page import (
+    SIZE,
+    emphasised,
+    figures,
+    headline_of,
+    left_out_text,
+    library,
+)
 from workerlab.report.html.pictures import picture
-from workerlab.report.html.series import LONG, all_series, cells_over_time, headline, most_telling
+from workerlab.report.html.series import all_series, cells_over_time, most_telling
 from workerlab.report.html.series import over_time as observed
 from workerlab.report.html.timeline import SHORT
-from workerlab.report.messages import TEMPLATES, say, text
+from workerlab.report.messages import text
 from workerlab.report.player import SCRIPTS
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -83,16 +98,6 @@ def rows(pane: dict[str, Any], name: str) -> list[list[str]]:
 def figure_of(figures: list[Figure], name: str) -> Figure:
     (found,) = [figure for figure in figures if figure.name == name]
     return found
-
-
-def values_of(texts: Sequence[Label], code: str) -> Mapping[str, Any]:
-    """The values of the only finding of this code."""
-    (finding,) = [one for one in texts if isinstance(one, Finding) and one.code == code]
-    return finding.values
-
-
-def codes_of(texts: Sequence[Label]) -> list[str]:
-    return [one.code for one in texts if isinstance(one, Finding)]
 
 
 # --- one file, and nothing else ---------------------------------------------------------------
@@ -138,7 +143,7 @@ def test_what_there_is_no_room_for_is_named_and_the_telling_cells_stay() -> None
     page = Page(source)
     drawn = [name for name in page.json("charts") if name.startswith("timeline-")]
     assert 7 <= len(drawn) < 35
-    assert say("page.cells_left_out", count=35 - len(drawn), names=[]) in page.text
+    assert left_out_text(["one"] * (35 - len(drawn))) in page.text
     for one in all_series(full):
         telling = most_telling(observed(one, full))
         assert telling is not None
@@ -282,8 +287,7 @@ def test_a_cell_of_which_nothing_was_seen_says_so() -> None:
     nothing = replace(over_time(trial("sync", 8), observed=False), bars=(), steady=None)
     one = replace(sweep(("sync",), (8,)), timelines=(nothing,))
     page = rendered(one)
-    missing = [Finding(f"page.observation.{name}") for name in ("queue", "states", "usage")]
-    assert say("page.missing", names=missing) in page.text
+    assert "Missing: the accept queue, TCP states and CPU and memory." in page.text
     assert not [name for name in page.json("charts") if name.endswith("-8")]
 
 
@@ -299,7 +303,7 @@ def test_a_run_without_a_valid_cell(unseen: Document | None) -> None:
     bad = with_cells(sweep(("sync",), (8,)), [invalid(trial("sync", 8), "it died")])
     page = rendered(unseen or bad)
     assert page.json("charts") == {}
-    assert say("page.headline.nothing") in page.text
+    assert str(NOTHING_VALID) in page.text
     assert ("it died" in page.text) is (unseen is None)
 
 
@@ -309,18 +313,12 @@ def test_a_negative_rest_is_told_and_drawn_below_zero() -> None:
     found = figure_of(
         figures(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
     )
-    spent = values_of(found.alternative, "chart.breakdown.spent")["parts"]
-    assert spent[-1].values == {"part": Finding("part.unattributed"), "time_s": -0.3}
-    assert codes_of([key.label for key in found.legend]) == [
-        "part.accept_queue",
-        "part.service",
-        "part.unattributed",
-    ]
+    assert found.alternative[-1].endswith(", unattributed -300 ms.")
+    assert [key.label for key in found.legend] == ["accept queue", "in the app", "unattributed"]
     drawn = {name: float(time) for name, _, _, time in rows(spec(found.panes[0]), "bars")}
-    assert drawn[say("part.unattributed")] == pytest.approx(-0.3)
-    short = values_of(found.caption, "chart.breakdown.short")
-    assert codes_of(short["parts"]) == ["part.connect", "part.in_worker", "part.transfer"]
-    assert short["longest_s"] == 0.0004
+    assert drawn["unattributed"] == pytest.approx(-0.3)
+    short = "Too short to be seen, at most 400 us: connect, in the worker and transfer."
+    assert short in found.caption
 
 
 def test_a_part_without_a_source_is_named_and_has_no_bar() -> None:
@@ -329,9 +327,8 @@ def test_a_part_without_a_source_is_named_and_has_no_bar() -> None:
     found = figure_of(
         figures(replace(one, cells=(replace(one.cells[0], breakdown=split),))), "waiting-sync"
     )
-    missing = values_of(found.caption, "chart.breakdown.missing")
-    assert codes_of(missing["parts"]) == ["part.accept_queue"]
-    assert say("part.accept_queue") not in [name for name, *_ in rows(spec(found.panes[0]), "bars")]
+    assert "No source: accept queue." in found.caption
+    assert "accept queue" not in [name for name, *_ in rows(spec(found.panes[0]), "bars")]
 
 
 def test_trials_are_points_around_the_line_of_their_mean() -> None:
@@ -348,7 +345,7 @@ def test_a_bound_far_above_is_cut_off_and_said() -> None:
     one = sweep(("sync",), (4, 8))
     far = replace(one, cells=tuple(replace(cell, bound_rps=400.0) for cell in one.cells))
     found = figure_of(figures(far), "throughput")
-    assert values_of(found.caption, "chart.throughput.caption")["highest_bound_rps"] == 400.0
+    assert text(found.caption[0]).endswith("That continues above the chart, up to 400.")
     domain = spec(found.panes[0])["encoding"]["y"]["scale"]["domain"]
     assert 4 < domain[1] < 20
 
@@ -356,7 +353,7 @@ def test_a_bound_far_above_is_cut_off_and_said() -> None:
 def test_points_that_would_hide_each_other_stand_side_by_side() -> None:
     one = sweep(("sync", "eventlet", "gevent"), (4, 16))
     found = figure_of(figures(one), "throughput")
-    assert "chart.throughput.side_by_side" in codes_of(found.caption)
+    assert "Points that would hide each other stand side by side." in found.caption
     points = [tuple(row[:4]) for row in rows(spec(found.panes[0]), "trials")]
     assert len({(beside, rate) for _, _, beside, rate in points}) == len(points) == 6
     assert [beside for name, at, beside, _ in points if (name, at) == ("sync", "16")] == ["16"]
@@ -370,7 +367,7 @@ def test_the_interval_of_a_load_is_drawn_and_told() -> None:
     ((_, _, _, _, low, high, *_),) = rows(spec(found.panes[0]), "intervals")
     assert (float(low), float(high)) == pytest.approx((13.9, 27.7))
     assert spec(found.panes[0])["encoding"]["y"]["scale"]["domain"][1] > 27.7
-    assert "chart.throughput.interval" in codes_of(found.caption)
+    assert any(text(each).startswith("Upright lines: the 95 %") for each in found.caption)
     assert found.rows[1][3] == "6.9"
 
 
@@ -418,8 +415,8 @@ def test_keepalive_shows_bound_prediction_and_measurement() -> None:
         analyse("kept", {}, [kept(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))])
     )
     found = figure_of(figures(one), "keepalive-gthread")
-    sides = ("chart.bound", "chart.split_prediction", "chart.measured")
-    assert [name for name, *_ in rows(spec(found.panes[0]), "bars")] == list(map(say, sides))
+    sides = ["bound", "prediction by worker", "measured"]
+    assert [name for name, *_ in rows(spec(found.panes[0]), "bars")] == sides
     assert {key.colour for key in found.legend} == {"bound", "prediction", "measured"}
 
 
@@ -464,7 +461,7 @@ def test_what_became_of_a_target_stands_beside_its_cells() -> None:
 def test_what_a_finding_is_about_is_bold_and_never_markup() -> None:
     bold = emphasised(NoValidCell("<i>"))
     assert bold.startswith("<strong>&lt;i&gt;</strong>")
-    places = Finding("cells.note", {"cells": "sync at 4", "text": EVIL})
+    places = CellsNote("sync at 4", sentence(EVIL))
     assert "<strong>sync at 4</strong>" in emphasised(places)
     assert "<script>" not in emphasised(places)
     assert emphasised(sentence("a < b")) == "a &lt; b"
@@ -472,13 +469,18 @@ def test_what_a_finding_is_about_is_bold_and_never_markup() -> None:
 
 def test_costs_and_invalid_cells_stand_below_the_tables() -> None:
     findings = (
-        Finding("cells.invalid", {"cells": "sync at 8", "text": "it died"}),
-        Finding("sweep.setup", {"beside_s": 1.0}),
+        AffectedCells("Invalid", "sync at 8", sentence("it died")),
+        Overhead(None, 1.0),
         NoValidCell("sync"),
     )
     table = Table(sentence("The table"), (Column("class", form="text"),), (("sync",),))
     words = rendered(replace(no_cells(), findings=findings, tables=(table,))).text
-    order = ("no valid cell", "The table", text(findings[1]), say("page.heading.invalid"))
+    order = (
+        "no valid cell",
+        "The table",
+        str(findings[1]),
+        "Invalid cells: their numbers are withheld",
+    )
     assert [words.index(one) for one in order] == sorted(words.index(one) for one in order)
 
 
@@ -486,33 +488,31 @@ def test_costs_and_invalid_cells_stand_below_the_tables() -> None:
 
 
 def test_the_headline_compares_best_and_worst() -> None:
-    found = headline(sweep(("sync", "eventlet")))
-    assert found.code == "page.headline"
-    assert (found.values["connections"], found.values["best"], found.values["worst"]) == (
-        *(16, "eventlet", "sync"),
-    )
-    best, worst = found.values["best_rate"].values, found.values["worst_rate"].values
-    assert (best["rate_rps"], best["response_s"], best["wait_s"]) == (16.0, 1.0, None)
-    assert (worst["rate_rps"], worst["response_s"], worst["wait_s"]) == (4.0, 4.0, 3.0)
-    assert worst["where"] == Finding("page.headline.accept_queue")
-    alike = headline(sweep(("eventlet", "gevent")))
-    assert alike.code == "page.headline.tie"
-    assert alike.values["names"] == ("eventlet", "gevent")
-    assert alike.values["worst"] is None
+    found = headline_of(sweep(("sync", "eventlet")))
+    assert isinstance(found, Headline)
+    assert (found.connections, found.best, found.worst) == (16, ("eventlet",), "sync")
+    assert found.lead == Leads("answers", LevelRate(16.0, 1.0, None, found.lead.rate.where))
+    assert found.worst_rate == LevelRate(4.0, 4.0, 3.0, WAITS["accept_queue"])
+    alike = headline_of(sweep(("eventlet", "gevent")))
+    assert isinstance(alike, Headline)
+    assert alike.best == ("eventlet", "gevent")
+    assert (alike.lead.verb, alike.worst) == ("tie at about", None)
 
 
 def test_only_what_ties_with_the_best_is_named_beside_it() -> None:
-    found = headline(sweep(("sync", "eventlet", "gevent")))
-    assert found.code == "page.headline.tie"
-    assert (found.values["names"], found.values["worst"]) == (("eventlet", "gevent"), "sync")
+    found = headline_of(sweep(("sync", "eventlet", "gevent")))
+    assert isinstance(found, Headline)
+    assert (found.best, found.worst) == (("eventlet", "gevent"), "sync")
+    assert found.lead.verb == "tie at about"
 
 
 def test_figures_far_apart_are_told_though_their_difference_may_be_chance() -> None:
     one = sweep(("sync", "eventlet"))
     wide = tuple(replace(cell, throughput_half_rps=9.0) for cell in one.cells)
-    found = headline(replace(one, cells=wide))
-    assert found.code == "page.headline.chance"
-    assert "4 to 16 requests/s" in text(found)
+    found = headline_of(replace(one, cells=wide))
+    assert isinstance(found, Headline)
+    assert found.lead == LeadsByChance(4.0, 16.0)
+    assert "4 to 16 requests/s" in str(found)
 
 
 @pytest.mark.parametrize(
@@ -555,11 +555,12 @@ def test_a_long_headline_leaves_out_who_waits_where() -> None:
         for place, cell in enumerate(slow)
     ]
     classes = (group("sync"), replace(group("sync"), server=other))
-    found = headline(replace(one, cells=tuple(cells), classes=classes))
-    assert found.values["best"] == "sync (backlog 2048)"
-    assert found.values["worst_rate"].values["rate_rps"] == 2.0
-    assert found.values["best_rate"].values["wait_s"] is None
-    assert len(text(found)) <= LONG
+    found = headline_of(replace(one, cells=tuple(cells), classes=classes))
+    assert isinstance(found, Headline)
+    assert found.best == ("sync (backlog 2048)",)
+    assert found.worst_rate.rate_rps == 2.0
+    assert found.lead.rate.wait_s is None
+    assert len(str(found)) <= HEADLINE_LETTERS
 
 
 def test_every_chart_has_words_of_its_own() -> None:
@@ -569,7 +570,7 @@ def test_every_chart_has_words_of_its_own() -> None:
     for figure in every:
         assert re.fullmatch(r"[a-z0-9-]+", figure.name)
         for one in (figure.title, *figure.caption, *figure.alternative, *figure.heads):
-            assert isinstance(one, str) or one.code in TEMPLATES
+            assert text(one)
         assert text(figure.caption[-1]).endswith(".")
         assert text(figure.alternative[-1]).endswith(".")
         assert all(len(row) == len(figure.heads) for row in figure.rows)

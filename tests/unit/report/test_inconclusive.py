@@ -15,7 +15,7 @@ from tests.builders.page import rendered
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.model import CellResult, CoreWait, Document, Finding, Report
 from workerlab.report import FORMATS
-from workerlab.report.document import of_sweep
+from workerlab.report.document import AffectedCells, of_sweep
 from workerlab.report.messages import text
 from workerlab.report.text import COLOURS, render
 
@@ -34,6 +34,11 @@ def sweep(*cells: CellResult, knee: float | None = None) -> Document:
 
 def codes(document: Document) -> dict[str, Any]:
     return {one.code: one.values for one in document.findings}
+
+
+def affected(document: Document, state: str) -> list[AffectedCells]:
+    every = [each for each in document.findings if isinstance(each, AffectedCells)]
+    return [each for each in every if each.state == state]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -57,10 +62,10 @@ def test_disturbed_cells_with_a_verdict_are_told_once() -> None:
     quiet, one, other = (cell(trial("sync", n)) for n in (2, 4, 8))
     disturbed = [replace(cell, findings=(noise,), diagnosis=noise) for cell in (one, other)]
     document = sweep(quiet, *disturbed)
-    (found,) = [one for one in document.findings if one.code == "cells.disturbed"]
+    (found,) = affected(document, "Disturbed")
     assert found.trials == (one.trial.key, other.trial.key)
     assert render(document).count("1.50 of 2 cores") == 1  # not by its class, too
-    assert "cells.disturbed" not in codes(sweep(quiet, inconclusive(8)))
+    assert not affected(sweep(quiet, inconclusive(8)), "Disturbed")
 
 
 def test_it_is_no_failure() -> None:
@@ -87,9 +92,9 @@ def test_a_class_of_nothing_else_is_not_known() -> None:
 
 def test_one_kind_of_reason_is_told_once() -> None:
     reasons = [sentence(f"requests waited {n} ms") for n in (10, 20)]
-    found = codes(sweep(*map(inconclusive, (8, 16), reasons)))["cells.inconclusive"]
-    assert text(found["cells"]) == "every cell"
-    assert (found["text"], text(found["one"])) == (reasons[0], "sync at 8")
+    (found,) = affected(sweep(*map(inconclusive, (8, 16), reasons)), "Inconclusive")
+    assert found.cells == "every cell"
+    assert (found.reason, found.example) == (reasons[0], "sync at 8")
 
 
 def test_all_that_is_so_of_a_cell_is_told() -> None:

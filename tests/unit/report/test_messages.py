@@ -44,10 +44,10 @@ def test_what_a_flag_has_no_effect_with() -> None:
 
 
 def test_columns_by_table_by_kind_of_table_and_by_name() -> None:
-    assert heading(Column("response_mean_s"), "table.cells") == "response"
+    assert heading(Column("memory_bytes", "bytes"), "advise.table.all") == "memory"
     assert heading(Column("response_mean_s"), "limits.clients") == "response mean s"
-    assert heading(Column("tool"), "limits.clients") == "load tool"
+    assert heading(Column("tool", heading="load tool")) == "load tool"
     assert heading(Column("asked_rps")) == "asked req/s"
     assert heading(Column("host_memory_bytes")) == "host memory"
-    assert meaning(Column("connect_s"), "table.breakdown") == "until the client was connected"
-    assert meaning(Column("connect_s"), "table.cells") == ""
+    assert meaning(Column("schedule"), "advise.table.launches").startswith("launches with the same")
+    assert meaning(Column("schedule"), "advise.table.all") == ""

@@ -14,10 +14,10 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.model import Document, RouteResult, Summary
 from workerlab.report import FORMATS
 from workerlab.report.document import of_sweep
-from workerlab.report.messages import text
-from workerlab.report.route_table import MOST
+from workerlab.report.route_table import ROUTES_OF_CELL, FailingRoute
 from workerlab.report.text import render
 
+TITLE = "The routes of the mix"
 FAST = RouteResult(30, 0, response=Summary(0.01, 0.01, 0.02, 0.02, 0.03))
 BROKEN = RouteResult(
     8,
@@ -41,7 +41,7 @@ def sweep(**routes: RouteResult) -> Document:
 
 
 def rows(document: Document) -> list[dict[str, Any]]:
-    (table,) = [one for one in document.tables if one.title.code == "table.routes"]
+    (table,) = [one for one in document.tables if one.title == TITLE]
     names = [column.name for column in table.columns]
     return [dict(zip(names, row, strict=True)) for row in table.rows]
 
@@ -59,28 +59,28 @@ def test_a_row_for_each_cell_and_route() -> None:
 
 def test_without_a_mix_there_is_no_such_table() -> None:
     document = of_sweep(analyse("run", {}, [evidence(connections=4, tool="fast")]))
-    assert not [one for one in document.tables if one.title.code == "table.routes"]
+    assert TITLE not in [one.title for one in document.tables]
 
 
 def test_a_route_that_fails_is_told_with_status_cause_and_body() -> None:
-    (found,) = [one for one in sweep().findings if one.code == "cells.routes"]
-    assert found.values["failed"] == 10
-    assert found.values["requests"] == 2 * (8 + 2)
+    (found,) = [one for one in sweep().findings if isinstance(one, FailingRoute)]
+    assert found.failed == 10
+    assert found.requests == 2 * (8 + 2)
     assert len(found.trials) == 2
-    said = text(found)
+    said = str(found)
     for words in ("POST /cart", "500", "connection reset", "KeyError / 'cart'"):
         assert words in said
 
 
 def test_of_many_routes_those_that_fail_and_the_most_frequent_are_shown() -> None:
-    many = {f"GET /{n}": replace(FAST, requests=100 - n) for n in range(MOST + 5)}
+    many = {f"GET /{n}": replace(FAST, requests=100 - n) for n in range(ROUTES_OF_CELL + 5)}
     many["GET /rare"] = replace(BROKEN, requests=1)
     found = [one["route"] for one in rows(sweep(**many)) if one["concurrency"] == 4]
-    assert found == [*(f"GET /{n}" for n in range(MOST - 1)), "GET /rare"]
+    assert found == [*(f"GET /{n}" for n in range(ROUTES_OF_CELL - 1)), "GET /rare"]
 
 
 def test_the_table_waits_until_asked_for_where_it_is_long() -> None:
-    many = {f"GET /{n}": FAST for n in range(MOST)}
+    many = {f"GET /{n}": FAST for n in range(ROUTES_OF_CELL)}
     assert "GET /7" not in render(sweep(**many))
     assert "GET /7" in render(sweep(**many), explain=True)
     assert "GET /" in render(sweep())

@@ -29,7 +29,6 @@ JSON = sorted(GOLDENS.rglob("*.json"))
 CLOSED: dict[str, list[tuple[str | int, ...]]] = {
     "everything": [
         (),
-        ("title",),
         ("cells", 0),
         ("cells", 0, "served_by"),
         ("cells", 0, "in_force"),

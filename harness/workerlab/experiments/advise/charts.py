@@ -17,12 +17,13 @@ from workerlab.experiments.advise.tables import (
     telling_rows,
     time_term,
 )
-from workerlab.model import Chart, Finding, Level, Mark, Series, Server
+from workerlab.model import Chart, Finding, Level, Look, Mark, Series, Server
 from workerlab.slo import Metric, Term
 
 FAR = 10.0  # times the limit
 WIDE = 8.0  # highest over lowest: from there on an axis is logarithmic
 MB = 2**20
+COLOURS = {"expected_rps": "prediction", "holds_rps": "measured", "breaks_rps": "connect"}
 RATES = 8  # candidates whose highest rates are shown
 SLIVER = 0.1  # of the highest: no bar shows less beside it, the table does
 
@@ -103,12 +104,17 @@ def _series(plane: Plane) -> Iterable[Series]:
     rows, result = plane.result.rows, plane.result
     near = [row for row in rows if not plane.far(row)]
     chosen = result.server if result.word == "recommended" else None
-    yield _points(Finding("advise.chart.expected"), plane, near, _expected)
+    yield _points(
+        Finding("advise.chart.expected"), ("prediction", "circle"), plane, near, _expected
+    )
     others = [row for row in rows if row.server != chosen]
-    yield _points(Finding("advise.chart.measured"), plane, others, _measured)
+    yield _points(
+        Finding("advise.chart.measured"), ("measured", "square"), plane, others, _measured
+    )
     if chosen is not None:
         name = Finding("advise.chart.recommended", {"candidate": name_of(chosen)})
-        yield _points(name, plane, [row for row in rows if row.server == chosen], _measured)
+        recommended = [row for row in rows if row.server == chosen]
+        yield _points(name, ("service", "diamond"), plane, recommended, _measured)
 
 
 Range = tuple[float | None, float | None, float | None]  # a time, its whisker: seconds
@@ -126,7 +132,7 @@ def _measured(plane: Plane, row: Row) -> Range:
     return (found.mean, found.mean, found.bound) if found else (None, None, None)
 
 
-def _points(name: Finding, plane: Plane, rows: Sequence[Row], of: Of) -> Series:
+def _points(name: Finding, look: Look, plane: Plane, rows: Sequence[Row], of: Of) -> Series:
     points, marks = [], []
     for row in rows:
         (time_s, *ends_s), cost = of(plane, row), plane.cost(row.server)
@@ -135,7 +141,7 @@ def _points(name: Finding, plane: Plane, rows: Sequence[Row], of: Of) -> Series:
         points.append((cost, time_s * plane.factor))
         low, high = (None if end is None else end * plane.factor for end in ends_s)
         marks.append(Mark(name_of(row.server), low, high, anchor(plane.result, row.server)))
-    return Series(name, tuple(points), tuple(marks))
+    return Series(name, tuple(points), tuple(marks), look)
 
 
 def _wide(series: Iterable[Series]) -> tuple[bool, bool]:
@@ -170,6 +176,7 @@ def _rates(result: Result) -> Chart | None:
                 for at, rps in enumerate(rates)
                 if (rps or 0) > SLIVER * highest_rps
             ),
+            look=(COLOURS[name], "circle"),
         )
         for name, rates in values.items()
     )

@@ -16,7 +16,7 @@ from workerlab.report.sweep_tables import unit_of
 from workerlab.slo import Metric, Term
 
 ROWS = 12  # candidates in the first table
-SCHEDULE = Column("schedule", "count")
+SCHEDULE = Column("schedule", "count", value=lambda cell: cell.trial.cell.schedule)
 
 
 def tables(result: Result) -> Iterable[Table]:
@@ -43,7 +43,7 @@ def tables(result: Result) -> Iterable[Table]:
     if result.study.launches:
         yield _launches(result, rows)
     mixed = [one.cell for one in result.launches if one.cell.routes]
-    yield from route_table(mixed, [(SCHEDULE, lambda cell: cell.trial.cell.schedule)], unit_of)
+    yield from route_table(mixed, [SCHEDULE], unit_of)
 
 
 # --- what is shown --------------------------------------------------------------------------------

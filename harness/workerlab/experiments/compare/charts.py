@@ -7,7 +7,8 @@ from statistics import fmean
 from workerlab.analysis.comparison import METRICS, PARTS
 from workerlab.experiments.compare.pairs import SIDES, Compared
 from workerlab.experiments.compare.times import curve, mean_curve
-from workerlab.model import CellResult, Chart, Finding, Level, Mark, Series
+from workerlab.model import CellResult, Chart, Level, Mark, Series
+from workerlab.report import naming
 from workerlab.run_store import Run
 
 MEANS = "Means over the launches."
@@ -85,8 +86,9 @@ def _breakdown(group: Compared) -> Iterable[Chart]:
             if known:
                 points.append((float(at), fmean(known)))
         if points:
-            name = Finding(f"part.{part.name.removesuffix('_s')}")
-            series.append(Series(name, tuple(points)))
+            name = part.name.removesuffix("_s")
+            look = naming.PART_LOOKS[name]
+            series.append(Series(naming.PARTS[name], tuple(points), look=look))
     if series:
         yield Chart(
             title=f"What they are made of, {group.name}",

@@ -135,12 +135,11 @@ def title_of(plan: Asked, groups: Sequence[Compared], run: Run) -> str:
     a, b = (words or "without that" for words in plan.words)
     cells = [cell for group in groups for cell in (group.group.a, group.group.b)]
     apps = {label_of(cell.server.app) for cell in cells}
-    by = served(run.environment, (cell.server for cell in cells))
     values = {
         "a": a,
         "b": b,
         "app": next(iter(apps)) if len(apps) == 1 else None,
-        "served": str(by),
+        "served": served(run.environment, (cell.server for cell in cells)),
         "tools": listed(list(dict.fromkeys(cell.tool for cell in cells))),
     }
     app = fill("[[app {app}]][[, served by {served}]]; ", values) if values["app"] else ""

@@ -22,7 +22,7 @@ from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare import gate
 from workerlab.experiments.reading import read_before, report_of
 from workerlab.model import Cell, CellResult, Finding, Plan, Record
-from workerlab.report.naming import setting, varying
+from workerlab.report.naming import KEEPALIVE, load_tool, setting, varying
 from workerlab.run_store import Run
 
 SIDES = ("a", "b")
@@ -64,7 +64,7 @@ class Compared(NamedTuple):
     changes: Sequence[Change]
     left_out: Sequence[tuple[str, CellResult]]
     outcomes: Sequence[tuple[gate.Limit, gate.Outcome]] = ()  # of --fail-if
-    apart: tuple[Finding, ...] = ()  # from other groups of its class and load
+    apart: tuple[str, ...] = ()  # from other groups of its class and load
     made: int = 0
     launches: tuple[int, int] | None = None
 
@@ -98,7 +98,7 @@ class Compared(NamedTuple):
 GIVE_UP = 3  # pairs
 
 
-def apart(groups: Sequence[Group]) -> list[tuple[Finding, ...]]:
+def apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
     """What tells each group from others of the same class and load: settings that both sides have,
     and how they are loaded."""
     settings = varying(one.a.server for one in groups)
@@ -109,10 +109,9 @@ def apart(groups: Sequence[Group]) -> list[tuple[Finding, ...]]:
         mine = [name for name, of in settings.items() if cell.server.worker_class in of]
         said = [setting(name, getattr(cell.server, name)) for name in mine]
         if tools:
-            processes = cell.processes if cell.processes > 1 else None
-            said.append(Finding("setting.tool", {"tool": cell.tool, "processes": processes}))
+            said.append(load_tool(cell))
         if kept and cell.keepalive:
-            said.append(Finding("setting.keepalive"))
+            said.append(KEEPALIVE)
         found.append(tuple(said))
     return found
 

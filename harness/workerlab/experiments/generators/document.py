@@ -39,10 +39,11 @@ GENERATOR = Column("generator", "text", value=lambda load: load.name)
 PROCESSES = Column(
     "processes",
     "count",
+    heading="proc.",
     meaning="that send; they share the connections evenly",
     value=lambda load: load.sending_processes,
 )
-CONNECTIONS = Column("connections", "count")
+CONNECTIONS = Column("connections", "count", heading="conn.")
 DELAY_ALLOWS = Column(
     "delay_rps",
     heading="delay allows req/s",
@@ -51,7 +52,7 @@ DELAY_ALLOWS = Column(
 )
 COST = (
     Column("trials", "count", value=lambda load: len(load.rates) or None),
-    Column("throughput_rps", value=lambda load: load.rps),
+    Column("throughput_rps", heading="req/s", value=lambda load: load.rps),
     Column(
         "cpu_per_request_s",
         "seconds",
@@ -66,7 +67,7 @@ COST = (
         value=lambda load: load.largest("memory_bytes"),
     ),
     Column("failed", "count"),
-    Column("errors", "counts"),
+    Column("errors", "counts", heading="causes"),
     Column(
         "server_cores",
         meaning="used by the server, of its one; near 1, the server sets the limit",
@@ -116,6 +117,7 @@ TIMES = (
     *times_of("p99"),
     Column(
         "achieved_concurrency",
+        heading="in flight",
         meaning="requests in flight at once, as the generator counts them",
         value=mean("measured.achieved_concurrency"),
     ),

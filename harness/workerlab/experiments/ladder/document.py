@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from workerlab import model
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.trials import mean
@@ -30,6 +29,8 @@ from workerlab.experiments.reading import Known, notes_of, report_of
 from workerlab.finding import Finding, Note
 from workerlab.model import Chart, Column, Document, Report, Series, Table
 from workerlab.numbers.intervals import TRIALS
+from workerlab.report.naming import PART_LOOKS
+from workerlab.report.naming import PARTS as PART_NAMES
 from workerlab.run_store import Run
 
 QUESTION = "What makes a real web app fast?"
@@ -152,6 +153,14 @@ PARTS: Mapping[str, Getter] = {
     **{name: mean(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
 }
 HEADINGS = {"redis": "Redis", "other": "other code"}  # of parts whose name is none
+COLOURS = {  # of parts that only a blog has
+    "other": "service",
+    "template": "class-3",
+    "pool": "class-4",
+    "redis": "class-5",
+    "storage": "class-6",
+    "serialise": "class-7",
+}
 BEFORE_APP = "before the app was called"
 ROUND_TRIPS = "its round trips"
 MEANINGS = {
@@ -186,7 +195,12 @@ def columns_of_times(steps: Steps) -> tuple[Column, ...]:
     )
     return (
         REMOVED,
-        Column("response_s", "seconds", value=mean("breakdown.response_s")),
+        Column(
+            "response_s",
+            "seconds",
+            heading="response",
+            value=mean("breakdown.response_s"),
+        ),
         *parts,
     )
 
@@ -393,12 +407,21 @@ def stacked(
         x_title="removed",
         y_title=axis,
         series=tuple(
-            Series(model.Finding(f"part.{name}"), tuple(points)) for name, points in parts.items()
+            Series(
+                name_of_part(name),
+                tuple(points),
+                look=PART_LOOKS.get(name) or (COLOURS[name], "circle"),
+            )
+            for name, points in parts.items()
         ),
         form="stacked",
         names=tuple(step.removed for step in steps),
         note=note,
     )
+
+
+def name_of_part(name: str) -> str:
+    return PART_NAMES.get(name) or HEADINGS.get(name, name)
 
 
 def points_of(steps: Steps, value: Getter, times: float = 1.0) -> Points:

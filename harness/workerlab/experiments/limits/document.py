@@ -29,7 +29,7 @@ COLUMNS = (
     Column("step", "text", value=lambda step: step.label),
     Column("tool", "text", heading="load tool"),
     Column("requests", "count", value=lambda step: step.load.requests),
-    Column("connections", "count", value=lambda step: step.load.concurrency),
+    Column("connections", "count", heading="conn.", value=lambda step: step.load.concurrency),
     Column("wall_s", "seconds", heading="took"),
     Column(
         "ideal_s",
@@ -46,7 +46,12 @@ COLUMNS = (
         value=lambda step: step.ratio,
     ),
     Column("failed", "count"),
-    Column("errors", "counts", value=lambda step: step.not_measured or step.errors),
+    Column(
+        "errors",
+        "counts",
+        heading="causes",
+        value=lambda step: step.not_measured or step.errors,
+    ),
     Column(
         "memory_bytes",
         "bytes",

@@ -22,7 +22,7 @@ from workerlab.model import Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.formats import fill
 from workerlab.plan import grid
-from workerlab.report.messages import say
+from workerlab.report.naming import interpreter
 from workerlab.run_store import Run
 
 LOGS, STREAMS = ("accesslog", "errorlog"), ("stdout", "stderr")
@@ -133,7 +133,7 @@ def title(run: Run, plan: Asked, classes: Sequence[ClassExamined]) -> str:
         words = "What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]"
         return fill(words, {"gunicorn": gunicorn})
     python = run.environment.get("server_python") if gunicorn else None
-    by = say("served", python=python, gunicorn=gunicorn) if python else ""
+    by = interpreter(str(python), gunicorn) if python else ""
     words = "What {config} does for its worker class[[, served by {by}]]."
     return fill(words, {"config": plan.config, "by": by})
 
@@ -220,7 +220,7 @@ def differences(plan: Asked, classes: Sequence[ClassExamined]) -> Iterator[Table
 
     columns = [
         Column("setting", "text", value=lambda row: row[0]),
-        Column("worker_class", "text", value=lambda row: row[1]),
+        Column("worker_class", "text", heading="class", value=lambda row: row[1]),
     ]
     columns += [
         Column(

@@ -60,4 +60,4 @@ def css(theme: int) -> str:
 
 def in_light(text: str) -> str:
     """A text with its variables put in, as on white paper."""
-    return _VARIABLE.sub(lambda found: COLOURS[found[1]][0], text)
+    return _VARIABLE.sub(lambda match: COLOURS[match[1]][0], text)

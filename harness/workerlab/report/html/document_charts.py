@@ -8,20 +8,20 @@ the tables have it.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import altair as alt
 from msgspec.structs import replace
 
-from workerlab.model import Chart, Document, Finding, Series
+from workerlab.model import Chart, Document, Series
 from workerlab.numbers.formats import amount
 from workerlab.report.html.bars import Drawn, Points, Upright, bars_pane
 from workerlab.report.html.colours import CLASSES, var
 from workerlab.report.html.figure import (
     DASHES,
-    MARKS,
+    OWN_AXIS,
     POINT,
     Figure,
     Key,
@@ -30,36 +30,17 @@ from workerlab.report.html.figure import (
     data,
     grouped,
     mark_of,
+    not_shown,
     part_of,
     slug,
     some,
     tip,
 )
-from workerlab.report.html.scatter import SCATTER_LOOKS, scatter_figure
+from workerlab.report.html.scatter import scatter_figure
 from workerlab.report.messages import text
 
 LINES = ("solid", "dashed", "dotted")
 FEW = 12  # places on an axis that are all named
-PART_COLOURS: Mapping[str, str] = {
-    "part.connect": "connect",
-    "part.accept_queue": "accept-queue",
-    "part.in_worker": "in-worker",
-    "part.service": "service",
-    "part.other": "service",
-    "part.transfer": "transfer",
-    "part.unattributed": "unattributed",
-    "part.template": "class-3",
-    "part.pool": "class-4",
-    "part.redis": "class-5",
-    "part.storage": "class-6",
-    "part.serialise": "class-7",
-    "chart.bound": "bound",
-    "chart.split_prediction": "prediction",
-    "chart.measured": "measured",
-    "advise.chart.expected_rps": "prediction",
-    "advise.chart.holds_rps": "measured",
-    "advise.chart.breaks_rps": "connect",
-}
 
 
 def chart_figures(document: Document) -> list[Figure]:
@@ -75,14 +56,9 @@ def chart_figures(document: Document) -> list[Figure]:
 
 def looks_of(charts: Iterable[Chart]) -> Looks:
     """The colour and the shape of every series of these charts, by its words."""
-    names = dict.fromkeys(series.name for chart in charts for series in chart.series)
-    codes = {name: name.code if isinstance(name, Finding) else "" for name in names}
-    fixed = {
-        text(name): SCATTER_LOOKS.get(code) or (PART_COLOURS[code], MARKS[0])
-        for name, code in codes.items()
-        if code in SCATTER_LOOKS or code in PART_COLOURS
-    }
-    others = dict.fromkeys(words for name in names if (words := text(name)) not in fixed)
+    every = [series for chart in charts for series in chart.series]
+    fixed = {text(series.name): series.look for series in every if series.look}
+    others = dict.fromkeys(words for series in every if (words := text(series.name)) not in fixed)
     return fixed | {words: mark_of(place) for place, words in enumerate(others)}
 
 
@@ -91,7 +67,7 @@ def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
     stand on each other stay together; a logarithmic axis shows all, and is the same in each."""
     if chart.form == "scatter":
         return some(scatter_figure(chart, name, looks))
-    drawn = [one for one in chart.series if _drawable(one.points, chart.log)]
+    drawn = [series for series in chart.series if _drawable(series.points, chart.log)]
     if chart.form == "stacked":
         return some(chart_figure(chart, name, looks))
     groups = grouped(drawn, None if chart.log[1] else partial(_top, chart))
@@ -100,19 +76,21 @@ def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
         for number, group in enumerate(groups, 1)
     ]
     values = (
-        [y for one in drawn for _, y in _drawable(one.points, chart.log)] if chart.log[1] else ()
+        [y for series in drawn for _, y in _drawable(series.points, chart.log)]
+        if chart.log[1]
+        else ()
     )
-    found = some(
-        *(chart_figure(one, f"{name}-{number}" if number > 1 else name, looks, axis=values)
-          for number, one in enumerate(charts, 1))
+    figures = some(
+        *(chart_figure(part, f"{name}-{number}" if number > 1 else name, looks, axis=values)
+          for number, part in enumerate(charts, 1))
     )  # fmt: skip
-    if len(found) < 2 or chart.log[1]:
-        return found
-    return [replace(one, caption=(*one.caption, Finding("chart.own_axis"))) for one in found]
+    if len(figures) < 2 or chart.log[1]:
+        return figures
+    return [replace(figure, caption=(*figure.caption, OWN_AXIS)) for figure in figures]
 
 
-def _top(chart: Chart, one: Series) -> float:
-    return max(abs(y) for _, y in _drawable(one.points, chart.log))
+def _top(chart: Chart, series: Series) -> float:
+    return max(abs(y) for _, y in _drawable(series.points, chart.log))
 
 
 def chart_figure(
@@ -124,12 +102,11 @@ def chart_figure(
 ) -> Figure | None:
     """None where it has nothing, or a single point, to show. `upright`: its bars stand instead of
     lying; `axis`: further values that the vertical axis of lines reaches."""
-    series = [(one.name, _drawable(one.points, chart.log)) for one in chart.series]
+    series = [(each.name, _drawable(each.points, chart.log)) for each in chart.series]
     series = [(label, points) for label, points in series if points]
     if sum(len(points) for _, points in series) < (1 if chart.form == "stacked" else 2):
         return None
     drawn = {text(label): points for label, points in series}
-    lost = sum(len(one.points) for one in chart.series) - sum(map(len, drawn.values()))
     lines = chart.form == "lines"
     legend = [
         Key(text(label), *looks[text(label)]) if lines else Key(label, looks[text(label)][0], "box")
@@ -140,14 +117,14 @@ def chart_figure(
     return Figure(
         name=name,
         title=chart.title,
-        caption=some(chart.note, Finding("chart.left_out", {"points": lost}) if lost else None),
+        caption=some(chart.note, not_shown(chart, sum(map(len, drawn.values())))),
         alternative=(
-            Finding("chart.axes", {"y": chart.y_title, "x": chart.x_title}),
+            f"{text(chart.y_title)} by {text(chart.x_title)}.",
             *(_words(chart, label, points) for label, points in drawn.items()),
         ),
         panes=(pane,),
         legend=tuple(legend),
-        heads=(chart.x_title or Finding("chart.place"), *drawn),
+        heads=(chart.x_title or "name", *drawn),
         rows=_rows(chart, drawn),
         heading=chart.title,
     )
@@ -167,11 +144,10 @@ def _place(chart: Chart, x: float) -> str:
     return amount(x) if chart.form == "lines" else text(chart.names[round(x)])
 
 
-def _words(chart: Chart, name: str, points: Points) -> Finding:
+def _words(chart: Chart, name: str, points: Points) -> str:
     """All of its bars; of a line, its ends."""
-    told = points if chart.form != "lines" else [*points[:1], *points[1:][-1:]]
-    values = [Finding("chart.point", {"x": _place(chart, x), "y": y}) for x, y in told]
-    return Finding("chart.points", {"name": name, "points": values})
+    named = points if chart.form != "lines" else [*points[:1], *points[1:][-1:]]
+    return f"{name}: {', '.join(f'{amount(y)} at {_place(chart, x)}' for x, y in named)}."
 
 
 def _rows(chart: Chart, drawn: Drawn) -> tuple[tuple[str, ...], ...]:

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 import altair as alt
 from msgspec import Struct
 
-from workerlab import finding
-from workerlab.model import Finding, Label
+from workerlab.model import Chart, Label
 from workerlab.report.html.colours import CLASSES, var
-from workerlab.report.messages import say, text
+from workerlab.report.messages import text
 
 AXIS = 58  # room left of every pane, so that their horizontal axes agree
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
@@ -35,8 +34,9 @@ MARKS = (
     "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
 )  # fmt: skip
 
-MOST = 6  # series in one picture
+PICTURE_SERIES = 6  # in one picture at most
 TENFOLD = 10.0  # times as high: what is lower is a sliver
+OWN_AXIS = "Each picture has an axis of its own."
 
 T = TypeVar("T")
 Looks = Mapping[str, tuple[str, str]]  # colour and shape of a series, by its words
@@ -47,7 +47,7 @@ class Key(Struct, frozen=True):
 
     label: Label
     colour: str
-    shape: str
+    shape: str = "box"
 
 
 class Figure(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Figure(Struct, frozen=True):
     name: str
     title: Label
     caption: tuple[Label, ...]
-    alternative: tuple[finding.Finding, ...]
+    alternative: tuple[str, ...]
     panes: tuple[Any, ...]  # Altair charts
     legend: tuple[Key, ...] = ()
     heads: tuple[Label, ...] = ()
@@ -70,17 +70,17 @@ class Figure(Struct, frozen=True):
     heading: Label = ""
 
 
-def some(*every: T | None) -> tuple[T, ...]:
+def some(*optional: T | None) -> tuple[T, ...]:
     """Those that are there."""
-    return tuple(one for one in every if one is not None)
+    return tuple(each for each in optional if each is not None)
 
 
 def grouped(
-    every: Sequence[T], top: Callable[[T], float] | None = None, most: int = MOST
+    items: Sequence[T], top: Callable[[T], float] | None = None, most: int = PICTURE_SERIES
 ) -> list[list[T]]:
     """In pictures of their own: at most `most` in each, so that no colour and no shape comes twice,
     and where `top` says how high each reaches, none that another makes a sliver. In their order."""
-    tops = {place: top(one) if top else 1.0 for place, one in enumerate(every)}
+    tops = {place: top(item) if top else 1.0 for place, item in enumerate(items)}
     groups: list[list[int]] = []
     lowest = 0.0
     for place in sorted(tops, key=tops.__getitem__):
@@ -94,13 +94,18 @@ def grouped(
         for parts in [-(-len(group) // most)]
         for n in range(parts)
     ]
-    return [[every[place] for place in group] for group in sorted(split)]
+    return [[items[place] for place in group] for group in sorted(split)]
 
 
 def part_of(title: Label, number: int, parts: int) -> Label:
     """The title of one of several pictures, counted from 1."""
-    values = {"title": title, "number": number, "parts": parts}
-    return Finding("chart.part", values) if parts > 1 else title
+    return f"{text(title)} ({number} of {parts})" if parts > 1 else title
+
+
+def not_shown(chart: Chart, drawn: int) -> str | None:
+    """`drawn`: how many of its points are."""
+    lost = sum(len(series.points) for series in chart.series) - drawn
+    return f"Not shown, as they are 0 or missing: {lost}." if lost else None
 
 
 def slug(name: str) -> str:
@@ -108,30 +113,9 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def key(code: str, colour: str, shape: str = "box") -> Key:
-    """An entry of a legend whose label is a sentence of the charts."""
-    return Key(Finding(f"chart.{code}"), colour, shape)
-
-
-def of_cell(
-    kind: str,
-    where: Finding,
-    panes: Sequence[Any],
-    legend: Sequence[Key],
-    caption: Sequence[finding.Finding],
-    alternative: Sequence[finding.Finding],
-    **more: Any,
-) -> Figure:
-    """One of those that each cell has; its name lacks that of the cell."""
-    what = Finding(f"chart.{kind}")
-    title = Finding("chart.of_cell", {"what": what, "where": where})
-    return Figure(
-        **{"name": kind, "title": title, "heading": what, **more},
-        caption=tuple(caption),
-        alternative=tuple(alternative),
-        panes=tuple(panes),
-        legend=tuple(legend),
-    )
+def of_cell(name: str, heading: str, where: str, **more: Any) -> Figure:
+    """One of those that each cell has; `name` lacks that of the cell."""
+    return Figure(name=name, **{"title": f"{heading}, {where}", "heading": heading, **more})
 
 
 def mark_of(place: int) -> tuple[str, str]:
@@ -162,9 +146,9 @@ def data(heads: str, rows: Iterable[Sequence[object]]) -> Any:
 
 
 def tip(field: str, title: Label | None = None, form: str = ".4~r") -> Any:
-    """A line of what a pointer shows. `form`: of a number, "" for a name; its title is the sentence
-    `chart.FIELD` unless given."""
-    words = say(f"chart.{field}") if title is None else text(title)
+    """A line of what a pointer shows. `form`: of a number, "" for a name; its title is the field
+    unless given."""
+    words = field if title is None else text(title)
     if not form:
         return alt.Tooltip(f"{field}:N", title=words)
     return alt.Tooltip(f"{field}:Q", title=words, format=form)

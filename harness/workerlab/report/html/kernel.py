@@ -5,67 +5,82 @@ from typing import Any
 
 import altair as alt
 
-from workerlab.model import Finding, Timeline
+from workerlab.model import Timeline
+from workerlab.numbers.formats import counted
 from workerlab.report.html.colours import var
-from workerlab.report.html.figure import WHOLE, Figure, data, key, of_cell, some, tip, unit
+from workerlab.report.html.figure import WHOLE, Figure, Key, data, of_cell, some, tip, unit
 from workerlab.report.html.over_time import Stretch, corners, time_axis, whole
-from workerlab.report.messages import say
+from workerlab.report.naming import PARTS
 
 NEAR = 4  # a limit is drawn where it is at most so many times what was seen
 ROW = 34  # pixels of a state's row
 LATE_S = 0.5  # no loopback takes that long by itself, and no kernel repeats a SYN sooner
+STEPS = (
+    "Dashed: when this kernel repeats a SYN that was not answered. A connection at one of these"
+    " lines was turned away by a full accept queue and tried again."
+)
 
 
 # --- accept queue -------------------------------------------------------------------------
 
 
-def queue(seen: Timeline, where: Finding) -> Figure | None:
+def queue(timeline: Timeline, where: str) -> Figure | None:
     """None where it was always empty or not observed, or where the timeline shows all of it."""
-    outside = [n for at, n in seen.queue if not seen.shown[0] <= at <= seen.shown[1]]
-    if len(seen.queue) < 2 or not (any(outside) or (has_queue(seen) and not in_timeline(seen))):
+    outside = [n for at, n in timeline.queue if not timeline.shown[0] <= at <= timeline.shown[1]]
+    if len(timeline.queue) < 2 or not (
+        any(outside) or (has_queue(timeline) and not in_timeline(timeline))
+    ):
         return None
-    most, near = _most_and_near(seen)
-    limit = {"limit": seen.queue_limit}
+    most, near = _most_and_near(timeline)
+    limit = (
+        ""
+        if timeline.queue_limit is None
+        else f" The limit is {timeline.queue_limit}; the kernel lets one more in."
+    )
     return of_cell(
         "queue",
+        "Accept queue",
         where,
-        panes=[queue_pane(seen, whole(seen))],
+        panes=(queue_pane(timeline, whole(timeline)),),
         legend=some(
-            key("accept_queue", "accept-queue"), key("limit", "connect", "solid") if near else None
+            Key(PARTS["accept_queue"], "accept-queue"),
+            Key("limit", "connect", "solid") if near else None,
         ),
-        caption=[Finding("chart.queue.caption", limit)],
-        alternative=[Finding("chart.queue.most", {"where": where, "longest": most, **limit})],
+        caption=(f"Connections that no worker has accepted yet.{limit}",),
+        alternative=(f"Accept queue of {where}: at most {counted(most, 'connection')}.{limit}",),
     )
 
 
-def has_queue(seen: Timeline) -> bool:
+def has_queue(timeline: Timeline) -> bool:
     """Whether anything was in the accept queue in the stretch that the timeline shows."""
-    return any(n for at, n in seen.queue if seen.shown[0] <= at <= seen.shown[1])
+    return any(n for at, n in timeline.queue if timeline.shown[0] <= at <= timeline.shown[1])
 
 
-def in_timeline(seen: Timeline) -> bool:
+def in_timeline(timeline: Timeline) -> bool:
     """Whether the timeline draws the queue: where it does not know how long each request waited."""
-    return has_queue(seen) and not any(bar.arrived_s is not None for bar in seen.bars)
+    return has_queue(timeline) and not any(bar.arrived_s is not None for bar in timeline.bars)
 
 
-def _most_and_near(seen: Timeline) -> tuple[int, bool]:
+def _most_and_near(timeline: Timeline) -> tuple[int, bool]:
     """The longest queue, and whether its limit is near."""
-    most = max(length for _, length in seen.queue)
-    return most, seen.queue_limit is not None and seen.queue_limit <= NEAR * max(1, most)
+    most = max(length for _, length in timeline.queue)
+    return most, timeline.queue_limit is not None and timeline.queue_limit <= NEAR * max(1, most)
 
 
-def queue_pane(seen: Timeline, stretch: Stretch) -> Any:
+def queue_pane(timeline: Timeline, stretch: Stretch) -> Any:
     """The accept queue's length as steps, and its limit where that is near."""
     name, factor = unit(stretch[1])
-    (most, near), limit = _most_and_near(seen), seen.queue_limit or 0
-    inside = [(at * factor, length) for at, length in seen.queue if stretch[0] <= at <= stretch[1]]
+    (most, near), limit = _most_and_near(timeline), timeline.queue_limit or 0
+    inside = [
+        (at * factor, length) for at, length in timeline.queue if stretch[0] <= at <= stretch[1]
+    ]
     area = alt.Chart(data("from length", corners(inside)), name="queue")
     top = max(most, limit + 1) if near else max(1, most)
     scale = alt.Scale(domain=[0, top], nice=False)
     area = area.mark_area(interpolate="step-after", color=var("accept-queue"), clip=True).encode(
         time_axis(stretch),
-        y=alt.Y("length:Q", title=say("chart.accept_queue"), axis=WHOLE, scale=scale),
-        tooltip=[tip("from", name), tip("length", Finding("chart.waiting"), "d")],
+        y=alt.Y("length:Q", title=PARTS["accept_queue"], axis=WHOLE, scale=scale),
+        tooltip=[tip("from", name), tip("length", "waiting", "d")],
     )
     rule = alt.Chart(data("limit", [(limit,)] if near else []), name="limit")
     rule = rule.mark_rule(color=var("connect"), strokeWidth=2).encode(y="limit:Q")
@@ -75,31 +90,37 @@ def queue_pane(seen: Timeline, stretch: Stretch) -> Any:
 # --- TCP states ---------------------------------------------------------------------------
 
 
-def states(seen: Timeline, where: Finding) -> Figure | None:
+def states(timeline: Timeline, where: str) -> Figure | None:
     """A row per side and state, all of one scale."""
     most: dict[str, int] = {}
-    for _, state, count in seen.states:
+    for _, state, count in timeline.states:
         most[state] = max(most.get(state, 0), count)
     most = {state: count for state, count in most.items() if count}
-    if not most or len({at for at, *_ in seen.states}) < 2:
+    if not most or len({at for at, *_ in timeline.states}) < 2:
         return None
-    counts = tuple(f"{state} {count}" for state, count in most.items())
+    counts = ", ".join(f"{state} {count}" for state, count in most.items())
     return of_cell(
         "states",
+        "TCP states",
         where,
-        panes=[_state_rows(seen, most)],
-        legend=[key("sockets", "sockets")],
-        caption=[Finding("chart.states.caption")],
-        alternative=[Finding("chart.states.most", {"where": where, "counts": counts})],
+        panes=(_state_rows(timeline, most),),
+        legend=(Key("sockets", "sockets"),),
+        caption=(
+            "Sockets by end and state, all rows on one scale; the number is the highest of the"
+            " row.",
+        ),
+        alternative=(f"Most sockets in each TCP state, {where}: {counts}.",),
     )
 
 
-def _state_rows(seen: Timeline, most: dict[str, int]) -> Any:
-    factor = unit(whole(seen)[1])[1]
+def _state_rows(timeline: Timeline, most: dict[str, int]) -> Any:
+    factor = unit(whole(timeline)[1])[1]
     rows = [
         (row, at * factor, count)
         for row, state in enumerate(most)
-        for at, count in corners([(at, count) for at, one, count in seen.states if one == state])
+        for at, count in corners(
+            [(at, count) for at, name, count in timeline.states if name == state]
+        )
     ]
     top = alt.Y("top:Q", scale=alt.Scale(domain=[len(most), 0], nice=False), axis=None)
     areas = (
@@ -111,7 +132,7 @@ def _state_rows(seen: Timeline, most: dict[str, int]) -> Any:
         )
         .mark_area(interpolate="step-after", color=var("sockets"))
         .encode(
-            time_axis(whole(seen)),
+            time_axis(whole(timeline)),
             y=top,
             y2="base:Q",
             detail="row:N",
@@ -129,51 +150,51 @@ def _state_rows(seen: Timeline, most: dict[str, int]) -> Any:
 # --- time to connect ----------------------------------------------------------------------
 
 
-def connects(seen: Timeline, where: Finding) -> Figure | None:
+def connects(timeline: Timeline, where: str) -> Figure | None:
     """How long connecting took: where handshakes were dropped, some stand at the kernel's own
     steps. None where every connection came up at once, or it is not known."""
-    late = sum(count for since, _, count in seen.connects if since >= LATE_S)
+    late = sum(count for since, _, count in timeline.connects if since >= LATE_S)
     if not late:
         return None
-    prompt = sum(count for _, _, count in seen.connects) - late
-    longest = max(until for _, until, _ in seen.connects)
-    steps = [step for step in seen.syn_steps_s if step <= longest]
-    values = {"where": where, "prompt": prompt, "late_after_s": LATE_S, "late": late}
+    prompt = sum(count for _, _, count in timeline.connects) - late
+    longest = max(until for _, until, _ in timeline.connects)
+    steps = [step for step in timeline.syn_steps_s if step <= longest]
     return of_cell(
         "connects",
+        "Time to connect",
         where,
-        panes=[_connect_bars(seen, steps, longest)],
+        panes=(_connect_bars(timeline, steps, longest),),
         legend=some(
-            key("connections", "connect"), key("syn_step", "soft", "dashed") if steps else None
+            Key("connections", "connect"),
+            Key("the kernel repeats a dropped SYN", "soft", "dashed") if steps else None,
         ),
         caption=some(
-            Finding("chart.connects.caption"), Finding("chart.connects.steps") if steps else None
+            "All connections of the load by how long connecting took.", STEPS if steps else None
         ),
-        alternative=[Finding("chart.connects.late", values)],
-        heads=(Finding("chart.connects"), Finding("chart.connections")),
+        alternative=(f"Time to connect, {where}: {prompt} in less than {LATE_S} s, {late} later.",),
+        heads=("Time to connect", "connections"),
         rows=tuple(
-            (say("chart.connects.between", since=f"{since:g}", until=f"{until:g}"), str(count))
-            for since, until, count in seen.connects
+            (f"{since:g} to {until:g} s", str(count)) for since, until, count in timeline.connects
         ),
     )
 
 
-def _connect_bars(seen: Timeline, steps: list[float], longest: float) -> Any:
+def _connect_bars(timeline: Timeline, steps: list[float], longest: float) -> Any:
     # Bars with no taller one beside them: the numbers of neighbours would lie on each other
     peaks = [
         (since, until, count)
-        for since, until, count in seen.connects
-        if all(count >= n for a, b, n in seen.connects if a == until or b == since)
+        for since, until, count in timeline.connects
+        if all(count >= n for a, b, n in timeline.connects if a == until or b == since)
     ]
-    most = max(count for _, _, count in seen.connects)
+    most = max(count for _, _, count in timeline.connects)
     tall, wide = (alt.Scale(domain=[0, end], nice=False) for end in (1.12 * most, longest))
-    down = alt.Y("connections:Q", title=say("chart.connections"), axis=WHOLE, scale=tall)
+    down = alt.Y("connections:Q", title="connections", axis=WHOLE, scale=tall)
     rules = alt.Chart(data("from", [(step,) for step in steps]), name="steps")
-    bars = alt.Chart(data("from until connections", seen.connects), name="connects")
+    bars = alt.Chart(data("from until connections", timeline.connects), name="connects")
     counts = alt.Chart(data("from until connections", peaks), name="counts")
     tips = [
-        tip("from", Finding("chart.connects.from")),
-        tip("until", Finding("chart.connects.until")),
+        tip("from", "from, s"),
+        tip("until", "until, s"),
         tip("connections", form="d"),
     ]
     return (
@@ -186,7 +207,7 @@ def _connect_bars(seen: Timeline, steps: list[float], longest: float) -> Any:
                 y=down, text="connections:Q"
             ),
         )
-        .encode(x=alt.X("from:Q", title=say("chart.connects.time"), scale=wide,
+        .encode(x=alt.X("from:Q", title="time to connect, s", scale=wide,
                         axis=alt.Axis(tickCount=8)))
         .properties(height=200)
     )  # fmt: skip

@@ -1,32 +1,33 @@
 """Bars for each level of connections of a series: where the time went, and what kept-alive
 connections allow."""
 
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from workerlab.model import CellResult, Chart, Finding, Series
+from workerlab.analysis.overview import LevelTrials, part_of_load
+from workerlab.model import Chart, Look, Series
+from workerlab.numbers.formats import counted, listed
 from workerlab.numbers.units import format_duration
 from workerlab.report.html.bars import Upright
 from workerlab.report.html.document_charts import chart_figure, looks_of
-from workerlab.report.html.figure import TENFOLD, Figure, some, unit
-from workerlab.report.html.series import SweepSeries, mean
-from workerlab.report.values import PARTS, part_of_load
+from workerlab.report.html.figure import OWN_AXIS, TENFOLD, Figure, some, unit
+from workerlab.report.html.series import SweepSeries
+from workerlab.report.naming import PART_LOOKS, PARTS
 
-SEEN = 0.005  # of the axis: a shorter part is thinner than a line
-SIDES = {
-    "bound": "bound_rps",
-    "split_prediction": "split_prediction_rps",
-    "measured": "throughput_rps",
+VISIBLE_SHARE = 0.005  # of the axis: a shorter part is thinner than a line
+SIDES = {  # name and colour, by field
+    "bound_rps": ("bound", "bound"),
+    "split_prediction_rps": ("prediction by worker", "prediction"),
+    "throughput_rps": ("measured", "measured"),
 }
 
 Parts = dict[str, float | None]  # seconds, by part; the whole as "response"
 
 
-def _series(name: str, values: Iterable[float | None], factor: float = 1.0) -> Series:
-    points = ((at, one * factor) for at, one in enumerate(values) if one is not None)
-    return Series(Finding(name), tuple(points))
+def _series(name: str, look: Look, values: Iterable[float | None], factor: float = 1.0) -> Series:
+    points = ((at, value * factor) for at, value in enumerate(values) if value is not None)
+    return Series(name, tuple(points), look=look)
 
 
 # --- where the time went ------------------------------------------------------------------
@@ -35,37 +36,36 @@ def _series(name: str, values: Iterable[float | None], factor: float = 1.0) -> S
 def longest_s(every: Iterable[SweepSeries]) -> float | None:
     """The highest bar of the run, so that series can be compared; None where that would make all
     bars of another series slivers, so that each has an axis of its own."""
-    longest = [one for series in every if (one := _longest_s(series)) > 0]
+    longest = [highest for series in every if (highest := _longest_s(series)) > 0]
     return max(longest) if longest and max(longest) <= TENFOLD * min(longest) else None
 
 
 def _longest_s(series: SweepSeries) -> float:
-    return max((_height(_parts(cells)) for cells in series.levels.values()), default=0.0)
+    return max((_height(_parts(level)) for level in series.levels.values()), default=0.0)
 
 
 def _height(parts: Parts) -> float:
     return max(sum(max(0.0, parts[part] or 0.0) for part in PARTS), parts["response"] or 0.0)
 
 
-def _parts(cells: Sequence[CellResult]) -> Parts:
-    names = ("response", *PARTS)
-    return {part: mean(cells, attrgetter(f"breakdown.{part}_s")) for part in names}
+def _parts(level: LevelTrials) -> Parts:
+    return {part: level.mean_of_all(f"breakdown.{part}_s") for part in ("response", *PARTS)}
 
 
 def breakdown(series: SweepSeries, shared_s: float | None) -> Figure | None:
     """The mean response time by where it was spent, a bar per level. `shared_s`: what the axes of
     all series reach; None: its own."""
     longest_s = _longest_s(series) if shared_s is None else shared_s
-    every = {at: _parts(cells) for at, cells in series.levels.items()}
-    levels = {at: parts for at, parts in every.items() if parts["response"] is not None}
+    parts_of = {at: _parts(level) for at, level in series.levels.items()}
+    levels = {at: parts for at, parts in parts_of.items() if parts["response"] is not None}
     name, factor = unit(longest_s)
     chart = Chart(
-        title=Finding("chart.breakdown", {"name": series.name}),
-        x_title=Finding("chart.connections"),
-        y_title=Finding("chart.mean_response", {"unit": name}),
+        title=f"{series.name}: where the time went",
+        x_title="connections",
+        y_title=f"mean response time, {name}",
         series=tuple(
-            _series(f"part.{part}", (parts[part] for parts in levels.values()), factor)
-            for part in PARTS
+            _series(words, PART_LOOKS[part], (parts[part] for parts in levels.values()), factor)
+            for part, words in PARTS.items()
         ),
         form="stacked",
         names=tuple(map(str, levels)),
@@ -76,11 +76,11 @@ def breakdown(series: SweepSeries, shared_s: float | None) -> Figure | None:
     worded = figure and _worded(figure, series, levels, longest_s)
     if worded is None or shared_s is not None:
         return worded
-    return replace(worded, caption=(*worded.caption, Finding("chart.own_axis")))
+    return replace(worded, caption=(*worded.caption, OWN_AXIS))
 
 
 def _worded(
-    figure: Figure, series: SweepSeries, levels: dict[int, Parts], longest_s: float
+    figure: Figure, series: SweepSeries, levels: Mapping[int, Parts], longest_s: float
 ) -> Figure:
     # The longest of each part, and those that a bar shows, are too short to be seen, have no source
     longest = {
@@ -88,43 +88,43 @@ def _worded(
         for part in PARTS
     }
     missing = [part for part, most_s in longest.items() if most_s is None]
-    short = {p: s for p, s in longest.items() if s is not None and s < SEEN * longest_s}
-    seen = [Finding(f"part.{part}") for part in PARTS if part not in (*missing, *short)]
-    kind = "exact" if all(cell.breakdown.exact for cell in series.valid) else "estimated"
-    part = {"part": part_of_load(series.valid)}
-    short_values = {"longest_s": max(short.values(), default=0), "parts": _named(short)}
+    short = {p: s for p, s in longest.items() if s is not None and s < VISIBLE_SHARE * longest_s}
+    visible = [words for part, words in PARTS.items() if part not in (*missing, *short)]
+    exact = all(cell.breakdown.exact for cell in series.valid)
+    each = "Every request was followed by its id."
+    estimate = "Each part is an estimate from a source of its own."
+    at_most = format_duration(max(short.values(), default=0.0))
     return replace(
         figure,
         heading=series.name,
         caption=some(
-            Finding(f"chart.breakdown.{kind}", part),
-            Finding("chart.breakdown.short", short_values) if short else None,
-            Finding("chart.breakdown.missing", {"parts": _named(missing)}) if missing else None,
+            f"Mean of {part_of_load(series.valid)}. {each if exact else estimate}",
+            f"Too short to be seen, at most {at_most}: {_named(short)}." if short else None,
+            f"No source: {_named(missing)}." if missing else None,
         ),
         alternative=(
-            Finding("chart.breakdown.mean", {"name": series.name}),
+            f"Mean response time of {series.name} by where it was spent.",
             *(_spent(at, parts) for at, parts in levels.items()),
         ),
-        legend=tuple(key for key in figure.legend if key.label in seen),
-        heads=(Finding("chart.connections"), Finding("chart.response"), *_named(PARTS)),
+        legend=tuple(key for key in figure.legend if key.label in visible),
+        heads=("connections", "response", *PARTS.values()),
         rows=tuple(
             (str(at), *map(format_duration, parts.values())) for at, parts in levels.items()
         ),
     )
 
 
-def _named(parts: Iterable[str]) -> tuple[Finding, ...]:
-    return tuple(Finding(f"part.{part}") for part in parts)
+def _named(parts: Iterable[str]) -> str:
+    return listed([PARTS[part] for part in parts])
 
 
-def _spent(at: int, parts: Parts) -> Finding:
-    spent = tuple(
-        Finding("chart.breakdown.part", {"part": Finding(f"part.{part}"), "time_s": seconds})
-        for part in PARTS
-        if (seconds := parts[part]) is not None
+def _spent(at: int, parts: Parts) -> str:
+    spent = ", ".join(
+        f"{words} {format_duration(parts[part])}"
+        for part, words in PARTS.items()
+        if parts[part] is not None
     )
-    values = {"connections": at, "response_s": parts["response"], "parts": spent}
-    return Finding("chart.breakdown.spent", values)
+    return f"At {counted(at, 'connection')} {format_duration(parts['response'])}: {spent}."
 
 
 # --- kept-alive connections ---------------------------------------------------------------
@@ -135,14 +135,19 @@ def keepalive(series: SweepSeries) -> Figure | None:
     if not series.result.keepalive:
         return None
     chart = Chart(
-        title=Finding("chart.keepalive", {"name": series.name}),
-        x_title=Finding("chart.connections"),
-        y_title=Finding("chart.rate"),
+        title=f"{series.name}: what kept-alive connections allow",
+        x_title="connections",
+        y_title="requests/s",
         series=tuple(
-            _series(f"chart.{name}", (mean(c, attrgetter(rps)) for c in series.levels.values()))
-            for name, rps in SIDES.items()
+            _series(
+                name,
+                (colour, "circle"),
+                (level.mean_of_all(rps) for level in series.levels.values()),
+            )
+            for rps, (name, colour) in SIDES.items()
         ),
-        note=Finding("chart.keepalive.caption"),
+        note="A kept-alive connection stays with its worker. Bound: every slot could serve any of"
+        " them. Prediction by worker: each worker serves only its own.",
         form="bars",
         names=tuple(map(str, series.levels)),
     )

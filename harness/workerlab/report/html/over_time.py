@@ -7,51 +7,57 @@ from typing import Any, TypeVar
 import altair as alt
 
 from workerlab.analysis.phases import changing, phase_finding
-from workerlab.model import Finding, Moment, Timeline
+from workerlab.model import Moment, Timeline
+from workerlab.numbers.formats import FORMATS
+from workerlab.numbers.units import format_bytes
 from workerlab.report.html.colours import var
 from workerlab.report.html.figure import (
     DASHES,
     WHOLE,
     Figure,
+    Key,
     by_name,
     data,
-    key,
     of_cell,
     some,
     tip,
     unit,
 )
-from workerlab.report.messages import say
+from workerlab.report.messages import text
 
 MEGABYTE = 2.0**20
-LITTLE = 0.1  # cores: below, a line shows the kernel's ticks of 10 ms
-SHAPES = {"server": "solid", "load_tool": "dashed", "host": "dotted"}
+LEAST_CORES = 0.1  # cores: below, a line shows the kernel's ticks of 10 ms
+SHAPES = {"server": "solid", "load tool": "dashed", "host": "dotted"}
 PHASES = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
 OPEN, CLOSING = "client ESTABLISHED", ("_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_ACK", "CLOSING")
+LINES = {  # of the figure of phases, with their shapes
+    "median, or ESTABLISHED at the client": "solid",
+    "95 %, or closing at either end": "dashed",
+}
 FAINT = 0.16
 
 Stretch = tuple[float, float]  # from, until, in seconds
 Points = Iterable[tuple[float, float | None]]
 Uses = dict[str, Callable[[Moment], float | None]]
 
-CORES: Uses = {"server": lambda m: m.server_cores, "load_tool": lambda m: m.generator_cores}
+CORES: Uses = {"server": lambda m: m.server_cores, "load tool": lambda m: m.generator_cores}
 HOST: Uses = {"host": lambda m: m.host_busy}
-RSS: Uses = {"server": lambda m: m.server_rss_bytes, "load_tool": lambda m: m.generator_rss_bytes}
+RSS: Uses = {"server": lambda m: m.server_rss_bytes, "load tool": lambda m: m.generator_rss_bytes}
 
 T = TypeVar("T")
 
 
-def whole(seen: Timeline) -> Stretch:
+def whole(timeline: Timeline) -> Stretch:
     """From the begin of the load to the last that was observed."""
-    last = [one[0] for samples in (seen.queue, seen.states) for one in samples[-1:]]
-    return 0.0, max([seen.shown[1], *last, *(moment.at_s for moment in seen.usage[-1:])])
+    last = [sample[0] for samples in (timeline.queue, timeline.states) for sample in samples[-1:]]
+    return 0.0, max([timeline.shown[1], *last, *(moment.at_s for moment in timeline.usage[-1:])])
 
 
 def time_axis(stretch: Stretch, *, titled: bool = True) -> Any:
     """`titled`: not, where the pane below has the same axis and says it."""
     name, factor = unit(stretch[1])
     scale = alt.Scale(domain=[stretch[0] * factor, stretch[1] * factor], nice=False)
-    title = say("chart.since_load_began", unit=name) if titled else None
+    title = f"{name} since the load began" if titled else None
     return alt.X("from:Q", scale=scale, title=title, axis=alt.Axis(tickCount=8))
 
 
@@ -60,27 +66,26 @@ def corners(points: Iterable[tuple[float, T]]) -> list[tuple[float, T]]:
 
     What is like both its neighbours lies on the line between them, drawn straight or in steps.
     """
-    every = list(points)
+    listed = list(points)
     return [
         point
-        for i, point in enumerate(every)
-        if i in (0, len(every) - 1) or not every[i - 1][1] == point[1] == every[i + 1][1]
+        for i, point in enumerate(listed)
+        if i in (0, len(listed) - 1) or not listed[i - 1][1] == point[1] == listed[i + 1][1]
     ]
 
 
 def _lines(
     names: dict[str, str], points: Sequence[Points], stretch: Stretch, mark: str, down: alt.Y
 ) -> Any:
-    """Lines of one colour that differ by their dashes. `names`: their codes and shapes; `mark`: the
-    name of their marks, one of a kind in a figure."""
+    """Lines of one colour that differ by their dashes. `names`: with their shapes; `mark`: the name
+    of their marks, one of a kind in a figure."""
     name, factor = unit(stretch[1])
-    words = [say(f"chart.{code}") for code in names]
     rows = [
         (word, at * factor, value)
-        for word, mine in zip(words, points, strict=True)
-        for at, value in corners(mine)
+        for word, line in zip(names, points, strict=True)
+        for at, value in corners(line)
     ]
-    dashes = dict(zip(words, (DASHES[shape] for shape in names.values()), strict=True))
+    dashes = {word: DASHES[shape] for word, shape in names.items()}
     lines = alt.Chart(data("line from value", rows), name=mark)
     return lines.mark_line(color=var("ink"), strokeWidth=1.5).encode(
         down,
@@ -92,44 +97,78 @@ def _lines(
 # --- what it cost -------------------------------------------------------------------------
 
 
-def cpu(seen: Timeline, where: Finding) -> Figure | None:
+def cpu(timeline: Timeline, where: str) -> Figure | None:
     """Cores of the server and the load tool; below it the host."""
-    cores = _usage(seen, CORES, "chart.cores", LITTLE)
-    host = _usage(seen, HOST, "chart.host_busy", 100.0, mark="host", factor=100.0)
-    return _used(seen, "cpu", where, some(cores, host), CORES | HOST)
+    cores = _usage(timeline, CORES, "cores", LEAST_CORES)
+    host = _usage(timeline, HOST, "% busy", 100.0, mark="host", factor=100.0)
+    return _used(
+        "CPU",
+        where,
+        panes=some(cores, host),
+        caption="CPU seconds per second, of the server with its workers and of the load tool; below"
+        " it, how busy all cores of the machine were.",
+        most={
+            **_most(timeline, CORES, "{:.2f} cores".format),
+            **_most(timeline, HOST, lambda busy: f"{FORMATS['percent'](busy)} busy"),
+        },
+    )
 
 
-def memory(seen: Timeline, where: Finding) -> Figure | None:
+def memory(timeline: Timeline, where: str) -> Figure | None:
     """Resident memory of the server and the load tool."""
-    pane = _usage(seen, RSS, "chart.megabytes", 1.0, factor=1 / MEGABYTE)
-    return _used(seen, "memory", where, some(pane), RSS)
+    pane = _usage(timeline, RSS, "MB", 1.0, factor=1 / MEGABYTE)
+    return _used(
+        "Memory",
+        where,
+        panes=some(pane),
+        caption="Resident memory of the server with its workers and of the load tool (1 MB = 1024²"
+        " bytes); pages that processes share count in each of them.",
+        most=_most(timeline, RSS, format_bytes),
+    )
+
+
+def _most(timeline: Timeline, uses: Uses, written: Callable[[float], str]) -> dict[str, str]:
+    """The most that each used, in words."""
+    most = {who: max(some(*map(use, timeline.usage)), default=None) for who, use in uses.items()}
+    return {who: "missing" if v is None else written(v) for who, v in most.items()}
 
 
 def _used(
-    seen: Timeline, kind: str, where: Finding, panes: tuple[Any, ...], uses: Uses
+    heading: str, where: str, *, panes: tuple[Any, ...], caption: str, most: dict[str, str]
 ) -> Figure | None:
     """None where nothing is known."""
     if not panes:
         return None
-    most = {who: max(some(*map(use, seen.usage)), default=None) for who, use in uses.items()}
-    words = [Finding(f"chart.{kind}.most", {"where": where, **most})]
-    legend = [key(who, "ink", SHAPES[who]) for who in uses]
-    return of_cell(kind, where, panes, legend, [Finding(f"chart.{kind}.caption")], words)
+    words = "; ".join(f"{who} {used}" for who, used in most.items())
+    return of_cell(
+        heading.lower(),
+        heading,
+        where,
+        panes=panes,
+        legend=tuple(Key(who, "ink", SHAPES[who]) for who in most),
+        caption=(caption,),
+        alternative=(f"{heading} of {where}, at most: {words}.",),
+    )
 
 
 def _usage(
-    seen: Timeline, uses: Uses, title: str, least: float, mark: str = "usage", factor: float = 1.0
+    timeline: Timeline,
+    uses: Uses,
+    title: str,
+    least: float,
+    mark: str = "usage",
+    factor: float = 1.0,
 ) -> Any:
     """None for less than two samples. `least`: what the axis reaches at least."""
     points = [
-        [(m.at_s, None if (used := use(m)) is None else used * factor) for m in seen.usage]
+        [(m.at_s, None if (used := use(m)) is None else used * factor) for m in timeline.usage]
         for use in uses.values()
     ]
-    values = some(*(value for mine in points for _, value in mine))
+    values = some(*(value for line in points for _, value in line))
     if len(values) < 2:
         return None
-    down = alt.Y("value:Q", title=say(title), scale=alt.Scale(domain=[0, max(least, *values)]))
-    stretch = whole(seen)
+    down = alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, max(least, *values)]))
+    stretch = whole(timeline)
     lines = _lines({who: SHAPES[who] for who in uses}, points, stretch, mark, down)
     return lines.encode(time_axis(stretch)).properties(height=90)
 
@@ -137,50 +176,55 @@ def _usage(
 # --- phases -------------------------------------------------------------------------------
 
 
-def phases(seen: Timeline, where: Finding) -> Figure | None:
+def phases(timeline: Timeline, where: str) -> Figure | None:
     """Response times and sockets; None where no phase was found, or nothing but a steady load."""
-    if not changing(seen.phases) or not seen.responses:
+    if not changing(timeline.phases) or not timeline.responses:
         return None
-    name, factor = unit(max(high for _, _, high in seen.responses))
-    title = say("chart.in_app_in" if seen.in_app else "chart.response_in", unit=name)
+    name, factor = unit(max(high for _, _, high in timeline.responses))
+    title = f"in the app, {name}" if timeline.in_app else f"response time, {name}"
     times = alt.Y("value:Q", title=title, scale=alt.Scale(domainMin=0))
-    median = [(at, half * factor) for at, half, _ in seen.responses]
-    p95 = [(at, high * factor) for at, _, high in seen.responses]
+    median = [(at, half * factor) for at, half, _ in timeline.responses]
+    p95 = [(at, high * factor) for at, _, high in timeline.responses]
     established, closing = dict[float, int](), dict[float, int]()
-    for at, state, count in seen.states:
+    for at, state, count in timeline.states:
         established[at] = established.get(at, 0) + (count if state == OPEN else 0)
         closing[at] = closing.get(at, 0) + (count if state.endswith(CLOSING) else 0)
-    counts = alt.Y("value:Q", title=say("chart.sockets"), axis=WHOLE)
-    why = list(map(phase_finding, seen.phases))
-    timed = Finding("chart.phases.in_app" if seen.in_app else "chart.phases.responses")
-    names = dict.fromkeys(phase.name for phase in seen.phases)
-    signs = [key(f"phases.{shape}", "ink", shape) for shape in ("solid", "dashed")]
+    counts = alt.Y("value:Q", title="sockets", axis=WHOLE)
+    why = [text(phase_finding(phase)) for phase in timeline.phases]
+    timed = "Times inside the app, as requests left it" if timeline.in_app else "Response times"
+    names = dict.fromkeys(phase.name for phase in timeline.phases)
     return of_cell(
         "phases",
+        "Phases",
         where,
-        panes=[
-            _phases(seen, [median, p95], times, "responses"),
-            _phases(seen, [established.items(), closing.items()], counts, "sockets"),
-        ],
-        legend=[*(key(f"phase.{one}", PHASES[one]) for one in names), *signs],
-        caption=[Finding("chart.phases.caption", {"times": timed}), *why],
-        alternative=[Finding("chart.phases.of", {"where": where}), *why],
+        panes=(
+            _phases(timeline, [median, p95], times, "responses"),
+            _phases(timeline, [established.items(), closing.items()], counts, "sockets"),
+        ),
+        legend=(
+            *(Key(name, PHASES[name]) for name in names),
+            *(Key(label, "ink", shape) for label, shape in LINES.items()),
+        ),
+        caption=(f"{timed}, and the load's sockets below. They define the phases.", *why),
+        alternative=(f"Phases of {where}.", *why),
     )
 
 
-def _phases(seen: Timeline, points: Sequence[Points], down: alt.Y, mark: str) -> Any:
+def _phases(timeline: Timeline, points: Sequence[Points], down: alt.Y, mark: str) -> Any:
     """Lines, solid and dashed, before the phases."""
-    ends = (*(phase.end_s for phase in seen.phases), *(at for at, _, _ in seen.responses[-1:]))
-    stretch = 0.0, max(whole(seen)[1], *ends)
+    ends = (
+        *(phase.end_s for phase in timeline.phases),
+        *(at for at, _, _ in timeline.responses[-1:]),
+    )
+    stretch = 0.0, max(whole(timeline)[1], *ends)
     factor = unit(stretch[1])[1]
-    rows = [(one.name, one.start_s * factor, one.end_s * factor) for one in seen.phases]
-    colours = by_name(alt.Color, "phase", {name: var(one) for name, one in PHASES.items()})
+    rows = [(phase.name, phase.start_s * factor, phase.end_s * factor) for phase in timeline.phases]
+    colours = by_name(alt.Color, "phase", {name: var(colour) for name, colour in PHASES.items()})
     bands = alt.Chart(data("phase from to", rows), name=f"phases-of-{mark}")
-    codes = {f"phases.{shape}": shape for shape in ("solid", "dashed")}
     return (
         alt.layer(
             bands.mark_rect(opacity=FAINT).encode(colours, x2="to:Q"),
-            _lines(codes, points, stretch, mark, down),
+            _lines(LINES, points, stretch, mark, down),
         )
         .encode(time_axis(stretch, titled=mark == "sockets"))
         .properties(height=150)

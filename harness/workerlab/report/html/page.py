@@ -24,21 +24,21 @@ from markupsafe import Markup, escape
 from msgspec.structs import replace
 
 from workerlab import finding as findings
-from workerlab.analysis.cell_targets import load_level
+from workerlab.analysis.overview import headline
 from workerlab.model import Column, Document, Finding, Table, Verdict
-from workerlab.numbers.units import MISSING
+from workerlab.numbers.formats import counted, fill
+from workerlab.numbers.units import MISSING, format_duration
 from workerlab.report import player
-from workerlab.report.document import SWEEP
+from workerlab.report.document import SWEEP, AffectedCells, Overhead
 from workerlab.report.grid import explained, grid
 from workerlab.report.html.colours import css, var
 from workerlab.report.html.document_charts import chart_figures
 from workerlab.report.html.figure import DASHES, Figure, config, some, spec
 from workerlab.report.html.levels import breakdown, keepalive, longest_s
 from workerlab.report.html.open_and_closed import open_and_closed
-from workerlab.report.html.series import all_series, cells_over_time, headline
+from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.throughput import throughput
-from workerlab.report.messages import question_of, say, text
-from workerlab.report.values import finite
+from workerlab.report.messages import question_of, text
 
 SIZE = 1_950_000  # bytes of the whole page
 FRAME = 80_000  # of these, the player, headings of series, what is said of cells without room
@@ -54,17 +54,18 @@ def render(document: Document) -> str:
     """The whole page as text, with the cells for which there is room, the most telling first."""
     sections = run_figures(document)
     charts = _charts(figure for figures in sections.values() for figure in figures)
-    known: set[tuple[str, str]] = set()
+    legends: set[tuple[str, str]] = set()
     columns = (Column("fact", form="text"), Column("value", form="text"))
     facts = tuple(_facts("", document.environment))
-    measured_on = Table(Finding("page.heading.environment"), columns, facts)
+    measured_on = Table("Environment", columns, facts)
     values = {
         "document": document,
-        "headline": headline(document) if document.kind == SWEEP else document.title,
+        "headline": headline_of(document) if document.kind == SWEEP else document.title,
         "about": document.title if document.kind == SWEEP else "",
+        **_by_place(document.findings),
         "sections": sections,
         "tables": [
-            (table, whole, explained(table, whole, known))
+            (table, whole, explained(table, whole, legends))
             for table in document.tables
             if table.rows
             for whole in [grid(table)]
@@ -73,9 +74,9 @@ def render(document: Document) -> str:
     }
     template = _environment().get_template("page.html")
     macros: Any = _environment().get_template("macros.html").module
-    room = SIZE - FRAME - size(template.render(**values, cells=[], left_out=[], charts=charts))
+    room = SIZE - FRAME - size(template.render(**values, cells=[], left_out="", charts=charts))
     cells: list[tuple[tuple[int, int], str, str]] = []
-    left_out: list[Finding] = []
+    left_out: list[str] = []
     for cell in cells_over_time(document):
         if room >= 0:
             markup, drawn = macros.cell(cell), _charts(cell.figures)
@@ -85,7 +86,45 @@ def render(document: Document) -> str:
         else:
             cells.append((cell.place, cell.series.name, markup))
             charts |= drawn
-    return template.render(**values, cells=sorted(cells), left_out=left_out, charts=charts)
+    return template.render(
+        **values, cells=sorted(cells), left_out=left_out_text(left_out), charts=charts
+    )
+
+
+def headline_of(document: Document) -> findings.Finding:
+    inconclusive = any(cell.verdict == "inconclusive" for cell in document.cells)
+    series = {each.name: each.levels for each in all_series(document)}
+    return headline(series, inconclusive=inconclusive)
+
+
+def left_out_text(cells: Sequence[str]) -> str:
+    """Of the cells without room."""
+    values = {
+        "cells": counted(len(cells), "cell is/cells are"),
+        "names": cells if len(cells) <= MANY else (),
+    }
+    words = (
+        "To keep this page small, {cells} not shown over time[[: {names:list}]]. As pictures:"
+        " --png DIR."
+    )
+    return fill(words, values) if cells else ""
+
+
+def _by_place(conclusions: Sequence[findings.Finding]) -> dict[str, list[findings.Finding]]:
+    """Answers to questions; what stands above the tables, and below them; invalid cells last."""
+    places: dict[str, list[findings.Finding]] = {
+        place: [] for place in ("answers", "others", "costs", "invalid")
+    }
+    for finding in conclusions:
+        match finding:
+            case AffectedCells(state="Invalid"):
+                place = "invalid"
+            case Overhead():
+                place = "costs"
+            case _:
+                place = "answers" if question_of(finding) else "others"
+        places[place].append(finding)
+    return places
 
 
 def figures(document: Document) -> list[Figure]:
@@ -96,17 +135,17 @@ def figures(document: Document) -> list[Figure]:
 
 
 def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
-    """The figures of the whole run that have anything to show, by the codes of their headings."""
-    every = all_series(document)
-    longest = longest_s(every)
+    """The figures of the whole run that have anything to show, by their headings."""
+    series = all_series(document)
+    longest = longest_s(series)
     sections = {
-        "page.heading.charts": chart_figures(document),
-        "page.heading.throughput": throughput(document),
-        "page.heading.breakdown": some(*(breakdown(series, longest) for series in every)),
-        "page.heading.keepalive": some(*map(keepalive, every)),
-        "page.heading.loops": some(*map(open_and_closed, every)),
+        "Charts": chart_figures(document),
+        "Throughput against concurrency": throughput(document),
+        "Where the time went": some(*(breakdown(each, longest) for each in series)),
+        "What kept-alive connections allow": some(*map(keepalive, series)),
+        "Closed loop and open model": some(*map(open_and_closed, series)),
     }
-    return {code: each for code, each in sections.items() if each}
+    return {heading: each for heading, each in sections.items() if each}
 
 
 def size(page: str) -> int:
@@ -141,15 +180,15 @@ def _environment() -> jinja2.Environment:
     )
     script = (place / "page.js").read_text(encoding="utf-8")
     environment.filters.update(
-        text=text, compact=compact, question=question_of, emphasised=emphasised
+        text=text,
+        compact=compact,
+        question=question_of,
+        emphasised=emphasised,
+        duration=format_duration,
     )
     environment.globals.update(
-        say=say,
-        load_level=load_level,
-        finite=finite,
         var=var,
         dashes=DASHES,
-        many=MANY,
         filtered=FILTERED,
         verdicts=get_args(Verdict),
         config=config(),
@@ -158,7 +197,7 @@ def _environment() -> jinja2.Environment:
         style=Markup((place / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         library=Markup(library()),
-        player=[Markup(one) for one in player.scripts()],
+        player=[Markup(script) for script in player.scripts()],
         player_style=Markup(player.style()),
         policy="default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
         f" script-src 'unsafe-eval' {' '.join(map(_hash, (library(), script, *player.scripts())))}",
@@ -168,8 +207,8 @@ def _environment() -> jinja2.Environment:
 
 def emphasised(finding: findings.Finding) -> Markup:
     """What it says, with what it is about in bold: a name, as a number names nothing."""
-    found = ((name, finding.values.get(name)) for name in SUBJECTS)
-    subject = next((name for name, one in found if one and not isinstance(one, int)), None)
+    values = ((name, finding.values.get(name)) for name in SUBJECTS)
+    subject = next((name for name, value in values if value and not isinstance(value, int)), None)
     if subject is None:
         return escape(text(finding))
     bold = Markup("<strong>{}</strong>").format(text(finding.values[subject]))

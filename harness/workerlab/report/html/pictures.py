@@ -43,8 +43,8 @@ def picture(figure: Figure) -> dict[str, Any]:
 def _without_links(drawn: Any) -> Any:
     """A picture has no page that its points could lead to."""
     if isinstance(drawn, dict):
-        return {name: _without_links(one) for name, one in drawn.items() if name != "href"}
-    return [_without_links(one) for one in drawn] if isinstance(drawn, list) else drawn
+        return {name: _without_links(inner) for name, inner in drawn.items() if name != "href"}
+    return [_without_links(inner) for inner in drawn] if isinstance(drawn, list) else drawn
 
 
 def _legend(keys: Sequence[Key]) -> Any:

@@ -5,19 +5,19 @@ from typing import Any
 from workerlab.model import CellResult, Timeline
 
 
-def played(cell: CellResult, seen: Timeline) -> dict[str, Any] | None:
+def played(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
     """None where no request was seen."""
-    trace, asked = seen.trace, cell.trial.cell
+    trace, plan = timeline.trace, cell.trial.cell
     if trace is None:
         return None
     server = trace.server
     shown = ("worker_class", "workers", "threads", "worker_connections", "backlog")
-    closed = asked.rate is None
+    closed = plan.rate is None
     load = {
         "model": "closed" if closed else "open",
-        "clients": asked.concurrency if closed else None,
+        "clients": plan.concurrency if closed else None,
         "rate": None if closed else cell.asked_rps,
-        "keepalive": asked.keepalive,
+        "keepalive": plan.keepalive,
     }
     side = {
         "server": {name: getattr(server, name) for name in shown},

@@ -2,38 +2,40 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import altair as alt
 
-from workerlab.model import CellResult, Document, Finding
-from workerlab.numbers.formats import amount
+from workerlab.analysis.overview import part_of_load
+from workerlab.model import CellResult, Document
+from workerlab.numbers.formats import amount, fill
 from workerlab.numbers.units import MISSING
 from workerlab.report.html.colours import var
 from workerlab.report.html.figure import (
+    OWN_AXIS,
     POINT,
     Figure,
     Key,
     by_name,
     data,
     grouped,
-    key,
     mark_of,
     part_of,
     some,
     tip,
 )
-from workerlab.report.html.series import SweepSeries, all_series, mean
-from workerlab.report.messages import say
-from workerlab.report.values import finite, part_of_load
+from workerlab.report.html.series import SweepSeries, all_series
+from workerlab.report.values import finite
 
 ABOVE = 3.0  # times what was measured: a bound that is higher is cut off
 WIDE = 16  # from how many times the lowest level on the axis doubles instead of counting
 NEAR = 0.03  # of the axis: points that are nearer hide each other
 STEP = 0.008  # of the axis, between points that stand side by side
-HEADS = ("chart.class", "chart.connections", "chart.rate", "heading.throughput_half_rps",
-         "chart.bound", "chart.verdict")  # fmt: skip
+HEADS = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
+CAPTION = (
+    "Requests per second in {part}. Dashed: what connections and slots allow at best.[[ That"
+    " continues above the chart, up to {highest_bound_rps:number}.]]"
+)
 
 Places = dict[tuple[str, int], int]  # by name and connections: steps to the right of its level
 
@@ -41,48 +43,52 @@ Places = dict[tuple[str, int], int]  # by name and connections: steps to the rig
 def throughput(document: Document) -> list[Figure]:
     """Requests/s against connections: a line and a shape per series, a point per trial. In more
     than one picture where there are many series, or some reach ten times what others do."""
-    every = [series for series in all_series(document) if _rates(series)]
-    if sum(len(series.valid) for series in every) < 2:
+    charted = [series for series in all_series(document) if _rates(series)]
+    if sum(len(series.valid) for series in charted) < 2:
         return []
-    groups = grouped(every, lambda series: max(rate for _, rate in _rates(series)))
+    groups = grouped(charted, lambda series: max(rate for _, rate in _rates(series)))
     return [_figure(group, n, len(groups)) for n, group in enumerate(groups, 1)]
 
 
-def _figure(every: Sequence[SweepSeries], number: int, parts: int) -> Figure:
-    cells = [cell for series in every for cell in series.valid]
+def _figure(group: Sequence[SweepSeries], number: int, parts: int) -> Figure:
+    cells = [cell for series in group for cell in series.valid]
     rate = max(some(*(finite(cell.throughput_rps) for cell in cells)))
     bound = max(finite(cell.bound_rps) or 0.0 for cell in cells)
     highest = bound if bound > ABOVE * rate else None
     beyond = {"highest_bound_rps": highest, "part": part_of_load(cells)}
-    knees = [series for series in every if finite(series.result.knee)]
-    marks = {series.name: mark_of(series.number) for series in every}
+    knees = [series for series in group if finite(series.result.knee)]
+    marks = {series.name: mark_of(series.number) for series in group}
     reach = max(rate, *(low_high[1] for cell in cells if (low_high := _interval(cell))), 0.0)
     top = 1.06 * max(reach, min(bound, ABOVE * rate)) or 1.0
-    places = _places(every, NEAR * top)
+    places = _places(group, NEAR * top)
     intervals = any(map(_interval, cells))
     return Figure(
         name="throughput" if number == 1 else f"throughput-{number}",
-        title=part_of(Finding("chart.throughput"), number, parts),
+        title=part_of("Throughput against concurrency", number, parts),
         caption=some(
-            Finding("chart.throughput.caption", beyond),
-            Finding("chart.throughput.knees") if knees else None,
-            Finding("chart.throughput.interval") if intervals else None,
-            Finding("chart.throughput.side_by_side") if any(places.values()) else None,
-            Finding("chart.own_axis") if parts > 1 else None,
+            fill(CAPTION, beyond),
+            "Dotted: the knee, from where more connections only wait." if knees else None,
+            "Upright lines: the 95 % interval of a throughput, as one load knows it."
+            if intervals
+            else None,
+            "Points that would hide each other stand side by side."
+            if any(places.values())
+            else None,
+            OWN_AXIS if parts > 1 else None,
         ),
-        alternative=(Finding("chart.throughput.by_connections"), *map(_growth, every)),
-        panes=(_pane(every, marks, knees, places, top),),
+        alternative=("Throughput by connections.", *map(_growth, group)),
+        panes=(_pane(group, marks, knees, places, top),),
         legend=some(
             *(Key(name, *mark) for name, mark in marks.items()),
-            key("bound", "soft", "dashed"),
-            key("knee", "soft", "dotted") if knees else None,
-            key("interval", "soft", "solid") if intervals else None,
+            Key("bound", "soft", "dashed"),
+            Key("knee: waiting begins", "soft", "dotted") if knees else None,
+            Key("95 % interval", "soft", "solid") if intervals else None,
         ),
-        heads=tuple(map(Finding, HEADS)),
+        heads=HEADS,
         rows=tuple(
             (series.name, str(cell.trial.cell.concurrency), _rps(cell.throughput_rps),
              _rps(cell.throughput_half_rps), _rps(cell.bound_rps), cell.verdict)
-            for series in every
+            for series in group
             for cell in series.closed
         ),
     )  # fmt: skip
@@ -90,7 +96,7 @@ def _figure(every: Sequence[SweepSeries], number: int, parts: int) -> Figure:
 
 def _rates(series: SweepSeries, name: str = "throughput_rps") -> list[tuple[int, float]]:
     """(connections, mean requests/s of the trials)."""
-    rates = ((at, mean(cells, attrgetter(name))) for at, cells in series.levels.items())
+    rates = ((at, level.mean_of_all(name)) for at, level in series.levels.items())
     return [(at, rate) for at, rate in rates if rate is not None]
 
 
@@ -100,11 +106,11 @@ def _interval(cell: CellResult) -> tuple[float, float] | None:
     return (rate - half, rate + half) if rate is not None and half else None
 
 
-def _places(every: Sequence[SweepSeries], near_rps: float) -> Places:
+def _places(group: Sequence[SweepSeries], near_rps: float) -> Places:
     """Points that would hide each other stand side by side, in the order of the series."""
     places: Places = {}
     levels: dict[int, list[tuple[float, int]]] = {}
-    for series in every:
+    for series in group:
         for at, rate in _rates(series):
             level = levels.setdefault(at, [])
             taken = [place for other, place in level if abs(other - rate) <= near_rps]
@@ -114,16 +120,17 @@ def _places(every: Sequence[SweepSeries], near_rps: float) -> Places:
 
 
 def _rps(value: float | None) -> str:
-    known = finite(value)
-    return MISSING if known is None else amount(known)
+    rate = finite(value)
+    return MISSING if rate is None else amount(rate)
 
 
-def _growth(series: SweepSeries) -> Finding:
+def _growth(series: SweepSeries) -> str:
     (least, first), *more = _rates(series)
     most, last = more[-1] if more else (None, None)
     knee = finite(series.result.knee)
-    return Finding(
-        "chart.throughput.growth",
+    return fill(
+        "{name}: {rate_rps:number} requests/s at {connections:# connection}"
+        "[[, {last_rps:number} at {last_connections}]][[, knee at {knee:number}]].",
         {
             "name": series.name,
             "rate_rps": first,
@@ -136,17 +143,17 @@ def _growth(series: SweepSeries) -> Finding:
 
 
 def _pane(
-    every: Sequence[SweepSeries],
+    group: Sequence[SweepSeries],
     marks: Mapping[str, tuple[str, str]],
     knees: Sequence[SweepSeries],
     places: Places,
     top: float,
 ) -> Any:
     rates, bounds = (
-        [(series.name, *of) for series in every for of in _rates(series, name)]
+        [(series.name, *of) for series in group for of in _rates(series, name)]
         for name in ("throughput_rps", "bound_rps")
     )
-    levels = sorted({level for series in every for level in series.levels})
+    levels = sorted({level for series in group for level in series.levels})
     spread = levels[-1] / levels[0] >= WIDE
 
     def beside(name: str, at: int) -> float:
@@ -157,7 +164,7 @@ def _pane(
         (series.name, cell.trial.cell.concurrency, beside(series.name, cell.trial.cell.concurrency),
          rate, *(_interval(cell) or (None, None)), finite(cell.bound_rps), cell.trial.number,
          cell.verdict)
-        for series in every
+        for series in group
         for cell in series.valid
         if (rate := finite(cell.throughput_rps)) is not None
     ]  # fmt: skip
@@ -166,9 +173,9 @@ def _pane(
     precise = [row for row in trials if row[4] is not None]
     intervals = [alt.Chart(data(heads, precise), name="intervals")] if precise else []
     highest = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
-    tips = [tip("class", form=""), tip("connections", form="d"), tip("rate"), tip("bound"),
-            tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
-    knee_tips = [tip("class", form=""), tip("connections", Finding("chart.knee_connections"))]
+    tips = [tip("class", form=""), tip("connections", form="d"), tip("rate", "requests/s"),
+            tip("bound"), tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
+    knee_tips = [tip("class", form=""), tip("connections", "knee, connections")]
     # A line of bounds that is met by what was measured is hidden by it: so a dash at each level
     faint: dict[str, Any] = {"opacity": 0.8, "clip": True}
     shapes = {name: shape for name, (_, shape) in marks.items()}
@@ -176,11 +183,13 @@ def _pane(
 
     def layers(rows: Sequence[tuple[object, ...]], *names: str) -> list[Any]:
         """None where there is nothing to draw, whose extent would be infinite."""
-        return [alt.Chart(data("class connections rate", rows), name=one) for one in names if rows]
+        return [
+            alt.Chart(data("class connections rate", rows), name=mark) for mark in names if rows
+        ]
 
     across = partial(
         alt.X,
-        title=say("chart.connections_busy"),
+        title="connections kept busy",
         scale=alt.Scale(type="log", base=2) if spread else alt.Scale(domainMin=0),
         axis=alt.Axis(values=levels, format="d", labelOverlap=True),
     )
@@ -188,30 +197,28 @@ def _pane(
     dashed = layers(bounds, "bound", "bounds")
     return (
         alt.layer(
-            *(one.mark_line(**line, **faint) for one in dashed[:1]),
-            *(one.mark_tick(orient="horizontal", **tick, **faint) for one in dashed[1:]),
-            *(one.mark_line(strokeWidth=2.5) for one in layers(rates, "measured")),
+            *(layer.mark_line(**line, **faint) for layer in dashed[:1]),
+            *(layer.mark_tick(orient="horizontal", **tick, **faint) for layer in dashed[1:]),
+            *(layer.mark_line(strokeWidth=2.5) for layer in layers(rates, "measured")),
             *(
-                one.mark_rule(strokeWidth=1.5, clip=True).encode(
-                    across("beside:Q"), alt.Y("low:Q", title=say("chart.rate")), y2="high:Q"
+                layer.mark_rule(strokeWidth=1.5, clip=True).encode(
+                    across("beside:Q"), alt.Y("low:Q", title="requests/s"), y2="high:Q"
                 )
-                for one in intervals
+                for layer in intervals
             ),
             points.mark_point(**POINT).encode(
                 across("beside:Q"), by_name(alt.Shape, "class", shapes), tooltip=tips
             ),
             *(
-                one.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
+                layer.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
                     y2=alt.datum(0), tooltip=knee_tips
                 )
-                for one in layers(highest, "knees")
+                for layer in layers(highest, "knees")
             ),
         )
         .encode(
             across("connections:Q"),
-            y=alt.Y(
-                "rate:Q", title=say("chart.rate"), scale=alt.Scale(domain=[0, top], nice=False)
-            ),
+            y=alt.Y("rate:Q", title="requests/s", scale=alt.Scale(domain=[0, top], nice=False)),
             color=by_name(alt.Color, "class", colours),
         )
         .properties(height=320)

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
 from workerlab.analysis.pauses import MachinePause, PauseDuringLoad
+from workerlab.bundled import BUNDLED_GUNICORN
 from workerlab.experiments.compare import gate
-from workerlab.experiments.compare.document import comparison, launches_of
+from workerlab.experiments.compare.document import comparison, launches_of, title_of
 from workerlab.experiments.compare.findings import (
     BDiffers,
     InvalidSide,
@@ -23,7 +24,7 @@ from workerlab.experiments.compare.findings import (
 )
 from workerlab.experiments.compare.pairs import Compared, Group
 from workerlab.finding import Note
-from workerlab.model import Cell, CellResult, Document, Record, Server, Trial
+from workerlab.model import App, Cell, CellResult, Document, Record, Server, Trial
 from workerlab.report.messages import text
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
@@ -85,6 +86,15 @@ def test_a_launch_that_is_invalid_fails_no_gate_that_others_pass() -> None:
     # Without limits, or without any pair, nothing is passed
     assert (shown(found, invalid=True).exit_code, shown(found, invalid=True).valid) == (None, False)
     assert shown([], ["inconclusive"], made=0, invalid=True).exit_code is None
+
+
+def test_the_usual_gunicorn_is_not_named() -> None:
+    cell = replace(CELL, server=replace(CELL.server, app=App("apps.sleep_wsgi:app")))
+    group = Compared(Group(cell, cell), [], [], [], [])
+    plan: Any = SimpleNamespace(words=("workers=2", "workers=4"))
+    run: Any = SimpleNamespace(environment={"gunicorn": BUNDLED_GUNICORN})
+    title = title_of(plan, [group], run)
+    assert title == "A: workers=2; B: workers=4; app @sleep_wsgi; load by fast"
 
 
 def test_limits_have_one_answer() -> None:

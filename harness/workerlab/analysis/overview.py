@@ -1,0 +1,169 @@
+"""A sweep at a glance: its answer in one or two sentences, who serves most, who least, and who
+waits where; which part of a load its figures are of, and which of them need a remark."""
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Literal
+
+from workerlab.analysis.comparison import SIMILAR, tie
+from workerlab.analysis.diagnosis.slots import (
+    FullAcceptQueue,
+    IdleWhileClientsWait,
+    LikelyFullAcceptQueue,
+)
+from workerlab.analysis.open_closed import conclusive
+from workerlab.analysis.trials import Replicates
+from workerlab.finding import Finding, Note
+from workerlab.model import CellResult
+
+UNCERTAIN_SHARE = 0.01  # of a throughput: a narrower interval is not worth a column
+NOTABLE_SHARE = 0.05  # of a response time: below, a wait is not worth a word
+HEADLINE_LETTERS = 160  # a longer answer leaves out who waits where
+DROPPED = (FullAcceptQueue, IdleWhileClientsWait, LikelyFullAcceptQueue)
+WAITS = {
+    "connect": "until connected",
+    "accept_queue": "in the accept queue",
+    "in_worker": "inside a worker",
+}
+
+LevelTrials = Replicates[CellResult]  # the trials of one number of connections
+
+
+def is_uncertain(cell: CellResult) -> bool:
+    """Whether its throughput has an interval that is worth showing."""
+    rate, half = cell.throughput_rps, cell.throughput_half_rps
+    return rate is not None and half is not None and UNCERTAIN_SHARE * rate < half < float("inf")
+
+
+def dropped_handshakes(cell: CellResult) -> bool:
+    """Whether connections tried again: the median is shorter by it, and the waiting is not."""
+    return any(isinstance(finding, DROPPED) for finding in cell.findings)
+
+
+def part_of_load(cells: Iterable[CellResult]) -> str:
+    """Of which part of their loads throughput, occupancy and breakdown are: the steady one, or the
+    whole load where it stalled."""
+    stalled = {
+        any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
+        for cell in cells
+    }
+    if len(stalled) > 1:
+        return "the steady part (where the load stalled, of the whole load)"
+    return "the whole load" if True in stalled else "the steady part"
+
+
+# --- the answer of a run ------------------------------------------------------------------
+
+NOTHING_VALID = Note("No cell of this run is valid, so it answers nothing; the reasons are below.")
+ALL_INCONCLUSIVE = Note("Every cell of this run is inconclusive; the reasons are below.")
+
+
+class LevelRate(Finding):
+    """{rate_rps:number} requests/s[[, each in {response_s:duration}]]
+    [[, {wait_s:duration} of it waiting {where}]]"""
+
+    rate_rps: float
+    response_s: float | None
+    wait_s: float | None  # where that is a notable part
+    where: str
+
+
+class Leads(Finding):
+    """{verb} {rate}"""
+
+    verb: Literal["answers", "tie at about"]
+    rate: LevelRate
+
+
+class LeadsByChance(Finding):
+    """answer {least_rps:number} to {most_rps:number} requests/s, a difference that may be chance"""
+
+    least_rps: float
+    most_rps: float
+
+
+class Headline(Finding):
+    """With {connections:# connection}, {best:list} {lead}[[; {worst} {worst_rate}]]
+    [[ ({launches:# trial} each)]]."""
+
+    connections: int
+    best: tuple[str, ...]  # of which no difference is shown
+    lead: Leads | LeadsByChance
+    worst: str | None
+    worst_rate: LevelRate
+    launches: int | None  # where one is all there is
+
+
+def headline(series: Mapping[str, Mapping[int, LevelTrials]], *, inconclusive: bool) -> Finding:
+    """At the highest level that all series with a conclusive cell share, most against least.
+    `series`: levels by name; `inconclusive`: whether some cell is."""
+    conclusive_levels = {
+        name: {at: level for at, trials in levels.items() if (level := _conclusive(trials)).valid}
+        for name, levels in series.items()
+    }
+    levels = [set(by_level) for by_level in conclusive_levels.values() if by_level]
+    if not levels:
+        return ALL_INCONCLUSIVE if inconclusive else NOTHING_VALID
+    at = max(set.intersection(*levels) or set.union(*levels))
+    rivals = {name: levels[at] for name, levels in conclusive_levels.items() if at in levels}
+    answer = compared(at, rivals, waits=True)
+    short = len(rivals) == 1 or len(str(answer)) <= HEADLINE_LETTERS
+    return answer if short else compared(at, rivals, waits=False)
+
+
+def compared(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool) -> Headline:
+    names = sorted(rivals, key=lambda name: -_rps(rivals[name]))
+    most, least = rivals[names[0]], rivals[names[-1]]
+    best = tuple(
+        name for name in names if rivals[name] is most or tie(most.valid, rivals[name].valid)
+    )
+    least_rps, most_rps = min(_rps(rivals[name]) for name in best), _rps(most)
+    alike = most_rps < SIMILAR * least_rps
+    lead: Leads | LeadsByChance
+    if len(best) > 1 and not alike:
+        lead = LeadsByChance(least_rps, most_rps)
+    else:
+        lead = Leads("tie at about" if len(best) > 1 else "answers", level_rate(most, waits))
+    single = len(names) > 1 and min(len(most.valid), len(least.valid)) == 1
+    return Headline(
+        connections=connections,
+        best=best,
+        lead=lead,
+        worst=names[-1] if names[-1] not in best else None,
+        worst_rate=level_rate(least, waits),
+        launches=1 if single else None,
+    )
+
+
+def level_rate(level: LevelTrials, waits: bool) -> LevelRate:
+    """How many it answers, each in how long, and with `waits` where a notable part of that goes."""
+    response_s = level.mean_of_all(_response_s)
+    parts = {part: level.mean_of_all(f"breakdown.{part}_s") or 0.0 for part in WAITS}
+    longest_s, where = max((time_s, part) for part, time_s in parts.items())
+    notable = waits and response_s is not None and longest_s >= NOTABLE_SHARE * response_s
+    return LevelRate(
+        rate_rps=_rps(level),
+        response_s=response_s,
+        wait_s=longest_s if notable else None,
+        where=WAITS[where],
+    )
+
+
+def _conclusive(trials: LevelTrials) -> LevelTrials:
+    """Those that say how much the level answers."""
+    return Replicates(
+        tuple(
+            cell
+            for cell in trials.valid
+            if conclusive(cell) and cell.throughput_rps and isfinite(cell.throughput_rps)
+        )
+    )
+
+
+def _rps(level: LevelTrials) -> float:
+    return level.mean("throughput_rps") or 0.0
+
+
+def _response_s(cell: CellResult) -> float | None:
+    times = (cell.breakdown.response_s, cell.response.mean)
+    return next((time_s for time_s in times if time_s and isfinite(time_s)), cell.response.mean)
