@@ -25,7 +25,7 @@ from msgspec import Struct
 from workerlab.numbers.formats import fields, fill, is_format
 
 # Of a note on the first screen: only counted, with its sentence, or with it below the title
-Place = Literal["counted", "notes", "title"]
+Prominence = Literal["counted", "notes", "title"]
 
 
 @dataclass_transform(frozen_default=True)
@@ -66,7 +66,7 @@ class Finding(Struct, frozen=True):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
     @property
-    def place(self) -> Place:
+    def prominence(self) -> Prominence:
         return "notes" if self.prominent else "counted"
 
     @property
@@ -119,7 +119,7 @@ class StoredFinding(Finding):
     code: str
     values: Mapping[str, Any] = {}
     text: str = ""
-    place: Place = "counted"
+    prominence: Prominence = "counted"
 
     def __str__(self) -> str:
         return self.text or f"{self.code}: {dict(self.values)}"
@@ -132,4 +132,4 @@ def stored(finding: Finding) -> StoredFinding:
     if isinstance(finding, StoredFinding):
         return finding
     values = msgspec.to_builtins(finding.values)  # as it will be read back
-    return StoredFinding(finding.code, values, str(finding), finding.place)
+    return StoredFinding(finding.code, values, str(finding), finding.prominence)

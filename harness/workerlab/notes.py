@@ -22,7 +22,7 @@ class FlagIgnored(Finding):
     flag: str
     classes: tuple[str, ...]
 
-    place = "title"
+    prominence = "title"
 
 
 class SettingIgnored(Finding):
@@ -33,7 +33,7 @@ class SettingIgnored(Finding):
     value: object
     classes: tuple[str, ...]
 
-    place = "title"
+    prominence = "title"
 
 
 class SettingOverridden(Finding):
@@ -66,7 +66,15 @@ class RequestsNotFollowed(Finding):
     remedy: str | None = "without --duration they are exact"
 
 
-class LeftOut(Finding):
+class MoreCoresThanHere(Finding):
+    """{cores:number} cores are more than the {here:number} of this machine: the forecast is for
+    those, the launches are on these"""
+
+    cores: float
+    here: float
+
+
+class ToolLeftOut(Finding):
     """Left out: {why}"""
 
     why: str

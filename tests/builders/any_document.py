@@ -17,7 +17,6 @@ from workerlab.model import (
     Column,
     Counters,
     Document,
-    Finding,
     Report,
     Series,
     Server,

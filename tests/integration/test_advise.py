@@ -79,8 +79,8 @@ def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
             break
     assert done.code == 0, done.err + done.out
     report = done.report
-    assert codes(report)[0] == "advise.recommended"
-    (every,) = (one for one in report["tables"] if one["title"]["code"] == "advise.table.all")
+    assert codes(report)[0] == "Recommended"
+    (every,) = (table for table in report["tables"] if table["title"] == "All candidates")
     assert THUMB in {row["candidate"]["values"]["workers"] for row in every["rows"]}
     assert started(own) == b"ok"
 
@@ -93,7 +93,7 @@ def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
         pytest.skip("no package index, and not in the cache")
     assert done.code in (0, 1), done.err  # too short for a busy machine
     kinds = [f"sync, Gunicorn {version}" for version in (VERSIONS[2], VERSIONS[-1])]
-    (every,) = (one for one in done.report["tables"] if one["title"]["code"] == "advise.table.all")
+    (every,) = (table for table in done.report["tables"] if table["title"] == "All candidates")
     shown = {row["candidate"]["values"]["worker_class"] for row in every["rows"]}
     said = [one["answer"]["values"] for one in done.report["findings"]]
     out = [values["classes"] for values in said if "classes" in values]
@@ -108,6 +108,8 @@ def test_what_no_setting_can_reach_exits_4(own: Lab) -> None:
     asked = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "30", "--format", "json")
     done = own(*WORDS, *asked)
     assert done.code == 4, done.err
-    assert codes(done.report)[0] == "advise.nothing"
-    assert "advise.limits" in codes(done.report)
+    answer = done.report["findings"][0]["answer"]
+    assert (answer["code"], answer["values"]["outcome"]) == ("NoRecommendation", "nothing")
+    questions = [finding["question"] for finding in done.report["findings"]]
+    assert "What would have to change?" in questions
     assert not (own.run / "gunicorn.conf.py").exists()

@@ -14,6 +14,7 @@ from tests.integration.conftest import (
     Sweep,
     limited_server,
 )
+from workerlab.analysis.class_result import VAGUE
 from workerlab.analysis.knee import ONE_LEVEL, REACHED
 from workerlab.server.worker_classes import class_named, configured_slots
 
@@ -76,6 +77,9 @@ def test_saturation(limited: Sweep, worker_class: str, tool: str) -> None:
     if cell["verdict"] == "inconclusive":
         assert note["text"] == "unknown: every cell is inconclusive"
         assert cell["throughput_rps"] < REACHED * LIMITED_N / LEAST_S
+    elif note["code"] == "KneeDoubtful":  # says so of itself, too
+        taken = {"CoresTaken", "CoresStolen"} & {finding["code"] for finding in cell["findings"]}
+        assert taken or cell["throughput_half_rps"] > VAGUE * cell["throughput_rps"]
     else:
         one_level = note["values"].get("why") == ONE_LEVEL
         assert note["code"] == "KneeAbove" or (note["code"] == "KneeAtLeast" and one_level)

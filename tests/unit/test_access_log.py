@@ -37,7 +37,7 @@ def mix(directory: Path, *lines: str, queries: bool = False) -> dict[str, float]
 
 
 def values(directory: Path, *lines: str) -> Finding:
-    (note,) = mix_of(written(directory, *lines))[1]
+    _, note = mix_of(written(directory, *lines))
     assert text(note)
     return note
 
@@ -158,7 +158,7 @@ def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Pat
     posts = [get(f"/post/{number}") for number in range(1000)]
     pages = [get(f"/page-{chr(97 + i // 26)}{chr(97 + i % 26)}") for i in range(199)] * 2
     path = written(tmp_path, *posts, *pages)
-    routes, (note,) = mix_of(path)
+    routes, note = mix_of(path)
     assert len(routes) == MOST_PATHS
     weights = [route.weight for route in routes if route.label == "GET /post/{id}"]
     assert weights == [1000]
@@ -170,7 +170,7 @@ def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Pat
 def test_of_more_routes_the_most_frequent_are_sent(tmp_path: Path) -> None:
     names = [f"/{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(250)]
     lines = [get(name) for name in names] + [get(name) for name in names[50:]]
-    routes, (note,) = mix_of(written(tmp_path, *lines))
+    routes, note = mix_of(written(tmp_path, *lines))
     assert [route.path for route in routes] == names[50:]
     assert note.values["share"] == note.values["exact"] == pytest.approx(400 / 450)
 

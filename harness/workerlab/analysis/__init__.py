@@ -132,6 +132,17 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
+class DealtInOneLaunch(finding.Finding):
+    """kept connections stay with the worker that accepted them, and each launch deals them anew:
+    what is known of the throughput of {worker_classes:list} is that of one launch, the interval
+    over launches needs --trials {needed}"""
+
+    worker_classes: tuple[str, ...]
+    needed: int  # trials
+
+    prominent = True
+
+
 def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[finding.Finding]:
     """What is unfinished, and why there is no capacity: once for a sweep without repeated trials,
     else class by class."""
@@ -145,8 +156,7 @@ def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[findi
         yield Finding("note.capacity_needs_trials", {"trials": TRIALS})
         dealt = [one.key.server.worker_class for one in every if _dealt_at_launch(one)]
         if dealt:
-            values = {"worker_classes": tuple(dict.fromkeys(dealt)), "trials": TRIALS}
-            yield Finding("note.one_launch", values)
+            yield DealtInOneLaunch(tuple(dict.fromkeys(dealt)), needed=TRIALS)
         return
     for series in every:
         if series.closed and series.capacity.rps is None:

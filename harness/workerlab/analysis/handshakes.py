@@ -86,12 +86,18 @@ def growth(counters: Counters) -> Mapping[str, int]:
     return {name: count for name, count in known.items() if count is not None}
 
 
-OWN, ALL = "counted by its own listening socket", "counted in the whole network namespace"
+OWN_SOCKET, WHOLE_NAMESPACE = (
+    "counted by its own listening socket",
+    "counted in the whole network namespace",
+)
 
 
 def counted(counters: Counters) -> Mapping[str, Any]:
     """What grew, and where that is counted."""
-    return {"counters": growth(counters), "where": OWN if _own_alone(counters) else ALL}
+    return {
+        "counters": growth(counters),
+        "where": OWN_SOCKET if _own_alone(counters) else WHOLE_NAMESPACE,
+    }
 
 
 def _own_alone(counters: Counters) -> bool:

@@ -202,7 +202,10 @@ SCATTER = (
     " longer (--duration)"
 )
 NOTHING_FULL = ", and neither a growing backlog nor anything full explains it"
-FULL = {"slots": "with all slots taken", "workers": "with the workers computing all the time"}
+WHAT_IS_FULL = {
+    "slots": "with all slots taken",
+    "workers": "with the workers computing all the time",
+}
 
 
 def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
@@ -238,7 +241,7 @@ def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
     if not growth.full:
         grows_rps = growth.slope * offered.asked_rps
     return "saturated", BacklogGrew(
-        grows_rps=grows_rps, full=FULL[growth.full] if growth.full else "", **backlog
+        grows_rps=grows_rps, full=WHAT_IS_FULL[growth.full] if growth.full else "", **backlog
     )
 
 

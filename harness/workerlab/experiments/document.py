@@ -1,40 +1,21 @@
-"""What the documents of the experiments are made of: answers, and tables of fields."""
+"""What the documents of the experiments are made of."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from workerlab.model import Column, Finding, Form, Label, Table, Value
-
-Getter = Callable[[Any], Value]
-Field = tuple[str, Form, Getter]  # a column: its name, its form, its value in a row
-
-
-def answer(
-    kind: str,
-    question: str,
-    code: str,
-    values: Mapping[str, Any] | None = None,
-    evidence: Iterable[Finding] = (),
-    trials: Iterable[str] = (),
-) -> Finding:
-    """To a question of the experiment `kind`, whose codes begin with its name."""
-    name = f"{kind}.question.{question}"
-    return Finding(f"{kind}.{code}", values or {}, tuple(trials), tuple(evidence), name)
+from workerlab.model import Column, Label, Table
 
 
 def table(
     title: Label,
-    fields: Iterable[Field | Column],
+    columns: Iterable[Column],
     items: Iterable[Any],
     note: Label | None = None,
 ) -> Table:
-    """A column per field, a row per item."""
-    columns = [
-        field if isinstance(field, Column) else Column(field[0], field[1], value=field[2])
-        for field in fields
-    ]
+    """A row per item."""
+    columns = tuple(columns)
     rows = tuple(tuple(column.of(item) for column in columns) for item in items)
-    return Table(title, tuple(columns), rows, note)
+    return Table(title, columns, rows, note)
 
 
 def cores_of(environment: Mapping[str, object]) -> int | None:

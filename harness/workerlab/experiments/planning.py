@@ -39,11 +39,11 @@ from workerlab.model import (
 from workerlab.notes import (
     ClientsLinger,
     FlagIgnored,
-    LeftOut,
     RequestsNotFollowed,
     ServerCoresBound,
     SettingIgnored,
     SettingOverridden,
+    ToolLeftOut,
     noted,
 )
 from workerlab.numbers.formats import fill
@@ -197,7 +197,7 @@ def check_tools(names: Iterable[str]) -> None:
 def installed(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """The load tools that can run here, and a note for each of the others."""
     missing = {name: why for name in names if (why := lacks(name))}
-    notes = tuple(map(LeftOut, missing.values()))
+    notes = tuple(map(ToolLeftOut, missing.values()))
     return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
 
 

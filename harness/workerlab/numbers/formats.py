@@ -19,6 +19,7 @@ A template is that of str.format, with units of this lab after the colon:
     {used:cores}           0.93 -> "0.9 cores", 0.01 -> "hardly any CPU"
     {causes:counts}        {"reset": 2} -> "2 x connection reset"
     {counters:values}      {"ListenDrops": 2} -> "ListenDrops 2"
+    {value:time}, {value:errors}, {value:rps}  a value of a target's term, by the kind of the term
     {command:block}        "ls" -> "ls", indented, with an empty line before it
     {reasons:; }           joined by what follows the colon, one of JOINS
     {why:sentence}         "it died" -> "it died.", "It died." -> "It died."
@@ -115,6 +116,9 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "values": lambda counts: ", ".join(f"{name} {count}" for name, count in counts.items()),
     "sentence": lambda words: f"{str(words).removesuffix('.')}.",
     "block": "\n\n    {}\n".format,
+    "time": format_duration,
+    "errors": lambda share: f"{100 * share:.0f} %",
+    "rps": lambda rps: f"{amount(rps)} req/s",
 }
 
 

@@ -12,7 +12,7 @@ from workerlab.finding import Finding
 from workerlab.model import Column, Table, Value
 from workerlab.numbers.formats import FORMATS, count_text
 from workerlab.numbers.units import DURATION, MISSING, three_digits
-from workerlab.report.messages import counts_text, heading, meaning, text
+from workerlab.report.messages import counts_text, heading, text
 from workerlab.report.values import finite
 
 
@@ -54,19 +54,18 @@ class Grid(Struct, frozen=True):
 
 def grid(table: Table) -> Grid:
     """The columns in which something is known. ValueError where a row has not a value for each."""
-    code = table.code
     blank, columns, keys = [], [], 0
     for place, column in enumerate(table.columns):
         values = [row[place] for row in table.rows]
         if all(finite(value) is None for value in values):
-            blank.append(heading(column, code))
+            blank.append(heading(column))
             continue
         keys += place < table.keys
         columns.append(
             GridColumn(
-                heading=heading(column, code),
+                heading=heading(column),
                 unit=table.unit if column.form == "seconds" else "",
-                meaning=meaning(column, code),
+                meaning=column.meaning,
                 values=tuple(value_text(column, value, table.unit) for value in values),
                 right=column.form not in ("text", "counts"),
                 expendable=column.expendable,

@@ -74,8 +74,7 @@ def _table(table: Table) -> shapes.JsonTable:
         shapes.JsonTable,
         table,
         columns=[
-            filled(shapes.JsonColumn, column, title=heading(column, table.code))
-            for column in table.columns
+            filled(shapes.JsonColumn, column, title=heading(column)) for column in table.columns
         ],
         rows=[
             dict(zip(names, (jsonable(value, DIGITS) for value in row), strict=True))

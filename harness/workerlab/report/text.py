@@ -27,8 +27,6 @@ from workerlab.report.messages import question_of, short, text
 from workerlab.report.terminal import WIDEST, bare_table, clean, drawn, natural, to_ascii, wrapped
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
-EXPLAINED = frozenset({"advise.table.all", "advise.table.launches"})  # only with `explain`
-VISIBLE = frozenset({"note.one_launch"})  # notes of the older kind that are never only counted
 COLOURS = {
     "below capacity": "green",
     "at capacity": "cyan",
@@ -69,7 +67,7 @@ def render(
 
 def _head(document: Document, width: int | None) -> str:
     """The title, and below it what of the command line did nothing."""
-    notes = [text(note) for note in document.notes if note.place == "title"]
+    notes = [text(note) for note in document.notes if note.prominence == "title"]
     return "\n".join(
         [wrapped([text(document.title)], width), *(wrapped([note], width, "  ") for note in notes)]
     )
@@ -91,10 +89,10 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
         lines = wrapped([text(note) for note in document.notes], width, "  ")
         yield f"Notes:\n{lines}" if lines else ""
         return
-    printed = [note for note in document.notes if note.code in VISIBLE or note.place == "notes"]
+    printed = [note for note in document.notes if note.prominence == "notes"]
     yield wrapped([text(note) for note in printed], width)
     parts = []
-    if notes := sum(note.place == "counted" for note in document.notes if note not in printed):
+    if notes := sum(note.prominence == "counted" for note in document.notes):
         parts.append(counted(notes, "note"))
     if any(conclusion.evidence for conclusion in document.findings):
         parts.append("evidence")
@@ -111,7 +109,7 @@ def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Ta
     with_rows = [table for table in tables if table.rows]
     if explain:
         return with_rows
-    shown = [table for table in with_rows if not table.detailed and table.code not in EXPLAINED]
+    shown = [table for table in with_rows if not table.detailed]
     if len(shown) > 1 and shown[1].terminal == "beside":
         joined = join(*shown[:2])
         if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):

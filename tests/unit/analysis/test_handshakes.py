@@ -32,7 +32,7 @@ from workerlab.analysis.diagnosis.slots import (
     FullAcceptQueue,
     LikelyFullAcceptQueue,
 )
-from workerlab.analysis.handshakes import OWN, DropsSuspected, SynSteps, at_steps
+from workerlab.analysis.handshakes import OWN_SOCKET, DropsSuspected, SynSteps, at_steps
 from workerlab.model import CellResult, Counters, Finding
 from workerlab.report.messages import text
 from workerlab.server.worker_classes import class_named
@@ -136,7 +136,7 @@ def test_beside_other_trials_a_servers_own_sockets_say_what_it_dropped() -> None
     found = cell.diagnosis
     assert isinstance(found, FullAcceptQueue)
     assert found.counters == {"sk_drops": 7}
-    assert found.where == OWN
+    assert found.where == OWN_SOCKET
     assert cell.counters == Counters(socket_drops=7)
     quiet = judged(beside(dropping(counters=replace(DROPS, socket_drops=0))))
     assert not shows_drops(quiet)

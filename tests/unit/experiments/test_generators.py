@@ -53,7 +53,7 @@ from workerlab.model import (
     Record,
     Summary,
 )
-from workerlab.notes import LeftOut, NotMeasured
+from workerlab.notes import NotMeasured, ToolLeftOut
 from workerlab.plan import null_plan
 from workerlab.report import text
 from workerlab.run_store import Run
@@ -486,7 +486,7 @@ def test_tables_hold_every_load_and_notes_every_gap() -> None:
         measurement=None,
         record=Record("full-locust-10-1", Fault("tool", "it died")),
     )
-    left_out = stored(LeftOut("ab is not installed. Install it."))
+    left_out = stored(ToolLeftOut("ab is not installed. Install it."))
     found = study(run(left_out), (*FOUR, broken))
     assert [len(table.rows) for table in found.tables] == [6, 6, 3, 3]
     assert not found.valid

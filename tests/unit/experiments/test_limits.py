@@ -42,7 +42,6 @@ from workerlab.model import (
     Document,
     EnvironmentProblem,
     Fault,
-    Finding,
     Load,
     Measurement,
     NullCounts,
@@ -54,7 +53,7 @@ from workerlab.model import (
     Summary,
     UsageError,
 )
-from workerlab.notes import LeftOut, NotMeasured
+from workerlab.notes import NotMeasured, ToolLeftOut
 from workerlab.plan import null_cell, null_plan, predicted_s
 from workerlab.report import text
 from workerlab.run_store import Run
@@ -126,7 +125,7 @@ def meant(trials: tuple[TrialData, ...]) -> dict[str, dict[str, str]]:
     return found
 
 
-MOON = stored(LeftOut("the moon"))
+MOON = stored(ToolLeftOut("the moon"))
 
 
 def of(*trials: TrialData) -> Document:
@@ -372,10 +371,7 @@ def test_what_was_not_measured_is_said() -> None:
     lost, *notes = found.notes
     assert (type(lost), lost.values["what"]) == (NotMeasured, "kept-100000")
     assert notes == [MOON]
-    assert any(
-        isinstance(value, Finding) and value.code == "limits.not_measured"
-        for value in found.tables[0].rows[0]
-    )
+    assert any(str(value).startswith("not measured: ") for value in found.tables[0].rows[0])
 
 
 # --- the classic mistakes -----------------------------------------------------------------------
@@ -415,7 +411,7 @@ def test_a_mistake_that_could_not_be_shown() -> None:
     found = of(replace(data, measurement=None, parse_error="aiohttp is missing"))
     assert not found.valid
     assert found.tables == ()
-    assert [note.code for note in found.notes] == ["NotMeasured", "LeftOut"]
+    assert [note.code for note in found.notes] == ["NotMeasured", "ToolLeftOut"]
 
 
 # --- the plan -------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.builders.analysis import sentence
+from workerlab.finding import Note
 from workerlab.load import locust
 from workerlab.load.registry import TOOLS
 from workerlab.load.routes import FILE
@@ -195,7 +195,7 @@ def test_what_was_sent_at_a_rate_and_how_late() -> None:
     assert found.lag.max == 0.006
     assert found.origin_ns == 1_000_000_000  # both began at the same moment
     (note,) = found.notes
-    assert note.values == {"due": 10, "unsent": 4, "asked_rps": 50.0}
+    assert note.values == {"due": 10, "unsent": 4, "rate_rps": 50.0}
     apart = locust.FAST.parse(result(part(**late), part(first_ns=1_000_000_001), rate_rps=50.0))
     assert apart.origin_ns is None
     assert locust.FAST.parse(result(part())).unsent is None
@@ -237,7 +237,7 @@ def test_several_processes_are_added_up_without_comparing_their_clocks() -> None
     assert found.achieved_concurrency == pytest.approx(0.18 / 0.12)
     assert found.origin_ns is None
     assert found.cpu_s == pytest.approx(0.011)  # the master's too
-    assert found.notes == (sentence("odd"),)
+    assert found.notes == (Note("odd"),)
 
 
 def test_a_process_that_had_no_user_adds_nothing() -> None:

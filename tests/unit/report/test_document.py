@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.builders.analysis import SYNC, evidence, gthread, kept, saying, server
 from tests.builders.open_model import opened
 from tests.builders.sweep import common, everything
-from workerlab.analysis import TrialData, analyse
+from workerlab.analysis import DealtInOneLaunch, TrialData, analyse
 from workerlab.analysis.class_findings import NoValidCell, SeriesLimits
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.analysis.open_closed import (
@@ -338,5 +338,5 @@ def test_a_throughput_that_does_not_needs_no_column() -> None:
 def test_kept_connections_of_one_launch_say_so(
     trials: list[TrialData], told: tuple[str, ...]
 ) -> None:
-    found = [note.values for note in sweep(*trials).notes if note.code == "note.one_launch"]
+    found = [note.values for note in sweep(*trials).notes if isinstance(note, DealtInOneLaunch)]
     assert [one["worker_classes"] for one in found] == [told] * bool(told)

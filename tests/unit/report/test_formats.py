@@ -25,7 +25,7 @@ from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.results import document_of
 from workerlab.model import SCHEMA, Document, Finding, Report
-from workerlab.notes import FlagIgnored, Unfinished
+from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
 from workerlab.report.document import of_sweep
 from workerlab.report.grid import grid
@@ -79,19 +79,13 @@ def _in_its_place(one: Document) -> Document:
     run = f"/srv/runs/{one.run}"
     place = {"place": f"{run}/gunicorn.conf.py", "start": "gunicorn", "run": run}
 
-    def moved(finding: Finding) -> Finding:
-        values = {name: place.get(name, value) for name, value in finding.values.items()}
-        inner = {name: moved(its) for name, its in values.items() if isinstance(its, Finding)}
-        return replace(finding, values={**values, **inner})
+    def moved(finding: Any) -> Any:
+        moves = {name: place[name] for name, value in finding.values.items()
+                 if name in place and value}  # fmt: skip
+        old = isinstance(finding, Finding)
+        return replace(finding, **({"values": {**finding.values, **moves}} if old else moves))
 
-    findings, notes = (
-        tuple(
-            moved(each) if isinstance(each, Finding)
-            else replace(each, run=run) if isinstance(each, Unfinished) else each
-            for each in some
-        )
-        for some in (one.findings, one.notes)
-    )  # fmt: skip
+    findings, notes = (tuple(map(moved, some)) for some in (one.findings, one.notes))
     return replace(one, findings=findings, notes=notes)
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from workerlab.analysis.verdict import FailedRequests
 from workerlab.model import Column
 from workerlab.notes import FlagIgnored
-from workerlab.report.messages import TEMPLATES, TEXTS, heading, meaning
+from workerlab.report.messages import TEMPLATES, TEXTS, heading
 
 
 def test_every_line_is_a_code_and_its_template_or_goes_on() -> None:
@@ -43,11 +43,9 @@ def test_what_a_flag_has_no_effect_with() -> None:
     assert str(both).endswith("with asgi and uvicorn")
 
 
-def test_columns_by_table_by_kind_of_table_and_by_name() -> None:
-    assert heading(Column("memory_bytes", "bytes"), "advise.table.all") == "memory"
-    assert heading(Column("response_mean_s"), "limits.clients") == "response mean s"
+def test_a_column_is_called_by_its_heading_or_its_name() -> None:
+    assert heading(Column("memory_bytes", "bytes")) == "memory"
+    assert heading(Column("response_mean_s")) == "response mean s"
     assert heading(Column("tool", heading="load tool")) == "load tool"
     assert heading(Column("asked_rps")) == "asked req/s"
     assert heading(Column("host_memory_bytes")) == "host memory"
-    assert meaning(Column("schedule"), "advise.table.launches").startswith("launches with the same")
-    assert meaning(Column("schedule"), "advise.table.all") == ""

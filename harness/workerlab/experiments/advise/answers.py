@@ -1,72 +1,53 @@
 """The answers of `workerlab advise`, a question each: what is recommended, whether it meets the
 target, up to which rate, at what cost, and what they rest on."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec.structs import replace
 
 from workerlab.experiments.advise.blocked import blocked
 from workerlab.experiments.advise.cautions import cautions
+from workerlab.experiments.advise.forecast import mean_need
 from workerlab.experiments.advise.result import (
     DEFAULT_GRACE_S,
+    AdviseOutcome,
+    Candidate,
     Result,
+    candidate_of,
     limit_of,
-    name_of,
     without_candidates,
 )
 from workerlab.experiments.advise.search import BEYOND, HOPE, WIDE, launches_at
-from workerlab.experiments.advise.standing import LEAST
-from workerlab.experiments.advise.study import NOISE, holds
+from workerlab.experiments.advise.standing import LEAST, TermBound
+from workerlab.experiments.advise.study import NOISE, Exclusion, holds
 from workerlab.experiments.advise.why import reasons
-from workerlab.experiments.document import answer
-from workerlab.model import Finding, Server
+from workerlab.finding import Answer, Finding
+from workerlab.model import Memory, Server
+from workerlab.numbers.formats import amount, fill, listed
+from workerlab.numbers.units import format_duration
 
-SAVES = 0.9  # of the memory: from here on it is worth a word
+WORTHWHILE_SHARE = 0.9  # of the memory: preload_app is mentioned if it would take less
+WHICH = "Which worker class, how many workers?"
 
 
-def answers(result: Result) -> Iterable[Finding]:
-    """A question each, as far as there is an answer."""
-    evidence = tuple(_evidence(result))
-    further, untried = _further(result), _untried(result)
-    unknown = further or untried or (result.server and _goes_on(result, result.server))
-    values = {
-        "candidate": name_of(result.server) if result.server else None,
-        "rate_rps": result.search.target_rps,
-        "voids": result.study.disturbed or None,
-        "run": result.study.run,
-        "further": further,
-        "untried": untried,
-        "more": Finding("advise.more", {"run": result.study.run}) if unknown else None,
-        "left_out": tuple(left_out(result)) if result.word == "no_class" else None,
-    }
-    keys = tuple(one.key for one in result.launches)
-    yield answer("advise", "which", result.word, values, evidence, keys)
-    if promises := tuple(_promises(result)):
-        yield answer("advise", "meets", "meets", {"terms": promises}, trials=keys)
-    yield from _reach(result)
+def answers(result: Result) -> Iterator[Finding]:
+    """As far as there is an answer."""
+    which = recommendation if result.word == "recommended" else no_recommendation
+    yield replace(which(result), trials=_trials(result), evidence=tuple(_evidence(result)))
+    yield from target_answer(result)
+    yield from highest_rate(result)
     if result.word == "recommended":
-        yield _costs(result)
+        yield running_cost(result)
     elif _limited(result) and (limit := limit_of(result)):
-        yield answer("advise", "limit", "limits", {"limit": limit})
-    kept = [one for one in result.launches if holds(one, result.search.terms)]
+        yield limit
+    kept = [launch for launch in result.launches if holds(launch, result.search.terms)]
     if len(kept) > 1:  # in one, anything may happen; of an overload, everything grows
         yield from cautions(kept, result.search.target_rps)
     yield from blocked(result)
-
-
-def left_out(result: Result) -> Iterable[Finding]:
-    """Each reason once, with the classes; what was tried and failed first."""
-    classes: dict[str, list[str]] = {}
-    reasons: dict[str, Finding] = {}
-    limits = Finding("advise.left_out.limits", {"limits": result.limits.flags})
-    limited = dict.fromkeys((*result.study.asked.unfit, *without_candidates(result.search)), limits)
-    for name, why in {**result.study.left_out, **limited}.items():
-        shared = {value: why.values[value] for value in why.values if value != "detail"}
-        key = f"{why.code} {sorted(shared.items())}"
-        reasons.setdefault(key, why)
-        classes.setdefault(key, []).append(name)
-    for key in sorted(reasons, key=lambda key: not reasons[key].trials):
-        values = {"classes": tuple(classes[key]), "why": reasons[key]}
-        yield Finding("advise.left_out", values, reasons[key].trials)
 
 
 def _limited(result: Result) -> bool:
@@ -75,174 +56,337 @@ def _limited(result: Result) -> bool:
     return foreseen or result.word in ("nothing", "undecidable", "unsendable")
 
 
-def _further(result: Result) -> Finding | None:
-    """Who went further than what is recommended, and was not launched often enough."""
-    mine = result.reach.last or result.search.target_rps
-    rows = [row for row in result.rows if (row.reach.last or 0.0) > BEYOND * mine]
-    best = max(rows, key=lambda row: row.reach.last or 0.0, default=None)
-    if best is None or best.standing.word != "open":
-        return None
-    values = {"candidate": name_of(best.server), "rps": best.reach.last}
-    return Finding("advise.further", values)
+class LeftOut(Answer):
+    """Left out: {classes:list}: {reason:sentence}"""
+
+    classes: tuple[str, ...]
+    reason: Exclusion
 
 
-def _untried(result: Result) -> Finding | None:
-    """Worker classes that were worth a launch, and had none when the budget ended: what is known of
-    them is a forecast."""
+def left_out(result: Result) -> Iterator[LeftOut]:
+    """Each reason once, with the classes; what was tried and failed first."""
+    limits = Exclusion(f"no settings keep to {listed(result.limits.flags)}")
+    unfit = (*result.study.request.unfit, *without_candidates(result.search))
+    exclusions: dict[str, LeftOut] = {}
+    for name, reason in {**result.study.left_out, **dict.fromkeys(unfit, limits)}.items():
+        shared = str(replace(reason, detail=None))
+        first = exclusions.setdefault(shared, LeftOut((), reason, trials=reason.trials))
+        exclusions[shared] = replace(first, classes=(*first.classes, name))
+    yield from sorted(exclusions.values(), key=lambda exclusion: not exclusion.trials)
+
+
+# --- which ----------------------------------------------------------------------------------------
+
+
+class Recommended(Answer):
+    """{candidate}.[[ {further} went further, up to {further_rps:number} requests/s, but it was not
+    launched often enough at the target's rate.]][[ No launch of {untried:list} fitted into the
+    budget, so only the forecast is known.]][[ Go on with --resume {run} and a longer --budget.]]"""
+
+    question = WHICH
+
+    candidate: Candidate
+    further: Candidate | None
+    further_rps: float | None
+    untried: tuple[str, ...]  # worker classes that are worth a launch
+    run: str | None  # where a longer budget may find a better one
+
+
+def recommendation(result: Result) -> Recommended:
+    search, server = result.search, result.server
+    assert server is not None
+    best = max(result.rows, key=lambda row: row.reach.last or 0.0)
+    best_rps, last_rps = best.reach.last or 0.0, result.reach.last or search.target_rps
+    further = best_rps > BEYOND * last_rps and best.standing.word == "not shown yet"
+    untried = _untried(result)
+    beyond = result.reach.first is None and search.next() is not None
+    unknown = further or untried or beyond or _gap(result, server)
+    return Recommended(
+        candidate=candidate_of(server),
+        further=candidate_of(best.server) if further else None,
+        further_rps=best_rps if further else None,
+        untried=untried,
+        run=result.study.run if unknown else None,
+    )
+
+
+def _untried(result: Result) -> tuple[str, ...]:
+    """Worker classes that were worth a launch, and had none when the budget ended."""
     search = result.search
-    if result.word != "recommended" or search.next() is None:
-        return None
-    launched = {one.server.variant for one in result.study.launches}
+    if search.next() is None:
+        return ()
+    launched = {launch.server.variant for launch in result.study.launches}
     mark_rps = HOPE * (result.reach.last or search.target_rps)
-    worth = {one.variant for one in search.servers
-             if search.fits(one) and search.highest(one) >= mark_rps}  # fmt: skip
-    classes = tuple(sorted(worth - launched))
-    return Finding("advise.untried", {"classes": classes}) if classes else None
+    able = (server for server in search.servers if search.fits(server))
+    worth = {server.variant for server in able if search.highest(server) >= mark_rps}
+    return tuple(sorted(worth - launched))
 
 
-def _promises(result: Result) -> Iterable[Finding]:
-    """Each term, with its value at the target's rate."""
-    for bound in result.standing.bounds:
-        values = {
-            "term": bound.term,
-            "value": _unit(bound.term, bound.mean),
-            "bound": _unit(bound.term, bound.bound),
-            "launches": bound.n,
-            "note": bound.note,
-        }
-        yield Finding(f"advise.term.{bound.word}", values)
-    for outcome in result.standing.unshown:
-        yield Finding("advise.term.unshown", {"outcome": outcome})
-    for outcome in result.standing.shown:
-        names = ("term", "failed", "requests")
-        last, target = result.reach.last or 0.0, result.search.target_rps
-        rates = {"rate_rps": target, "last_rps": last if last > target else None}
-        yield Finding("advise.errors", {**{name: outcome.values[name] for name in names}, **rates})
+class NoRecommendation(Answer):
+    """{reason}[[ Of those launched {nearest} comes nearest.]][[ Go on with --resume {run}, and with
+    a longer --budget if it was used up.]]"""
+
+    question = WHICH
+
+    outcome: AdviseOutcome
+    reason: str
+    nearest: Candidate | None
+    run: str | None  # where it can be resumed
 
 
-def _unit(term: str, value: float | None) -> Finding | None:
-    if value is None:
-        return None
-    kind = "rps" if term.startswith("rps") else "errors" if term.startswith("errors") else "time"
-    return Finding(f"advise.value.{kind}", {"value": value})
+REASONS: dict[AdviseOutcome, str] = {
+    "nothing": "No setting is known that meets the target.",
+    "undecidable": "The target cannot be decided: it lies where response times jump.",
+    "noisy": "Inconclusive: other programs took the cores in {launches:# launch/launches}, so too"
+    " few say anything. Stop them, or try again later.",
+    "unfinished": "Inconclusive so far: no candidate has been shown to meet the target.",
+    "no_class": "No worker class could serve the app.",
+    "unsendable": "No answer: nothing was launched, since the load tool cannot send so many"
+    " requests on this machine.",
+}
 
 
-def _reach(result: Result) -> Iterable[Finding]:
-    reach, server, first_rps = result.reach, result.server, result.first_rps
-    if server is None or (reach.last is None and first_rps is None):
+def no_recommendation(result: Result) -> NoRecommendation:
+    comparable = result.server if result.word in ("nothing", "unfinished") else None
+    return NoRecommendation(
+        outcome=result.word,
+        reason=fill(REASONS[result.word], {"launches": result.study.disturbed}),
+        nearest=candidate_of(comparable) if comparable else None,
+        run=result.study.run if result.word == "unfinished" else None,
+    )
+
+
+def _trials(result: Result) -> tuple[str, ...]:
+    return tuple(launch.key for launch in result.launches)
+
+
+class ClassNeeds(Finding):
+    """{worker_class}: a request waits {wait_s:duration} and computes {cpu_s:duration}
+    [[, blocks the event loop for {blocked_s:duration}]]
+    [[, holds its slot for {gap_s:duration} beyond that]], on average over {requests:# request}
+    [[; memory {memory.shared_bytes:bytes} and {memory.private_bytes:bytes} per worker]]
+    [[; starts in {start_s:duration}]]"""
+
+    worker_class: str
+    wait_s: float
+    cpu_s: float
+    blocked_s: float | None
+    gap_s: float | None
+    requests: int
+    memory: Memory | None
+    start_s: float | None
+
+
+class RateTried(Finding):
+    """{rps:number} requests/s: p95 {p95:list}"""
+
+    rps: float
+    p95: tuple[str, ...]  # of each launch
+
+
+def _evidence(result: Result) -> Iterator[Finding]:
+    """What a request needs of each class; each rate that was tried on the recommended one."""
+    for name, needs in result.study.needs.items():
+        mean = mean_need(needs)
+        yield ClassNeeds(
+            worker_class=name,
+            wait_s=mean.wait_s,
+            cpu_s=mean.cpu_s + mean.nogil_s,
+            blocked_s=mean.blocked_s or None,
+            gap_s=needs.gap_s or None,
+            requests=len(needs.requests),
+            memory=needs.memory,
+            start_s=needs.start_s,
+        )
+    if result.server is not None:
+        for rps, launches in launches_at(result.study, result.server).items():
+            p95s = (launch.response.p95 for launch in launches)
+            yield RateTried(rps, tuple(format_duration(p95) for p95 in p95s if p95 is not None))
+
+
+# --- the target -----------------------------------------------------------------------------------
+
+
+class TargetAnswer(Answer):
+    """[[{terms: }]][[ {unshown:; }.]][[ {shown:; }, at {rates} requests/s.]]"""
+
+    question = "Does it meet the target?"
+
+    terms: tuple[TermBound, ...]  # at the target's rate
+    unshown: tuple[Finding, ...]  # of errors: by too few requests
+    shown: tuple[Finding, ...]  # of errors: met
+    rates: str  # at which they were counted
+
+
+def target_answer(result: Result) -> Iterator[TargetAnswer]:
+    target_rps, last_rps, standing = result.search.target_rps, result.reach.last, result.standing
+    if standing.bounds or standing.unshown or standing.shown:
+        rates = dict.fromkeys((target_rps, max(target_rps, last_rps or 0.0)))
+        yield TargetAnswer(
+            terms=standing.bounds,
+            unshown=standing.unshown,
+            shown=standing.shown,
+            rates=" to ".join(map(amount, rates)),
+            trials=_trials(result),
+        )
+
+
+# --- the highest rate -----------------------------------------------------------------------------
+
+
+class RateKept(Finding):
+    """The target[[ (but {unshown:list}, which is not shown)]] {outcome} {rps:number} requests/s
+    ({launches:# launch/launches}[[; {discarded} more discarded]])."""
+
+    outcome: Literal["holds up to", "was kept, in too few launches to promise it, at"]
+    rps: float
+    unshown: tuple[str, ...]
+    launches: int
+    discarded: int | None
+
+
+class RateBroken(Finding):
+    """At {rps:number} requests/s {broke} of {launches:# launch/launches} broke it[[, {caveat}]]
+    [[: {reasons:; }]]"""
+
+    rps: float
+    launches: int
+    broke: int
+    caveat: str
+    reasons: tuple[str | Finding, ...]
+
+
+class HighestRate(Answer):
+    """[[{kept}]][[ {broken:sentence}]][[ {remark}]]"""
+
+    question = "Up to which rate?"
+
+    kept: RateKept | None
+    broken: RateBroken | None
+    remark: str
+
+
+TOO_FEW_BROKE = "which does not show that it breaks there"
+NONE_BROKE = "but not all kept it by enough to promise the next one"
+GAP = "No rate between the two was tried."
+OPEN = (
+    "It may hold beyond[[: {launches:# launch/launches} at higher rates had to be discarded, since"
+    " other programs took the cores or the machine stood still]]."
+)
+
+
+def highest_rate(result: Result) -> Iterator[HighestRate]:
+    server, last_rps, first_rps = result.server, result.reach.last, result.first_rps
+    if server is None or (last_rps is None and first_rps is None):
         return
-    values = {
-        "last": None if reach.last is None else _last(result, server, reach.last),
-        "first": None if first_rps is None else _first(result, server, first_rps),
-        "gap": Finding("advise.reach.gap") if _gap(result, server) else None,
-        "discarded": _discarded(result, reach.last or 0.0),
-    }
-    code = "none" if reach.last is None else "open" if first_rps is None else "between"
-    yield answer("advise", "reach", f"reach.{code}", values)
-
-
-def _discarded(result: Result, last_rps: float) -> Finding | None:
-    """That higher rates were tried, as long as there was hope."""
-    above = [one for one in result.study.launches if one.rps > last_rps]
-    noise = sum(one.void is not None and one.void.code in NOISE for one in above)
-    return Finding("advise.reach.discarded", {"launches": noise}) if noise else None
-
-
-def _goes_on(result: Result, server: Server) -> bool:
-    """Whether the budget left open how far it goes."""
-    beyond = result.reach.first is None and result.search.next() is not None
-    return beyond or _gap(result, server)
+    higher = [launch for launch in result.study.launches if launch.rps > (last_rps or 0.0)]
+    noise = sum(isinstance(launch.void, NOISE) for launch in higher)
+    remark = fill(OPEN, {"launches": noise or None}) if first_rps is None else ""
+    yield HighestRate(
+        kept=None if last_rps is None else _kept(result, server, last_rps),
+        broken=None if first_rps is None else _broken(result, server, first_rps),
+        remark=GAP if _gap(result, server) else remark,
+    )
 
 
 def _gap(result: Result, server: Server) -> bool:
     """Whether nothing is known of the rates between the last and the first."""
     last, first = result.reach.last or math.inf, result.first_rps or 0.0
-    between = (one.rps for one in result.study.of(server) if last < one.rps < first)
+    between = (launch.rps for launch in result.study.of(server) if last < launch.rps < first)
     return first > WIDE * last and not any(between)
 
 
-def _last(result: Result, server: Server, rps: float) -> Finding:
+def _kept(result: Result, server: Server, rps: float) -> RateKept:
     """The highest rate at which the target was kept."""
-    launches = result.study.at(server, rps)
-    made = [one for one in result.study.launches if one.server == server and one.rps == rps]
-    values: dict[str, object] = {"rps": rps, "launches": len(launches)}
-    values["voids"] = len(made) - len(launches) or None
-    values["but"] = tuple(outcome.values["term"] for outcome in result.standing.unshown)
-    code = "advise.reach.last" if len(launches) >= LEAST else "advise.reach.last.few"
-    return Finding(code, values, tuple(one.key for one in launches))
+    valid = len(result.study.at(server, rps))
+    enough = valid >= LEAST
+    return RateKept(
+        outcome="holds up to" if enough else "was kept, in too few launches to promise it, at",
+        rps=rps,
+        unshown=tuple(outcome.values["term"] for outcome in result.standing.unshown),
+        launches=valid,
+        discarded=len(result.study.all_at(server, rps)) - valid or None,
+    )
 
 
-def _first(result: Result, server: Server, rps: float) -> Finding:
+def _broken(result: Result, server: Server, rps: float) -> RateBroken:
     """The lowest rate at which it was shown not to be, else was not, and what was busy there."""
     launches = result.study.at(server, rps)
-    broke = sum(not holds(one, result.search.terms) for one in launches)
-    values = {
-        "rps": rps,
-        "launches": len(launches),
-        "broke": broke,
-        "why": tuple(reasons(result, result.breaks)) if result.breaks else (),
-    }
-    few = "" if result.search.breaks_at(server) == rps else ".few"
-    code = f"advise.reach.first{few if broke else '.close'}"
-    return Finding(code, values, tuple(one.key for one in launches))
+    broke = sum(not holds(launch, result.search.terms) for launch in launches)
+    shown = result.search.breaks_at(server) == rps
+    return RateBroken(
+        rps=rps,
+        launches=len(launches),
+        broke=broke,
+        caveat=NONE_BROKE if not broke else "" if shown else TOO_FEW_BROKE,
+        reasons=tuple(reasons(result, result.breaks)) if result.breaks else (),
+    )
 
 
-def _costs(result: Result) -> Finding:
-    needs = result.needs
-    values = {
-        "memory_bytes": result.memory_bytes,
-        "cores": result.cores,
-        "rate_rps": result.search.target_rps,
-        "start_s": needs.start_s if needs else None,
-        "stop_s": None if result.waits_at_stop else result.stop_s,
-        "stop": _stop(result),
-        "preload": _preload(result),
-    }
-    return answer("advise", "costs", "costs", values)
+# --- what it costs --------------------------------------------------------------------------------
 
 
-def _stop(result: Result) -> Finding | None:
-    """What a stop takes, where it is all the time that there is for it."""
-    if not result.waits_at_stop:
-        return None
-    own = "graceful_timeout" in result.study.asked.config_sets
-    values = {"launches": len(result.launches), "grace_s": result.grace_s}
-    kind = "own" if own else "mended" if result.grace_s else "default"
-    return Finding(f"advise.stop.{kind}", {**values, "default_s": DEFAULT_GRACE_S})
+class SlowStop(Finding):
+    """A stop takes all of graceful_timeout, even with nothing in flight (in each of
+    {launches:# launch/launches}): [[the file sets it to {grace_s:count} s instead of Gunicorn's
+    {default_s:count} s, and a request that takes longer is cut]][[{unchanged}]]."""
+
+    launches: int
+    grace_s: int | None  # that the file sets
+    default_s: int
+    unchanged: str
 
 
-def _preload(result: Result) -> Finding | None:
-    """What it would take with the app loaded before the workers are forked; None where that saves
-    nothing, or was not measured."""
-    preloaded, memory_bytes = result.study.preloaded, result.memory_bytes
-    if preloaded is None or preloaded.memory is None or memory_bytes is None or not result.server:
-        return None
-    found = preloaded.memory.of(result.server.workers)
-    if found >= SAVES * memory_bytes:
-        return None
-    values = {"memory_bytes": found, "workers": preloaded.memory.workers}
-    return Finding("advise.preload", values, (preloaded.trial,))
+class RunningCost(Answer):
+    """[[It uses {cores:.2f} cores at {rate_rps:number} requests/s.]]
+    [[ Memory: about {memory_bytes:bytes}.]][[ Start: {start_s:duration}.]]
+    [[ Stop: {stop_s:duration}.]][[ {slow_stop}]][[ With preload_app it would take
+    {preload_bytes:bytes}, as far as a load of {preload_workers} workers that share what they loaded
+    shows: what requests write to is shared no longer.]]"""
+
+    question = "What does it cost?"
+
+    rate_rps: float
+    cores: float | None
+    memory_bytes: float | None
+    start_s: float | None
+    stop_s: float | None
+    slow_stop: SlowStop | None
+    preload_bytes: float | None
+    preload_workers: int | None
 
 
-def _evidence(result: Result) -> Iterable[Finding]:
-    """What a request needs of each class; each rate that was tried on the recommended one."""
-    for name, needs in result.study.needs.items():
-        many = len(needs.requests)
-        values = {
-            "worker_class": name,
-            "wait_s": sum(one.wait_s for one in needs.requests) / many,
-            "cpu_s": sum(one.cpu_s + one.nogil_s for one in needs.requests) / many,
-            "blocked_s": sum(one.blocked_s for one in needs.requests) / many or None,
-            "gap_s": needs.gap_s or None,
-            "requests": many,
-            "start_s": needs.start_s,
-            "shared_bytes": needs.memory.shared_bytes if needs.memory else None,
-            "private_bytes": needs.memory.private_bytes if needs.memory else None,
-        }
-        yield Finding("advise.needs", values, (needs.trial,))
-    if result.server is not None:
-        for rps, launches in launches_at(result.study, result.server).items():
-            p95 = tuple(Finding("advise.value.time", {"value": one.response.p95})
-                        for one in launches if one.response.p95 is not None)  # fmt: skip
-            keys = tuple(one.key for one in launches)
-            yield Finding("advise.tried", {"rps": rps, "p95": p95}, keys)
+def running_cost(result: Result) -> RunningCost:
+    needs, (preload_bytes, preload_workers) = result.needs, _preloaded(result)
+    return RunningCost(
+        rate_rps=result.search.target_rps,
+        cores=result.cores,
+        memory_bytes=result.memory_bytes,
+        start_s=needs.start_s if needs else None,
+        stop_s=None if result.waits_at_stop else result.stop_s,
+        slow_stop=_slow_stop(result) if result.waits_at_stop else None,
+        preload_bytes=preload_bytes,
+        preload_workers=preload_workers,
+    )
+
+
+def _slow_stop(result: Result) -> SlowStop:
+    own = "graceful_timeout" in result.study.request.config_sets
+    unchanged = "as long as your file allows" if own else f"it is {DEFAULT_GRACE_S} s unless set"
+    return SlowStop(
+        launches=len(result.launches),
+        grace_s=result.grace_s,
+        default_s=DEFAULT_GRACE_S,
+        unchanged="" if result.grace_s else unchanged,
+    )
+
+
+def _preloaded(result: Result) -> tuple[int | None, int | None]:
+    """The memory with the app loaded before the workers are forked, and of how many workers that
+    was measured; None where that saves nothing, or was not measured."""
+    memory = result.study.preloaded.memory if result.study.preloaded else None
+    if memory and result.memory_bytes and result.server:
+        memory_bytes = memory.of(result.server.workers)
+        if memory_bytes < WORTHWHILE_SHARE * result.memory_bytes:
+            return memory_bytes, memory.workers
+    return None, None

@@ -4,36 +4,53 @@ One class of several that gave an alarm with the same app was looked at: the lin
 and the same under the others. How much of the time they take is that trial's, by its load.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Iterator
 
 from workerlab.experiments.advise.result import Result
 from workerlab.experiments.advise.study import Study
-from workerlab.experiments.document import answer
-from workerlab.model import Cell, Finding
+from workerlab.finding import Answer, Finding
+from workerlab.model import Cell
 
 
-def blocked(result: Result) -> Iterable[Finding]:
+class LoopBlocked(Answer):
+    """With {connections:# connection} to {workers:# worker} of {worker_class}[[: {lines: }]]
+    [[ {unnamed}]][[ The event loop of {others:list} shows the same sign, with the same app.]]"""
+
+    question = "What holds up the event loop?"
+
+    worker_class: str
+    connections: int
+    workers: int
+    lines: tuple[Finding, ...]
+    unnamed: str  # where there are none
+    others: tuple[str, ...]
+
+
+NO_LINE = "something does, but no line was seen for 1 % of the time."
+
+
+def blocked(result: Result) -> Iterator[LoopBlocked]:
     study = result.study
-    telling = [
+    alarmed = {name for name, lines in study.blocking.items() if lines or name in study.blocked}
+    cells = [
         cell
         for cell in study.plan.cells
-        if cell.inside == "stacks" and (name := cell.server.variant) in study.blocking
-        and (study.blocking[name] or name in study.blocked)
-    ]  # fmt: skip
-    if not telling:
+        if cell.inside == "stacks" and cell.server.variant in alarmed
+    ]
+    if not cells:
         return
-    cell = min(telling, key=lambda one: _distance(result, one))
-    lines = study.blocking[cell.server.variant]
-    values = {
-        "worker_class": cell.server.variant,
-        "connections": cell.concurrency,
-        "workers": cell.server.workers,
-        "lines": lines,
-        "others": _alike(study, cell) or None,
-    }
-    code = "blocking" if lines else "blocking.unnamed"
-    yield answer(
-        "advise", "blocking", code, values, trials=(t for one in lines for t in one.trials)
+    cell = min(cells, key=lambda cell: _distance(result, cell))
+    server, lines = cell.server, study.blocking[cell.server.variant]
+    yield LoopBlocked(
+        worker_class=server.variant,
+        connections=cell.concurrency,
+        workers=server.workers,
+        lines=lines,
+        unnamed="" if lines else NO_LINE,
+        others=_alike(study, cell),
+        trials=tuple(trial for line in lines for trial in line.trials),
     )
 
 
@@ -46,13 +63,12 @@ def _distance(result: Result, cell: Cell) -> int:
 def _alike(study: Study, cell: Cell) -> tuple[str, ...]:
     """Other variants whose event loop gave an alarm with the same app."""
     alarmed = {*study.blocked, *study.alarmed} - {cell.server.variant}
-    apps = {one.server.variant: one.server.app for one in study.plan.cells}
-    return tuple(sorted(one for one in alarmed if apps.get(one) == cell.server.app))
+    apps = {cell.server.variant: cell.server.app for cell in study.plan.cells}
+    return tuple(sorted(name for name in alarmed if apps.get(name) == cell.server.app))
 
 
-def of_others(result: Result, found: Finding) -> bool:
-    """Whether that answer is about other worker classes than the recommended one."""
-    if found.code not in ("advise.blocking", "advise.blocking.unnamed") or result.server is None:
+def is_of_others(result: Result, finding: Finding) -> bool:
+    """Whether it is about the event loop of other worker classes than the recommended one."""
+    if not isinstance(finding, LoopBlocked) or result.server is None:
         return False
-    about = (found.values["worker_class"], *(found.values["others"] or ()))
-    return result.server.variant not in about
+    return result.server.variant not in (finding.worker_class, *finding.others)

@@ -1,12 +1,11 @@
-"""Which servers are worth a thought: worker classes, workers and threads within the limits.
+"""The servers that are considered: worker classes, workers and threads within the limits.
 
 Workers: 1, as many as cores, one more, twice as many, and the rule of thumb 2n + 1, which is always
-among them. A class that serves one request per worker at a time gets more of them, doubled: there
-they are what threads are elsewhere, but each takes the memory of a process. So they end at 16
-(Gunicorn's documentation advises 4 to 12), unless an app that is not safe with threads has no other
-way. Whoever says how many workers there may be gets up to so many, of every class. Threads are
-doubled, too. A limit on requests at once bounds the slots; of classes whose slots have no limit
-only the app itself can keep it.
+among them. A class that serves one request per worker at a time gets more, doubled: its workers are
+what threads are elsewhere, but each takes the memory of a process. So they end at 16 (Gunicorn's
+documentation advises 4 to 12), unless an app that is not safe with threads has no other way. With
+--max-workers, every class gets up to that many. Threads are doubled, too. A limit on requests at
+once bounds the slots; of classes whose slots have no limit only the app itself can keep it.
 """
 
 import math
@@ -19,7 +18,7 @@ from workerlab.model import App, Server
 from workerlab.server.worker_classes import class_named
 
 THREADS = (2, 4, 8, 16, 32, 64)
-MOST_WORKERS, MOST_ALONE = 16, 64  # where there are other ways to serve many at once, and not
+MAX_WORKERS, MAX_WORKERS_ALONE = 16, 64  # where other classes serve many at once, and not
 CONNECTIONS = 1000  # Gunicorn's default, per worker
 BACKLOG = 2048
 
@@ -42,7 +41,7 @@ class Limits(Struct, frozen=True):
             "--max-workers": self.max_workers is not None,
             "--not-thread-safe": not self.thread_safe,
         }
-        return tuple(name for name, one in given.items() if one)
+        return tuple(name for name, is_given in given.items() if is_given)
 
     @property
     def thumb(self) -> int:
@@ -54,7 +53,7 @@ def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
     """`one_each`: a worker serves one request at a time."""
     n = max(1, math.floor(limits.cores))
     counts = {1, n, n + 1, 2 * n, limits.thumb}
-    most = limits.max_workers or (MOST_WORKERS if limits.thread_safe else MOST_ALONE)
+    most = limits.max_workers or (MAX_WORKERS if limits.thread_safe else MAX_WORKERS_ALONE)
     most = max(most, limits.thumb) if limits.max_workers is None else most
     if one_each and limits.max_in_flight:
         most = min(most, limits.max_in_flight)
@@ -92,4 +91,4 @@ def kind_of(name: str, app: App, python: str = "", gunicorn: str = "") -> Server
 
 
 def candidates(kinds: Iterable[Server], limits: Limits) -> tuple[Server, ...]:
-    return tuple(one for kind in kinds for one in servers_of(kind, limits))
+    return tuple(server for kind in kinds for server in servers_of(kind, limits))

@@ -6,62 +6,83 @@ first requests load and cache is no leak. It has to grow in each launch, or it m
 single allocation.
 """
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from workerlab.analysis.diagnosis.service import drift, slow_first
 from workerlab.experiments.advise.study import Launch
-from workerlab.experiments.document import answer
-from workerlab.model import Finding
+from workerlab.finding import Answer, Finding
 
-FROM = 1 / 3  # of the load
+WARM_UP_SHARE = 1 / 3  # of the load
 LEAST_BYTES, PER_REQUEST_BYTES = 1 << 20, 512  # in each launch; less is a heap that fills its pages
 HOUR_S = 3600.0
 
 
-def cautions(launches: Sequence[Launch], rate_rps: float) -> Iterable[Finding]:
-    found = (*_changes(launches), *_growth(launches, rate_rps))
-    if found:
-        yield answer("advise", "cautions", "cautions", {"cautions": found})
+class RepeatedChange(Finding):
+    """In {launches:# launch/launches} of {of}: {change}"""
+
+    launches: int
+    of: int
+    change: Finding
 
 
-def _changes(launches: Sequence[Launch]) -> Iterable[Finding]:
+class MemoryGrowth(Finding):
+    """Memory grew in each launch, by at least {per_request_bytes:bytes} per request: at this rate
+    about {per_hour_bytes:bytes} an hour. max_requests restarts workers before that matters."""
+
+    per_request_bytes: float
+    per_hour_bytes: float
+
+
+class Cautions(Answer):
+    """{cautions: }"""
+
+    question = "What else was seen?"
+
+    cautions: tuple[Finding, ...]
+
+
+def cautions(launches: Sequence[Launch], rate_rps: float) -> Iterator[Cautions]:
+    findings = (*_changes(launches), *_growth(launches, rate_rps))
+    if findings:
+        yield Cautions(findings)
+
+
+def _changes(launches: Sequence[Launch]) -> Iterator[RepeatedChange]:
     """In most launches: one may have had a bad moment."""
     facts = [launch.facts for launch in launches if launch.facts is not None]
-    told = (rule(one) for one in facts for rule in (drift, slow_first))
-    seen = [one for one in told if one is not None]
-    counts = Counter(one.code for one in seen)
+    results = (rule(trial) for trial in facts for rule in (drift, slow_first))
+    changes = [change for change in results if change is not None]
+    counts = Counter(change.code for change in changes)
     for code, count in counts.items():
-        first = next(one for one in seen if one.code == code)
         if 2 * count > len(launches):
-            values = {"launches": count, "of": len(launches), "finding": first}
-            yield Finding("advise.caution.changes", values)
+            first = next(change for change in changes if change.code == code)
+            yield RepeatedChange(count, len(launches), first)
 
 
-def _growth(launches: Sequence[Launch], rate_rps: float) -> Iterable[Finding]:
-    grown = [_grown_bytes(one) for one in launches]
-    known = [one for one in grown if one is not None]
-    if not known or len(known) < len(launches):
-        return
-    per_request = [
-        bytes_ / max(1.0, (1 - FROM) * launch.due)
-        for bytes_, launch in zip(known, launches, strict=True)
-    ]
-    if min(known) >= LEAST_BYTES and min(per_request) >= PER_REQUEST_BYTES:
-        least = min(per_request)
-        values = {"per_request_bytes": least, "hour_bytes": least * rate_rps * HOUR_S}
-        yield Finding("advise.caution.memory_grows", values)
+def _growth(launches: Sequence[Launch], rate_rps: float) -> Iterator[MemoryGrowth]:
+    per_request = []
+    for launch in launches:
+        grown_bytes = _grown_bytes(launch)
+        if grown_bytes is None or grown_bytes < LEAST_BYTES:
+            return
+        per_request.append(grown_bytes / max(1.0, (1 - WARM_UP_SHARE) * launch.due))
+    least = min(per_request, default=0.0)
+    if least >= PER_REQUEST_BYTES:
+        yield MemoryGrowth(least, per_hour_bytes=least * rate_rps * HOUR_S)
 
 
 def _grown_bytes(launch: Launch) -> int | None:
     """None where it was not seen."""
     if launch.facts is None:
         return None
-    begun_ns, ended_ns = launch.facts.started_ns, launch.facts.ended_ns
-    since_ns = begun_ns + FROM * (ended_ns - begun_ns)
+    started_ns, ended_ns = launch.facts.started_ns, launch.facts.ended_ns
+    warm_ns = started_ns + WARM_UP_SHARE * (ended_ns - started_ns)
     sizes = [
-        one.server_rss_bytes
-        for one in launch.facts.seen.processes
-        if since_ns <= one.at_ns <= ended_ns and one.server_rss_bytes is not None
+        sample.server_rss_bytes
+        for sample in launch.facts.seen.processes
+        if warm_ns <= sample.at_ns <= ended_ns and sample.server_rss_bytes is not None
     ]
     return sizes[-1] - sizes[0] if len(sizes) > 1 else None

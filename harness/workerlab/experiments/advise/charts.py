@@ -1,15 +1,17 @@
 """The charts of `advise`: what candidates cost against the response time that the target is about,
 expected beside measured; then up to which rate each goes.
 
-Candidates of which more than FAR times the limit is expected are counted, not drawn: they cannot
-keep up, and how long their requests take is a matter of how long the load lasts.
+Candidates of which more than MAX_TIMES_LIMIT times the limit is expected are counted, not drawn:
+they cannot keep up, and how long their requests take is a matter of how long the load lasts.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from workerlab.experiments.advise.result import Result, Row, name_of
+from workerlab.experiments.advise.result import Result, Row, candidate_of
 from workerlab.experiments.advise.tables import (
     anchor,
     bound_of,
@@ -17,38 +19,50 @@ from workerlab.experiments.advise.tables import (
     telling_rows,
     time_term,
 )
-from workerlab.model import Chart, Finding, Level, Look, Mark, Series, Server
+from workerlab.model import Chart, Level, Look, Mark, Series, Server
+from workerlab.numbers.formats import fill
 from workerlab.slo import Metric, Term
 
-FAR = 10.0  # times the limit
-WIDE = 8.0  # highest over lowest: from there on an axis is logarithmic
+MAX_TIMES_LIMIT = 10  # that are drawn
+LOGARITHMIC_SPREAD = 8.0  # highest over lowest: from there on an axis is logarithmic
 MB = 2**20
 COLOURS = {"expected_rps": "prediction", "holds_rps": "measured", "breaks_rps": "connect"}
 RATES = 8  # candidates whose highest rates are shown
 SLIVER = 0.1  # of the highest: no bar shows less beside it, the table does
+NOTE = (
+    "At the rate of the target. Each point is a candidate and leads to its launches, or where it"
+    " has none to its row among all candidates. Whiskers: the range that is expected; of what was"
+    " measured, up to what the next launch is predicted to stay within (97.5 %).[[ Not shown, as"
+    " more than {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their"
+    " memory is not known: {unknown:# candidate}.]]"
+)
+RATES_NOTE = (
+    "A rate that was measured to hold says nothing of higher ones, unless the rate at which the"
+    " target breaks stands beside it."
+)
 
 
-def charts(result: Result) -> Iterable[Chart]:
-    return (one for one in (_plane(result), _rates(result)) if one is not None)
+def charts(result: Result) -> Iterator[Chart]:
+    yield from _plane(result)
+    yield from _rates(result)
 
 
 # --- what it costs, and what it does --------------------------------------------------------------
 
 
 class Plane(Struct, frozen=True):
-    """`memory`: whether that is what candidates cost, else workers; `unit`: of response times, with
-    how many of them are a second."""
+    """`memory`: whether that is what candidates cost, else workers; `factor`: how many units of the
+    response times are a second."""
 
     result: Result
     term: Term | None
     metric: Metric
     memory: bool
-    unit: str
     factor: float
 
     def expected_s(self, row: Row) -> float | None:
-        found: float | None = getattr(row.expected.central, self.metric)
-        return found
+        expected_s: float | None = getattr(row.expected.central, self.metric)
+        return expected_s
 
     def cost(self, server: Server) -> float | None:
         if not self.memory:
@@ -58,136 +72,119 @@ class Plane(Struct, frozen=True):
 
     def far(self, row: Row) -> bool:
         expected_s = self.expected_s(row)
-        limit_s = self.term.limit if self.term else None
-        return None not in (expected_s, limit_s) and (expected_s or 0) > FAR * (limit_s or 0)
+        if self.term is None or expected_s is None:
+            return False
+        return expected_s > MAX_TIMES_LIMIT * self.term.limit
 
 
-def _plane(result: Result) -> Chart | None:
-    """None: nothing is known of any."""
-    term = time_term(result)
-    memory = any(row.expected.memory_bytes is not None for row in result.rows)
-    unit = ("s", 1.0) if term and term.limit >= 1 else ("ms", 1e3)
-    plane = Plane(result, term, metric_of(result), memory, *unit)
-    series = tuple(one for one in _series(plane) if one.points)
+def _plane(result: Result) -> Iterator[Chart]:
+    """Where anything is known."""
+    term, rows = time_term(result), result.rows
+    memory = any(row.expected.memory_bytes is not None for row in rows)
+    unit, factor = ("s", 1.0) if term and term.limit >= 1 else ("ms", 1e3)
+    metric = metric_of(result)
+    plane = Plane(result, term, metric, memory=memory, factor=factor)
+    series = tuple(each for each in _series(plane) if each.points)
     if not series:
-        return None
-    cost = "memory" if memory else "workers"
-    y_title = Finding("advise.chart.response", {"metric": plane.metric, "unit": plane.unit})
-    return Chart(
-        Finding("advise.chart", {"metric": plane.metric, "cost": cost}),
-        Finding(f"advise.chart.{cost}"),
-        y_title,
-        series,
-        _wide(series),
-        Finding("advise.chart.note", _left_out(plane)),
+        return
+    left_out = {
+        "times": MAX_TIMES_LIMIT,
+        "far": sum(map(plane.far, rows)) or None,
+        "unknown": sum(plane.cost(row.server) is None for row in rows) or None,
+    }
+    yield Chart(
+        title=f"{metric} response time against {'memory' if memory else 'workers'}",
+        x_title="memory, MB" if memory else "workers",
+        y_title=f"{metric} response time, {unit}",
+        series=series,
+        log=_logarithmic(series),
+        note=fill(NOTE, left_out),
         form="scatter",
-        level=_level(plane),
+        level=Level(f"target: {term}", term.limit * factor) if term else None,
     )
 
 
-def _level(plane: Plane) -> Level | None:
-    if plane.term is None:
-        return None
-    name = Finding("advise.chart.target", {"term": str(plane.term)})
-    return Level(name, plane.term.limit * plane.factor)
-
-
-def _left_out(plane: Plane) -> dict[str, int | None]:
-    rows = plane.result.rows
-    far = sum(plane.far(row) for row in rows)
-    unknown = sum(plane.cost(row.server) is None for row in rows)
-    return {"far": far or None, "unknown": unknown or None, "times": int(FAR)}
-
-
-def _series(plane: Plane) -> Iterable[Series]:
+def _series(plane: Plane) -> Iterator[Series]:
     """What was measured stands on what was expected."""
     rows, result = plane.result.rows, plane.result
     near = [row for row in rows if not plane.far(row)]
     chosen = result.server if result.word == "recommended" else None
-    yield _points(
-        Finding("advise.chart.expected"), ("prediction", "circle"), plane, near, _expected
-    )
+    yield _points("expected", ("prediction", "circle"), plane, near, _expected)
     others = [row for row in rows if row.server != chosen]
-    yield _points(
-        Finding("advise.chart.measured"), ("measured", "square"), plane, others, _measured
-    )
+    yield _points("measured", ("measured", "square"), plane, others, _measured)
     if chosen is not None:
-        name = Finding("advise.chart.recommended", {"candidate": name_of(chosen)})
-        recommended = [row for row in rows if row.server == chosen]
-        yield _points(name, ("service", "diamond"), plane, recommended, _measured)
+        name = f"recommended, measured: {candidate_of(chosen)}"
+        own = [row for row in rows if row.server == chosen]
+        yield _points(name, ("service", "diamond"), plane, own, _measured)
 
 
 Range = tuple[float | None, float | None, float | None]  # a time, its whisker: seconds
-Of = Callable[[Plane, Row], Range]
+RangeOf = Callable[[Plane, Row], Range]
 
 
 def _expected(plane: Plane, row: Row) -> Range:
-    low, high = (getattr(one, plane.metric) for one in (row.expected.low, row.expected.high))
+    low, high = (getattr(end, plane.metric) for end in (row.expected.low, row.expected.high))
     return plane.expected_s(row), low, high
 
 
 def _measured(plane: Plane, row: Row) -> Range:
     """The whisker ends where one further launch in 40 does."""
-    found = bound_of(row.standing, plane.term)
-    return (found.mean, found.mean, found.bound) if found else (None, None, None)
+    bound = bound_of(row.standing, plane.term)
+    return (bound.mean, bound.mean, bound.bound) if bound else (None, None, None)
 
 
-def _points(name: Finding, look: Look, plane: Plane, rows: Sequence[Row], of: Of) -> Series:
+def _points(name: str, look: Look, plane: Plane, rows: Sequence[Row], range_of: RangeOf) -> Series:
     points, marks = [], []
     for row in rows:
-        (time_s, *ends_s), cost = of(plane, row), plane.cost(row.server)
+        (time_s, *ends_s), cost = range_of(plane, row), plane.cost(row.server)
         if time_s is None or cost is None:
             continue
         points.append((cost, time_s * plane.factor))
         low, high = (None if end is None else end * plane.factor for end in ends_s)
-        marks.append(Mark(name_of(row.server), low, high, anchor(plane.result, row.server)))
+        marks.append(Mark(candidate_of(row.server), low, high, anchor(plane.result, row.server)))
     return Series(name, tuple(points), tuple(marks), look)
 
 
-def _wide(series: Iterable[Series]) -> tuple[bool, bool]:
-    """Which axes are logarithmic."""
-    points = [point for one in series for point in one.points]
+def _logarithmic(series: Iterable[Series]) -> tuple[bool, bool]:
+    """Which axes are."""
+    points = [point for each in series for point in each.points]
     x, y = ([point[axis] for point in points] for axis in (0, 1))
     return _spread(x), _spread(y)
 
 
 def _spread(values: Sequence[float]) -> bool:
-    return min(values) > 0 and max(values) > WIDE * min(values)
+    return min(values) > 0 and max(values) > LOGARITHMIC_SPREAD * min(values)
 
 
 # --- up to which rate -----------------------------------------------------------------------------
 
 
-def _rates(result: Result) -> Chart | None:
-    """Of those that were tried and the best of each class. None: nothing was measured that a bar
-    could show."""
+def _rates(result: Result) -> Iterator[Chart]:
+    """Of those that were tried and the best of each class, where a bar could show something that
+    was measured."""
     rows = [row for row in telling_rows(result) if row.expected.highest_rps][:RATES]
-    values = {
-        "expected_rps": [row.expected.highest_rps for row in rows],
-        "holds_rps": [row.reach.last for row in rows],
-        "breaks_rps": [row.broken_rps for row in rows],
+    rates = {
+        ("expected to hold up to", "prediction"): [row.expected.highest_rps for row in rows],
+        ("measured to hold at", "measured"): [row.reach.last for row in rows],
+        ("measured to break at", "connect"): [row.broken_rps for row in rows],
     }
-    highest_rps = max((rps for rates in values.values() for rps in rates if rps), default=0.0)
-    series = tuple(
+    values = [rps for column in rates.values() for rps in column if rps]
+    least_rps = SLIVER * max(values, default=0.0)
+    series = [
         Series(
-            Finding(f"advise.chart.{name}"),
-            tuple(
-                (float(at), rps or 0.0)
-                for at, rps in enumerate(rates)
-                if (rps or 0) > SLIVER * highest_rps
-            ),
-            look=(COLOURS[name], "circle"),
+            name,
+            tuple((float(at), rps) for at, rps in enumerate(column) if rps and rps > least_rps),
+            look=(colour, "circle"),
         )
-        for name, rates in values.items()
-    )
-    if not any(one.points for one in series[1:]):
-        return None
-    return Chart(
-        Finding("advise.chart.rates"),
-        Finding("advise.chart.candidate"),
-        Finding("advise.chart.rps"),
-        tuple(one for one in series if one.points),
-        note=Finding("advise.chart.rates.note"),
-        form="bars",
-        names=tuple(name_of(row.server) for row in rows),
-    )
+        for (name, colour), column in rates.items()
+    ]
+    if any(each.points for each in series[1:]):
+        yield Chart(
+            title="Highest rate that keeps the target",
+            x_title="candidate",
+            y_title="requests/s",
+            series=tuple(each for each in series if each.points),
+            note=RATES_NOTE,
+            form="bars",
+            names=tuple(candidate_of(row.server) for row in rows),
+        )

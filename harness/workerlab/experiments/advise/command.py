@@ -9,13 +9,16 @@ The plan grows by a cell at a time (`search`), until nothing more is to be found
 is used up.
 """
 
+from __future__ import annotations
+
 import argparse
 import math
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,19 +26,20 @@ from workerlab import codec, run_store, slo
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.document import write_file
 from workerlab.experiments.advise.growth import Growth
-from workerlab.experiments.advise.study import TOOL, Asked
+from workerlab.experiments.advise.study import TOOL, AdviseRequest
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import apps_of, gunicorn_plan, lacking, overridden
 from workerlab.experiments.runner import Setup
-from workerlab.mix import asked as asked_mix
+from workerlab.mix import asked as requested_mix
 from workerlab.model import (
     Cell,
     EnvironmentProblem,
-    Finding,
     Plan,
+    Route,
     Server,
     UsageError,
 )
+from workerlab.notes import MoreCoresThanHere
 from workerlab.server import limits as machine
 from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES, class_named
@@ -51,11 +55,12 @@ NEEDS_ABOUT_S = 8.0  # with start, lone requests and stop, of an app that starts
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     resumed = plan is not None
-    plan, found = plan_of(options) if plan is None else (plan, {})
-    budget_s = options.budget or Asked.of(plan).budget_s
+    plan, pythons = plan_of(options) if plan is None else (plan, {})
+    budget_s = options.budget or AdviseRequest.of(plan).budget_s
     growth = Growth(budget_s, resumed=resumed)
     yield Setup(
-        *(plan, found),
+        plan,
+        pythons,
         label="advise",
         display=growth.display,
         grow=growth.grow,
@@ -74,6 +79,46 @@ def finish(directory: Path) -> None:
 def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     """The needs of each class, which the search starts from. Raises UsageError or
     EnvironmentProblem; starts nothing but looks."""
+    target = target_of(options)
+    check_write(options.write)
+    names = options.classes or CLASSES
+    pythons = interpreters(options, names, options.config, dict(options.env or ()))
+    first = next(iter(pythons.values()))
+    mix, notes = requested_mix(options)
+    limits, here = limits_of(options), machine.cores()
+    kinds = kinds_of(options, pythons, mix, limits)
+    request = AdviseRequest(
+        slo=target,
+        rate_rps=options.rate,
+        budget_s=budget_of(options, len(kinds.able)),
+        limits=limits,
+        left_out=kinds.missing,
+        unfit=kinds.unfit,
+        removed=kinds.removed,
+        config_text=_text(options.config),
+        config_path=str(Path(options.config).absolute()) if options.config else "",
+        config_sets=tuple(first.settings),
+        python=first.python if options.python else "",
+        start=start_of(first.python),
+        write=str(Path(options.write).expanduser().absolute()) if options.write else "",
+    )
+    if limits.cores > here:
+        notes = (*notes, MoreCoresThanHere(limits.cores, here))
+    plan = gunicorn_plan(
+        "advise",
+        map(needs_cell, kinds.able),
+        pythons,
+        config=options.config,
+        notes=(*notes, *overridden(options, first)),
+        arrivals=options.arrivals or "poisson",
+        details=codec.plain(request),
+        **({} if options.seed is None else {"seed": options.seed}),
+    )
+    return plan, pythons
+
+
+def target_of(options: argparse.Namespace) -> str:
+    """In its canonical spelling. Raises UsageError."""
     if options.rate is None or options.slo is None:
         raise UsageError(
             "advise needs --rate and --slo, such as: workerlab advise --app shop.wsgi:app"
@@ -83,77 +128,68 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         target = slo.canonical(options.slo)
     except slo.Mistake as mistake:
         raise UsageError(f"--slo: {mistake}") from None
+    served_rps = SHOWN * options.rate
     for term in slo.parse(target):
-        if term.kind == "rps" and term.op in (">", ">=") and term.limit > SHOWN * options.rate:
+        if term.kind == "rps" and term.op in (">", ">=") and term.limit > served_rps:
             raise UsageError(
                 f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, for no"
-                f" more are served: leave it out, or ask for {SHOWN * options.rate:g} at most"
+                f" more are served: leave it out, or ask for {served_rps:g} at most"
             )
-    check_write(options.write)
-    names = options.classes or CLASSES
-    every = interpreters(options, names, options.config, dict(options.env or ()))
-    found = next(iter(every.values()))
-    removed = {one for one in names if not options.classes and class_named(one).removed_in}
-    mix, notes = asked_mix(options)
-    budget_s = options.budget or BUDGET_S
-    wsgi, asgi = apps_of(options, found, mix)
+    return target
+
+
+def budget_of(options: argparse.Namespace, classes: int) -> float:
+    """Raises UsageError."""
+    budget_s: float = options.budget or BUDGET_S
+    if budget_s < (least_s := NEEDS_ABOUT_S * classes):
+        raise UsageError(
+            f"--budget: measuring what requests need takes about {least_s:.0f} s for {classes}"
+            " worker classes: allow more time, or name fewer --classes"
+        )
+    return budget_s
+
+
+class Kinds(NamedTuple):
+    """A server of each variant that can be considered, and what is left out."""
+
+    able: Sequence[Server]
+    missing: Mapping[str, str]  # variants that cannot run here, and why
+    unfit: tuple[str, ...]  # variants of which no settings keep to the limits
+    removed: tuple[str, ...]  # worker classes that later versions of Gunicorn do not have
+
+
+def kinds_of(
+    options: argparse.Namespace,
+    pythons: preflight.Interpreters,
+    mix: tuple[Route, ...],
+    limits: Limits,
+) -> Kinds:
+    """Raises EnvironmentProblem or UsageError where none is left."""
+    first, names = next(iter(pythons.values())), options.classes or CLASSES
+    removed = {name for name in names if not options.classes and class_named(name).removed_in}
+    wsgi, asgi = apps_of(options, first, mix)
     kinds = [
-        kind_of(name, asgi if found.serves_asgi(name) else wsgi, python=python, gunicorn=version)
+        kind_of(name, asgi if first.serves_asgi(name) else wsgi, python=python, gunicorn=version)
         for name in names
         if name not in removed
-        for python, version in every
+        for python, version in pythons
     ]
-    missing = lacking(kinds, every)
+    missing = lacking(kinds, pythons)
     if wsgi == asgi:  # the user's
-        missing |= _cannot_serve(kinds, preflight.app_kind(found, wsgi, options.config))
-    able = [kind for kind in kinds if kind.variant not in missing]
-    if not able:
+        missing |= _cannot_serve(kinds, preflight.app_kind(first, wsgi, options.config))
+    present = [kind for kind in kinds if kind.variant not in missing]
+    if not present:
         raise EnvironmentProblem("; ".join(f"{name}: {why}" for name, why in missing.items()))
-    limits = limits_of(options)
-    unfit = [kind.variant for kind in able if not candidates([kind], limits)]
-    able = [kind for kind in able if kind.variant not in unfit]
+    unfit = tuple(kind.variant for kind in present if not candidates([kind], limits))
+    able = [kind for kind in present if kind.variant not in unfit]
     if not able:
         raise UsageError(f"no settings of {', '.join(unfit)} keep to {' and '.join(limits.flags)}")
-    if budget_s < (least_s := NEEDS_ABOUT_S * len(able)):
-        raise UsageError(
-            f"--budget: measuring what requests need takes about {least_s:.0f} s for"
-            f" {len(able)} worker classes: allow more time, or name fewer --classes"
-        )
-    asked = Asked(
-        slo=target,
-        rate_rps=options.rate,
-        budget_s=budget_s,
-        limits=limits,
-        left_out=missing,
-        unfit=tuple(unfit),
-        removed=tuple(sorted(removed)),
-        config_text=_text(options.config),
-        config_path=str(Path(options.config).absolute()) if options.config else "",
-        config_sets=tuple(found.settings),
-        python=found.python if options.python else "",
-        start=start_of(found.python),
-        write=str(Path(options.write).expanduser().absolute()) if options.write else "",
-    )
-    if limits.cores > (here := machine.cores()):
-        values = {"cores": limits.cores, "here": here}
-        notes = (*notes, Finding("advise.more_cores", values))
-    more = {} if options.seed is None else {"seed": options.seed}
-    plan = gunicorn_plan(
-        "advise",
-        map(needs_cell, able),
-        every,
-        config=options.config,
-        notes=(*notes, *overridden(options, found)),
-        arrivals=options.arrivals or "poisson",
-        details=codec.plain(asked),
-        **more,
-    )
-    return plan, every
+    return Kinds(able, missing, unfit, tuple(sorted(removed)))
 
 
 def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
     """Variants whose worker class does not serve an app of this kind, and why."""
-    rows = {one.variant: class_named(one.worker_class) for one in servers}
+    rows = {server.variant: class_named(server.worker_class) for server in servers}
     return {
         name: f"{'ASGI' if row.asgi else 'WSGI'} worker classes cannot serve an app that is"
         f" {app_kind.upper()}"
@@ -164,9 +200,9 @@ def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
 
 def start_of(python: str) -> str:
     """`gunicorn`, where a shell finds that of this interpreter by its name."""
-    found = shutil.which("gunicorn")
-    mine = found is not None and Path(found).parent.absolute() == Path(python).parent.absolute()
-    return "gunicorn" if mine else f"{shlex.quote(python)} -m gunicorn"
+    command = shutil.which("gunicorn")
+    own = command is not None and Path(command).parent.absolute() == Path(python).parent.absolute()
+    return "gunicorn" if own else f"{shlex.quote(python)} -m gunicorn"
 
 
 def _text(path: str | None) -> str:

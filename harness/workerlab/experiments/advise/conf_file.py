@@ -174,6 +174,6 @@ def _after_future(text: str) -> int:
         body = ast.parse(text).body
     except SyntaxError:
         return 0
-    ends = [one.end_lineno or 0 for one in body
-            if isinstance(one, ast.ImportFrom) and one.module == "__future__"]  # fmt: skip
+    imports = (node for node in body if isinstance(node, ast.ImportFrom))
+    ends = (node.end_lineno or 0 for node in imports if node.module == "__future__")
     return max(ends, default=0)

@@ -1,33 +1,49 @@
 """What `workerlab advise` shows: the recommendation, what it rests on, and why not the others."""
 
+from __future__ import annotations
+
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from msgspec.structs import replace
 
+from workerlab import model
 from workerlab.bundled import label_of
 from workerlab.experiments.advise.answers import answers, left_out
-from workerlab.experiments.advise.blocked import of_others
+from workerlab.experiments.advise.blocked import is_of_others
 from workerlab.experiments.advise.charts import charts
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
 from workerlab.experiments.advise.result import Result, result_of
 from workerlab.experiments.advise.search import search_of
-from workerlab.experiments.advise.study import LATE, NOISE, study_of
+from workerlab.experiments.advise.study import LaunchDisturbed, LaunchPaused, ToolLate, study_of
 from workerlab.experiments.advise.tables import tables
-from workerlab.experiments.document import answer
 from workerlab.experiments.reading import notes_of
-from workerlab.model import Document, Finding
-from workerlab.notes import SettingOverridden
-from workerlab.report.messages import text
+from workerlab.finding import Answer, Finding, Note
+from workerlab.model import Document
+from workerlab.notes import MoreCoresThanHere, SettingOverridden
+from workerlab.numbers.formats import counted, fill
 from workerlab.report.naming import served
+from workerlab.report.sweep_tables import ARRIVALS
 from workerlab.run_store import Run
 
 FILE = "gunicorn.conf.py"
-VOIDS = {*NOISE, LATE}  # of launches that were measured
-MORE_CORES, OVERRIDDEN = "advise.more_cores", SettingOverridden.__name__
+MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # notes of a plan
 EXIT_CODES = {"recommended": 0, "noisy": 1, "unfinished": 1, "no_class": 3}
+TITLE = (
+    "{rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app}"
+    "[[, served by {served}]]; {cores:number} {cores:core/cores}[[ (launched on {here:number})]]"
+    "[[; Gunicorn {versions:list}]]."
+)
+KEPT_SETTING = "Kept, but measured without: {setting} = {value} was overridden, since {why}."
+# Launches that say nothing of their candidate
+VOIDS: Mapping[type[Finding], str] = {
+    LaunchDisturbed: "that other programs kept from a core",
+    LaunchPaused: "in which the machine or the lab stood still",
+    ToolLate: "in which the load tool was late",
+}
 
 
 def document(run: Run) -> Document:
@@ -36,13 +52,12 @@ def document(run: Run) -> Document:
 
 
 def show(result: Result, run: Run) -> Document:
-    none = result.word == "no_class"  # why is its answer
     return Document(
         run=run.name,
         kind="advise",
-        title=_title(result, run),
+        title=title(result, run),
         environment=run.environment,
-        findings=(*answers(result), *_file(result, run), *(() if none else left_out(result))),
+        findings=(*answers(result), *_file(result, run), *left_out(result)),
         tables=tuple(tables(result)),
         charts=tuple(charts(result)),
         notes=(*notes_of(run), *_notes(result)),
@@ -57,56 +72,69 @@ def _exit_code(result: Result, run: Run) -> int:
     return EXIT_CODES.get(result.word, 4)
 
 
-def _file(result: Result, run: Run) -> Iterable[Finding]:
-    if result.word == "recommended":
-        place = _places(result, run)[-1]  # where it was asked for, if anywhere
-        code = "file" if _written(result, run) else "file.missing"
-        asked, server = result.study.asked, result.server
-        python = (server and server.python) or asked.python
-        start = f"{shlex.quote(python)} -m gunicorn" if python else asked.start
-        version = (server and server.gunicorn) or result.study.plan.gunicorn or None
-        values = {"place": str(place), "start": start, "gunicorn": version}
-        yield answer("advise", "file", code, values)
+class ConfigurationFile(Answer):
+    """{place}[[ {problem}.]][[. Start it: {start} -c {place}]]
+    [[ with Gunicorn {gunicorn}, as it was measured]]"""
+
+    question = "Where is the configuration?"
+
+    place: str
+    problem: Literal["", "could not be written"]
+    start: str | None  # what starts Gunicorn
+    gunicorn: str | None
 
 
-def _title(result: Result, run: Run) -> Finding:
-    asked, plan = result.study.asked, result.study.plan
-    target = label_of(plan.servers[0].app)
-    versions = dict.fromkeys(filter(None, (one.gunicorn or plan.gunicorn for one in plan.servers)))
+def _file(result: Result, run: Run) -> Iterator[ConfigurationFile]:
+    if result.word == "recommended" and (server := result.server):
+        request, written = result.study.request, _written(result, run)
+        python = server.python or request.python
+        start = f"{shlex.quote(python)} -m gunicorn" if python else request.start
+        version = server.gunicorn or result.study.plan.gunicorn or None
+        yield ConfigurationFile(
+            place=str(_places(result, run)[-1]),  # where it was asked for, if anywhere
+            problem="" if written else "could not be written",
+            start=start if written else None,
+            gunicorn=version if written else None,
+        )
+
+
+def title(result: Result, run: Run) -> str:
+    request, plan = result.study.request, result.study.plan
+    versions = dict.fromkeys(server.gunicorn or plan.gunicorn for server in plan.servers)
+    versions.pop("", None)
     values = {
-        "rate_rps": asked.rate_rps,
-        "slo": asked.slo,
-        "app": target,
-        "arrivals": Finding(f"arrivals.{plan.arrivals}"),
-        "cores": asked.limits.cores,
-        "here": next((one.values["here"] for one in plan.notes if one.code == MORE_CORES), None),
+        "rate_rps": request.rate_rps,
+        "slo": request.slo,
+        "app": label_of(plan.servers[0].app),
+        "arrivals": ARRIVALS[plan.arrivals],
+        "cores": request.limits.cores,
+        "here": next((note.values["here"] for note in plan.notes if note.code == MORE_CORES), None),
         "versions": tuple(versions) if len(versions) > 1 else None,
         "served": served(run.environment, plan.servers),
     }
-    return Finding("advise.title", values)
+    return fill(TITLE, values)
 
 
-def _notes(result: Result) -> Iterable[Finding]:
+def _notes(result: Result) -> Iterator[Finding]:
     yield from _once(note for needs in result.study.needs.values() for note in needs.notes)
-    voids = (one.void.code for one in result.study.launches if one.void is not None)
-    kinds = Counter(code.rpartition(".")[2] if code in VOIDS else "invalid" for code in voids)
-    reasons = tuple(Finding(f"advise.voids.{kind}", {"launches": many})
-                    for kind, many in kinds.items())  # fmt: skip
+    voids = (launch.void for launch in result.study.launches if launch.void is not None)
+    counts = Counter(VOIDS.get(type(void), "found invalid") for void in voids)
+    reasons = [f"{counted(count, 'launch/launches')} {why}" for why, count in counts.items()]
     if reasons:
-        yield Finding("advise.voids", {"reasons": reasons})
+        yield Note(f"Discarded and repeated: {', '.join(reasons)}")
 
 
-def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
+def _once(notes: Iterable[model.Finding]) -> Iterable[model.Finding]:
     """What is said of several classes in the same words, of all of them at once."""
-    found: dict[str, Finding] = {}
+    merged: dict[str, model.Finding] = {}
     for note in notes:
         classes = note.values.get("classes")
         key = note.code if classes else f"{note.code} {sorted(note.values.items())}"
-        if classes and key in found:
-            classes = (*found[key].values["classes"], *classes)
+        if classes and key in merged:
+            classes = (*merged[key].values["classes"], *classes)
             note = replace(note, values={**note.values, "classes": classes})
-        found[key] = note
-    return found.values()
+        merged[key] = note
+    return merged.values()
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -114,17 +142,17 @@ def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
 
 def _places(result: Result, run: Run) -> list[Path]:
     """Where the file is to be, the run's directory first."""
-    asked = result.study.asked.write
-    return [run.directory / FILE, *([Path(asked)] if asked else [])]
+    write = result.study.request.write
+    return [run.directory / FILE, *([Path(write)] if write else [])]
 
 
 def _written(result: Result, run: Run) -> bool:
     """Whether it is there, and where it was asked for the same."""
     try:
-        own, *others = (one.read_text() for one in _places(result, run))
+        own, *others = (place.read_text() for place in _places(result, run))
     except OSError:
         return False
-    return all(one == own for one in others)
+    return all(text == own for text in others)
 
 
 def write_file(run: Run) -> None:
@@ -139,13 +167,13 @@ def write_file(run: Run) -> None:
             if place.exists() and place.read_text() == before:
                 place.unlink()
         return
-    evidence = (one for one in answers(result) if not of_others(result, one))
-    written = Finding("advise.written", {"run": run.name})
-    sentences = [text(one) for one in (written, _title(result, run), *evidence)]
-    asked = study.asked
-    kept = {one.values["setting"]: text(Finding("advise.overridden", one.values))
-            for one in run.plan.notes if one.code == OVERRIDDEN}  # fmt: skip
-    own_file = OwnFile(asked.config_text, asked.config_path, asked.config_sets, kept)
+    evidence = (answer for answer in answers(result) if not is_of_others(result, answer))
+    written = f"Measured by `workerlab advise`, run {run.name}:"
+    sentences = [written, title(result, run), *map(str, evidence)]
+    request = study.request
+    overridden = (note for note in run.plan.notes if note.code == OVERRIDDEN)
+    kept = {note.values["setting"]: fill(KEPT_SETTING, note.values) for note in overridden}
+    own_file = OwnFile(request.config_text, request.config_path, request.config_sets, kept)
     app = result.server.app  # one of the lab's is in the run
     app = replace(app, chdir=app.chdir or str(run.directory / "code"))
     server = replace(result.server, app=app)

@@ -7,6 +7,8 @@ the order of what cores and slots allow at most, until that is less than NEAR of
 the others it is not known, and they are not needed.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.prediction import Predicted, predict
-from workerlab.model import Arrivals, Needs, Server, Summary
+from workerlab.model import Arrivals, Needs, RequestNeed, Server, Summary
 from workerlab.numbers.arrivals import schedule
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term
@@ -26,8 +28,8 @@ STEPS = 6  # of a bisection: within 2 % of the rate
 LONGEST_S = 60.0
 DRAWS = 3
 LEAST_CORES = 0.1
-NEAR = 0.8  # of the best: of those below nobody needs to know how far they go
-MOST_RPS = 20_000.0  # more than one load tool sends
+NEAR = 0.8  # of the best: those below are not simulated further
+MAX_RATE_RPS = 20_000.0  # more than one load tool sends
 
 
 class Expected(Struct, frozen=True):
@@ -50,7 +52,7 @@ class Expected(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """What all candidates are asked."""
+    """The target, and what the machine allows: the same for all candidates."""
 
     terms: Sequence[Term]
     rate_rps: float
@@ -59,7 +61,7 @@ class Question(Struct, frozen=True):
     cores: float
     max_in_flight: int | None = None
     tool_s: float = 0.0  # CPU of the load tool per request, where it runs on the same cores
-    memory_bytes: int | None = None  # of candidates that take more nobody needs to know more
+    memory_bytes: int | None = None  # candidates that take more are not simulated further
 
     def load_s(self, needs: Needs) -> float:
         """CPU per request that the load takes of the same cores."""
@@ -77,17 +79,20 @@ def holds(response: Summary, terms: Iterable[Term]) -> bool:
 
 
 def distance(response: Summary, terms: Iterable[Term]) -> float:
-    """How many times its limit the worst of these times is; 0 where none is known."""
+    """The worst of these times over its limit; 0 where none is known."""
     values = ((term, getattr(response, term.metric, None)) for term in terms if term.kind == "time")
     return max((value / term.limit for term, value in values if value is not None), default=0.0)
 
 
 def expected(server: Server, needs: Needs, question: Question) -> Expected:
     """At the rate that is asked for."""
-    found = _at(server, needs, question, question.rate_rps, DRAWS)
+    predicted = _at(server, needs, question, question.rate_rps, DRAWS)
     return Expected(
-        *(server.key, bound_rps(server, needs, question)),
-        *(found.central, found.low, found.high),
+        key=server.key,
+        bound_rps=bound_rps(server, needs, question),
+        central=predicted.central,
+        low=predicted.low,
+        high=predicted.high,
         memory_bytes=needs.memory.of(server.workers) if needs.memory else None,
     )
 
@@ -111,22 +116,27 @@ def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int
 def bound_rps(server: Server, needs: Needs, question: Question) -> float:
     """No server does more: its slots are all held, or the cores all computing (the asymptotes of
     Denning & Buzen 1978)."""
-    mean = _mean(needs)
+    mean = mean_need(needs)
     slots = class_named(server.worker_class).slots_of(server)
-    hold_s = mean["wait_s"] + mean["cpu_s"] + mean["blocked_s"] + mean["nogil_s"] + needs.gap_s
-    bounds = [MOST_RPS]
+    hold_s = mean.wait_s + mean.cpu_s + mean.blocked_s + mean.nogil_s + needs.gap_s
+    bounds = [MAX_RATE_RPS]
     if slots is not None and hold_s > 0:
         bounds.append(slots / hold_s)
-    if (alone_s := mean["cpu_s"] + mean["blocked_s"]) > 0:
+    if (alone_s := mean.cpu_s + mean.blocked_s) > 0:
         bounds.append(server.workers / alone_s)
-    if (cpu_s := mean["cpu_s"] + mean["nogil_s"] + question.load_s(needs)) > 0:
+    if (cpu_s := mean.cpu_s + mean.nogil_s + question.load_s(needs)) > 0:
         bounds.append(question.cores / cpu_s)
     return min(bounds)
 
 
-def _mean(needs: Needs) -> Mapping[str, float]:
-    names, many = ("wait_s", "cpu_s", "blocked_s", "nogil_s"), max(1, len(needs.requests))
-    return {name: math.fsum(getattr(one, name) for one in needs.requests) / many for name in names}
+def mean_need(needs: Needs) -> RequestNeed:
+    """Of all requests, whatever their route."""
+    count = max(1, len(needs.requests))
+
+    def mean(name: str) -> float:
+        return math.fsum(getattr(need, name) for need in needs.requests) / count
+
+    return RequestNeed(mean("wait_s"), mean("cpu_s"), mean("blocked_s"), mean("nogil_s"))
 
 
 def _highest(server: Server, needs: Needs, question: Question) -> float:
@@ -151,16 +161,18 @@ def forecast(
     servers: Iterable[Server], needs: Mapping[str, Needs], question: Question
 ) -> tuple[Expected, ...]:
     """Of all candidates whose class is known, in their order."""
-    known = [one for one in servers if one.variant in needs]
-    found = {one.key: expected(one, needs[one.variant], question) for one in known}
+    measured = [server for server in servers if server.variant in needs]
+    forecasts = {
+        server.key: expected(server, needs[server.variant], question) for server in measured
+    }
     best = 0.0
-    for server in sorted(known, key=lambda one: -found[one.key].bound_rps):
-        memory, limit = found[server.key].memory_bytes, question.memory_bytes
+    for server in sorted(measured, key=lambda server: -forecasts[server.key].bound_rps):
+        memory, limit = forecasts[server.key].memory_bytes, question.memory_bytes
         if memory is not None and limit is not None and memory > limit:
             continue
-        if found[server.key].bound_rps < NEAR * best:
+        if forecasts[server.key].bound_rps < NEAR * best:
             break
         highest_rps = _highest(server, needs[server.variant], question)
-        found[server.key] = replace(found[server.key], highest_rps=highest_rps)
+        forecasts[server.key] = replace(forecasts[server.key], highest_rps=highest_rps)
         best = max(best, highest_rps)
-    return tuple(found[one.key] for one in known)
+    return tuple(forecasts[server.key] for server in measured)

@@ -1,19 +1,28 @@
 """Plans what comes next in a run of `advise`, by what is on file, as long as the budget lasts."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from msgspec.structs import replace
 
 from workerlab import codec, run_store, slo
 from workerlab.analysis.target import QUANTILES
 from workerlab.experiments.advise.candidates import candidates
-from workerlab.experiments.advise.forecast import Question, forecast
+from workerlab.experiments.advise.forecast import Question, forecast, mean_need
 from workerlab.experiments.advise.search import Next, Search, search_of
-from workerlab.experiments.advise.study import TOOL, Asked, Study, alone, many, study_of
+from workerlab.experiments.advise.study import (
+    TOOL,
+    AdviseRequest,
+    NeedsUnknown,
+    Study,
+    alone,
+    many,
+    study_of,
+)
 from workerlab.experiments.budget import Budget, load_s, used_s
 from workerlab.experiments.execution import Predict
 from workerlab.load.programs import FOLLOWED
@@ -27,29 +36,29 @@ from workerlab.terminal.progress import Progress
 
 CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
 # Seconds of a launch: until enough requests lie beyond the quantile that is promised
-SHORTEST_S, LONGEST_S, BEYOND = 10.0, 60.0, 20
+SHORTEST_S, LONGEST_S, BEYOND_QUANTILE = 10.0, 60.0, 20
 FEW_S, LAUNCHES = 5.0, 30  # of a budget that has not so many of the shortest launches
 SHORT = 0.5  # times as long: a launch that shows which rates are worth a long one
 AGAIN, ROUTE = 2, 10  # which load of its needs: once more, and of the first route alone
-MUCH_BYTES = 50 << 20  # of a worker alone: from here on it is worth a look what could be shared
+MUCH_BYTES = 50 << 20  # of a worker alone: from here on, preload_app is measured
 # Times what loads of each route, or of many at once, take is left of the budget, or there are none
 BESIDE_COST = 3
 # A load of many at once: its seconds; of requests that wait so many times as long as they compute;
 # the most connections
-MANY_S, WAITS, MANY_MOST = 4.0, 5, 500
+MANY_S, WAITS, MAX_CONNECTIONS = 4.0, 5, 500
 AROUND_S = 3.0  # of a class none of whose trials has ended: lone requests, stop, planning
 END_S = 3.0  # of the budget: before the first trial, and for what is printed in the end
 FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
 
 
 def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
-    """Of each class whose needs a load has not shown: others' programs, or chance, may have spoilt
-    it. Once."""
+    """Of each class whose needs a load has not shown, once more: other programs, or chance, may
+    have spoilt it."""
     for cell in plan.cells:
         why = study.left_out.get(cell.server.variant)
         more = replace(cell, schedule=AGAIN)
-        unknown = why is not None and why.code == "advise.left_out.unknown"
-        if unknown and not cell.server.preload and more not in plan.cells:
+        unknown = isinstance(why, NeedsUnknown) and not cell.server.preload
+        if unknown and more not in plan.cells:
             yield more
 
 
@@ -57,7 +66,9 @@ def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
     """Where workers hold much for themselves: what they take when the app is loaded before they are
     forked. Once, of the first class that has it so; not of one whose loop an app that is loaded
     before its calls are patched would block, nor where the app's own file decides."""
-    if "preload_app" in study.asked.config_sets or any(one.server.preload for one in plan.cells):
+    if "preload_app" in study.request.config_sets or any(
+        cell.server.preload for cell in plan.cells
+    ):
         return
     for cell in plan.cells:
         needs = study.needs.get(cell.server.variant)
@@ -77,23 +88,23 @@ def route_cells(plan: Plan, study: Study) -> Iterator[Cell]:
             continue
         for number, route in enumerate(mix, ROUTE):
             server = replace(cell.server, app=replace(cell.server.app, mix=(route,)))
-            one = replace(cell, server=server, schedule=number)
-            if cell.inside == "needs" and one not in plan.cells:
-                yield one
+            of_route = replace(cell, server=server, schedule=number)
+            if cell.inside == "needs" and of_route not in plan.cells:
+                yield of_route
 
 
 def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
     """Many requests at once, to classes whose workers serve many. Once."""
-    limits, here = study.asked.limits, machine.cores()
-    had = {one.server.variant for one in plan.cells if many(one)}
+    limits, here = study.request.limits, machine.cores()
+    measured = {cell.server.variant for cell in plan.cells if many(cell)}
     for cell in plan.cells:
         server = cell.server
         needs, slots = study.needs.get(server.variant), class_named(server.worker_class).slots
-        if needs is None or slots in ("one", "threads") or server.variant in had:
+        if needs is None or slots in ("one", "threads") or server.variant in measured:
             continue
         connections = filling(needs, min(limits.cores, here), limits.max_in_flight)
         if connections is not None:
-            had.add(server.variant)
+            measured.add(server.variant)
             yield replace(cell, inside="", concurrency=connections, duration_s=MANY_S)
 
 
@@ -101,11 +112,13 @@ def filling(needs: Needs, cores: float, max_in_flight: int | None = None) -> int
     """How many requests at once would keep so many cores busy, at what few at a time compute; None:
     they do more than wait, and what they compute themselves fills the cores. With more the cores
     are full, where a closed loop is cheaper than requests that come at random ever are."""
-    cpu_s = fmean(one.cpu_s + one.nogil_s for one in needs.requests)
-    wait_s = fmean(one.wait_s for one in needs.requests)
-    if wait_s < WAITS * cpu_s or not cpu_s:
+    mean = mean_need(needs)
+    cpu_s = mean.cpu_s + mean.nogil_s
+    if mean.wait_s < WAITS * cpu_s or not cpu_s:
         return None
-    return min(MANY_MOST, max_in_flight or MANY_MOST, round(cores * wait_s / cpu_s))
+    return min(
+        MAX_CONNECTIONS, max_in_flight or MAX_CONNECTIONS, round(cores * mean.wait_s / cpu_s)
+    )
 
 
 def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
@@ -113,9 +126,9 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
     the classes that gave an alarm, for its lines are the same under the others."""
     alarmed = {*study.blocked, *study.alarmed}
     apps = {
-        one.server.app: one
-        for one in sorted(needs, key=lambda one: one.server.variant in study.blocked)
-        if one.inside == "needs" and one.server.variant in alarmed and not one.server.preload
+        cell.server.app: cell
+        for cell in sorted(needs, key=lambda cell: cell.server.variant in study.blocked)
+        if cell.inside == "needs" and cell.server.variant in alarmed and not cell.server.preload
     }
     for cell in apps.values():
         yield replace(cell, inside="stacks")
@@ -125,7 +138,7 @@ def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -
     """How long requests arrive in a launch: no more than the load tool times each of, and where
     enough arrive for what is promised, less of a small budget."""
     parts = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
-    requests = BEYOND / min(parts, default=0.05)
+    requests = BEYOND_QUANTILE / min(parts, default=0.05)
     share = SHORT if short else 1.0
     least_s = min(SHORTEST_S, max(FEW_S, budget_s / LAUNCHES))
     lasts_s = share * min(max(least_s, round(requests / rps)), LONGEST_S)
@@ -169,14 +182,14 @@ class Growth:
         foreseen = plan
         if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
             foreseen = with_forecast(plan, study)
-            whole = [one for one in plan.cells if not alone(one, plan)]
-            looks = tuple(one for one in stacks_cells(whole, study) if one not in plan.cells)
+            whole = [cell for cell in plan.cells if not alone(cell, plan)]
+            looks = tuple(cell for cell in stacks_cells(whole, study) if cell not in plan.cells)
             if looks and self._allows(study, *looks):
                 return replace(foreseen, cells=(*foreseen.cells, *looks))
         search = search_of(study, foreseen)
         following = search.next(self._launches_left(study, search), self._disturbed)
         if following is not None:
-            cell = launch_cell(following, study.asked)
+            cell = launch_cell(following, study.request)
             if self._allows(study, cell):
                 self._idle = False
                 return replace(foreseen, cells=(*foreseen.cells, cell))
@@ -196,17 +209,17 @@ class Growth:
     def _launches_left(self, study: Study, search: Search) -> float:
         """At the target's rate, where they last longest; of a leader that is known to meet it
         there, at the highest rate that it held."""
-        asked, leader = study.asked, search.leader()
+        request, leader = study.request, search.leader()
         met = leader is not None and search.meets(leader)
-        rps = (search.reach(leader).last if leader and met else None) or asked.rate_rps
+        rps = (search.reach(leader).last if leader and met else None) or request.rate_rps
         short = leader is not None and not met and search.is_clear(leader)
         around_s = max((self._around_s(study, name) for name in study.needs), default=AROUND_S)
         return (self._budget.left_s() - END_S) // (
-            launch_s(rps, asked.slo, asked.budget_s, short=short) + around_s
+            launch_s(rps, request.slo, request.budget_s, short=short) + around_s
         )
 
     def _allows(self, study: Study, *cells: Cell) -> bool:
-        """Whether the budget does: of each its load, and what is beside it."""
+        """Whether the budget is enough for these cells: their loads, starts and stops."""
         needed_s = sum(
             (cell.duration_s or 0.0) + self._around_s(study, cell.server.variant) for cell in cells
         )
@@ -234,37 +247,38 @@ def beside_s(run: Run) -> dict[str, float]:
 
 def with_forecast(plan: Plan, study: Study) -> Plan:
     """What is expected of every candidate, kept with the plan."""
-    asked = study.asked
+    request = study.request
     loaded = {cell.server.variant: cell.server for cell in plan.cells if not alone(cell, plan)}
-    servers = candidates((loaded[name] for name in study.needs), asked.limits)
+    servers = candidates((loaded[name] for name in study.needs), request.limits)
     tell(f"simulating {len(servers)} candidates")
     question = Question(
-        terms=slo.parse(asked.slo),
-        rate_rps=asked.rate_rps,
+        terms=slo.parse(request.slo),
+        rate_rps=request.rate_rps,
         arrivals=plan.arrivals,
         seed=FORECAST_SEED,
-        cores=asked.limits.cores,
-        max_in_flight=asked.limits.max_in_flight,
+        cores=request.limits.cores,
+        max_in_flight=request.limits.max_in_flight,
         # At its ceiling it has a core for itself
         tool_s=1 / study.ceiling.rps if study.ceiling else 0.0,
-        memory_bytes=asked.limits.memory_bytes,
+        memory_bytes=request.limits.memory_bytes,
     )
-    found = forecast(servers, study.needs, question)
     details = {
-        "expected": codec.plain(found),
+        "expected": codec.plain(forecast(servers, study.needs, question)),
         "servers": codec.plain(servers),
         "foreseen": sorted(study.needs),
     }
     return replace(plan, details={**plan.details, **details})
 
 
-def launch_cell(following: Next, asked: Asked) -> Cell:
+def launch_cell(following: Next, request: AdviseRequest) -> Cell:
     server, rps = following.server, following.rps
     slots = class_named(server.worker_class).slots_of(server) or CONNECTIONS_LEAST
     connections = max(CONNECTIONS_LEAST, min(slots, 2 * CONNECTIONS_LEAST))
     return Cell(
-        *(server, TOOL, connections),
+        server,
+        TOOL,
+        connections,
         rate=Rate(rps=rps),
         schedule=following.schedule,
-        duration_s=launch_s(rps, asked.slo, asked.budget_s, short=following.short),
+        duration_s=launch_s(rps, request.slo, request.budget_s, short=following.short),
     )

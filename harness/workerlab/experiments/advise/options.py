@@ -41,11 +41,11 @@ SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def size(text: str) -> int:
     """Bytes: 512M, 2G, 2GiB."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
-    if match is None or (found := float(match[1]) * SIZES[match[2].upper()]) < 1:
+    if match is None or (size_bytes := float(match[1]) * SIZES[match[2].upper()]) < 1:
         raise read.Refused(f"{text!r} is not an amount of memory, such as 512M or 2G")
-    if found < LEAST_BYTES:
+    if size_bytes < LEAST_BYTES:
         raise read.Refused(f"{text!r} is less than any worker takes: say a unit, such as 512M")
-    return int(found)
+    return int(size_bytes)
 
 
 def cores(text: str) -> float:
@@ -66,12 +66,12 @@ def rate(text: str) -> float:
     except ValueError:
         wrong = f"{text!r} is no number of requests per second, such as 50"
         raise read.Refused(wrong) from None
-    found = read.rate(text).rps
-    if found is None:
+    rate_rps = read.rate(text).rps
+    if rate_rps is None:
         raise read.Refused(f"{text} is a share of a capacity that is not known: say requests/s")
-    if found < LEAST_RPS:
+    if rate_rps < LEAST_RPS:
         raise read.Refused(f"{text} requests/s: below {LEAST_RPS} a minute has too few to judge by")
-    return found
+    return rate_rps
 
 
 def budget(text: str) -> float:

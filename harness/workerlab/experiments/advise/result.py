@@ -1,28 +1,33 @@
 """What the search has come to: the candidate that is recommended, or why there is none, and why not
 the others."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from statistics import fmean
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from workerlab.experiments.advise.candidates import Limits
-from workerlab.experiments.advise.forecast import Expected
-from workerlab.experiments.advise.search import Reach, Search, slow_alone
-from workerlab.experiments.advise.standing import Bound, Standing
+from workerlab.experiments.advise.forecast import Expected, mean_need
+from workerlab.experiments.advise.search import LIMIT, Reach, Search, slow_alone
+from workerlab.experiments.advise.standing import Standing
 from workerlab.experiments.advise.study import TOOL, Launch, Study, holds
-from workerlab.model import Finding, Needs, Server
+from workerlab.finding import Answer, Finding
+from workerlab.model import Needs, Server
+from workerlab.numbers.formats import counted, fill
 from workerlab.server.gunicorn import GRACE_S
 from workerlab.server.worker_classes import class_named, configured_slots
 
-Word = Literal[
+AdviseOutcome = Literal[
     "recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class", "unsendable"
 ]
 
-LESS = 0.9  # of the recommended one's forecast
-TIMES, LEAST_GRACE_S, DEFAULT_GRACE_S = 3.0, 2, 30  # of a response; seconds; Gunicorn's
+LOWER_FORECAST = 0.9  # of the recommended one's
+LOWER_RATE = 1.05  # times as high is the recommended one's
+GRACE_RESPONSES, LEAST_GRACE_S, DEFAULT_GRACE_S = 3.0, 2, 30  # the longest; seconds; Gunicorn's
 BUSY = 0.7  # of a core, or of a pool: beyond that requests wait for each other for long
 
 
@@ -36,7 +41,7 @@ class Row(Struct, frozen=True):
     launches: int
     reach: Reach
     broken_rps: float | None
-    status: Finding
+    status: str
 
 
 class Result(Struct, frozen=True):
@@ -44,11 +49,11 @@ class Result(Struct, frozen=True):
     lowest rate at which it was shown to break the target, else failed, `first_rps`; `cores`: what
     it computed at the target's rate."""
 
-    word: Word
+    word: AdviseOutcome
     search: Search
     rows: tuple[Row, ...]
     server: Server | None = None
-    standing: Standing = Standing("open")
+    standing: Standing = Standing("not shown yet")
     reach: Reach = Reach()
     launches: tuple[Launch, ...] = ()
     breaks: Launch | None = None
@@ -60,7 +65,7 @@ class Result(Struct, frozen=True):
 
     @property
     def limits(self) -> Limits:
-        return self.study.asked.limits
+        return self.study.request.limits
 
     @property
     def needs(self) -> Needs | None:
@@ -72,14 +77,14 @@ class Result(Struct, frozen=True):
 
     @property
     def cores(self) -> float | None:
-        used = [one.cell.usage.server_cores for one in self.launches]
-        known = [one for one in used if one is not None]
-        return sum(known) / len(known) if known else None
+        used = (launch.cell.usage.server_cores for launch in self.launches)
+        cores = [value for value in used if value is not None]
+        return fmean(cores) if cores else None
 
     @property
     def stop_s(self) -> float | None:
         """The shortest stop after a load, when nothing was under way."""
-        stops = [one.facts.record.stop_s for one in self.launches if one.facts]
+        stops = [launch.facts.record.stop_s for launch in self.launches if launch.facts]
         return min((stop_s for stop_s in stops if stop_s is not None), default=None)
 
     @property
@@ -90,41 +95,43 @@ class Result(Struct, frozen=True):
     @property
     def grace_s(self) -> int | None:
         """The graceful_timeout that the file sets, so that a stop takes no longer than requests
-        may: TIMES the longest of them. None: Gunicorn's, or the app's own file's, is as good."""
-        ends_s = [one.times_s[-1] for one in self.launches if one.times_s]
-        own = "graceful_timeout" in self.study.asked.config_sets
+        may: GRACE_RESPONSES times the longest of them. None: Gunicorn's, or the app's own file's,
+        is as good."""
+        ends_s = [launch.times_s[-1] for launch in self.launches if launch.times_s]
+        own = "graceful_timeout" in self.study.request.config_sets
         if own or not ends_s or not self.waits_at_stop:
             return None
-        grace_s = max(LEAST_GRACE_S, math.ceil(TIMES * max(ends_s)))
+        grace_s = max(LEAST_GRACE_S, math.ceil(GRACE_RESPONSES * max(ends_s)))
         return grace_s if grace_s < DEFAULT_GRACE_S else None
 
 
 def result_of(search: Search) -> Result:
-    server = search.winner()
-    word: Word = "recommended"
-    if server is None:
-        word = _without(search)
-        server = search.nearest()
-    rows = tuple(_row(search, one, server if word == "recommended" else None)
-                 for one in search.servers)  # fmt: skip
+    winner = search.winner()
+    word: AdviseOutcome = "recommended" if winner else _without(search)
+    server = winner or search.nearest()
+    rows = tuple(_row(search, candidate, winner) for candidate in search.servers)
     if server is None:
         return Result(word, search, rows)
-    launches = search.study.at(server, search.target_rps)
     reach = search.reach(server)
     if reach.last is None or reach.last <= search.target_rps:  # better than nothing
         reach = search.reach(server, unpromising=True)
     first_rps = search.broken_at(server) or reach.first
     failed = search.study.at(server, first_rps) if first_rps is not None else ()
+    broken = (launch for launch in failed if not holds(launch, search.terms))
     return Result(
-        *(word, search, rows, server, search.standing(server), reach, launches),
-        breaks=next(
-            (one for one in failed if not holds(one, search.terms)), next(iter(failed), None)
-        ),
+        word,
+        search,
+        rows,
+        server=server,
+        standing=search.standing(server),
+        reach=reach,
+        launches=search.study.at(server, search.target_rps),
+        breaks=next(broken, next(iter(failed), None)),
         first_rps=first_rps,
     )
 
 
-def _without(search: Search) -> Word:
+def _without(search: Search) -> AdviseOutcome:
     """Why nothing is recommended."""
     study = search.study
     if unmeasured(study):
@@ -138,7 +145,7 @@ def _without(search: Search) -> Word:
     if search.too_noisy():
         return "noisy"
     following = search.next()
-    words = {search.standing(one).word for one in search.servers}
+    words = {search.standing(server).word for server in search.servers}
     if "broken" in words and not search.able and not words & {"met", "undecidable"}:
         return "nothing"  # as it was forecast of all
     if following is not None and following.rps == search.target_rps:
@@ -147,145 +154,208 @@ def _without(search: Search) -> Word:
         return "undecidable"
     if "broken" in words and following is None:
         return "nothing"
-    return "nothing" if "broken" in words and "open" not in _tried(search) else "unfinished"
+    return (
+        "nothing" if "broken" in words and "not shown yet" not in _tried(search) else "unfinished"
+    )
 
 
 def unmeasured(study: Study) -> set[str]:
     """Variants whose needs a run that was stopped has not come to."""
-    planned = {one.server.variant for one in study.plan.cells if one.inside == "needs"}
+    planned = {cell.server.variant for cell in study.plan.cells if cell.inside == "needs"}
     return planned - {*study.needs, *study.left_out}
 
 
 def without_candidates(search: Search) -> list[str]:
     """Variants of which no settings are within the limits that were set."""
-    having = {one.variant for one in search.servers}
-    return [name for name in search.study.needs if name not in having and search.foreseen]
+    variants = {server.variant for server in search.servers}
+    return [name for name in search.study.needs if name not in variants and search.foreseen]
 
 
 def _tried(search: Search) -> set[str]:
     """What became of those that were launched at the target's rate."""
-    launched = [one for one in search.servers if search.study.at(one, search.target_rps)]
-    return {search.standing(one).word for one in launched}
+    rps = search.target_rps
+    launched = (server for server in search.servers if search.study.at(server, rps))
+    return {search.standing(server).word for server in launched}
 
 
 # --- why not the others ---------------------------------------------------------------------------
 
 
 def _row(search: Search, server: Server, winner: Server | None) -> Row:
-    launches = search.study.at(server, search.target_rps)
-    found = search.standing(server)
     return Row(
-        *(server, search.expected[server.key], found, len(launches), search.reach(server)),
-        *(search.broken_at(server), _status(search, server, found, winner)),
+        server=server,
+        expected=search.expected[server.key],
+        standing=search.standing(server),
+        launches=len(search.study.at(server, search.target_rps)),
+        reach=search.reach(server),
+        broken_rps=search.broken_at(server),
+        status=_status(search, server, winner),
     )
 
 
-def _status(search: Search, server: Server, found: Standing, winner: Server | None) -> Finding:
+def _status(search: Search, server: Server, winner: Server | None) -> str:
+    standing = search.standing(server)
     if server == winner:
-        return Finding("advise.status.recommended")
-    expected = search.expected[server.key]
+        return "recommended"
     if not search.fits(server):
-        limit = search.study.asked.limits.memory_bytes
-        values = {"memory_bytes": expected.memory_bytes, "limit_bytes": limit}
-        return Finding("advise.status.memory", values)
-    if found.word == "met":
+        memory_bytes = search.expected[server.key].memory_bytes
+        return fill("{memory_bytes:bytes} of memory are too much", {"memory_bytes": memory_bytes})
+    if standing.word == "met":
         return _second(search, server, winner)
-    if found.word in ("broken", "undecidable") and found.bounds:
-        (first, *_) = (one for one in found.bounds if one.word == found.word)
-        return Finding(f"advise.status.{found.word}", {"term": first.term})
-    broken, best = search.broken_at(server), search.reach(winner).last if winner else None
-    if broken is not None and best is not None and (search.reach(server).last or 0.0) <= best:
-        return Finding("advise.status.fails_at", {"rps": broken})
+    if standing.word in ("broken", "undecidable") and standing.bounds:
+        term = next(bound.term for bound in standing.bounds if bound.word == standing.word)
+        return f"breaks {term}" if standing.word == "broken" else f"{term} undecidable"
+    broken_rps, best_rps = search.broken_at(server), search.reach(winner).last if winner else None
+    last_rps = search.reach(server).last or 0.0
+    if broken_rps is not None and best_rps is not None and last_rps <= best_rps:
+        return fill("breaks at {rps:number} req/s", {"rps": broken_rps})
     if search.study.of(server):
-        return Finding("advise.status.too_few")
-    if voids := sum(one.server == server for one in search.study.launches):
-        return Finding("advise.status.void", {"launches": voids})
-    return _not_launched(search, expected, winner)
+        return "too few launches"
+    if voids := sum(launch.server == server for launch in search.study.launches):
+        return f"{counted(voids, 'launch/launches')}, all discarded"
+    return f"not launched{_forecast(search, server, winner)}"
 
 
-def _not_launched(search: Search, expected: Expected, winner: Server | None) -> Finding:
+def _forecast(search: Search, server: Server, winner: Server | None) -> str:
+    """Why it does not deserve a launch."""
+    expected = search.expected[server.key]
     if expected.most_rps < search.target_rps:
-        return Finding("advise.status.expected_broken")
-    most = search.highest(winner) if winner else 0.0
-    if expected.most_rps < LESS * most:
-        if expected.highest_rps is None:
-            return Finding("advise.status.bounded_less", {"rps": expected.bound_rps})
-        return Finding("advise.status.expected_less")
-    return Finding("advise.status.not_tried")
+        return ": forecast broken"
+    if expected.most_rps >= LOWER_FORECAST * (search.highest(winner) if winner else 0.0):
+        return ""
+    if expected.highest_rps is None:
+        return fill(": forecast at most {rps:number} req/s", {"rps": expected.bound_rps})
+    return ": forecast lower"
 
 
-def _second(search: Search, server: Server, winner: Server | None) -> Finding:
+def _second(search: Search, server: Server, winner: Server | None) -> str:
     """It meets the target, too."""
-    mine, best = search.reach(server).last, search.reach(winner).last if winner else None
-    if mine and best and 1.05 * mine < best:
-        return Finding("advise.status.reaches_less")
-    if winner and search.cost(server) > search.cost(winner):
-        return Finding("advise.status.costs_more")
-    return Finding("advise.status.meets")
+    own, best = search.reach(server).last, search.reach(winner).last if winner else None
+    if own and best and LOWER_RATE * own < best:
+        return "meets it, breaks at a lower rate"
+    costs_more = winner is not None and search.cost(server) > search.cost(winner)
+    return "meets it, costs more" if costs_more else "meets it"
 
 
 # --- what limits ----------------------------------------------------------------------------------
 
 
-def limit_of(result: Result) -> Finding | None:
+class MemoryShortage(Answer):
+    """Not enough memory: the smallest candidate takes about {least_bytes:bytes}, of
+    {limit_bytes:bytes}."""
+
+    question = LIMIT
+
+    least_bytes: int
+    limit_bytes: int
+
+
+class CpuShortage(Answer):
+    """Not enough CPU: at {cpu_s:duration} per request this rate needs about {needed:number} cores
+    at {busy:percent} utilisation; there are {cores:number}."""
+
+    question = LIMIT
+
+    cpu_s: float
+    needed: float
+    busy: float
+    cores: float
+
+
+class SlotShortage(Answer):
+    """Not enough {resource}: at {hold_s:duration} per request about {in_flight:number} are in
+    flight at this rate, of {available:count}."""
+
+    question = LIMIT
+
+    resource: str
+    hold_s: float
+    in_flight: float
+    available: int
+
+
+IN_APP = "requests at once in the app (--max-in-flight)"
+OF_SERVER = "slots, even of the largest candidate"
+
+
+class ToolShortage(Answer):
+    """The load tool {tool} is the limit[[: against a server that does nothing it reaches
+    {rps:number} requests/s here]].[[ {remark}]][[ {cpu}]]"""
+
+    question = LIMIT
+
+    tool: str
+    rps: float | None
+    remark: str
+    cpu: CpuShortage | None  # that even the least of all classes has
+
+
+SERVER_UNKNOWN = "This says nothing about the server."
+SERVER_TOO = "The server would be the limit, too."
+
+
+def limit_of(result: Result) -> Answer | None:
     """Why nothing meets the target: what would have to change. None: nothing is known."""
-    if result.search.hopeless():
-        found = (slow_alone(one, result.search.terms) for one in result.study.needs.values())
-        return min(filter(None, found), key=lambda one: float(one.values["value_s"]))
-    limit, every = result.limits.memory_bytes, result.search.expected.values()
-    if limit is not None and every and not result.search.order():  # all are known, and too much
-        least = min(one.memory_bytes for one in every if one.memory_bytes is not None)
-        return Finding("advise.limit.memory", {"least_bytes": least, "limit_bytes": limit})
-    if (ceiling := result.study.ceiling) and result.search.unsendable():
-        cpus = [_cpu_limit(result, one) for one in result.study.needs.values()]
-        cpu = min(filter(None, cpus), key=lambda one: float(one.values["cpu_s"]), default=None)
-        too = replace(cpu, code="advise.limit.cpu.too") if cpu and all(cpus) else None
-        return Finding("advise.limit.unsendable", {"tool": TOOL, "rps": ceiling.rps, "cpu": too})
-    needs, server = result.needs, result.server
-    if needs is None or server is None:
+    search, study = result.search, result.study
+    if search.hopeless():
+        slow = (slow_alone(needs, search.terms) for needs in study.needs.values())
+        return min(filter(None, slow), key=lambda limit: limit.value_s, default=None)
+    limit_bytes, forecasts = result.limits.memory_bytes, search.expected.values()
+    if limit_bytes is not None and forecasts and not search.order():
+        # All are known, and too much
+        sizes = (each.memory_bytes for each in forecasts if each.memory_bytes is not None)
+        return MemoryShortage(min(sizes), limit_bytes)
+    if study.ceiling and search.unsendable():
+        shortages = [_cpu_shortage(result, needs) for needs in study.needs.values()]
+        known = [shortage for shortage in shortages if shortage]
+        least = min(known, key=lambda shortage: shortage.cpu_s, default=None)
+        cpu = least if len(known) == len(shortages) else None
+        return ToolShortage(TOOL, study.ceiling.rps, SERVER_TOO if cpu else "", cpu)
+    if result.needs is None:
         return None
     if result.breaks is not None and result.breaks.cell.verdict == "generator-bound":
-        return Finding("advise.limit.load_tool", {"tool": TOOL})
-    if (cpu := _cpu_limit(result, needs)) is not None:
-        return cpu
-    rate_rps, many = result.search.target_rps, len(needs.requests)
-    pool = result.limits.max_in_flight
-    hold_s = sum(one.wait_s + one.cpu_s + one.blocked_s for one in needs.requests) / many
-    if pool is not None and hold_s * rate_rps > BUSY * pool:
-        values = {"pool": pool, "hold_s": hold_s, "under_way": hold_s * rate_rps}
-        return Finding("advise.limit.pool", values)
-    every_slots = [configured_slots(one) for one in result.search.servers]
-    known = [one for one in every_slots if one is not None]
-    if len(known) == len(every_slots) and hold_s * rate_rps > BUSY * max(known, default=0):
-        values = {"slots": max(known, default=0), "hold_s": hold_s}
-        return Finding("advise.limit.slots", {**values, "under_way": hold_s * rate_rps})
-    return None
+        return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
+    return _cpu_shortage(result, result.needs) or next(_slot_shortages(result, result.needs), None)
 
 
-def _cpu_limit(result: Result, needs: Needs) -> Finding | None:
+def _cpu_shortage(result: Result, needs: Needs) -> CpuShortage | None:
     """How many cores it would take, where there are fewer."""
-    cpu_s = sum(one.cpu_s + one.nogil_s for one in needs.requests) / len(needs.requests)
+    mean = mean_need(needs)
+    cpu_s = mean.cpu_s + mean.nogil_s
     needed = cpu_s * result.search.target_rps / BUSY
     if needed <= result.limits.cores:
         return None
-    values = {"cpu_s": cpu_s, "cores": result.limits.cores, "needed": needed, "busy": BUSY}
-    return Finding("advise.limit.cpu", values)
+    return CpuShortage(cpu_s=cpu_s, needed=needed, busy=BUSY, cores=result.limits.cores)
 
 
-def primary(bounds: Sequence[Bound]) -> Bound | None:
-    """The one that a table shows: the first that is a time."""
-    return next((one for one in bounds if not one.term.startswith("rps")), None)
+def _slot_shortages(result: Result, needs: Needs) -> Iterator[SlotShortage]:
+    mean = mean_need(needs)
+    hold_s = mean.wait_s + mean.cpu_s + mean.blocked_s
+    in_flight, pool = hold_s * result.search.target_rps, result.limits.max_in_flight
+    if pool is not None and in_flight > BUSY * pool:
+        yield SlotShortage(IN_APP, hold_s=hold_s, in_flight=in_flight, available=pool)
+    slots = [configured_slots(server) for server in result.search.servers]
+    limited = [count for count in slots if count is not None]
+    most = max(limited, default=0)
+    if len(limited) == len(slots) and in_flight > BUSY * most:
+        yield SlotShortage(OF_SERVER, hold_s=hold_s, in_flight=in_flight, available=most)
 
 
-def name_of(server: Server) -> Finding:
-    """A candidate in words."""
-    row = class_named(server.worker_class)
-    threads = server.threads if row.slots == "threads" else None
-    connections = server.worker_connections if row.slots == "worker_connections" else None
-    values: Mapping[str, object] = {
-        "worker_class": server.variant,
-        "workers": server.workers,
-        "threads": threads,
-        "worker_connections": connections,
-    }
-    return Finding("advise.candidate", values)
+class Candidate(Finding):
+    """{worker_class}, {workers:# worker}[[ of {threads:# thread}]]
+    [[ of {worker_connections:# connection}]]"""
+
+    worker_class: str
+    workers: int
+    threads: int | None
+    worker_connections: int | None
+
+
+def candidate_of(server: Server) -> Candidate:
+    slots = class_named(server.worker_class).slots
+    return Candidate(
+        worker_class=server.variant,
+        workers=server.workers,
+        threads=server.threads if slots == "threads" else None,
+        worker_connections=server.worker_connections if slots == "worker_connections" else None,
+    )

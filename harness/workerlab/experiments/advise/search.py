@@ -1,34 +1,36 @@
 """Which launch comes next: a search, not a grid.
 
-    1. in the order of the forecast: the first candidate whose prediction bound keeps the target
-    2. the rate is raised on it, short launches first: the forecast, which is a guess, then between
-       the last rate that passed and the first that failed, until the two are within WIDE. The best
-       of a second class is launched before the rate is raised a second time
-    3. the two are brought within CLOSE: it leads, once a second launch holds at the last rate that
-       passed
-    4. tried a little beyond what the leader reached are, of its own class, as many workers as the
-       rule of thumb says, a few more, fewer, and more threads; and of every other class the first
-       that is expected to go about as far; one that passes there leads, and is raised in turn
-    5. who leads in the end, or when the budget allows no more, is launched at the target's rate
-       until its bound is known; where that breaks the target the next one leads
-    6. the last rate that passes on it is seen as often as a prediction takes, or a lower one is
-    7. it is launched until its requests are enough to show that few fail
-    8. as long as the budget lasts, the best of each class that has had no launch is tried a little
-       beyond what the leader reached, for its forecast may be far too low
+    1. the first candidate, in the order of the forecast, whose prediction bound keeps the target
+    2. its rate is raised by short launches: to the forecast, which is a guess, then between the
+       last rate that passed and the first that failed, until they are within WIDE of each other.
+       The best candidate of a second class is launched before the rate is raised a second time
+    3. they are brought within CLOSE of each other; the candidate leads once a second launch holds
+       at the last rate that passed
+    4. rivals are tried a little beyond the rate that the leader reached: of its own class as many
+       workers as the rule of thumb says, a few more, fewer, and more threads; of every other class
+       the first that is expected to go about as far. One that passes there leads, and is raised
+    5. the final leader is launched at the target's rate until its bound is known, also when the
+       budget allows no more; if that breaks the target, the next candidate leads
+    6. its last rate that passed is launched until it can be predicted to hold, or a lower one is
+    7. it is launched until the requests are enough to show that few fail
+    8. as long as the budget lasts, the best of each class without a launch is tried a little beyond
+       the leader's rate, as its forecast may be far too low
 
 All classes are looked at before one is looked at closely: near the rate at which it breaks, the
 schedules decide, and a single candidate takes all the time there is. More workers than the forecast
-asks for are tried because the kernel deals cores to whoever is ready to run, the load tool among
-them: candidates that are forecast alike may differ by more than others do.
+asks for are tried because the kernel gives cores to every process that is ready to run, the load
+tool included: candidates with the same forecast may differ more than others do.
 
-The order: candidates whose forecast is within NEAR of the best go first, the cheapest of them
-before the others, by memory, then by threads. Where none meets the target, the best one's rate is
-lowered instead, to say up to which rate the target would hold. Where it holds at no rate, those go
-first whose times are the fewest times the limit.
+The order: candidates whose forecast is within NEAR of the best go first, the cheapest before the
+others, by memory, then by threads. If none meets the target, the rate of the best one is lowered,
+to say up to which rate the target would hold. If it holds at no rate, the candidates whose times
+exceed the limit the least go first.
 
-Everything here is a function of what is on file, so that a run that was stopped goes on as it
-would have. The k-th launch at a rate has schedule k, whichever candidate it is of.
+Everything here depends only on what is on file, so a run that was stopped goes on as it would have.
+The k-th launch at a rate has schedule k, whatever the candidate.
 """
+
+from __future__ import annotations
 
 import math
 from collections import Counter
@@ -48,8 +50,9 @@ from workerlab.experiments.advise.standing import (
     standing,
 )
 from workerlab.experiments.advise.study import NOISE, Launch, Study, holds
-from workerlab.model import Finding, Needs, Plan, Server
-from workerlab.slo import Term, parse
+from workerlab.finding import Answer
+from workerlab.model import Needs, Plan, Server
+from workerlab.slo import Metric, Term, parse
 
 NEAR = 0.95  # of the best forecast: as good as the best
 WIDE = 1.25  # between the last rate that passes and the first that fails: what is promised
@@ -58,20 +61,21 @@ AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
 BEYOND = 1.05  # times what the winner reached, for another candidate to be better
 HOPE = 0.5  # of a rate: candidates of which less is forecast are not tried, while there are others
 SURER = 0.5  # of the forecast: what is tried where few launches are left
-CONFIRMED = 2  # launches at the last rate of who leads, before others are held against it
-ENOUGH = 9  # launches left: with fewer, who leads is shown rather than others held against it
+CONFIRMED = 2  # launches at the last rate of the leader, before rivals are tried
+ENOUGH = 9  # launches left: with fewer, the leader is shown rather than rivals tried
 LAST_RATE = 4  # launches left: with fewer, one big step down, so that some are left to show it
 FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
 ROUNDING = 1.005  # times a rate: what it may be off by once rounded
-BRACKET = 2  # launches that bring the rates of who leads within WIDE of each other
-FAR = 0.5  # of a limit: a time below it takes fewer requests to be shown
+BRACKET = 2  # launches that bring the rates of the leader within WIDE of each other
+WELL_BELOW = 0.5  # of a limit: a time below it takes fewer requests to be shown
 MORE = 2  # launches beyond LEAST, where they would show that it holds
-SPARE = 1  # launch, of those that are kept for who leads: one may be void
+SPARE = 1  # launch, of those that are kept for the leader: one may be void
 TRIES = 4  # candidates that are forecast to break the target
-MOST_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
-MOST_VOIDS_BESIDE = 2  # at another rate
+MAX_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
+MAX_VOIDS_BESIDE = 2  # at another rate
 LOWEST = 0.02  # of the target's rate
 LOWEST_RPS = 0.1  # a launch of a minute has too few requests to say anything
+LIMIT = "What would have to change?"
 
 
 class Next(Struct, frozen=True):
@@ -91,7 +95,7 @@ class Reach(Struct, frozen=True):
     first: float | None = None
 
     @property
-    def known(self) -> bool:
+    def is_close(self) -> bool:
         return bool(self.last and self.first and self.first <= CLOSE * self.last)
 
 
@@ -105,16 +109,16 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def target_rps(self) -> float:
-        return self.study.asked.rate_rps
+        return self.study.request.rate_rps
 
     def order(self) -> list[Server]:
         """All candidates, those first that are tried first."""
-        within = [one for one in self.servers if self.fits(one)]
-        best = max((self.highest(one) for one in within), default=0.0)
+        within = [server for server in self.servers if self.fits(server)]
+        best = max(map(self.highest, within), default=0.0)
 
         def place(server: Server) -> tuple[object, ...]:
             highest = self.highest(server)
-            if not best:  # at no rate: who comes nearest
+            if not best:  # at no rate: the nearest first
                 central = self.expected[server.key].central
                 return distance(central, self.terms), *self.cost(server)
             near = highest >= NEAR * best
@@ -123,7 +127,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return sorted(within, key=place)
 
     def fits(self, server: Server) -> bool:
-        limit, memory = self.study.asked.limits.memory_bytes, self.expected[server.key].memory_bytes
+        limit, memory = (
+            self.study.request.limits.memory_bytes,
+            self.expected[server.key].memory_bytes,
+        )
         return limit is None or memory is None or memory <= limit
 
     def highest(self, server: Server) -> float:
@@ -137,9 +144,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     @property
     def able(self) -> bool:
         """Whether any candidate is forecast to keep the target."""
-        return any(self.highest(one) >= self.target_rps for one in self.order())
+        return any(self.highest(server) >= self.target_rps for server in self.order())
 
-    # --- what was found ----------------------------------------------------------------------
+    # --- what launches showed ----------------------------------------------------------------
 
     @cached_property
     def _standings(self) -> dict[Server, Standing]:
@@ -157,7 +164,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _standing(self, server: Server) -> Standing:
         last = self.reach(server).last or self.target_rps
-        also = [one for one in self.study.of(server) if self.target_rps < one.rps <= last]
+        launches = self.study.of(server)
+        also = [launch for launch in launches if self.target_rps < launch.rps <= last]
         return standing(self.study.at(server, self.target_rps), self.terms, also)
 
     def meets(self, server: Server) -> bool:
@@ -170,7 +178,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self._reaches[server, unpromising]
 
     def _reach(self, server: Server, unpromising: bool) -> Reach:
-        rates = sorted({one.rps for one in self.study.of(server)})
+        rates = sorted({launch.rps for launch in self.study.of(server)})
         tried = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
         first = min((rps for rps in rates if tried[rps] is False), default=None)
         under = [rps for rps in rates if tried[rps] and (first is None or rps < first)]
@@ -181,41 +189,50 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _unpromising(self, server: Server, rps: float) -> bool:
         """Whether so many launches at this rate, above the target's, say nothing that no prediction
         can be made: too little is left of the machine, or of the load tool."""
-        launches = [launch for launch in self.study.launches
-                    if launch.server == server and launch.rps == rps]  # fmt: skip
-        void = sum(launch.void is not None for launch in launches)
-        few = len(launches) - void < LEAST
-        return rps > self.target_rps and few and void >= MOST_VOIDS_BESIDE
+        valid, launches = len(self.study.at(server, rps)), len(self.study.all_at(server, rps))
+        voids = launches - valid
+        return rps > self.target_rps and valid < LEAST and voids >= MAX_VOIDS_BESIDE
 
     def winner(self) -> Server | None:
         """The first of those that meet the target; see `_first_of`."""
-        able = [one for one in self.order() if self.meets(one)]
-        return self._first_of({one: self.reach(one).last or 0.0 for one in able})
+        able = filter(self.meets, self.order())
+        return self._first_of({server: self.reach(server).last or 0.0 for server in able})
 
     def leader(self) -> Server | None:
         """The first of those that may meet the target, by what they promise: nothing at its rate
         speaks against it, and at some rate it was seen to hold. One that held only by a little
         leads where the others promise less."""
-        words = {one: self.standing(one).word for one in self.order()}
-        may = {one: self._promise(one) for one, word in words.items() if word in ("met", "open")}
-        known = {
-            one: rps for one, rps in may.items() if words[one] == "met" or self.reach(one).last
+        promises = {
+            server: self._promise(server)
+            for server in self.order()
+            if self.standing(server).word in ("met", "not shown yet")
         }
-        most = max(known.values(), default=0.0)
+        measured = {
+            server: rps
+            for server, rps in promises.items()
+            if self.meets(server) or self.reach(server).last
+        }
+        mark_rps = BEYOND * max(measured.values(), default=0.0)
         return self._first_of(
-            {one: rps for one, rps in may.items() if one in known or rps > BEYOND * most}
+            {
+                server: rps
+                for server, rps in promises.items()
+                if server in measured or rps > mark_rps
+            }
         )
 
     def _first_of(self, reached: Mapping[Server, float]) -> Server | None:
         """The one that reaches furthest; the cheaper of two of which neither reached BEYOND the
         other."""
         most = max(reached.values(), default=0.0)
-        near = [one for one, rps in reached.items() if not most or rounded(BEYOND * rps) > most]
+        near = [
+            server for server, rps in reached.items() if not most or rounded(BEYOND * rps) > most
+        ]
         return min(near, key=self.cost, default=None)
 
     def _promise(self, server: Server) -> float:
         """The rate that it was seen to hold, or the next one that is tried below one that it did
-        not: who fails at a rate by a little, or holds it by a little, reaches hardly less."""
+        not: a candidate that fails, or holds, by a little reaches hardly less."""
         last, ceiling = self.reach(server).last or 0.0, self._ceiling(server)
         if ceiling is None or (last and ceiling <= CLOSE * last):
             return last
@@ -225,22 +242,22 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _held(self, server: Server, rps: float) -> bool:
         """Whether some launch held there."""
-        return any(holds(one, self.terms) for one in self.study.at(server, rps))
+        return any(holds(launch, self.terms) for launch in self.study.at(server, rps))
 
     def too_noisy(self, before: int = 0) -> bool:
         """Whether others disturbed more launches than say anything. `before`: so many were, when a
         run was resumed, and do not count."""
         disturbed = self.study.disturbed - before
-        return disturbed >= MOST_VOIDS and disturbed > len(self.study.valid)
+        return disturbed >= MAX_VOIDS and disturbed > len(self.study.valid)
 
     def unsendable(self) -> bool:
         """Whether the load tool cannot send so many requests on this machine."""
-        known = self.study.ceiling
-        return known is not None and not known.at_least and self.target_rps > known.rps
+        ceiling = self.study.ceiling
+        return ceiling is not None and not ceiling.at_least and self.target_rps > ceiling.rps
 
     def hopeless(self) -> bool:
         """Whether requests that have a server to themselves are too slow, in every class."""
-        return all(slow_alone(one, self.terms) for one in self.study.needs.values())
+        return all(slow_alone(needs, self.terms) for needs in self.study.needs.values())
 
     # --- what is next ------------------------------------------------------------------------
 
@@ -251,10 +268,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             return None
         order = self.order()
         for server in self._hopeful(order):
-            found = self.standing(server)
-            if found.word == "met":
+            word = self.standing(server).word
+            if word == "met":
                 return self._around(self.leader() or server, order, left)
-            following = self._launch(server, self.target_rps) if found.word == "open" else None
+            following = self._launch(server, self.target_rps) if word == "not shown yet" else None
             if following is not None:  # else nothing of its launches says anything
                 return following
         return self._lower(order)
@@ -267,16 +284,19 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         broke = Counter(
             server.variant for server in order if self.standing(server).word == "broken"
         )
-        able = [one for one in order if self.highest(one) >= self.target_rps]
+        able = [server for server in order if self.highest(server) >= self.target_rps]
         able.sort(key=lambda server: broke[server.variant])
-        nearly = {one.variant: one for one in reversed(order)
-                  if HOPE * self.target_rps <= self.highest(one) < self.target_rps}  # fmt: skip
+        nearly = {
+            server.variant: server
+            for server in reversed(order)
+            if HOPE * self.target_rps <= self.highest(server) < self.target_rps
+        }
         first = sorted(nearly.values(), key=self.highest, reverse=True)
         return [*able, *first[:TRIES]] or _first_of_each(order)[:TRIES]
 
     def _around(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
         """Once something meets the target: whether there is better, and what the best reaches."""
-        following, unknown = None, self.standing(leader).word == "open"
+        following, unknown = None, self.standing(leader).word == "not shown yet"
         wanting = LEAST - len(self.study.at(leader, self.target_rps)) if unknown else 0
         spare = left - wanting - SPARE
         if not unknown or spare > 0:
@@ -311,9 +331,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """The best of another one, once the leader's rate was raised, where none was launched: at
         the rate where the leader failed, or well beyond the one where it held, since one that is
         hardly better is not worth the launches that show it."""
-        raised = any(one.rps > self.target_rps for one in self.study.of(leader))
+        raised = any(launch.rps > self.target_rps for launch in self.study.of(leader))
         others = self._unlaunched(leader, order)
-        if not raised or not others or len({one.server.variant for one in self.study.launches}) > 1:
+        if not raised or not others or len(self._launched) > 1:
             return None
         best, least = others[0], self._beyond(leader)
         beyond = self._ceiling(leader) or rounded(WIDE * least)
@@ -328,10 +348,12 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self._launch(leader, last) if last is not None and few else None
 
     def _launch(self, server: Server, rps: float, *, short: bool = False) -> Next | None:
-        made = [one for one in self.study.launches if one.server == server and one.rps == rps]
-        voids = [one.void for one in made if one.void is not None]
-        noise = all(why.code in NOISE for why in voids)  # else the next will hardly be better
-        if len(voids) >= (MOST_VOIDS if noise and rps == self.target_rps else MOST_VOIDS_BESIDE):
+        made = self.study.all_at(server, rps)
+        voids = [launch.void for launch in made if launch.void is not None]
+        noise = all(
+            isinstance(void, NOISE) for void in voids
+        )  # else the next will hardly be better
+        if len(voids) >= (MAX_VOIDS if noise and rps == self.target_rps else MAX_VOIDS_BESIDE):
             return None
         at_target = rps == self.target_rps and len(self.study.at(server, rps)) < LEAST
         short = short or (at_target and self.is_clear(server))
@@ -348,7 +370,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _far_from_limits(self, launch: Launch) -> bool:
         values = [(term, value_of(term.metric, launch.requests)) for term in self.terms]
         return holds(launch, self.terms) and all(
-            term.kind != "time" or (value is not None and value <= FAR * term.limit)
+            term.kind != "time" or (value is not None and value <= WELL_BELOW * term.limit)
             for term, value in values
         )
 
@@ -359,7 +381,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if left < LEAST - 1 and last > self.target_rps:
             return None  # it can still be shown that it holds there
         if first is None:
-            passed = {one.rps for one in self.study.of(server) if one.rps > self.target_rps}
+            rates = {launch.rps for launch in self.study.of(server)}
+            passed = [rps for rps in rates if rps > self.target_rps]
             further = WIDE ** max(1, len(passed)) * last
             if self.study.at(server, self.target_rps):  # else a rival: seldom much further
                 further = max(further, (SURER if left < FEW else AHEAD) * self.highest(server))
@@ -380,7 +403,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """The rate to try between one that passed and one that did not. Where some launch held
         there, hardly less will."""
         close = rounded(first / CLOSE) if self._held(server, first) else 0.0
-        failed = {one.rps for one in self.study.of(server) if one.rps >= first}
+        failed = {launch.rps for launch in self.study.of(server) if launch.rps >= first}
         return max(between(last, first, len(failed)), close)
 
     def _nearly(self, server: Server, rps: float) -> bool:
@@ -388,10 +411,11 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         launches = self.study.at(server, rps)
         if not LEAST <= len(launches) < LEAST + MORE:
             return False
-        limits = {str(term): term.limit for term in self.terms if term.kind == "time"}
-        bounds = standing(launches, self.terms).bounds
+        times = (
+            bound for bound in standing(launches, self.terms).bounds if bound.term.kind == "time"
+        )
         return all(holds(launch, self.terms) for launch in launches) and all(
-            bound_after(bound) <= limits.get(bound.term, math.inf) for bound in bounds
+            bound_after(bound) <= bound.term.limit for bound in times
         )
 
     def _sure(self, winner: Server) -> Next | None:
@@ -440,12 +464,14 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
         it would, or others' programs left nothing of its launches."""
         above = self.reach(server).last or self.target_rps
-        rates = {launch.rps for launch in self.study.launches
-                 if launch.server == server and launch.rps > above}  # fmt: skip
-        tried = {rps: self.study.at(server, rps) for rps in rates}
-        close = {rps for rps in rates if self._unpromising(server, rps)
-                 or (tried[rps] and not passes(tried[rps], self.terms))}  # fmt: skip
-        return min(close, default=None)
+
+        def is_close(rps: float) -> bool:
+            launches = self.study.at(server, rps)
+            failed = bool(launches) and not passes(launches, self.terms)
+            return failed or self._unpromising(server, rps)
+
+        rates = {launch.rps for launch in self.study.launches if launch.server == server}
+        return min((rps for rps in rates if rps > above and is_close(rps)), default=None)
 
     def _rivals(self, leader: Server, order: Sequence[Server]) -> Next | None:
         """Others that may go further: tried at the rate from which on they would lead."""
@@ -468,10 +494,17 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _unlaunched(self, leader: Server, order: Sequence[Server]) -> list[Server]:
         """The best of each class that has had no launch, unless it is forecast to be hopeless."""
         worth = HOPE * (self._promise(leader) or self.target_rps)
-        launched = {one.server.variant for one in self.study.launches}
         best = _first_of_each(sorted(order, key=self.highest, reverse=True))
-        return [one for one in best
-                if one.variant not in launched and self.highest(one) >= worth]  # fmt: skip
+        return [
+            server
+            for server in best
+            if server.variant not in self._launched and self.highest(server) >= worth
+        ]
+
+    @property
+    def _launched(self) -> set[str]:
+        """Variants that were launched."""
+        return {launch.server.variant for launch in self.study.launches}
 
     def _beyond(self, leader: Server) -> float:
         """The rate from which on others would lead."""
@@ -480,41 +513,46 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _others(self, leader: Server, order: Sequence[Server]) -> list[Server]:
         """The rule of thumb with the leader's class and threads, the leader's neighbours, and the
         first of each other class that may meet the target."""
-        able = [one for one in order if self.standing(one).word not in ("broken", "undecidable")]
-        first = {one.variant: one for one in reversed(able)}
+        able = [
+            server
+            for server in order
+            if self.standing(server).word not in ("broken", "undecidable")
+        ]
+        first = {server.variant: server for server in reversed(able)}
         first.pop(leader.variant, None)
-        own = [one for one in able if one.variant == leader.variant]
+        own = [server for server in able if server.variant == leader.variant]
         beside = sorted(
-            (one for one in own if one.threads == leader.threads), key=lambda one: one.workers
+            (server for server in own if server.threads == leader.threads),
+            key=lambda server: server.workers,
         )
-        fewer = [one for one in beside if one.workers < leader.workers]
-        more = [one for one in beside if one.workers > leader.workers]
-        thumb = [one for one in more if one.workers == self.study.asked.limits.thumb]
+        fewer = [server for server in beside if server.workers < leader.workers]
+        more = [server for server in beside if server.workers > leader.workers]
+        thumb = [server for server in more if server.workers == self.study.request.limits.thumb]
         threads = [
-            one for one in own if one.workers == leader.workers and one.threads > leader.threads
+            server
+            for server in own
+            if server.workers == leader.workers and server.threads > leader.threads
         ]
         return [*thumb, *more[:1], *fewer[-1:], *threads[:1], *first.values()]
 
     def missed_by(self, server: Server) -> float:
         """How many times its limit the worst time was, in its launches at the target's rate;
         infinite where there are none."""
-        means = {one.term: one.mean for one in self.standing(server).bounds}
-        times = [(means.get(str(term)), term.limit) for term in self.terms if term.kind == "time"]
-        return max((mean / limit for mean, limit in times if mean is not None), default=math.inf)
+        times = (bound for bound in self.standing(server).bounds if bound.term.kind == "time")
+        missed = (bound.mean / bound.term.limit for bound in times if bound.mean is not None)
+        return max(missed, default=math.inf)
 
     def nearest(self) -> Server | None:
         """Of those that were launched the one that holds the target up to the highest rate, or
         whose times come nearest to it."""
-        tried = [one for one in self.order() if self.study.of(one)]
-
         return min(
-            tried,
+            filter(self.study.of, self.order()),
             key=lambda server: (-(self.reach(server).last or 0.0), self.missed_by(server)),
             default=None,
         )
 
     def _lower(self, order: Sequence[Server]) -> Next | None:
-        """The best candidate, below the rate that nobody keeps the target at."""
+        """The best candidate, below the target's rate."""
         if not order:
             return None
         server = max(order[:TRIES], key=self.highest)
@@ -528,7 +566,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             below = ahead if 0 < ahead < reach.first / CLOSE else reach.first / 2
             lowest = max(LOWEST * self.target_rps, LOWEST_RPS)
             return self._launch(server, rounded(below)) if below > lowest else None
-        if not reach.known:
+        if not reach.is_close:
             middle = self._below(server, reach.last, reach.first)
             if reach.last < middle < reach.first:
                 return self._launch(server, middle)
@@ -538,8 +576,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 def _first_of_each(order: Sequence[Server]) -> list[Server]:
     """The first candidate of each variant."""
     first: dict[str, Server] = {}
-    for one in order:
-        first.setdefault(one.variant, one)
+    for server in order:
+        first.setdefault(server.variant, server)
     return list(first.values())
 
 
@@ -551,43 +589,58 @@ def between(last: float, first: float, failed: int = 1) -> float:
 
 
 def rounded(rps: float) -> float:
-    """To three digits: nobody asks for 83.2917 requests/s."""
+    """To three digits."""
     return float(f"{rps:.3g}")
 
 
 def launches_at(study: Study, server: Server) -> dict[float, list[Launch]]:
     """Valid ones, by rate."""
-    found: dict[float, list[Launch]] = {}
-    for one in sorted(study.of(server), key=lambda launch: launch.rps):
-        found.setdefault(one.rps, []).append(one)
-    return found
+    by_rate: dict[float, list[Launch]] = {}
+    for launch in sorted(study.of(server), key=lambda launch: launch.rps):
+        by_rate.setdefault(launch.rps, []).append(launch)
+    return by_rate
 
 
-def slow_alone(needs: Needs, terms: Sequence[Term]) -> Finding | None:
+class SlowAlone(Answer):
+    """Requests that have the server to themselves take too long for {term}: {metric} is
+    {value_s:duration}[[; too slow are {share:percent} of all, those of {routes:list}]]. No setting
+    of Gunicorn changes that."""
+
+    question = LIMIT
+
+    term: str
+    metric: Metric
+    value_s: float
+    routes: tuple[str, ...]
+    share: float
+
+
+def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
     """Requests that have the server for themselves already break a term, by more than chance: the
     needs are of a short load. The longest of a launch may be of another kind than any seen here."""
     times_s = [
-        one.wait_s + one.cpu_s + one.blocked_s + one.nogil_s + needs.gap_s + needs.beside_s
-        for one in needs.requests
+        need.wait_s + need.cpu_s + need.blocked_s + need.nogil_s + needs.gap_s + needs.beside_s
+        for need in needs.requests
     ]
     alone = requests_of(times_s)
     for term in terms:
         if term.kind == "time" and term.metric != "max" and judge(term, alone).result == "broken":
+            value_s = value_of(term.metric, alone)
+            assert value_s is not None  # or no limit were broken
             timed = zip(needs.requests, times_s, strict=True)
-            slow = [one.route for one, took_s in timed if not term.holds(took_s)]
-            values = {
-                "term": str(term),
-                "metric": term.metric,
-                "value_s": value_of(term.metric, alone),
-                "routes": tuple(sorted(set(filter(None, slow)))) or None,
-                "share": len(slow) / len(times_s),
-            }
-            return Finding("advise.limit.alone", values)
+            slow = [need.route for need, took_s in timed if not term.holds(took_s)]
+            return SlowAlone(
+                term=str(term),
+                metric=term.metric,
+                value_s=value_s,
+                routes=tuple(sorted(set(filter(None, slow)))),
+                share=len(slow) / len(times_s),
+            )
     return None
 
 
 def search_of(study: Study, plan: Plan) -> Search:
     expected = codec.convert(plan.details.get("expected", ()), tuple[Expected, ...])
     servers = codec.convert(plan.details.get("servers", ()), tuple[Server, ...])
-    known = {one.key: one for one in expected}
-    return Search(study, parse(study.asked.slo), servers, known, "expected" in plan.details)
+    by_key = {each.key: each for each in expected}
+    return Search(study, parse(study.request.slo), servers, by_key, "expected" in plan.details)

@@ -12,6 +12,8 @@ bring the bound below it. Errors are pooled over the launches: 3000 clean reques
 0.1 % (the rule of three), fewer show nothing.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from statistics import fmean, geometric_mean, stdev
@@ -21,38 +23,38 @@ from msgspec import Struct
 
 from workerlab.analysis.target import Requests, TermOutcome, judge, value_of
 from workerlab.experiments.advise.study import Launch, holds, pooled
+from workerlab.finding import Finding
 from workerlab.numbers.intervals import student
 from workerlab.slo import Term
 
 LEAST = 3  # launches for a bound
-MOST = 8  # launches of a candidate at a rate
+MAX_LAUNCHES = 8  # of a candidate at a rate
 ALWAYS = 1.96  # standard deviations: what the bound comes to after many launches
-FAR = 1.5  # times the limit: one launch is enough
+FAR_BEYOND = 1.5  # times the limit: one launch is enough
 ROOM = 1.4  # what a bound of LEAST launches adds to their mean where they differ by 7 %
 
-Word = Literal["met", "broken", "open", "undecidable"]
+TargetWord = Literal["met", "broken", "not shown yet", "undecidable"]
 
 
-class Bound(Struct, frozen=True):
-    """Of one term over n launches: the geometric mean, and what one in 40 further launches would
-    exceed (or fall below, where the term is a lower limit); None: too few launches. `word`: of the
-    term alone. `note`: why it is broken or undecidable, where that needs a word."""
+class TermBound(Finding):
+    """{term}: {word}[[, {mean:{term.kind}} on average over {launches:# launch/launches}]]
+    [[; the next one is predicted to stay within {bound:{term.kind}} (97.5 %)]][[; {why}]]."""
 
-    term: str
-    n: int
-    mean: float | None
-    bound: float | None
-    word: Word
-    note: TermOutcome | None = None
+    term: Term
+    word: TargetWord  # of the term alone
+    launches: int
+    mean: float | None = None  # geometric; of errors the share of all
+    bound: float | None = None  # one in 40 further launches is beyond it; None: too few launches
+    why: str | Finding | None = None
 
 
 class Standing(Struct, frozen=True):
     """Of a candidate at a rate."""
 
-    word: Word
-    bounds: tuple[Bound, ...] = ()
-    unshown: tuple[TermOutcome, ...] = ()  # terms that too few requests show, which break nothing
-    shown: tuple[TermOutcome, ...] = ()  # errors that enough requests show to be few
+    word: TargetWord
+    bounds: tuple[TermBound, ...] = ()
+    unshown: tuple[Finding, ...] = ()  # terms that too few requests show, which break nothing
+    shown: tuple[Finding, ...] = ()  # errors that enough requests show to be few
 
 
 def prediction_half(logs: Sequence[float]) -> float:
@@ -61,12 +63,12 @@ def prediction_half(logs: Sequence[float]) -> float:
     return student(n - 1) * stdev(logs) * math.sqrt(1 + 1 / n)
 
 
-def bound_after(current: Bound) -> float:
+def bound_after(current: TermBound) -> float:
     """The bound after one more launch that changes neither mean nor deviation; infinite where there
     is none yet. With three launches, Student's factor is most of it."""
     if current.mean is None or current.bound is None:
         return math.inf
-    n = current.n
+    n = current.launches
     less = student(n) * math.sqrt(1 + 1 / (n + 1)) / (student(n - 1) * math.sqrt(1 + 1 / n))
     return current.mean * math.pow(current.bound / current.mean, less)
 
@@ -76,52 +78,54 @@ def standing(
 ) -> Standing:
     """`also`: further launches whose errors count, and nothing else."""
     if not launches:
-        return Standing("open")
+        return Standing("not shown yet")
     together = pooled(launches)
-    every = pooled([*launches, *also]) if also else together
+    with_others = pooled([*launches, *also]) if also else together
     bounds = [_bound(launches, together, term) for term in terms if term.kind != "errors"]
     unshown: list[TermOutcome] = []
     shown: list[TermOutcome] = []
     for term in terms:
         if term.kind == "errors":
-            outcome = judge(term, every)
+            outcome = judge(term, with_others)
             if outcome.result == "broken" and also:
                 outcome = judge(term, together)  # what fails at higher rates breaks nothing here
             if outcome.result == "broken":
                 share = together.failed / together.number if together.number else None
-                bounds.append(Bound(str(term), len(launches), share, None, "broken", outcome))
+                counts = outcome.values["measured"]
+                bounds.append(TermBound(term, "broken", len(launches), share, why=counts))
             else:
                 (shown if outcome.result == "met" else unshown).append(outcome)
-    words = {one.word for one in bounds}
-    worst: tuple[Word, ...] = ("broken", "undecidable", "open", "met")
-    word = next(one for one in worst if one in words or one == "met")
+    words = {bound.word for bound in bounds}
+    worst: tuple[TargetWord, ...] = ("broken", "undecidable", "not shown yet", "met")
+    word = next(word for word in worst if word in words or word == "met")
     return Standing(word, tuple(bounds), tuple(unshown), tuple(shown))
 
 
-def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> Bound:
+def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> TermBound:
     """A term that is a time or a throughput."""
     values = [value_of(term.metric, launch.requests) for launch in launches]
-    known = [one for one in values if one is not None and math.isfinite(one) and one > 0]
-    if len(known) < len(values):
-        return Bound(str(term), len(values), None, None, "broken")
+    positive = [value for value in values if value is not None and 0 < value < math.inf]
+    n = len(values)
+    if len(positive) < n:
+        return TermBound(term, "broken", n)
     sign = -1.0 if term.kind == "rps" else 1.0
-    logs = [sign * math.log(one) for one in known]
-    limit, n, mean = sign * math.log(term.limit), len(logs), fmean(logs)
+    logs = [sign * math.log(value) for value in positive]
+    limit, mean = sign * math.log(term.limit), fmean(logs)
     centre = math.exp(sign * mean)
     outcome = judge(term, together)
     on_a_step = outcome.result == "undecidable"  # chance decides on which side a launch comes out
     if n < LEAST:
-        beyond = mean > limit + math.log(FAR) or (n > 1 and min(logs) > limit)
-        return Bound(str(term), n, centre, None, "broken" if beyond and not on_a_step else "open")
+        beyond = mean > limit + math.log(FAR_BEYOND) or (n > 1 and min(logs) > limit)
+        broken = beyond and not on_a_step
+        return TermBound(term, "broken" if broken else "not shown yet", n, centre)
     high = mean + prediction_half(logs)
-    bound = math.exp(sign * high)
+    hopeless = n >= MAX_LAUNCHES or mean > limit or mean + ALWAYS * stdev(logs) > limit
     if on_a_step:
-        word: Word = "open" if high <= limit and n < MOST else "undecidable"
-        return Bound(str(term), n, centre, bound, word, outcome)
-    if high <= limit:
-        return Bound(str(term), n, centre, bound, "met")
-    hopeless = n >= MOST or mean > limit or mean + ALWAYS * stdev(logs) > limit
-    return Bound(str(term), n, centre, bound, "broken" if hopeless else "open")
+        word: TargetWord = "not shown yet" if high <= limit and n < MAX_LAUNCHES else "undecidable"
+    else:
+        word = "met" if high <= limit else "broken" if hopeless else "not shown yet"
+    why = outcome.values["why"] if on_a_step else None
+    return TermBound(term, word, n, centre, math.exp(sign * high), why)
 
 
 def passes(launches: Sequence[Launch], terms: Sequence[Term]) -> bool | None:
@@ -143,7 +147,8 @@ def _roomy(launches: Sequence[Launch], term: Term) -> bool:
     if term.kind == "errors":
         return True
     values = [value_of(term.metric, launch.requests) for launch in launches]
-    if not all(one is not None and one > 0 for one in values):
+    positive = [value for value in values if value is not None and value > 0]
+    if len(positive) < len(values):
         return False
-    mean = geometric_mean(one for one in values if one)
+    mean = geometric_mean(positive)
     return term.holds(mean / ROOM if term.kind == "rps" else mean * ROOM)

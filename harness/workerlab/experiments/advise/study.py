@@ -1,6 +1,8 @@
 """What a run of `advise` has found so far, by its files: what requests need under each worker
 class, and what each launch showed. Nothing is decided here."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
@@ -10,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab import codec, finding
+from workerlab import codec, model
 from workerlab.analysis import pauses
 from workerlab.analysis.diagnosis.loop import (
     BlockedLoop,
@@ -24,18 +26,16 @@ from workerlab.analysis.needs import Crowded, crowded, needs_of, with_crowd
 from workerlab.analysis.target import Requests, judge, requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.reading import as_argument, read_before, report_of, trial_data
-from workerlab.model import Cell, CellResult, Finding, Needs, Plan, Route, Server, Summary
+from workerlab.finding import Answer, Finding
+from workerlab.model import Cell, CellResult, Needs, Plan, Route, Server, Summary
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term, parse
 
-DISTURBED, STOOD_STILL = "advise.void.disturbed", "advise.void.stood_still"
-LATE = "advise.void.late"
-NOISE = frozenset({DISTURBED, STOOD_STILL})  # of the machine: the next may be as bad
 TOOL = "fast"  # the one that times every request, at arrivals of a schedule
 
 
-class Asked(Struct, frozen=True):
+class AdviseRequest(Struct, frozen=True):
     """What the user asked for; the Plan's details."""
 
     slo: str
@@ -50,11 +50,55 @@ class Asked(Struct, frozen=True):
     config_sets: tuple[str, ...] = ()  # names in it
     python: str = ""  # that the user named; the first of them
     start: str = "gunicorn"  # what starts the Gunicorn that was measured, from a shell
-    write: str = ""  # where the file found shall be written, too
+    write: str = ""  # where the file shall be written, too
 
     @classmethod
-    def of(cls, plan: Plan) -> "Asked":
+    def of(cls, plan: Plan) -> AdviseRequest:
         return codec.convert(plan.details, cls)
+
+
+# --- what says nothing of a candidate -------------------------------------------------------------
+
+
+class LaunchDisturbed(Finding):
+    """other programs kept it from a core for {share:percent} of the response time"""
+
+    share: float
+
+
+class LaunchPaused(Finding):
+    """for up to {paused_s:duration} of {load_s:duration} the lab itself was not run, though it
+    waited for no core: this machine stood still, or the lab was stopped"""
+
+    paused_s: float
+    load_s: float
+
+
+class ToolLate(Finding):
+    """the load tool sent {late_s:duration} late (p95), by which alone it breaks {terms:list}"""
+
+    late_s: float
+    terms: tuple[str, ...]
+
+
+NOISE = (LaunchDisturbed, LaunchPaused)  # of the machine: the next may be as bad
+
+
+class Exclusion(Answer):
+    """{why}[[; {detail}]]"""
+
+    why: str | Finding
+    detail: str | None = None
+
+
+class NeedsUnknown(Exclusion):
+    """what its requests need is not known: {why}"""
+
+
+REMOVED = "Gunicorn {version} removed it; to consider it all the same, name it in --classes"
+
+
+# --- what it did ----------------------------------------------------------------------------------
 
 
 class Launch(Struct, dict=True, frozen=True, eq=False):
@@ -68,7 +112,7 @@ class Launch(Struct, dict=True, frozen=True, eq=False):
     schedule: int
     cell: CellResult
     facts: Facts | None
-    void: finding.Finding | None
+    void: Finding | None
 
     @property
     def key(self) -> str:
@@ -87,8 +131,8 @@ class Launch(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def due(self) -> int:
-        said = self.facts.measurement if self.facts else None
-        return len(said.timings) + (said.unsent or 0) if said else 0
+        measurement = self.facts.measurement if self.facts else None
+        return len(measurement.timings) + (measurement.unsent or 0) if measurement else 0
 
     @property
     def requests(self) -> Requests:
@@ -108,7 +152,7 @@ class Launch(Struct, dict=True, frozen=True, eq=False):
 
 def pooled(launches: Sequence[Launch]) -> Requests:
     """All their requests, as if of one."""
-    times_s = [one for launch in launches for one in launch.times_s]
+    times_s = [time_s for launch in launches for time_s in launch.times_s]
     rates = [rps for launch in launches if (rps := launch.served_rps) is not None]
     failed = sum(launch.failed for launch in launches)
     return requests_of(times_s, failed, fmean(rates) if rates else None)
@@ -128,11 +172,11 @@ def holds(launch: Launch, terms: Sequence[Term]) -> bool:
 
 
 class Study(Struct, dict=True, frozen=True, eq=False):
-    asked: Asked
+    request: AdviseRequest
     plan: Plan
     run: str  # what a command takes for it
     needs: Mapping[str, Needs]  # by variant: worker class, and what serves it
-    left_out: Mapping[str, Finding]  # variants, and why
+    left_out: Mapping[str, Exclusion]  # variants, and why
     blocked: tuple[str, ...]  # variants whose event loop is blocked
     blocking: Mapping[
         str, tuple[BlockingLine, ...]
@@ -144,108 +188,116 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def valid(self) -> tuple[Launch, ...]:
-        return tuple(one for one in self.launches if one.void is None)
+        return tuple(launch for launch in self.launches if launch.void is None)
 
     @property
     def disturbed(self) -> int:
         """Launches that say nothing because other programs took the cores, or the machine stood
         still."""
-        voids = (one.void for one in self.launches)
-        return sum(why is not None and why.code in NOISE for why in voids)
+        return sum(isinstance(launch.void, NOISE) for launch in self.launches)
 
     def at(self, server: Server, rps: float) -> tuple[Launch, ...]:
         """Its launches at that rate that say something."""
-        return tuple(one for one in self.valid if one.server == server and one.rps == rps)
+        return tuple(launch for launch in self.all_at(server, rps) if launch.void is None)
+
+    def all_at(self, server: Server, rps: float) -> tuple[Launch, ...]:
+        """Discarded ones, too."""
+        launches = (launch for launch in self.launches if launch.rps == rps)
+        return tuple(launch for launch in launches if launch.server == server)
 
     def of(self, server: Server) -> tuple[Launch, ...]:
-        return tuple(one for one in self.valid if one.server == server)
+        return tuple(launch for launch in self.valid if launch.server == server)
 
 
 def study_of(run: Run) -> Study:
     known = read_before(run)
     trials = trial_data(run, known)
     cells = {cell.trial.key: cell for cell in report_of(run, known=known).cells}
-    facts = {one.trial.key: facts_of(one) for one in trials if one.record is not None}
+    facts = {trial.trial.key: facts_of(trial) for trial in trials if trial.record is not None}
     needs, left_out = _needs(run, trials, facts)
-    asked = Asked.of(run.plan)
-    terms = parse(asked.slo)
-    launches = tuple(
-        _launch(cells[one.trial.key], facts[one.trial.key], terms)
-        for one in trials
-        if one.trial.key in cells
-        and one.cell.rate is not None
-        and not (one.record and one.record.interrupted)
+    request = AdviseRequest.of(run.plan)
+    terms = parse(request.slo)
+    launches = (
+        launch_of(cells[trial.trial.key], facts[trial.trial.key], terms)
+        for trial in trials
+        if trial.trial.key in cells
+        and trial.cell.rate is not None
+        and not (trial.record and trial.record.interrupted)
     )
-    unavailable = {
-        name: Finding("advise.left_out.unavailable", {"why": why})
-        for name, why in asked.left_out.items()
-    }
+    unavailable = {name: Exclusion(why) for name, why in request.left_out.items()}
     removed = {
-        name: Finding("advise.left_out.removed", {"version": class_named(name).removed_in})
-        for name in asked.removed
+        name: Exclusion(REMOVED.format(version=class_named(name).removed_in))
+        for name in request.removed
     }
-    looked_at = {
-        one.cell.server.variant: blocking_lines(seen)
-        for one in trials
-        if one.cell.inside == "stacks" and isinstance(seen := facts.get(one.trial.key), Facts)
-    }
-    ours = [one for one in ceilings(run.environment) if one.tool == TOOL]
+    ours = (ceiling for ceiling in ceilings(run.environment) if ceiling.tool == TOOL)
     return Study(
-        *(asked, run.plan, as_argument(run), needs, {**unavailable, **removed, **left_out}),
-        *(tuple(_blocked(cells.values())), looked_at, launches),
+        request=request,
+        plan=run.plan,
+        run=as_argument(run),
+        needs=needs,
+        left_out={**unavailable, **removed, **left_out},
+        blocked=tuple(_blocked(cells.values())),
+        blocking={
+            trial.cell.server.variant: blocking_lines(trial_facts)
+            for trial in trials
+            if trial.cell.inside == "stacks"
+            and isinstance(trial_facts := facts.get(trial.trial.key), Facts)
+        },
+        launches=tuple(launches),
         alarmed=tuple(_alarmed(facts.values())),
         preloaded=_preloaded(trials, facts),
-        ceiling=max(ours, key=lambda one: one.rps, default=None),
+        ceiling=max(ours, key=lambda ceiling: ceiling.rps, default=None),
     )
 
 
 def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:
     for cell in cells:
         server = cell.trial.cell.server
-        asked_for = cell.trial.cell.inside == "needs" and class_named(server.worker_class).loop
-        if asked_for and any(isinstance(one, BlockedLoop) for one in cell.findings):
+        on_loop = cell.trial.cell.inside == "needs" and class_named(server.worker_class).loop
+        if on_loop and any(isinstance(finding, BlockedLoop) for finding in cell.findings):
             yield server.variant
 
 
-def _alarmed(facts: Iterable[Facts | finding.Finding]) -> Iterator[str]:
-    for one in facts:
-        if isinstance(one, Facts) and one.cell.inside == "needs" and worth_a_look(one):
-            yield one.cell.server.variant
+def _alarmed(facts: Iterable[Facts | Finding]) -> Iterator[str]:
+    for trial in facts:
+        if isinstance(trial, Facts) and trial.cell.inside == "needs" and worth_a_look(trial):
+            yield trial.cell.server.variant
 
 
 def _needs(
     run: Run, trials: Sequence[TrialData], facts: Mapping[str, Any]
-) -> tuple[dict[str, Needs], dict[str, Finding]]:
+) -> tuple[dict[str, Needs], dict[str, Exclusion]]:
     """By variant: what its requests need, or why that is not known."""
     needs: dict[str, Needs] = {}
-    left_out: dict[str, Finding] = {}
+    left_out: dict[str, Exclusion] = {}
     routes: dict[str, dict[str, Needs]] = {}
     of_many: dict[str, Crowded | None] = {}
-    for one in trials:
-        name, record, route = one.cell.server.variant, one.record, alone(one.cell, run.plan)
-        if record is not None and many(one.cell) and isinstance(facts[record.key], Facts):
+    for trial in trials:
+        name, record, route = trial.cell.server.variant, trial.record, alone(trial.cell, run.plan)
+        if record is not None and many(trial.cell) and isinstance(facts[record.key], Facts):
             of_many[name] = crowded(facts[record.key])
-        if one.cell.inside != "needs" or one.cell.server.preload or record is None:
+        if trial.cell.inside != "needs" or trial.cell.server.preload or record is None:
             continue
         if record.fault is not None:
             if not record.interrupted and route is None:
-                why = {"why": record.fault.reason, "detail": record.fault.detail or None}
-                left_out[name] = Finding("advise.left_out.fault", why, (record.key,))
+                fault = record.fault
+                detail = fault.detail or None
+                left_out[name] = Exclusion(fault.reason, detail, trials=(record.key,))
             continue
-        seen = facts[record.key]
-        found = needs_of(seen) if isinstance(seen, Facts) else seen
-        if isinstance(found, Needs) and route is not None:
-            routes.setdefault(name, {})[route.label] = found
-        elif isinstance(found, Needs):
-            needs[name] = found
+        trial_facts = facts[record.key]
+        measured = needs_of(trial_facts) if isinstance(trial_facts, Facts) else trial_facts
+        if isinstance(measured, Needs) and route is not None:
+            routes.setdefault(name, {})[route.label] = measured
+        elif isinstance(measured, Needs):
+            needs[name] = measured
             left_out.pop(name, None)
         elif route is None:
-            left_out[name] = Finding("advise.left_out.unknown", {"why": found}, (record.key,))
-    known = {
-        name: with_crowd(one_by_one(one, routes.get(name, {})), of_many.get(name))
-        for name, one in needs.items()
+            left_out[name] = NeedsUnknown(measured, trials=(record.key,))
+    by_variant = {
+        name: with_crowd(one_by_one(mean, routes.get(name, {})), of_many.get(name))
+        for name, mean in needs.items()
     }
-    return known, left_out
+    return by_variant, left_out
 
 
 def alone(cell: Cell, plan: Plan) -> Route | None:
@@ -262,56 +314,63 @@ def many(cell: Cell) -> bool:
 def one_by_one(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
     """Each request as those of its route alone were, where its class has no clock for it. Where not
     all routes were measured alone, all are taken for the mean, and a note says so."""
-    asked = {one.route for one in needs.requests if one.route}
-    if needs.each or len(asked) < 2:
+    names = {need.route for need in needs.requests if need.route}
+    if needs.each or len(names) < 2:
         return needs
-    if not asked <= routes.keys():
-        return replace(needs, notes=(*needs.notes, Finding("needs.routes_alike")))
-    like = {route: cycle(routes[route].requests) for route in asked}
+    if not names <= routes.keys():
+        return replace(needs, notes=(*needs.notes, model.Finding("needs.routes_alike")))
+    like = {name: cycle(routes[name].requests) for name in names}
     requests = tuple(
-        replace(next(like[one.route]), route=one.route) if one.route else one
-        for one in needs.requests
+        replace(next(like[need.route]), route=need.route) if need.route else need
+        for need in needs.requests
     )
     return replace(needs, requests=requests)
 
 
 def _preloaded(trials: Sequence[TrialData], facts: Mapping[str, Any]) -> Needs | None:
-    for one in trials:
-        seen = facts.get(one.trial.key)
-        if one.cell.inside == "needs" and one.cell.server.preload and isinstance(seen, Facts):
-            found = needs_of(seen)
-            return found if isinstance(found, Needs) else None
+    for trial in trials:
+        trial_facts = facts.get(trial.trial.key)
+        preloads = trial.cell.inside == "needs" and trial.cell.server.preload
+        if preloads and isinstance(trial_facts, Facts):
+            needs = needs_of(trial_facts)
+            return needs if isinstance(needs, Needs) else None
     return None
 
 
-def _launch(cell: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:
-    asked = cell.trial.cell
-    assert asked.rate is not None
-    assert asked.rate.rps is not None
-    place = (asked.server, asked.rate.rps, asked.schedule or 0, cell)
-    if cell.verdict == "invalid" or not isinstance(facts, Facts):
-        return Launch(*place, None, cell.reason)
-    launch = Launch(*place, facts, None)
-    if holds(launch, terms):
+def launch_of(result: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:
+    cell = result.trial.cell
+    assert cell.rate is not None
+    assert cell.rate.rps is not None
+    valid = result.verdict != "invalid" and isinstance(facts, Facts)
+    launch = Launch(
+        server=cell.server,
+        rps=cell.rate.rps,
+        schedule=cell.schedule or 0,
+        cell=result,
+        facts=facts if valid else None,
+        void=None if valid else result.reason,
+    )
+    if not valid or holds(launch, terms):
         return launch
-    return replace(launch, void=_noise(cell, facts) or _late(launch, terms))
+    return replace(launch, void=_noise(result, facts) or _late(launch, terms))
 
 
 def _noise(cell: CellResult, facts: Facts) -> Finding | None:
     """What the machine did to a launch."""
     if cell.core_wait is not None and cell.core_wait.doubtful:
-        return Finding(DISTURBED, {"share": cell.core_wait.taken})
-    still = pauses.noticeable(facts)
-    return Finding(STOOD_STILL, still.values) if still is not None else None
+        return LaunchDisturbed(cell.core_wait.taken)
+    pause = pauses.noticeable(facts)
+    return LaunchPaused(pause.paused_s, pause.load_s) if pause else None
 
 
-def _late(launch: Launch, terms: Sequence[Term]) -> Finding | None:
+def _late(launch: Launch, terms: Sequence[Term]) -> ToolLate | None:
     """Where all that it broke are times, by no more than what the load tool itself was late."""
-    late_s, broken = launch.cell.lag.p95, [one for one in terms if not holds(launch, [one])]
+    late_s = launch.cell.lag.p95
+    broken = [term for term in terms if not holds(launch, [term])]
     if not late_s or not broken:
         return None
     for term in broken:
         value = value_of(term.metric, launch.requests) if term.kind == "time" else None
         if value is None or not term.holds(value - late_s):
             return None
-    return Finding(LATE, {"late_s": late_s, "terms": tuple(map(str, broken))})
+    return ToolLate(late_s, tuple(map(str, broken)))

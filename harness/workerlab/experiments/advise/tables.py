@@ -1,40 +1,73 @@
 """The tables of `advise`: its candidates, and the launches that were made of them, to which each
 candidate leads on the page."""
 
-from collections.abc import Iterable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from msgspec.structs import replace
 
 from workerlab.analysis.target import value_of
-from workerlab.experiments.advise.result import Result, Row, name_of
-from workerlab.experiments.advise.standing import Bound, Standing
-from workerlab.experiments.advise.study import Launch, holds
-from workerlab.experiments.document import Field, table
-from workerlab.model import Column, Finding, Server, Table
+from workerlab.experiments.advise.result import Result, Row, candidate_of
+from workerlab.experiments.advise.standing import Standing, TermBound
+from workerlab.experiments.advise.study import holds
+from workerlab.experiments.document import table
+from workerlab.model import Column, Server, Table
+from workerlab.numbers.formats import fill
 from workerlab.report.route_table import route_table
 from workerlab.report.sweep_tables import unit_of
 from workerlab.slo import Metric, Term
 
 ROWS = 12  # candidates in the first table
-SCHEDULE = Column("schedule", "count", value=lambda cell: cell.trial.cell.schedule)
+SHORT_NOTE = "[[{more:# more candidate} with --explain.]]"
+NOTE = (
+    "Expected: simulated from what a request needs, at the arrivals of a schedule of its own."
+    " Bound: what the next launch is predicted to stay within (97.5 %)."
+)
+CANDIDATE = Column("candidate", "text", value=lambda item: candidate_of(item.server))
+SCHEDULE = Column(
+    "schedule",
+    "count",
+    meaning="launches with the same number had the same arrivals",
+)
+RATES = (
+    Column(
+        "expected_highest_rps",
+        heading="forecast up to req/s",
+        meaning="the highest rate at which the target is expected to hold",
+        value=attrgetter("expected.highest_rps"),
+    ),
+    Column(
+        "highest_rps",
+        heading="holds up to req/s",
+        meaning="the highest rate that was measured to hold it, below any that broke it",
+        value=attrgetter("reach.last"),
+    ),
+    Column(
+        "failing_rps",
+        heading="breaks at req/s",
+        meaning="the lowest rate that was shown to break it, else at which a launch broke it",
+        value=attrgetter("broken_rps"),
+    ),
+)
 
 
-def tables(result: Result) -> Iterable[Table]:
+def tables(result: Result) -> Iterator[Table]:
     """Those that tell the most, all, and what was launched; of a mix, what became of each route in
     the launches at the target's rate."""
     if not result.rows:
         return
-    rows, telling = ordered(result), telling_rows(result)[:ROWS]
+    rows, first = ordered(result), telling_rows(result)[:ROWS]
     launched = _launched(result)
-    fields = _fields(result)
-    title = Finding("advise.table.candidates")
-    note = Finding("advise.table.note", {"more": len(rows) - len(telling) or None})
     yield replace(
-        table(title, fields, telling, note),
-        links=tuple(anchor(result, row.server) for row in telling),
+        table("Candidates", _columns(result), first, NOTE),
+        short_note=fill(SHORT_NOTE, {"more": len(rows) - len(first) or None}),
+        links=tuple(anchor(result, row.server) for row in first),
     )
     yield replace(
-        table(Finding("advise.table.all"), [*fields[:3], *_range(result), *fields[3:]], rows),
+        table("All candidates", _columns(result, ranges=True), rows),
+        detailed=True,
         anchors=tuple(_anchor_of_candidate(row.server) for row in rows),
         links=tuple(
             _anchor_of_launches(row.server) if row.server in launched else "" for row in rows
@@ -42,8 +75,9 @@ def tables(result: Result) -> Iterable[Table]:
     )
     if result.study.launches:
         yield _launches(result, rows)
-    mixed = [one.cell for one in result.launches if one.cell.routes]
-    yield from route_table(mixed, [SCHEDULE], unit_of)
+    of_cell = replace(SCHEDULE, value=lambda cell: cell.trial.cell.schedule)
+    mixed = [launch.cell for launch in result.launches if launch.cell.routes]
+    yield from route_table(mixed, [of_cell], unit_of)
 
 
 # --- what is shown --------------------------------------------------------------------------------
@@ -51,7 +85,7 @@ def tables(result: Result) -> Iterable[Table]:
 
 def time_term(result: Result) -> Term | None:
     """Whose values are shown: the first about a time."""
-    return next((one for one in result.search.terms if one.kind == "time"), None)
+    return next((term for term in result.search.terms if term.kind == "time"), None)
 
 
 def metric_of(result: Result) -> Metric:
@@ -59,9 +93,9 @@ def metric_of(result: Result) -> Metric:
     return term.metric if term else "p95"
 
 
-def bound_of(standing: Standing, term: Term | None) -> Bound | None:
+def bound_of(standing: Standing, term: Term | None) -> TermBound | None:
     """What launches showed of that term."""
-    return next((one for one in standing.bounds if one.term == str(term)), None)
+    return next((bound for bound in standing.bounds if bound.term == term), None)
 
 
 def ordered(result: Result) -> list[Row]:
@@ -96,7 +130,7 @@ def anchor(result: Result, server: Server) -> str:
 
 
 def _launched(result: Result) -> set[Server]:
-    return {one.server for one in result.study.launches}
+    return {launch.server for launch in result.study.launches}
 
 
 def _anchor_of_launches(server: Server) -> str:
@@ -110,34 +144,34 @@ def _anchor_of_candidate(server: Server) -> str:
 # --- candidates -----------------------------------------------------------------------------------
 
 
-def _fields(result: Result) -> Sequence[Field]:
+def _columns(result: Result, *, ranges: bool = False) -> Iterator[Column]:
+    """`ranges`: with those of what is expected: how unevenly workers accept, and which requests
+    come, is chance."""
     term, metric = time_term(result), metric_of(result)
 
-    def shown(row: Row, name: str) -> float | None:
-        bound = bound_of(row.standing, term)
-        return getattr(bound, name) if bound else None
+    def time_column(name: str, value: Callable[[Row], float | None]) -> Column:
+        return Column(f"{name}_{metric}_s", "seconds", value=value)
 
-    return (
-        ("candidate", "text", lambda row: name_of(row.server)),
-        ("memory_bytes", "bytes", lambda row: row.expected.memory_bytes),
-        (f"expected_{metric}_s", "seconds", lambda row: getattr(row.expected.central, metric)),
-        (f"measured_{metric}_s", "seconds", lambda row: shown(row, "mean")),
-        (f"bound_{metric}_s", "seconds", lambda row: shown(row, "bound")),
-        ("launches", "count", lambda row: row.launches or None),
-        ("expected_highest_rps", "number", lambda row: row.expected.highest_rps),
-        ("highest_rps", "number", lambda row: row.reach.last),
-        ("failing_rps", "number", lambda row: row.broken_rps),
-        ("status", "text", lambda row: row.status),
+    def expected(name: str, which: str) -> Column:
+        return time_column(name, attrgetter(f"expected.{which}.{metric}"))
+
+    def measured(name: str, which: str) -> Column:
+        return time_column(name, lambda row: getattr(bound_of(row.standing, term), which, None))
+
+    yield CANDIDATE
+    yield Column(
+        "memory_bytes",
+        "bytes",
+        meaning="of the master and all workers, shared pages counted once",
+        value=attrgetter("expected.memory_bytes"),
     )
-
-
-def _range(result: Result) -> Sequence[Field]:
-    """Of what is expected: how unevenly workers accept, and which requests come, is chance."""
-    metric = metric_of(result)
-    return (
-        (f"least_{metric}_s", "seconds", lambda row: getattr(row.expected.low, metric)),
-        (f"most_{metric}_s", "seconds", lambda row: getattr(row.expected.high, metric)),
-    )
+    yield expected("expected", "central")
+    if ranges:
+        yield from (expected("least", "low"), expected("most", "high"))
+    yield from (measured("measured", "mean"), measured("bound", "bound"))
+    yield Column("launches", "count", value=lambda row: row.launches or None)
+    yield from RATES
+    yield Column("status", "text")
 
 
 # --- launches -------------------------------------------------------------------------------------
@@ -146,38 +180,46 @@ def _range(result: Result) -> Sequence[Field]:
 def _launches(result: Result, rows: Sequence[Row]) -> Table:
     """By candidate, those of one by rate and schedule."""
     order = {row.server: place for place, row in enumerate(rows)}
-    every = sorted(
+    launches = sorted(
         result.study.launches,
-        key=lambda one: (order.get(one.server, len(order)), one.rps, one.schedule),
+        key=lambda launch: (order.get(launch.server, len(order)), launch.rps, launch.schedule),
     )
-    fields = _launch_fields(metric_of(result), result.search.terms)
-    servers = [one.server for one in every]
-    anchors = [
+    columns = _launch_columns(metric_of(result), result.search.terms)
+    servers = [launch.server for launch in launches]
+    anchors = (
         _anchor_of_launches(server) if server not in servers[:place] else ""
         for place, server in enumerate(servers)
-    ]
-    made = table(Finding("advise.table.launches"), fields, every)
-    return replace(made, anchors=tuple(anchors))
+    )
+    launched = table("Launches", columns, launches)
+    return replace(launched, detailed=True, anchors=tuple(anchors))
 
 
-def _launch_fields(metric: Metric, terms: Sequence[Term]) -> Sequence[Field]:
-    def value(one: Launch) -> float | None:
-        return value_of(metric, one.requests)
-
-    def kept(one: Launch) -> Finding | None:
-        if one.facts is None:
-            return None
-        return Finding("advise.kept" if holds(one, terms) else "advise.broke")
-
+def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]:
+    outcome = {True: "kept", False: "broken"}
     return (
-        ("candidate", "text", lambda one: name_of(one.server)),
-        ("rate_rps", "number", lambda one: one.rps),
-        ("schedule", "count", lambda one: one.schedule),
-        ("requests", "count", lambda one: one.due),
-        ("failed", "count", lambda one: one.failed),
-        (f"measured_{metric}_s", "seconds", value),
-        ("lag_p95_s", "seconds", lambda one: one.cell.lag.p95),
-        ("kept", "text", kept),
-        ("verdict", "text", lambda one: one.cell.verdict),
-        ("void", "text", lambda one: one.void),
-    )  # fmt: skip
+        CANDIDATE,
+        Column("rate_rps", heading="at req/s", value=attrgetter("rps")),
+        SCHEDULE,
+        Column("requests", "count", meaning="requests that were due", value=attrgetter("due")),
+        Column("failed", "count"),
+        Column(
+            f"measured_{metric}_s",
+            "seconds",
+            value=lambda launch: value_of(metric, launch.requests),
+        ),
+        Column(
+            "lag_p95_s",
+            "seconds",
+            meaning="how late requests were sent, 95th percentile",
+            value=attrgetter("cell.lag.p95"),
+        ),
+        Column(
+            "kept",
+            "text",
+            heading="target",
+            meaning="what this launch made of the target",
+            value=lambda launch: outcome[holds(launch, terms)] if launch.facts else None,
+        ),
+        Column("verdict", "text", value=attrgetter("cell.verdict")),
+        Column("void", "text", heading="discarded", meaning="why it says nothing of the candidate"),
+    )

@@ -1,69 +1,77 @@
 """Why a launch broke the target: which terms it broke, and what was busy there."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator
 
-from workerlab import finding
 from workerlab.analysis.target import value_of
+from workerlab.experiments.advise.forecast import mean_need
 from workerlab.experiments.advise.result import BUSY, Result
 from workerlab.experiments.advise.study import Launch, holds
-from workerlab.model import CellResult, Finding
+from workerlab.finding import Finding
+from workerlab.model import CellResult
+from workerlab.numbers.formats import fill
 
-OTHERS = 0.05  # cores: what is told of other programs
-FULL = ("saturated", "at capacity", "generator-bound")
+MENTIONED_CORES = 0.05  # of other programs; less is left out
+SATURATED = ("saturated", "at capacity", "generator-bound")
+FAILED = "{failed:count} of {due:count} requests failed[[ ({causes:counts})]]"
+POOL = (
+    "about {in_flight:number} of the {pool:count} requests that the app can work on at once were in"
+    " flight"
+)
+USAGE = (
+    "the server used {server_cores:cores}[[, the load tool {tool_cores:cores}]][[, other programs"
+    " {others_cores:cores}]], and this machine was {host_busy:percent} busy[[; {occupancy:percent}"
+    " of the slots were taken]]"
+)
+VALUE = "{term.metric} was {value:{term.kind}}"
 
 
-def reasons(result: Result, launch: Launch) -> Iterator[finding.Finding]:
+def reasons(result: Result, launch: Launch) -> Iterator[str | Finding]:
     """Of errors, how many; of a time, or a throughput, also what was full. One that failed nowhere
     was close to the limit."""
-    broken = [one for one in result.search.terms if not holds(launch, [one])]
+    broken = [term for term in result.search.terms if not holds(launch, [term])]
     for term in broken:
         if term.kind == "errors":
             outcome = launch.facts.outcome if launch.facts else None
-            causes = dict(outcome.errors) if outcome and outcome.errors else None
-            values = {"failed": launch.failed, "requests": launch.due, "causes": causes}
-            yield Finding("advise.why.failed", values)
+            causes = outcome.errors if outcome else None
+            yield fill(FAILED, {"failed": launch.failed, "due": launch.due, "causes": causes})
         elif math.isfinite(value := value_of(term.metric, launch.requests) or math.inf):
-            unit = Finding(f"advise.value.{term.kind}", {"value": value})
-            yield Finding("advise.why.value", {"metric": term.metric, "value": unit})
+            yield fill(VALUE, {"term": term, "value": value})
     if not broken or any(term.kind != "errors" for term in broken):
         yield from _full(result, launch)
 
 
-def _full(result: Result, launch: Launch) -> Iterable[finding.Finding]:
+def _full(result: Result, launch: Launch) -> Iterable[str | Finding]:
     """Queues grow before anything is full: where nothing is, how full it is stands there instead of
     a cause. Nothing, where not even that was seen."""
     cell = launch.cell
-    if cell.verdict in FULL and (cell.diagnosis or cell.reason):
-        yield cell.diagnosis or cell.reason
-    elif (pool := _pool(result, launch)) is not None:
-        yield pool
-    elif (busy := _busy(cell)) is not None:
-        yield busy
+    if cell.verdict in SATURATED and (cell.diagnosis or cell.reason):
+        return (cell.diagnosis or cell.reason,)
+    return filter(None, (_pool(result, launch) or _usage(cell),))
 
 
-def _pool(result: Result, launch: Launch) -> Finding | None:
+def _pool(result: Result, launch: Launch) -> str:
     """Where the app's own limit of requests at once is nearly reached."""
     pool, needs = result.limits.max_in_flight, result.needs
     if pool is None or needs is None:
-        return None
-    holds_s = [one.wait_s + one.cpu_s + one.blocked_s for one in needs.requests]
-    under_way = launch.rps * sum(holds_s) / len(holds_s)
-    if under_way <= BUSY * pool:
-        return None
-    return Finding("advise.why.pool", {"pool": pool, "under_way": under_way})
+        return ""
+    mean = mean_need(needs)
+    in_flight = launch.rps * (mean.wait_s + mean.cpu_s + mean.blocked_s)
+    return fill(POOL, {"pool": pool, "in_flight": in_flight}) if in_flight > BUSY * pool else ""
 
 
-def _busy(cell: CellResult) -> Finding | None:
-    used = cell.usage
-    if used.server_cores is None or used.host_busy is None:
-        return None
-    others = cell.core_wait.others_cores if cell.core_wait else None
+def _usage(cell: CellResult) -> str:
+    usage = cell.usage
+    if usage.server_cores is None or usage.host_busy is None:
+        return ""
+    others_cores = (cell.core_wait.others_cores if cell.core_wait else None) or 0.0
     values = {
-        "server_cores": used.server_cores,
-        "tool_cores": used.generator_cores,
-        "others_cores": others if others and others >= OTHERS else None,
-        "host_busy": used.host_busy,
+        "server_cores": usage.server_cores,
+        "tool_cores": usage.generator_cores,
+        "others_cores": others_cores if others_cores >= MENTIONED_CORES else None,
+        "host_busy": usage.host_busy,
         "occupancy": cell.occupancy,
     }
-    return Finding("advise.busy", values)
+    return fill(USAGE, values)

@@ -21,7 +21,8 @@ from workerlab.analysis.comparison import (
 from workerlab.experiments.budget import used_s
 from workerlab.experiments.compare import gate
 from workerlab.experiments.reading import read_before, report_of
-from workerlab.model import Cell, CellResult, Finding, Plan, Record
+from workerlab.model import Cell, CellResult, Plan, Record
+from workerlab.numbers.formats import fill
 from workerlab.report.naming import KEEPALIVE, load_tool, setting, varying
 from workerlab.run_store import Run
 
@@ -69,11 +70,12 @@ class Compared(NamedTuple):
     launches: tuple[int, int] | None = None
 
     @property
-    def name(self) -> Finding:
+    def name(self) -> str:
         """'sync at 8 connections', 'sync (4 workers) against gevent at 8 connections'."""
         a, b = (cell.server.worker_class for cell in (self.group.a, self.group.b))
         values = {"a": a, "b": b if b != a else None, "apart": self.apart}
-        return Finding("compare.group", {**values, "load": load_level(self.group.a)})
+        named = fill("{a}[[ ({apart:, })]][[ against {b}]]", values)
+        return f"{named} at {load_level(self.group.a)}"
 
     @property
     def decided(self) -> bool:

@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from workerlab import model
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.finding import Finding
 from workerlab.model import Load, Measurement, NullServer, Usage
@@ -145,8 +144,8 @@ class StepResult(Struct, frozen=True):
         return fill(LABELS[self.what], values)
 
     @property
-    def not_measured(self) -> model.Finding | None:
-        return model.Finding("limits.not_measured", {"why": self.missing}) if self.missing else None
+    def not_measured(self) -> str | None:
+        return f"not measured: {self.missing}" if self.missing else None
 
     @property
     def ratio(self) -> float | None:

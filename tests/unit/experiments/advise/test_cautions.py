@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.builders.analysis import SYNC, derived, evidence
 from workerlab.experiments.advise.cautions import cautions
-from workerlab.report.messages import text
 
 
 def launch(slower: float) -> Any:
@@ -17,7 +16,7 @@ def launch(slower: float) -> Any:
 
 
 def told(*launches: Any) -> list[str]:
-    return [text(one) for one in cautions(launches, 50.0)]
+    return [str(answer) for answer in cautions(launches, 50.0)]
 
 
 def test_an_app_that_grows_slower_is_told() -> None:

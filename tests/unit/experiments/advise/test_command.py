@@ -6,7 +6,7 @@ import pytest
 
 from workerlab.cli import parse
 from workerlab.experiments.advise.command import plan_of
-from workerlab.experiments.advise.study import Asked
+from workerlab.experiments.advise.study import AdviseRequest
 from workerlab.model import Plan, UsageError
 from workerlab.server import preflight
 from workerlab.server.worker_classes import CLASSES
@@ -28,10 +28,10 @@ def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
 ) -> None:
     plan = planned(monkeypatch)
     assert classes(plan) == {*CLASSES} - {"eventlet"}
-    assert Asked.of(plan).removed == ("eventlet",)
+    assert AdviseRequest.of(plan).removed == ("eventlet",)
     plan = planned(monkeypatch, "--classes", "sync,eventlet")
     assert classes(plan) == {"sync", "eventlet"}
-    assert Asked.of(plan).removed == ()
+    assert AdviseRequest.of(plan).removed == ()
 
 
 @pytest.mark.parametrize(

@@ -9,26 +9,45 @@ from msgspec.structs import replace
 from workerlab.experiments.advise.candidates import Limits, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.growth import (
-    MANY_MOST,
+    MAX_CONNECTIONS,
     MUCH_BYTES,
     filling,
     many_cells,
+    needs_again,
     preload_cells,
     route_cells,
     stacks_cells,
 )
-from workerlab.experiments.advise.study import Asked, Study, alone, many, one_by_one
+from workerlab.experiments.advise.study import (
+    AdviseRequest,
+    Exclusion,
+    NeedsUnknown,
+    Study,
+    alone,
+    many,
+    one_by_one,
+)
 from workerlab.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
 
 
 def study(*classes: str, private_bytes: int = 2 * MUCH_BYTES, sets: tuple[str, ...] = ()) -> Study:
     """Of needs that are known."""
-    asked = Asked("p95<1s", 10.0, 300.0, Limits(cores=2), config_sets=sets)
+    asked = AdviseRequest("p95<1s", 10.0, 300.0, Limits(cores=2), config_sets=sets)
     cells = tuple(needs_cell(kind_of(name, App())) for name in classes)
     plan: Any = Plan("advise", cells, 1, 5, 1, "", None, {}, ())
     memory = Memory(10 << 20, private_bytes, 2)
     needs = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=memory)
     return Study(asked, plan, "", dict.fromkeys(classes, needs), {}, (), {}, ())
+
+
+def test_needs_that_a_load_did_not_show_are_measured_once_more() -> None:
+    seen = replace(study("sync"), needs={}, left_out={"sync": NeedsUnknown("too few requests")})
+    (cell,) = needs_again(seen.plan, seen)
+    assert cell.server.worker_class == "sync"
+    grown = replace(seen.plan, cells=(*seen.plan.cells, cell))
+    assert not list(needs_again(grown, seen))
+    failed = replace(seen, left_out={"sync": Exclusion("it does not start")})
+    assert not list(needs_again(failed.plan, failed))
 
 
 def test_what_could_be_shared_is_looked_at_once() -> None:
@@ -37,7 +56,7 @@ def test_what_could_be_shared_is_looked_at_once() -> None:
     assert (cell.server.worker_class, cell.server.preload) == ("sync", True)
     grown = replace(seen.plan, cells=(*seen.plan.cells, cell))
     assert not list(preload_cells(grown, seen))
-    alarmed = Study(*(getattr(seen, name) for name in Study.__struct_fields__[:8]), ("sync",))
+    alarmed = replace(seen, alarmed=("sync",))
     assert all(not one.server.preload for one in stacks_cells(grown.cells, alarmed))
 
 
@@ -100,6 +119,6 @@ def test_as_many_as_keep_the_cores_busy_where_requests_do_little_but_wait() -> N
 
     assert filling(needs(0.05, 0.001), 2) == 100
     assert filling(needs(0.05, 0.001), 2, max_in_flight=4) == 4
-    assert filling(needs(5.0, 0.001), 2) == MANY_MOST
+    assert filling(needs(5.0, 0.001), 2) == MAX_CONNECTIONS
     assert filling(needs(0.02, 0.02), 2) is None  # what it computes is the app's own
     assert filling(needs(0.05, 0.0), 2) is None

@@ -19,17 +19,21 @@ from workerlab.analysis.load_tool import Ceiling
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
-from workerlab.experiments.advise.result import limit_of, result_of
-from workerlab.experiments.advise.search import FAR, WIDE, Next, Search
-from workerlab.experiments.advise.standing import LEAST, MOST, standing
-from workerlab.experiments.advise.study import Asked, Study
-from workerlab.model import App, Finding, Needs, Plan, RequestNeed, Server, Summary
-from workerlab.report.messages import text
+from workerlab.experiments.advise.result import ToolShortage, limit_of, result_of
+from workerlab.experiments.advise.search import WELL_BELOW, WIDE, Next, Search
+from workerlab.experiments.advise.standing import LEAST, MAX_LAUNCHES, standing
+from workerlab.experiments.advise.study import (
+    AdviseRequest,
+    Exclusion,
+    LaunchDisturbed,
+    Study,
+)
+from workerlab.model import App, Needs, Plan, RequestNeed, Server, Summary
 from workerlab.server.worker_classes import configured_slots
 
 TARGET_RPS = 50.0
 TERMS = slo.parse("p95<300ms")
-DISTURBED = Finding("advise.void.disturbed", {"share": 0.3})
+DISTURBED = LaunchDisturbed(0.3)
 SHORT = 0.65  # of what a long launch takes, with its start and stop
 SCATTER = 0.06  # standard deviation of a launch's logarithm
 
@@ -81,7 +85,7 @@ class World:
 
     def search(self, memory_bytes: int | None = None) -> Search:
         limits = Limits(cores=2, memory_bytes=memory_bytes)
-        asked = Asked("p95<300ms", TARGET_RPS, 300.0, limits)
+        asked = AdviseRequest("p95<300ms", TARGET_RPS, 300.0, limits)
         need = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0)
         plan: Any = Plan("advise", (), 1, 5, 1, "", None, {}, ())
         study = Study(asked, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches))
@@ -373,7 +377,7 @@ def test_launches_that_say_nothing_are_made_again() -> None:
 
 def test_a_machine_on_which_no_launch_says_anything_is_too_noisy() -> None:
     world = World(1, noisy=1.0)
-    assert world.run() <= MOST
+    assert world.run() <= MAX_LAUNCHES
     assert result_of(world.search()).word == "noisy"
 
 
@@ -408,8 +412,8 @@ def test_candidates_that_take_more_memory_than_there_is_are_not_tried() -> None:
     world = World(5)
     search = world.search()
     limits = Limits(cores=2, memory_bytes=40 << 20)
-    asked = replace(search.study.asked, limits=limits)
-    search = replace(search, study=replace(search.study, asked=asked))
+    request = replace(search.study.request, limits=limits)
+    search = replace(search, study=replace(search.study, request=request))
     assert {one.workers for one in search.order()} == {1, 2}
 
 
@@ -454,7 +458,7 @@ def test_what_is_far_from_its_limit_takes_short_launches_at_the_targets_rate() -
     server = result_of(world.search()).server
     first, *others = (launch for launch in world.launches if launch.server == server)
     others = [launch for launch in others if launch.rps == TARGET_RPS]
-    assert first.p95_s < FAR * TERMS[0].limit  # premise
+    assert first.p95_s < WELL_BELOW * TERMS[0].limit  # premise
     assert (first.rps, first.short) == (TARGET_RPS, False)
     assert [launch.short for launch in others] == [True] * (LEAST - 1)
 
@@ -533,10 +537,8 @@ def test_a_rate_that_the_load_tool_cannot_send_is_not_tried() -> None:
         assert (found.next() is None) == (word == "unsendable")
         assert result_of(found).word == word
     limit = limit_of(result_of(found))
-    assert limit is not None
-    assert limit.code == "advise.limit.unsendable"
-    assert limit.values == {"tool": "fast", "rps": TARGET_RPS - 1, "cpu": None}
-    assert "reaches 49 requests/s here." in text(limit)
+    assert limit == ToolShortage(tool="fast", rps=TARGET_RPS - 1, remark="", cpu=None)
+    assert "reaches 49 requests/s here." in str(limit)
 
 
 def test_launches_that_were_all_discarded_are_told() -> None:
@@ -545,7 +547,7 @@ def test_launches_that_were_all_discarded_are_told() -> None:
     assert following is not None
     world.launch(following)
     (row,) = [one for one in result_of(world.search()).rows if one.server == following.server]
-    assert text(row.status) == "1 launch, all discarded"
+    assert row.status == "1 launch, all discarded"
 
 
 def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
@@ -570,6 +572,6 @@ def test_a_run_that_was_stopped_among_its_needs_is_unfinished() -> None:
     plan = replace(search.study.plan, cells=cells)
     stopped = replace(search, study=replace(search.study, plan=plan, needs={}))
     assert result_of(stopped).word == "unfinished"
-    left_out = dict.fromkeys(("sync", "gthread"), Finding("advise.left_out.fault"))
+    left_out = dict.fromkeys(("sync", "gthread"), Exclusion("it does not start"))
     none = replace(stopped, study=replace(stopped.study, left_out=left_out))
     assert result_of(none).word == "no_class"

@@ -13,10 +13,9 @@ from workerlab import slo
 from workerlab.analysis.target import requests_of
 from workerlab.experiments.advise import why
 from workerlab.experiments.advise.candidates import Limits
-from workerlab.experiments.advise.study import _late, _launch
+from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _late, launch_of
 from workerlab.finding import Note
-from workerlab.model import Pause, Rate, Summary, Usage
-from workerlab.report.messages import text
+from workerlab.model import Pause, Rate, RequestNeed, Summary, Usage
 
 BOTH = slo.parse("p95<100ms,errors<0.1%")
 BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)
@@ -37,13 +36,13 @@ def launch(
 
 
 def told(one: Any, target: str, pool: int | None = None) -> str:
-    need = SimpleNamespace(wait_s=0.04, cpu_s=0.001, blocked_s=0.0)
+    need = RequestNeed(wait_s=0.04, cpu_s=0.001)
     result: Any = SimpleNamespace(
         search=SimpleNamespace(terms=slo.parse(target)),
         limits=Limits(cores=2, max_in_flight=pool),
         needs=SimpleNamespace(requests=[need]),
     )
-    return "; ".join(map(text, why.reasons(result, one)))
+    return "; ".join(map(str, why.reasons(result, one)))
 
 
 def test_errors_are_a_reason_and_how_busy_the_machine_was_is_none() -> None:
@@ -62,8 +61,8 @@ def test_a_time_is_told_with_what_was_busy() -> None:
 def test_a_pool_that_is_full_is_the_reason() -> None:
     said = told(launch([0.2] * 100), "p95<100ms", pool=2)
     assert said == (
-        "p95 was 200 ms; about 1.64 of the 2 requests that the app can work on at once were under"
-        " way"
+        "p95 was 200 ms; about 1.64 of the 2 requests that the app can work on at once were in"
+        " flight"
     )
     assert "machine was 33 % busy" in told(launch([0.2] * 100), "p95<100ms", pool=20)
 
@@ -79,7 +78,7 @@ def test_a_load_tool_that_is_late_by_as_much_says_nothing_of_the_server(
     found = _late(launch([0.2] * 100, lag_s=lag_s), slo.parse("p95<100ms"))
     assert (found is not None) == void
     if found is not None:
-        assert text(found).startswith("the load tool sent 120 ms late (p95)")
+        assert str(found).startswith("the load tool sent 120 ms late (p95)")
     assert _late(launch([0.2] * 100, failed=50, lag_s=lag_s), BOTH) is None  # errors are no delay
     assert _late(launch([0.05] * 100, lag_s=lag_s), slo.parse("p95<100ms")) is None
 
@@ -92,8 +91,8 @@ def test_a_launch_in_which_the_machine_stood_still_says_nothing_where_it_breaks_
     voids = {}
     for name, one in (("unseen", trial), ("seen", seen)):
         for target in ("p95<500ms", "p95<5s"):
-            void = _launch(judged(one), derived(one), slo.parse(target)).void
-            voids[name, target] = void and void.code
-    assert voids["seen", "p95<500ms"] == "advise.void.stood_still"
+            void = launch_of(judged(one), derived(one), slo.parse(target)).void
+            voids[name, target] = void and type(void)
+    assert voids["seen", "p95<500ms"] is LaunchPaused
     assert voids["seen", "p95<5s"] is voids["unseen", "p95<5s"] is None
-    assert voids["unseen", "p95<500ms"] == "advise.void.late"
+    assert voids["unseen", "p95<500ms"] is ToolLate

@@ -1,0 +1,119 @@
+"""What the answers of `advise` say, and leave out where it is not known."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.builders.runs import recorded
+from workerlab.experiments.advise.answers import (
+    HighestRate,
+    RateBroken,
+    RateKept,
+    RunningCost,
+    left_out,
+)
+from workerlab.experiments.advise.candidates import Limits
+from workerlab.experiments.advise.standing import TermBound
+from workerlab.experiments.advise.study import Exclusion, NeedsUnknown
+from workerlab.experiments.results import document_of
+from workerlab.report import text
+from workerlab.slo import parse
+
+SENTENCES = {
+    "cores": "It uses 0.03 cores at 50 requests/s.",
+    "memory_bytes": "Memory: about 50.0 MB.",
+    "start_s": "Start: 230 ms.",
+    "stop_s": "Stop: 428 ms.",
+}
+
+
+def test_a_cost_that_was_not_measured_is_left_out() -> None:
+    cost = RunningCost(
+        rate_rps=50.0,
+        cores=0.03,
+        memory_bytes=50 << 20,
+        start_s=0.23,
+        stop_s=0.428,
+        slow_stop=None,
+        preload_bytes=None,
+        preload_workers=None,
+    )
+    assert str(cost) == " ".join(SENTENCES.values())
+    for name, sentence in SENTENCES.items():
+        others = (other for other in SENTENCES.values() if other != sentence)
+        assert str(replace(cost, **{name: None})) == " ".join(others)
+
+
+KEPT = RateKept(outcome="holds up to", rps=100.0, unshown=(), launches=3, discarded=1)
+BROKEN = RateBroken(rps=120.0, launches=2, broke=1, caveat="", reasons=("p95 was 2 s", "why"))
+
+
+@pytest.mark.parametrize(
+    ("kept", "broken", "remark", "answer"),
+    [
+        (KEPT, None, "It may hold beyond.", "The target holds up to 100 requests/s (3 launches; 1"
+         " more discarded). It may hold beyond."),
+        (None, BROKEN, "", "At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
+        (KEPT, BROKEN, "", "The target holds up to 100 requests/s (3 launches; 1 more discarded)."
+         " At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
+    ],
+)  # fmt: skip
+def test_the_highest_rate_is_what_was_kept_and_what_broke(
+    kept: RateKept | None, broken: RateBroken | None, remark: str, answer: str
+) -> None:
+    assert str(HighestRate(kept, broken, remark)) == answer
+
+
+@pytest.mark.parametrize(
+    ("term", "sentence"),
+    [
+        ("p95<100ms", "p95<100ms: met, 500 ms on average over 3 launches; the next one is predicted"
+         " to stay within 750 ms (97.5 %)."),
+        ("rps>20", "rps>20: met, 0.5 req/s on average over 3 launches; the next one is predicted to"
+         " stay within 0.75 req/s (97.5 %)."),
+        ("errors<80%", "errors<80%: met, 50 % on average over 3 launches; the next one is predicted"
+         " to stay within 75 % (97.5 %)."),
+    ],
+)  # fmt: skip
+def test_a_value_has_the_unit_of_its_term(term: str, sentence: str) -> None:
+    assert str(TermBound(parse(term)[0], "met", 3, 0.5, 0.75)) == sentence
+
+
+def test_what_cannot_be_predicted_yet_is_not() -> None:
+    bound = TermBound(parse("p95<100ms")[0], "not shown yet", 2, 0.05)
+    assert str(bound) == "p95<100ms: not shown yet, 50.0 ms on average over 2 launches."
+
+
+def test_why_a_term_is_undecidable_follows_what_was_measured() -> None:
+    bound = TermBound(parse("p95<300ms")[0], "undecidable", 8, 0.5, 1.0, "too many took 1 s")
+    assert str(bound).endswith("is predicted to stay within 1.00 s (97.5 %); too many took 1 s.")
+
+
+def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
+    reasons = {
+        "uvicorn": Exclusion("uvicorn is not installed"),
+        "sync": Exclusion("it does not start", "see a", trials=("sync-1",)),
+        "gthread": Exclusion("it does not start", "see b", trials=("gthread-1",)),
+        "gevent": NeedsUnknown("too few requests", trials=("gevent-1",)),
+    }
+    request: Any = SimpleNamespace(unfit=("asgi",))
+    study = SimpleNamespace(request=request, left_out=reasons, needs={})
+    search = SimpleNamespace(study=study, servers=(), foreseen=True)
+    result: Any = SimpleNamespace(
+        study=study, search=search, limits=Limits(cores=2, thread_safe=False)
+    )
+    assert list(map(str, left_out(result))) == [
+        "Left out: sync and gthread: it does not start; see a.",
+        "Left out: gevent: what its requests need is not known: too few requests.",
+        "Left out: uvicorn: uvicorn is not installed.",
+        "Left out: asgi: no settings keep to --not-thread-safe.",
+    ]
+
+
+def test_what_its_memory_is_stands_below_the_candidates() -> None:
+    shown = text.render(document_of(recorded("advise")), explain=True)
+    assert "memory: of the master and all workers" in shown
