@@ -1,3 +1,3 @@
-"""A lab for Gunicorn worker classes: load them, watch them, say where requests wait."""
+"""A lab for Gunicorn worker classes: load them, observe them, and show where requests wait."""
 
 __version__ = "0.2.0"

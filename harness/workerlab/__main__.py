@@ -1,6 +1,6 @@
 """`workerlab …`, which is `python -m workerlab …`.
 
-Signals come first: to import what a command needs takes a moment, in which a Ctrl-C must end as
+Signal handlers come first: importing a command takes a moment, during which Ctrl-C must end it as
 cleanly as later.
 """
 
@@ -10,15 +10,15 @@ import sys
 
 from workerlab.terminal import interrupt
 
-STDERR = 2  # by its number: also where `sys.stderr` is none that has one
-COLLECT_AFTER = (20_000, 50, 100)  # new objects, and collections of those: few of ours are cyclic
+STDERR = 2  # by number: `sys.stderr` may have no file descriptor
+COLLECT_AFTER = (20_000, 50, 100)  # thresholds of the generations: few objects are cyclic
 
 
 def main() -> int:
     """Returns the exit code."""
     interrupt.end_at_once()
-    faulthandler.enable(STDERR)  # an interpreter that crashes says where
-    gc.disable()  # what imports make stays: to look through it took a sixth of a start
+    faulthandler.enable(STDERR)  # traceback if the interpreter crashes
+    gc.disable()  # imported objects live on: collections took a sixth of the start
     from workerlab import cli
 
     try:
@@ -27,11 +27,11 @@ def main() -> int:
         return stopped.exit_code
     finally:
         interrupt.finish()
-        gc.freeze()  # nor does the interpreter look through it as it ends
+        gc.freeze()  # no collection as the interpreter ends
 
 
 def ready() -> None:
-    """All is imported, and nothing is started yet."""
+    """Everything is imported; nothing has started."""
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()

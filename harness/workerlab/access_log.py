@@ -2,18 +2,18 @@
 
     203.0.113.9 - - [10/Oct/2025:13:55:36 +0000] "GET /post/17?from=feed HTTP/1.1" 200 2326 ...
 
-What is taken of a line is its request and its status: addresses, users and agents are neither kept
-nor looked at, so whatever stands before the date and after the size may have any form (a virtual
-host, IPv6, a time). Queries are dropped unless asked for.
+Only the request and the status of a line are read: addresses, users and agents are never stored,
+and whatever precedes the date or follows the size may have any form (a virtual host, IPv6, a
+duration). Queries are dropped by default.
 
-GET and HEAD alone can be sent again without harm. A path is left out where most of its answers were
-4xx or 5xx: it would be a failure here, too, or work that the log's server was spared. Of the others
-all requests count: an error now and then is no reason to ask less often.
+Only GET and HEAD are safe to repeat. A path is left out if most of its answers were 4xx or 5xx:
+here it would fail too, or cause work that the log's server was spared. For the other paths all
+requests count: an occasional error is no reason to send fewer.
 
-Paths that differ in numbers, UUIDs or hexadecimal ids alone are one route, such as /post/{id}. The
-most frequent paths are sent as they are, but the first of every route before the second of any;
-each route has the weight of all its requests, so that what is asked for under a thousand addresses
-is not taken for something rare.
+Paths that differ only in numbers, UUIDs or hexadecimal ids are one route, such as /post/{id}. The
+most frequent paths are sent as they are, the first of every route before the second of any; each
+route has the weight of all its requests, so that a page with a thousand addresses does not look
+rare.
 """
 
 import gzip
@@ -27,7 +27,7 @@ from typing import NamedTuple
 from workerlab.finding import Finding
 from workerlab.model import Route, UsageError
 
-MOST_PATHS = 200
+MAX_PATHS = 200
 METHODS = ("GET", "HEAD")
 GZIP = b"\x1f\x8b"
 LINE = re.compile(
@@ -38,7 +38,7 @@ REQUEST = re.compile(r"(?P<method>[A-Z]+) (?P<target>\S+) HTTP/\d(?:\.\d)?")
 ESCAPED = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|(.))")  # nginx: \x22; Apache also: \"
 ABSOLUTE = re.compile(r"https?://[^/?#]*(.*)", re.IGNORECASE)
 UNSAFE = re.compile(r"[^!-~]")
-# Not a part of a word: of /v1/post/17-a.html only 17
+# Not part of a word: in /v1/post/17-a.html only 17 matches
 IDENTIFIER = re.compile(
     r"(?<![A-Za-z0-9])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|\d+|(?=[a-fA-F]*\d)[0-9a-fA-F]{8,})(?![A-Za-z0-9])"
@@ -48,7 +48,8 @@ Request = tuple[str, str]  # method and path
 
 
 class Counts(NamedTuple):
-    """Of the lines of a log. `answers`: of each request, (all of them, 4xx and 5xx)."""
+    """Of the lines of a log. `answers`: for each request, the number of answers and of 4xx and
+    5xx."""
 
     answers: Mapping[Request, tuple[int, int]]
     other_methods: int
@@ -75,7 +76,7 @@ class AccessLogRead(Finding):
 
 
 def mix_of(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...], AccessLogRead]:
-    """The mix of a log and what was left out. Raises UsageError where there is none in it."""
+    """The mix of a log and what was left out. Raises UsageError if the log has none."""
     try:
         counts = counted(_lines(path), queries=queries)
     except (OSError, EOFError, zlib.error) as error:
@@ -83,11 +84,11 @@ def mix_of(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...], Acc
     if not counts.answers:
         what = "no request of GET or HEAD" if counts.other_methods else "no line of such a log"
         raise UsageError(f"{path} has {what} (common or combined format)")
-    good = {one: n for one, (n, errors) in counts.answers.items() if 2 * errors <= n}
+    good = {request: n for request, (n, errors) in counts.answers.items() if 2 * errors <= n}
     if not good:
         raise UsageError(f"{path} has no path that was mostly answered by 2xx or 3xx")
     routes, exact = _routes(good)
-    failing = [n for one, (n, _) in counts.answers.items() if one not in good]
+    failing = [n for request, (n, _) in counts.answers.items() if request not in good]
     log = AccessLogRead(
         file=str(path),
         used=sum(good.values()),
@@ -106,34 +107,38 @@ def mix_of(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...], Acc
 def _lines(path: Path) -> Iterator[str]:
     with path.open("rb") as file:
         zipped = file.read(2) == GZIP
-    # Latin-1: whatever the bytes are, they come back as they were when they are escaped
+    # Latin-1 decodes any byte, and `_path` escapes the same byte again
     with (gzip.open if zipped else open)(path, "rt", encoding="latin-1") as lines:
         yield from lines
 
 
 def counted(lines: Iterable[str], *, queries: bool) -> Counts:
-    every, errors = Counter[Request](), Counter[Request]()
+    answers, errors = Counter[Request](), Counter[Request]()
     other = unreadable = 0
     for line in lines:
-        if not (found := LINE.search(line)) and not line.strip():
+        if not (match := LINE.search(line)) and not line.strip():
             continue
-        request = REQUEST.fullmatch(found["request"]) if found else None
-        if found is None or request is None:
+        request = REQUEST.fullmatch(match["request"]) if match else None
+        if match is None or request is None:
             unreadable += 1
         elif request["method"] not in METHODS:
             other += 1
         elif (path := _path(request["target"], queries=queries)) is None:
             unreadable += 1
         else:
-            every[request["method"], path] += 1
-            errors[request["method"], path] += found["status"] >= "400"
-    return Counts({one: (n, errors[one]) for one, n in every.items()}, other, unreadable)
+            answers[request["method"], path] += 1
+            errors[request["method"], path] += match["status"] >= "400"
+    return Counts(
+        {request_key: (n, errors[request_key]) for request_key, n in answers.items()},
+        other,
+        unreadable,
+    )
 
 
 def _path(target: str, *, queries: bool) -> str | None:
-    """As it can be requested; None for what cannot."""
+    """The path as it is requested; None if it cannot be."""
     target = ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else m[2], target)
-    if not target.startswith("/"):  # a request to a proxy names the server, too
+    if not target.startswith("/"):  # requests to a proxy include the server
         if (absolute := ABSOLUTE.fullmatch(target)) is None:
             return None
         target = absolute[1] if absolute[1].startswith("/") else f"/{absolute[1]}"
@@ -148,19 +153,21 @@ def route_of(path: str) -> str:
 
 
 def _routes(requests: Mapping[Request, int]) -> tuple[tuple[Route, ...], int]:
-    """What is sent, and of how many requests that are the very paths."""
+    """The routes to send, and how many requests of the log were for exactly these paths."""
     by_route = defaultdict[Request, list[Request]](list)
-    for one in sorted(requests, key=lambda one: (-requests[one], one)):
-        by_route[one[0], route_of(one[1])].append(one)
-    totals = {name: sum(requests[one] for one in of) for name, of in by_route.items()}
+    for request in sorted(requests, key=lambda request: (-requests[request], request)):
+        by_route[request[0], route_of(request[1])].append(request)
+    totals = {name: sum(requests[request] for request in of) for name, of in by_route.items()}
     firsts = [by_route[name][0] for name in sorted(totals, key=lambda name: -totals[name])]
-    others = sorted({*requests} - {*firsts}, key=lambda one: (-requests[one], one))
-    sent = dict.fromkeys([*firsts, *others][:MOST_PATHS])
+    others = sorted({*requests} - {*firsts}, key=lambda request: (-requests[request], request))
+    sent = dict.fromkeys([*firsts, *others][:MAX_PATHS])
     routes = []
     for name, of in by_route.items():
-        mine = [one for one in of if one in sent]
-        whole = totals[name] / sum(requests[one] for one in mine) if mine else 0.0
-        named = f"{name[0]} {name[1]}" if len(of) > 1 else ""
-        routes += [Route(path, method, requests[method, path] * whole, name=named)
-                   for method, path in mine]  # fmt: skip
-    return tuple(routes), sum(requests[one] for one in sent)
+        sent_paths = [request for request in of if request in sent]
+        whole = (
+            totals[name] / sum(requests[request] for request in sent_paths) if sent_paths else 0.0
+        )
+        label = f"{name[0]} {name[1]}" if len(of) > 1 else ""
+        routes += [Route(path, method, requests[method, path] * whole, name=label)
+                   for method, path in sent_paths]  # fmt: skip
+    return tuple(routes), sum(requests[request] for request in sent)

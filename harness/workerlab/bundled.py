@@ -1,8 +1,8 @@
-"""Where the bundled apps and Gunicorn files are: inside an installed workerlab, or in its checkout.
+"""Locates the bundled apps and Gunicorn files: in an installed workerlab, or in its checkout.
 
-A wheel carries the top-level directories `apps` and `configs` of the checkout as data, in
-`workerlab/bundled`: as packages of their own they would collide with a project's. Its apps are
-named `@NAME`, which cannot be a module name.
+A wheel carries the checkout's top-level directories `apps` and `configs` as data, in
+`workerlab/bundled`: as packages they would collide with a project's own. These apps are named
+`@NAME`, which cannot be a module name.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ _PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = _PACKAGE / "bundled"
 _CHECKOUT = _PACKAGE.parents[1]
 BUNDLED_GUNICORN = "25.3.0"  # the last release with every worker class
-# The modules below apps/ that have an `app`
+# The modules below apps/ that define `app`
 APPS = ("sleep_wsgi", "sleep_asgi", "sleep_flask", "blocking_asgi", "imported_sleep", "blog.wsgi",
         "blog.asgi")  # fmt: skip
 
@@ -24,7 +24,7 @@ def bundled_root() -> Path:
 
 
 def target_of(name: str) -> str:
-    """What Gunicorn takes for `@NAME`, in the directory `bundled_root()` or a copy of it."""
+    """The Gunicorn target of `@NAME`, relative to `bundled_root()` or a copy of it."""
     return f"apps.{name.removeprefix('@')}:app"
 
 
@@ -34,5 +34,5 @@ def bundled_name(target: str) -> str | None:
 
 
 def label_of(app: App) -> str:
-    """The target as `--app` takes it."""
+    """The target in the form that `--app` takes."""
     return app.target if app.chdir else bundled_name(app.target) or app.target

@@ -1,7 +1,7 @@
-"""The commands, and where each of them stands: a table of contents.
+"""The table of commands.
 
-What a command works with is imported when it is known which one is asked for, and its options when
-somebody asks for them: `--help` answers at once.
+A command's module is imported once the command is known, and its options once they are needed, so
+that `--help` is fast.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from workerlab.terminal.console import tell
 
 
 class Command(NamedTuple):
-    """`options`: adds its options to a parser. `action`: does it; returns the exit code. Both as
+    """`options`: adds its options to a parser. `action`: runs it and returns the exit code. Both as
     "module:function"."""
 
     summary: str
@@ -27,7 +27,7 @@ class Command(NamedTuple):
     action: str
 
 
-# Of experiments that can do without a run of their own
+# Experiments that can also run without a run of their own
 OWN_ACTIONS = {
     "compare": "workerlab.experiments.compare.saved:command",
     "reproduce": "workerlab.experiments.reproduce.command:command",
@@ -63,7 +63,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
 }
 
-STOPPED = 128  # and above it: an exit code that tells of a signal
+SIGNAL_EXIT_CODE = 128  # or more: stopped by a signal
 
 EXAMPLES = """\
 examples:
@@ -81,27 +81,27 @@ workerlab COMMAND --help has the options and more examples of each.
 
 
 class Parser(argparse.ArgumentParser):
-    """One sentence instead of a page of usage."""
+    """Reports an error in one sentence instead of a page of usage."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help has examples)")
 
 
 class HelpLayout(argparse.RawDescriptionHelpFormatter):
-    """Lines end between words: an option or `faster-than-before` is not cut in two."""
+    """Wraps lines between words only, so that options and `faster-than-before` stay whole."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
 
 def function(place: str) -> Any:
-    """What stands at "module:function"."""
+    """The function at "module:function"."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
 
 def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
-    """The parser of the command line, of which only the commands in `complete` have options."""
+    """The command-line parser, with options only for the commands in `complete`."""
     top = Parser(
         prog="workerlab",
         description="Which Gunicorn worker class, how many workers, and what happens when more "
@@ -119,34 +119,34 @@ def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The words of the command line, understood. Raises UsageError; SystemExit after --help."""
+    """The parsed command line. Raises UsageError; SystemExit after --help."""
     return command_line(argv).parse_args(argv)
 
 
 def _with_project(argv: Sequence[str]) -> argparse.Namespace:
     options = parse(argv)
-    from workerlab.project import with_project  # what --help need not wait for
+    from workerlab.project import with_project  # imported late: --help does not need it
 
     return with_project(argv, options, parse)
 
 
 def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Every run that is asked for, one after the other; the first exit code that is not 0."""
+    """Run the action for each run requested, in turn. Returns the first exit code that is not 0."""
     from workerlab.options import in_turn
 
     codes: list[int] = []
-    for words, one in in_turn(options):
+    for words, run_options in in_turn(options):
         if words:
             tell(f"now with {words}")
-        codes.append(action(one))
-        if codes[-1] >= STOPPED:
+        codes.append(action(run_options))
+        if codes[-1] >= SIGNAL_EXIT_CODE:
             break
     return next(filter(None, codes), 0)
 
 
 def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: None) -> int:
-    """Run a command; returns the exit code. `ready` is called when all that it needs is imported,
-    and nothing is started yet."""
+    """Run a command; returns the exit code. `ready` is called once everything is imported and
+    nothing has started."""
     try:
         options = _with_project(sys.argv[1:] if argv is None else argv)
         action: Callable[[argparse.Namespace], int] = function(COMMANDS[options.command].action)
@@ -155,6 +155,6 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
     except LabError as error:
         tell(f"workerlab: {error}")
         return error.exit_code
-    except BrokenPipeError:  # the reader of our output has gone: `| head`
+    except BrokenPipeError:  # the reader has gone: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

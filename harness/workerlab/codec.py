@@ -1,13 +1,12 @@
-"""The codec of all that the lab writes to read it again: JSON, by msgspec, with the model's types.
+"""Reads and writes the lab's own JSON, by msgspec and the model's types.
 
-A field that is not known is passed over, one that is missing has its default or is an error: so a
-field can be added without a new schema. Not read here is what comes from outside, with checks of
-its own: what load tools print (their parsers raise ParseError), the probe's maps, and what the
-isolated programs of the lab say to it.
+Unknown fields are ignored; missing ones get their default or raise: a field can be added without a
+new schema. External data has readers with checks of their own: the load tools' output (their
+parsers raise ParseError), the probe's maps, and messages from the lab's isolated programs.
 
-All that msgspec reads, it reads by way of this module, for the lab has threads: it works out a type
-when it first meets it, and another thread that meets the type meanwhile reads what is half worked
-out, which is a segmentation fault (msgspec 0.22, with an interpreter that has a GIL).
+All msgspec calls go through this module because of threads: msgspec builds its description of a
+type when it first meets the type, and a second thread that uses it before it is complete crashes
+(msgspec 0.22, in an interpreter with a GIL).
 """
 
 import json
@@ -24,38 +23,38 @@ _worked_out: set[object] = set()
 
 
 def encode(value: object) -> bytes:
-    """One line of JSON, without its end."""
+    """One line of JSON, without a newline."""
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a file's name may be any bytes; the rest is kept all the same
+    except UnicodeEncodeError:  # file names may hold any bytes; keep everything else
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
         return text.encode("utf-8", "replace")
 
 
 def indented(value: object) -> bytes:
-    """The same for people's eyes."""
+    """Indented JSON, for people to read."""
     return msgspec.json.format(encode(value), indent=1)
 
 
 def decode(data: bytes | str, kind: type[T], *, strict: bool = True) -> T:
-    """The inverse of `encode`; not strict: 1.0 is a whole number, too. Raises ValueError for what
-    is no JSON, or no `kind`."""
+    """The inverse of `encode`; unless strict, 1.0 is a whole number too. Raises ValueError for
+    invalid JSON or anything but a `kind`."""
     return msgspec.json.decode(data, type=_known(kind), strict=strict)
 
 
 def plain(value: object) -> Any:
-    """As it would be after it was written and read again: `convert` is the inverse."""
+    """The value as written and read again, of built-in types: `convert` is the inverse."""
     return msgspec.to_builtins(value)
 
 
 def convert(value: object, kind: type[T], made: Callable[[type, Any], Any] | None = None) -> T:
-    """A `kind` from what is decoded already; `made(cls, value)` for what msgspec does not know.
-    Raises ValueError."""
+    """A `kind` from decoded data; `made(cls, value)` builds what msgspec does not know. Raises
+    ValueError."""
     return msgspec.convert(value, _known(kind), dec_hook=made)
 
 
 def schemas(kinds: Iterable[type]) -> dict[str, Any]:
-    """JSON Schema of these Structs and all that they are made of, by name."""
+    """JSON Schemas of these Structs and all their parts, by name."""
     with _working_out:
         return msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")[1]
 

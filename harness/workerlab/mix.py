@@ -1,6 +1,6 @@
-"""What a load is made of: requests of several kinds, from a file or from an access log.
+"""A mix: a load of several kinds of requests, from a file or from an access log.
 
-A mix file has a request a line, its words quoted as in a shell:
+A mix file has one request per line, with words quoted as in a shell:
 
     # weight method path, then any of header= (repeatable), body=, expect=, name=
     60  GET   /
@@ -8,8 +8,8 @@ A mix file has a request a line, its words quoted as in a shell:
     10  POST  /api/comment  body=comment.json header='Content-Type: application/json' expect=201
      5  GET   /missing      expect=404
 
-Any 2xx and 3xx is a success where `expect` names no status. What --header says goes with every
-request, but where its line has a header of that name.
+Without `expect`, any 2xx or 3xx is a success. Headers of --header are sent with every request
+unless its line has a header of that name.
 """
 
 import argparse
@@ -38,24 +38,25 @@ OPTIONS: tuple[read.Row, ...] = (
      " without addresses and queries"),
     ("--keep-queries", None, "", "send the queries of --access-log, too (off)"),
 )  # fmt: skip
-INSTEAD = ("path", "method", "body_file", "expect_status")  # options that a mix takes the place of
-MOST_ROUTES = 1000
+REPLACED_OPTIONS = ("path", "method", "body_file", "expect_status")  # that a mix replaces
+MAX_ROUTES = 1000
 WORD = re.compile(r"""\s*(?:(?P<comment>\#.*)|((?:[^\s"'\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+))""")
 
 
-def asked(options: argparse.Namespace) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
-    """The mix that these options name, () where they name none, and what there is to note of it.
-    Raises UsageError."""
+def requested_mix(options: argparse.Namespace) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
+    """The mix that the options name, () if none, and notes on it. Raises UsageError."""
     if options.keep_queries and not options.access_log:
         raise UsageError("--keep-queries is about the queries of an --access-log: name one")
     flags = [flag for flag in ("mix", "access_log") if getattr(options, flag)]
     if not flags:
         return (), ()
-    others = [name for name in (*flags[1:], *INSTEAD) if getattr(options, name) is not None]
+    others = [
+        name for name in (*flags[1:], *REPLACED_OPTIONS) if getattr(options, name) is not None
+    ]
     if others:
-        one, other = (f"--{name.replace('_', '-')}" for name in (flags[0], others[0]))
+        first, other = (f"--{name.replace('_', '-')}" for name in (flags[0], others[0]))
         raise UsageError(
-            f"{one} says what is requested, and so does {other}: leave one of them out"
+            f"{first} says what is requested, and so does {other}: leave one of them out"
         )
     notes: list[Finding] = []
     if options.mix:
@@ -74,7 +75,7 @@ def _with(headers: Iterable[tuple[str, str]], route: Route) -> Route:
 
 
 def mix_of(path: Path) -> tuple[Route, ...]:
-    """The requests of a mix file. Raises UsageError, with the line, for what is no request."""
+    """The requests of a mix file. Raises UsageError, naming the line."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -90,13 +91,13 @@ def mix_of(path: Path) -> tuple[Route, ...]:
         raise UsageError(
             f"{path} has no request: a line is weight, method and path, as in 10 GET /"
         )
-    if len(routes) > MOST_ROUTES:
-        raise UsageError(f"{path} has {len(routes)} requests: at most {MOST_ROUTES} make a mix")
+    if len(routes) > MAX_ROUTES:
+        raise UsageError(f"{path} has {len(routes)} requests: at most {MAX_ROUTES} make a mix")
     return tuple(routes)
 
 
 def _words(line: str) -> list[str]:
-    """Without quotes, until a comment. ValueError for a quote that has no end."""
+    """Its words without quotes, up to a comment. Raises ValueError for an unclosed quote."""
     words, at, end = [], 0, len(line.rstrip())
     while at < end:
         if (match := WORD.match(line, at)) is None:
@@ -109,27 +110,27 @@ def _words(line: str) -> list[str]:
 
 
 def _route(words: list[str], directory: Path) -> Route:
-    """Raises ValueError, in words, for what is no request."""
+    """Raises ValueError, with a message for the user."""
     if len(words) < 3:
         raise ValueError(f"{' '.join(words)!r} is not weight, method and path, as in 10 GET /")
     weight, method, path, *others = words
     route = Route(read.url_path(path), read.method(method), _weight(weight))
-    known: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for word in others:
         name, equals, value = word.partition("=")
         if name not in FIELDS or not equals:
-            names = ", ".join(f"{one}=" for one in FIELDS)
+            names = ", ".join(f"{name_}=" for name_ in FIELDS)
             raise ValueError(f"{word!r} is none of {names}; put quotes around blanks")
         field, of = FIELDS[name]
         if name == "header":
-            known.setdefault(field, []).append(of(value, directory))
-        elif field in known:
+            fields.setdefault(field, []).append(of(value, directory))
+        elif field in fields:
             raise ValueError(f"{name}= is there twice")
         else:
-            known[field] = of(value, directory)
-    if "headers" in known:
-        known["headers"] = tuple(known["headers"])
-    return replace(route, **known)
+            fields[field] = of(value, directory)
+    if "headers" in fields:
+        fields["headers"] = tuple(fields["headers"])
+    return replace(route, **fields)
 
 
 def _weight(text: str) -> float:

@@ -1,4 +1,5 @@
-"""Arguments of the command line, checked: bad input is one sentence and starts nothing."""
+"""Types of command-line arguments: invalid input is reported in one sentence, before anything
+starts."""
 
 import argparse
 import math
@@ -15,11 +16,11 @@ from workerlab.model import Rate, UsageError
 from workerlab.numbers.arrivals import KINDS
 from workerlab.report import FORMATS
 from workerlab.server.worker_classes import CLASSES
-from workerlab.slo import Mistake, canonical
+from workerlab.slo import TargetSyntaxError, canonical
 
 T = TypeVar("T")
 
-MOST_RPS = 1_000_000
+MAX_RATE_RPS = 1_000_000
 ALL_ADDRESSES, SHARE_PORT = "0.0.0.0", 8471
 CLIENTS = ("closes", "lingers")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -56,7 +57,7 @@ examples:
 
 
 def add_common(to: argparse.ArgumentParser) -> None:
-    """What every command has that makes runs."""
+    """Options of every command that makes runs."""
     to.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
     _add_format(to)
@@ -84,7 +85,7 @@ def add_demo(to: argparse.ArgumentParser) -> None:
     to.add_argument("--lesson", type=existing_file, metavar="FILE", help="another lesson (TOML)")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
     add_serves_in_turn(to)
-    to.set_defaults(resume=None)  # by `sweep --resume`, as the sweep that it is
+    to.set_defaults(resume=None)  # its runs are sweeps, resumed by `sweep --resume`
 
 
 def add_report(to: argparse.ArgumentParser) -> None:
@@ -101,7 +102,7 @@ def add_report(to: argparse.ArgumentParser) -> None:
 
 
 class Refused(argparse.ArgumentTypeError, ValueError):
-    """A word of the command line, with what is wrong about it: argparse prints that."""
+    """An invalid argument, with a message that argparse prints."""
 
 
 def _words(text: str) -> list[str]:
@@ -112,22 +113,22 @@ def _words(text: str) -> list[str]:
 
 
 def list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """Comma-separated, each once."""
+    """Comma-separated, without duplicates."""
     return lambda text: tuple(dict.fromkeys(map(kind, _words(text))))
 
 
-def one_of(kind: str, word: str, known: Collection[str]) -> str:
-    if word not in known:
+def one_of(kind: str, word: str, choices: Collection[str]) -> str:
+    if word not in choices:
         import difflib
 
-        near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
         raise Refused(f"unknown {kind} {word!r}: {hint}")
     return word
 
 
-def names_of(kind: str, known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
-    return list_of(lambda word: one_of(kind, word, known))
+def names_of(kind: str, choices: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    return list_of(lambda word: one_of(kind, word, choices))
 
 
 def classes(text: str) -> tuple[str, ...]:
@@ -159,7 +160,7 @@ def levels(text: str) -> tuple[int, ...]:
 
 
 def rounds(text: str) -> int:
-    return whole(text, least=2)  # with one round there is no moment that is neither start nor end
+    return whole(text, least=2)  # a single round is all start and end
 
 
 def status(text: str) -> int:
@@ -189,7 +190,7 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds, but some."""
+    """Seconds, more than 0."""
     if (value := seconds(text)) <= 0:
         raise Refused(f"{text} is too short: must be greater than 0 seconds")
     return value
@@ -202,8 +203,8 @@ def rate(word: str) -> Rate:
         value = float(word.removesuffix("%"))
     except ValueError:
         raise Refused(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
-    if not math.isfinite(value) or not 0 < value <= MOST_RPS:
-        raise Refused(f"a rate of {word}: must be above 0 and at most {MOST_RPS:,} requests/s")
+    if not math.isfinite(value) or not 0 < value <= MAX_RATE_RPS:
+        raise Refused(f"a rate of {word}: must be above 0 and at most {MAX_RATE_RPS:,} requests/s")
     if share and value > 100:
         raise Refused(f"{word} is more than the capacity: must be at most 100%")
     return Rate(share=value / 100) if share else Rate(rps=value)
@@ -219,10 +220,10 @@ def jobs(word: str) -> int | str:
 
 
 def target_of_cells(text: str) -> str:
-    """As `workerlab.slo` spells it."""
+    """The target in the spelling of `workerlab.slo`."""
     try:
         return canonical(text)
-    except Mistake as mistake:
+    except TargetSyntaxError as mistake:
         raise Refused(str(mistake)) from None
 
 
@@ -305,7 +306,7 @@ def port(text: str) -> int:
 
 
 def add_share(to: argparse.ArgumentParser) -> None:
-    """Of a lesson in a browser."""
+    """Options to share a lesson in a browser."""
     to.add_argument(
         "--share", type=ipv4_address, nargs="?", const=ALL_ADDRESSES, metavar="ADDRESS",
         help="let pupils on the local network watch and guess, with a room code; at this address of"
@@ -316,7 +317,7 @@ def add_share(to: argparse.ArgumentParser) -> None:
 
 
 def target(text: str) -> str:
-    """An app of the user's, or the name of a bundled one."""
+    """A user's app, or the name of a bundled one."""
     if not text.startswith("@"):
         return _module(text)
     if text[1:] not in APPS:
@@ -346,14 +347,14 @@ existing_directory = _existing("directory", Path.is_dir)
 
 
 def interpreter(text: str) -> str:
-    """A program on PATH, a version of Python that is there, or a file. Not resolved: a venv's
-    python is a link that must stay one."""
-    found = shutil.which(Path(text).expanduser())
-    if found is None and re.fullmatch(r"3\.\d+", text):
-        found = shutil.which(f"python{text}")
-    if found is None:
+    """The absolute path of a program on PATH, a Python version, or a file. Links are kept: a venv's
+    python must stay one."""
+    program = shutil.which(Path(text).expanduser())
+    if program is None and re.fullmatch(r"3\.\d+", text):
+        program = shutil.which(f"python{text}")
+    if program is None:
         raise Refused(f"{text} is not an executable program")
-    return str(Path(found).absolute())
+    return str(Path(program).absolute())
 
 
 interpreters = list_of(interpreter)
@@ -369,13 +370,13 @@ versions = list_of(version)
 
 
 def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ...]]:
-    """One of what is elsewhere an axis."""
+    """A list type that accepts a single value."""
 
     def read(text: str) -> tuple[T, ...]:
-        found = several(text)
-        if len(found) > 1:
-            raise Refused(f"{text!r} are {len(found)}, and this command takes one")
-        return found
+        values = several(text)
+        if len(values) > 1:
+            raise Refused(f"{text!r} are {len(values)}, and this command takes one")
+        return values
 
     return read
 
@@ -388,7 +389,7 @@ SERVES: tuple[Row, ...] = (
      "versions of Gunicorn: 23.0.0,27.0.1 (your app's: the one that is installed there, else"
      f" {BUNDLED_GUNICORN}); others are kept in your cache"),
 )  # fmt: skip
-SERVES_ONE: tuple[Row, ...] = (  # where two of anything are compared
+SERVES_ONE: tuple[Row, ...] = (  # for commands that compare
     ("--python", only(interpreters), "PATH",
      "interpreter that runs the server (your app's: an activated environment, else .venv beside"
      " it)"),
@@ -403,15 +404,15 @@ SERVES_IN_TURN: tuple[Row, ...] = tuple(
 
 
 def add_serves_in_turn(to: argparse.ArgumentParser, *, python: bool = True) -> None:
-    """Of a command that takes one interpreter and one version of Gunicorn at a time. `python`:
-    whether it may be another interpreter than this one."""
+    """Options of a command that runs once for each interpreter and version of Gunicorn. `python`:
+    whether the interpreter can be chosen."""
     add_rows(to, SERVES_IN_TURN if python else SERVES_IN_TURN[1:])
     to.set_defaults(in_turn=True)
 
 
 def in_turn(options: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespace]]:
-    """The options of each run that is asked for, and of several which one it is, in the words of
-    the command line; most commands make one. Raises UsageError."""
+    """The options of each run requested, with the arguments that distinguish it, "" for a single
+    run. Raises UsageError."""
     named = ("python", "gunicorn") if getattr(options, "in_turn", False) else ()
     values = {name: getattr(options, name, None) or (None,) for name in named}
     several = math.prod(map(len, values.values())) > 1
@@ -420,6 +421,10 @@ def in_turn(options: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespa
             f"--format {options.format} is of one run, and several versions are as many: name one"
         )
     for chosen in product(*values.values()):
-        one = {name: value and (value,) for name, value in zip(values, chosen, strict=True)}
-        words = [f"--{name} {value[0]}" for name, value in one.items() if value and several]
-        yield " ".join(words), argparse.Namespace(**{**vars(options), **one})
+        named_options = {
+            name: value and (value,) for name, value in zip(values, chosen, strict=True)
+        }
+        words = [
+            f"--{name} {value[0]}" for name, value in named_options.items() if value and several
+        ]
+        yield " ".join(words), argparse.Namespace(**{**vars(options), **named_options})

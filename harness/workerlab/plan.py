@@ -3,12 +3,13 @@
     n      = 1 + rounds * c                                     requests of a tool that counts
                                                                 (without the 1: Plan.together)
     ideal  = R0 * (1 + ceil((n - 1) / min(c, slots)))           seconds, R0 = a lone response
-    open   = max(10 s, 100 / rate)                              how long arrivals at a rate go on
+    open   = max(10 s, 100 / rate)                              duration of arrivals at a rate
 
-The lone first request is ab's habit: it sends the others when the first one's headers arrive.
+The 1 stands for ab's first request, which it sends alone: the others follow once its headers
+arrive.
 
-Where neither rounds nor a time were asked for, a load whose throughput varies is followed by a
-longer one (`experiments/length.py`), for which the span maps have room from the start.
+If no option fixes the length of a load whose throughput varies, a longer load may follow it
+(`experiments/length.py`); the span maps are large enough for both.
 """
 
 import itertools
@@ -26,28 +27,28 @@ from workerlab.model import Cell, Load, NullServer, Plan, Rate, Server, Trial
 from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import parse
 
-SLEEP_ENV = "WORKERLAB_SLEEP"  # tells the lab's own apps how long to sleep
-SETUP_S = 1.0  # boot, warm-up and stop beside the lone request; only for the prediction
-TIMED_LEAST_S = 2.0
-# Where a full accept queue drops packets: until the client's kernel repeats a request for the last
-# time (0.2 s, doubled each time) and learns that the server has given the connection up
+SLEEP_ENV = "WORKERLAB_SLEEP"  # how long the bundled apps sleep
+SETUP_S = 1.0  # boot, warm-up and stop, besides the lone request; only for the prediction
+MIN_TIMED_S = 2.0
+# If a full accept queue drops packets: until the client's kernel has sent its last repetition
+# (after 0.2 s, then doubling) and learns that the server has closed the connection
 DROPS_S = 240.0
-DROPS_OFTEN_S = 20.0  # what that mostly costs; only for the prediction
-WARMUP_RECORDS = 16_384  # far more than the warm-up's bursts can make
-UNKNOWN_RECORDS = 500_000  # 20 MB a worker: for a tool that runs for a time on an unknown app
-UNKNOWN_RPS = 10_000  # more than a worker gives
-MOST_REQUESTS = 100_000  # of a load that follows another
-HEADROOM = 2.0  # connections of an open cell over what is under way if nothing waits
-OPEN_MOST = 1000  # connections for a backlog
-ARRIVALS = 100  # of an open cell at least, for a percentile
-ENOUGH = 1.1  # times as many arrivals as are needed: chance lets fewer arrive
-OPEN_LEAST_S, OPEN_MOST_S = 10.0, 120.0  # how long an open cell lasts
-LEAST_LONE_S = 1e-4
-SHORT_S = 0.01  # a sleep that says little of what a request takes
+DROPS_OFTEN_S = 20.0  # typical delay by drops; only for the prediction
+WARMUP_RECORDS = 16_384  # far more than the warm-up needs
+UNKNOWN_RECORDS = 500_000  # 20 MB per worker, for a timed load on an unknown app
+UNKNOWN_RPS = 10_000  # more than one worker reaches
+MAX_FOLLOW_UP_REQUESTS = 100_000  # of a load that follows another
+HEADROOM = 2.0  # connections of an open cell, as a multiple of requests in flight without waiting
+MAX_BACKLOG_CONNECTIONS = 1000  # additional connections for a backlog
+MIN_ARRIVALS = 100  # of an open cell, for a percentile
+ARRIVALS_MARGIN = 1.1  # times the arrivals needed, as their number is random
+MIN_OPEN_S, MAX_OPEN_S = 10.0, 120.0  # duration of an open cell
+MIN_LONE_S = 1e-4
+MIN_TELLING_SLEEP_S = 0.01  # shorter sleeps do not determine the time of a request
 NULL_BACKLOG = 4096
-SCHEDULES = 10_000  # of a plan; the next seed has others
-# Of a load on a null server, only for the prediction: start and end of server and tool, a fork, and
-# how fast bodies are read
+SCHEDULES = 10_000  # per plan, so that plans with other seeds share none
+# For the prediction of loads on null servers: start and end of server and tool, of locust, a fork,
+# and the speed of reading bodies
 NULL_SETUP_S, LOCUST_S, FORK_S, READ_BYTES_PER_S = 1.3, 2.3, 0.02, 400e6
 
 
@@ -60,14 +61,22 @@ def product(
     rates: Iterable[Rate] = (),
     requests: int | None = None,
 ) -> tuple[Cell, ...]:
-    """Every cell of these axes: of the closed loop, then of the open model at the highest level.
-    `requests`: of each load of the closed loop, exactly; None: by rounds."""
-    closed = [(level, None) for level in levels]
-    opened = [(max(levels), rate) for rate in rates]
+    """Every cell of these axes: closed loop first, then the open model at the highest level.
+    `requests`: of each closed load; None: by rounds."""
+    closed_loads = [(level, None) for level in levels]
+    open_loads = [(max(levels), rate) for rate in rates]
     return tuple(
-        Cell(server, tool, level, kept, many, rate, requests=None if rate else requests)
-        for loads in (closed, opened)
-        for tool, server, kept, many, (level, rate) in itertools.product(
+        Cell(
+            server,
+            tool,
+            concurrency=level,
+            keepalive=is_kept,
+            processes=process_count,
+            rate=rate,
+            requests=None if rate else requests,
+        )
+        for loads in (closed_loads, open_loads)
+        for tool, server, is_kept, process_count, (level, rate) in itertools.product(
             tools, servers, keepalive, processes, loads
         )
     )
@@ -75,8 +84,23 @@ def product(
 
 def null_cell(name: str, null: NullServer, tool: str, load: Load) -> Cell:
     """A load on a server that does nothing. `name` begins the keys of its trials."""
-    server = Server("null", 1, 1, NULL_BACKLOG, 0, null=null)
-    return Cell(server, tool, load.concurrency, load.keepalive, load.processes, None, load, name)
+    server = Server(
+        worker_class="null",
+        workers=1,
+        threads=1,
+        backlog=NULL_BACKLOG,
+        worker_connections=0,
+        null=null,
+    )
+    return Cell(
+        server,
+        tool,
+        concurrency=load.concurrency,
+        keepalive=load.keepalive,
+        processes=load.processes,
+        load=load,
+        name=name,
+    )
 
 
 def null_plan(
@@ -86,19 +110,29 @@ def null_plan(
     details: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Loads on null servers, in this order."""
-    python, kept = sys.executable, tuple(map(stored, notes))
-    return Plan(kind, tuple(cells), 1, 1, 0, python, None, {}, kept, details=details or {})
+    return Plan(
+        kind=kind,
+        cells=tuple(cells),
+        trials=1,
+        rounds=1,
+        seed=0,
+        python=sys.executable,
+        config=None,
+        unavailable={},
+        notes=tuple(map(stored, notes)),
+        details=details or {},
+    )
 
 
 def grid(plan: Plan) -> list[Trial]:
-    """Every trial of the plan, in the order a reader expects."""
+    """Every trial of the plan, in the order shown to readers."""
     return [Trial(cell, number) for number in range(1, plan.trials + 1) for cell in plan.cells]
 
 
 def trials(plan: Plan) -> list[Trial]:
-    """Every trial in the order of execution. Repeated ones come in random order: a machine that
-    grows slower with time must not look like a class that does; those at a rate come last, as it
-    may be a share of what the others measure. A single trial of each keeps the plan's order."""
+    """Every trial in the order of execution. Repeated ones come in random order, so that a machine
+    that slows down does not look like a slow class; open ones come last, as their rate may be a
+    share of what the others measure. A single trial of each keeps the plan's order."""
     all_trials = grid(plan)
     if plan.trials == 1:
         return all_trials
@@ -109,54 +143,50 @@ def trials(plan: Plan) -> list[Trial]:
 def ideal_s(
     requests: int, concurrency: int, slots: int | None, lone_s: float, alone: int = 1
 ) -> float:
-    """How long `requests` take if no slot is ever idle, the first one `alone` (1) or not (0)."""
+    """Time of `requests` if no slot is ever idle, the first one sent `alone` (1) or not (0);
+    seconds."""
     parallel = concurrency if slots is None else min(concurrency, slots)
     return lone_s * (alone + math.ceil((requests - alone) / parallel))
 
 
 def requests_of(plan: Plan, cell: Cell, connections: int) -> int:
-    """Of a load that counts them."""
+    """The number of requests of a counted load."""
     if cell.requests is not None:
         return cell.requests
     return int(not plan.together) + plan.rounds * connections
 
 
 def schedule_seed(plan: Plan, cell: Cell, number: int) -> int:
-    """Of the schedule of a cell's trial: seed * SCHEDULES + k, where k is the cell's own schedule,
-    or else the number of the trial. So trial k of every cell shares its schedule with the others,
-    and every further trial has another one."""
+    """The seed of a trial's schedule: seed * SCHEDULES + k, where k is the cell's own schedule or
+    else the number of the trial. So trial k of every cell has the same schedule, and each further
+    trial another."""
     return plan.seed * SCHEDULES + (number if cell.schedule is None else cell.schedule)
 
 
 def load_for(
     plan: Plan, cell: Cell, lone_s: float, rps: float | None = None, number: int = 1
 ) -> Load:
-    """What the tool is asked to do, once a lone request has shown what one costs.
+    """The load of a trial, once the time of a lone request is known.
 
-    `rps`: the rate of an open cell; of a share, as long as its capacity is not known, it is that of
-    all that connections and slots allow. `number`: of the trial.
-
-    The deadline supposes the worst a class can do: one request per worker at a time, whatever its
-    slots (something blocks its loop), three times over, a load tool that needs 10 ms a request, and
-    dropped handshakes where there are more connections than the accept queue takes.
+    `rps`: the rate of an open cell; None: its rate, or its share of what connections and slots
+    allow. `number`: of the trial.
     """
     if cell.load is not None:
         return cell.load
-    app, c, slots, rate_rps = cell.server.app, cell.concurrency, configured_slots(cell.server), rps
-    if rps is None and cell.rate is not None:
-        most_rps = (c if slots is None else min(c, slots)) / max(lone_s, LEAST_LONE_S)
-        rate_rps = cell.rate.rps or (cell.rate.share or 1.0) * most_rps
+    app, connections, slots = cell.server.app, cell.concurrency, configured_slots(cell.server)
+    rate_rps = _rate_rps(cell, lone_s) if rps is None else rps
     if rate_rps is not None:
-        c = max(c, open_connections(plan, cell, rate_rps, lone_s))
-    requests, alone = requests_of(plan, cell, c), int(not plan.together)
-    duration_s = _duration_s(plan, cell, rate_rps, ideal_s(requests, c, slots, lone_s, alone))
-    worst_s = ideal_s(requests, c, cell.server.workers, lone_s, alone)
+        connections = max(connections, open_connections(plan, cell, rate_rps, lone_s))
+    requests, alone = requests_of(plan, cell, connections), int(not plan.together)
+    rounds_s = ideal_s(requests, connections, slots, lone_s, alone)
+    duration_s = _duration_s(plan, cell, rate_rps, rounds_s)
     timed = rate_rps is not None or fixed_s(plan, cell) is not None or plan.ramp_s > 0
-    drops = cell.server.backlog < c
-    deadline_s = 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
+    drops = cell.server.backlog < connections
+    worst_s = ideal_s(requests, connections, cell.server.workers, lone_s, alone)
+    deadline_s = _deadline_s(worst_s, requests, drops=drops)
     deadline_s += (JOIN_S if plan.load_hosts else 0) + (duration_s if timed else 0)
     return Load(
-        concurrency=c,
+        concurrency=connections,
         requests=requests,
         duration_s=duration_s,
         deadline_s=math.ceil(deadline_s),
@@ -167,7 +197,7 @@ def load_for(
         ramp_s=plan.ramp_s if rate_rps is None else 0.0,
         linger_s=plan.linger_s,
         timed=timed,
-        same_body=not (app.sleep_s is None and app.body_sha256 is None),  # known to be constant
+        same_body=not (app.sleep_s is None and app.body_sha256 is None),  # unless it may vary
         hosts=plan.load_hosts,
         method=app.method,
         headers=app.headers,
@@ -180,47 +210,67 @@ def load_for(
     )
 
 
+def _deadline_s(worst_s: float, requests: int, *, drops: bool) -> float:
+    """Seconds, for a worst case: one request per worker at a time, whatever its slots (something
+    blocks its loop), takes `worst_s`, three times over; a load tool that needs 10 ms per request;
+    and dropped handshakes if there are more connections than the accept queue takes."""
+    return 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
+
+
+def _rate_rps(cell: Cell, lone_s: float) -> float | None:
+    """The rate of an open cell, as far as it is known before the closed cells are; None: closed."""
+    if cell.rate is None:
+        return None
+    slots = configured_slots(cell.server)
+    busy = cell.concurrency if slots is None else min(cell.concurrency, slots)
+    max_rps = busy / max(lone_s, MIN_LONE_S)
+    return cell.rate.rps or (cell.rate.share or 1.0) * max_rps
+
+
 def fixed_s(plan: Plan, cell: Cell) -> float | None:
-    """The length of its load, where that was asked for."""
+    """The length of its load if an option fixes it."""
     return plan.duration_s if cell.duration_s is None else cell.duration_s
 
 
 def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float) -> float:
-    """How long a load that is not counted lasts: after a ramp as long again and some rounds; at a
-    rate until enough have arrived for a percentile, and for the target."""
+    """Duration of a load that is not counted: a ramp, as long again and some rounds; at a rate
+    until enough requests have arrived for a percentile, and for the target."""
     if (asked_s := fixed_s(plan, cell)) is not None:
         return asked_s
     if rate_rps is None:
-        return float(math.ceil(2 * plan.ramp_s + max(TIMED_LEAST_S, rounds_s)))
-    arrivals = max(ARRIVALS, ENOUGH * target_requests(plan, OPEN_MOST_S * rate_rps / ENOUGH))
-    return float(math.ceil(min(max(OPEN_LEAST_S, arrivals / rate_rps), OPEN_MOST_S)))
+        return float(math.ceil(2 * plan.ramp_s + max(MIN_TIMED_S, rounds_s)))
+    arrivals = max(
+        MIN_ARRIVALS,
+        ARRIVALS_MARGIN * target_requests(plan, MAX_OPEN_S * rate_rps / ARRIVALS_MARGIN),
+    )
+    return float(math.ceil(min(max(MIN_OPEN_S, arrivals / rate_rps), MAX_OPEN_S)))
 
 
 def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> int:
-    """The most connections at once that arrivals at a rate are given.
+    """The most simultaneous connections for arrivals at a rate.
 
-    With too few, arrivals wait for answers, and the open model is a closed loop again. So there is
-    HEADROOM over what is under way if nothing waits (Little's law), and room for a backlog: all
-    that arrive, if need be, but no more than the server works off in as long again, than the accept
-    queue takes, and than OPEN_MOST.
+    With too few, arrivals wait for answers, and the open model becomes a closed loop. So there is
+    HEADROOM over the requests in flight if none waits (Little's law), and room for a backlog: all
+    arrivals if necessary, but no more than the server can serve in the same time again, than the
+    accept queue takes, and than MAX_BACKLOG_CONNECTIONS.
     """
     slots = configured_slots(cell.server)
-    bound_rps = math.inf if slots is None else slots / max(lone_s, LEAST_LONE_S)
+    bound_rps = math.inf if slots is None else slots / max(lone_s, MIN_LONE_S)
     served_rps = min(rate_rps, bound_rps)
     backlog = served_rps * _duration_s(plan, cell, rate_rps, 0.0)
-    room = min(backlog, cell.server.backlog, OPEN_MOST)
+    room = min(backlog, cell.server.backlog, MAX_BACKLOG_CONNECTIONS)
     return math.ceil(max(HEADROOM * served_rps * lone_s, room))
 
 
 def counts(plan: Plan, cell: Cell) -> bool:
-    """Whether the load is a number of requests."""
+    """Whether the load is a fixed number of requests."""
     timed = fixed_s(plan, cell) is not None or plan.ramp_s > 0 or cell.rate is not None
     return tool_named(cell.tool).COUNTED and not (cell.load.timed if cell.load else timed)
 
 
 def target_requests(plan: Plan, most: float) -> int:
-    """As many requests of a cell show each term of the target that `most` can show, if they are
-    fast and clean; 0 where there is none. Errors are counted over the trials together."""
+    """The requests of a cell needed to show each term of the target that `most` requests can show,
+    if they are fast and succeed; 0 if none. Errors are counted over all trials."""
     needs = (
         math.ceil(needed(term) / (plan.trials if term.kind == "errors" else 1))
         for term in (parse(plan.slo) if plan.slo else ())
@@ -234,15 +284,15 @@ def may_go_on(plan: Plan, cell: Cell) -> bool:
 
 
 def varies(plan: Plan, cell: Cell) -> bool:
-    """Whether that is to be expected: of any app but the lab's own, which always take the same
-    time, and of a worker class that deals its requests by chance."""
+    """Whether the throughput is likely to vary: for any app but bundled ones that only sleep, and
+    for a worker class that distributes requests by chance."""
     steady = cell.server.app.sleep_s is not None and not cell.server.cpu_s
     return may_go_on(plan, cell) and not (steady and not accepts_first(cell))
 
 
-def longer_s(plan: Plan, one: Trial) -> float:
-    """By how much it may take longer than predicted."""
-    longer = varies(plan, one.cell) or (plan.slo and may_go_on(plan, one.cell))
+def longer_s(plan: Plan, trial: Trial) -> float:
+    """By how much the trial may exceed the prediction."""
+    longer = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
     return plan.max_seconds or 0.0 if longer else 0.0
 
 
@@ -251,7 +301,7 @@ def accepts_first(cell: Cell) -> bool:
 
 
 def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> float:
-    """How long the trial will take, start and stop of the server included."""
+    """Predicted duration of the trial, start and stop of the server included; seconds."""
     if cell.load is not None:
         return null_s(cell, cell.load)
     load = load_for(plan, cell, lone_s, rps)
@@ -260,7 +310,7 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
     if counts(plan, cell):
         alone = int(not plan.together)
         return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)
-    drain_s = 0.0  # until the backlog of more arrivals than the slots can serve is worked off
+    drain_s = 0.0  # until the backlog is served, if arrivals exceed the slots
     if load.rate_rps is not None and slots is not None and lone_s > 0:
         bound_rps = slots / lone_s
         backlog = max(0.0, load.rate_rps - bound_rps) * load.duration_s
@@ -269,8 +319,8 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
 
 
 def null_s(cell: Cell, load: Load) -> float:
-    """How long a null server and a fixed load take: the delays, shared by the connections, but at
-    least the longest."""
+    """Predicted duration of a fixed load on a null server: the delays, divided among connections,
+    but at least the longest one."""
     null = cell.server.null or NullServer()
     forks = tool_named(cell.tool).cores_used(load.concurrency, load.processes)
     beside_s = NULL_SETUP_S + FORK_S * forks
@@ -283,18 +333,19 @@ def null_s(cell: Cell, load: Load) -> float:
 
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
-    """Spans a worker's map must hold. One worker may get them all: the kernel deals, not we."""
+    """Spans that a worker's map must hold. One worker may get all requests, as the kernel
+    distributes them."""
     counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
-    lone_s = max(sleep_s, SHORT_S)
+    lone_s = max(sleep_s, MIN_TELLING_SLEEP_S)
     requests = requests_of(plan, cell, cell.concurrency) if counted else 0
     timed_s = 0.0 if counted else load_for(plan, cell, lone_s, rps).duration_s
     timed_s += plan.max_seconds or 0.0 if may_go_on(plan, cell) else 0.0
     if rps is not None:
         expected = 1.5 * rps * timed_s
-    elif sleep_s >= SHORT_S:
+    elif sleep_s >= MIN_TELLING_SLEEP_S:
         expected = requests + 4 * cell.concurrency * timed_s / sleep_s
     elif counted:
-        expected = requests + (MOST_REQUESTS if timed_s else 0)
+        expected = requests + (MAX_FOLLOW_UP_REQUESTS if timed_s else 0)
     else:
         return max(UNKNOWN_RECORDS, math.ceil(UNKNOWN_RPS * timed_s))
     return WARMUP_RECORDS + math.ceil(expected)

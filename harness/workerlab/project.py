@@ -1,4 +1,4 @@
-"""`[tool.workerlab]` of the pyproject.toml of the user's project: what its options are by default.
+"""`[tool.workerlab]` in the pyproject.toml of the user's project: defaults of options.
 
     [tool.workerlab]
     app = "shop.wsgi:app"
@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from workerlab.mix import INSTEAD
+from workerlab.mix import REPLACED_OPTIONS
 from workerlab.model import UsageError
 from workerlab.options import Refused, one_of
 from workerlab.terminal.console import short, tell
@@ -23,7 +23,7 @@ from workerlab.terminal.console import short, tell
 FILE = "pyproject.toml"
 KEYS = ("app", "python", "slo", "mix")
 SAVED_RUN_OPTIONS = ("resume", "baseline", "run")  # options that name a saved run
-REQUEST_OPTIONS = ("access_log", *INSTEAD)  # options that say what is requested, and so does a mix
+REQUEST_OPTIONS = ("access_log", *REPLACED_OPTIONS)  # options that define requests, as a mix does
 
 
 def with_project(
@@ -31,8 +31,8 @@ def with_project(
     options: argparse.Namespace,
     parse: Callable[[Sequence[str]], argparse.Namespace],
 ) -> argparse.Namespace:
-    """`options`, which `parse` made of `argv`, with the project's for those that are not given.
-    `project`: the names of these. Raises UsageError."""
+    """`options`, parsed from `argv` by `parse`, with the project's values for options not given;
+    their names are in `project`. Raises UsageError."""
     open_keys = _unset_keys(options)
     start = Path(getattr(options, "chdir", None) or ".").absolute()
     path = _file_above(start) if open_keys else None
@@ -53,7 +53,7 @@ def with_project(
 
 
 def _unset_keys(options: argparse.Namespace) -> list[str]:
-    """The keys that are options of this command, and that its words leave open."""
+    """The keys that are options of this command and were not given."""
     if any(getattr(options, name, None) for name in SAVED_RUN_OPTIONS) or _compares_saved(options):
         return []
     serves_users_app = hasattr(options, "app") or options.command == "settings"
@@ -70,13 +70,13 @@ def _compares_saved(options: argparse.Namespace) -> bool:
 
 
 def _file_above(directory: Path) -> Path | None:
-    """The pyproject.toml in this directory, or in the nearest one above."""
+    """The pyproject.toml in this directory or the nearest one above."""
     places = (place / FILE for place in (directory, *directory.parents))
     return next(filter(Path.is_file, places), None)
 
 
 def _read(path: Path) -> Mapping[str, str]:
-    """Its table [tool.workerlab], in the order of KEYS. Raises UsageError."""
+    """The table [tool.workerlab], in the order of KEYS. Raises UsageError."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -96,9 +96,10 @@ def _read(path: Path) -> Mapping[str, str]:
 
 
 def _resolved(name: str, text: str, directory: Path) -> str:
-    """A path of it is relative to the file; an interpreter may be a name on PATH, or a list."""
+    """The value with paths made relative to the file; an interpreter may be a name on PATH, or a
+    list."""
     if name == "python":
-        return ",".join(_path(one.strip(), directory, "/" in one) for one in text.split(","))
+        return ",".join(_path(part.strip(), directory, "/" in part) for part in text.split(","))
     return _path(text, directory, name == "mix")
 
 

@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _gunicorn_limit(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The marker is enough: `gunicorn_server` need not be named. Measures; the test asserts."""
+    """Measures before a marked test; the test asserts. `gunicorn_server` need not be requested."""
     marker = request.node.get_closest_marker("gunicorn")
     if marker is None:
         return
@@ -53,19 +53,19 @@ def _gunicorn_limit(
                         " gunicorn_server", pytrace=False)  # fmt: skip
         return
     with _explained():
-        words, load = _asked(marker)
+        words, load = _sweep_arguments(marker)
         result = _server(words, tmp_path_factory.mktemp("gunicorn"), "").load(**load)
     request.node.stash[MEASURED] = result, marker.kwargs["slo"]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Fails where the marker's limit is broken; skips where the load does not show that."""
+    """Fails if the marker's limit is broken; skips if the load is inconclusive."""
     if MEASURED not in item.stash:
         return
     result, slo = item.stash[MEASURED]
     if not result.valid or result.breaks(slo):
-        pytest.fail(result.told(slo), pytrace=False)
+        pytest.fail(result.report(slo), pytrace=False)
     if not result.keeps(slo):
         pytest.skip(f"inconclusive: {result.words(slo)}")
 
@@ -74,7 +74,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 def gunicorn_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[testing.GunicornServer]:
-    """As the marker `gunicorn` says."""
+    """The server of the test's `gunicorn` marker."""
     marker = request.node.get_closest_marker("gunicorn")
     if marker is None:
         pytest.fail(f"gunicorn_server needs a marker: {MARKER}", pytrace=False)
@@ -82,19 +82,19 @@ def gunicorn_server(
 
     place = tmp_path_factory.mktemp("gunicorn")
     with _explained():
-        words, _ = _asked(marker)
+        words, _ = _sweep_arguments(marker)
         with testing.served(words, place / "served") as url:
             yield _server(words, place, url)
 
 
 def _server(words: list[str], place: Path, url: str) -> testing.GunicornServer:
-    from workerlab import testing  # what a session without the marker need not wait for
+    from workerlab import testing  # imported late: sessions without the marker do not need it
 
     return testing.GunicornServer(words, place / "runs", url)
 
 
-def _asked(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
-    """The words for a sweep, and the load."""
+def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
+    """The sweep's command-line arguments, and the load's."""
     from workerlab import testing
     from workerlab.slo import canonical
 
@@ -102,7 +102,7 @@ def _asked(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
         pytest.fail(f"the marker gunicorn names a worker class: {MARKER}", pytrace=False)
     options = {name: value for name, value in marker.kwargs.items() if name != "slo"}
     if marker.kwargs.get("slo"):
-        canonical(marker.kwargs["slo"])  # before anything is loaded
+        canonical(marker.kwargs["slo"])  # reject it before anything is loaded
     given = {"concurrency", "seconds"} & options.keys()
     load: dict[str, Any] = {name: options.pop(name) for name in given}
     options.setdefault("python", sys.executable)
@@ -113,9 +113,9 @@ def _asked(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
 def _explained() -> Iterator[None]:
     from workerlab.model import LabError
     from workerlab.server.running import Faulty
-    from workerlab.slo import Mistake
+    from workerlab.slo import TargetSyntaxError
 
     try:
         yield
-    except (LabError, Faulty, Mistake) as error:
+    except (LabError, Faulty, TargetSyntaxError) as error:
         pytest.fail(f"{error}", pytrace=False)

@@ -1,15 +1,15 @@
-"""The run directory: the only door between measuring and understanding.
+"""The run directory: the only link between measuring and analysing.
 
-    run.json       what was planned and on what machine; written before the first trial, and again
-                   where an experiment plans further cells by what it has found
-    machine.json   what was found out of the machine before the first trial; may be missing
+    run.json       the plan and the machine; written before the first trial, and again whenever an
+                   experiment plans further cells from its results
+    machine.json   what a run saves later: ceilings of the load tools, for example; may be missing
     trials.jsonl   one line when a trial begins, one with its Record when it has ended
     code/          the configuration files, apps and probe the servers were started with
-    raw/KEY/       everything one trial left: proofs, span maps, server log, tool output
+    raw/KEY/       the files of one trial: proofs, span maps, server log, tool output
 
-Lines are appended and synced, so a crash or a full disk loses at most the line being written;
-a torn last line is ignored by the reader and cut by the next writer. A file lock keeps two
-harnesses from writing into one run; the kernel drops it with the process.
+Lines are appended and synced, so a crash or a full disk loses at most the line being written; a
+torn last line is ignored by the reader and removed by the next writer. A file lock keeps two
+processes from writing into one run; the kernel releases it with the process.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ from workerlab.model import EnvironmentProblem, Fault, Output, Plan, Record, Usa
 
 SCHEMA = 2  # of the files of a run
 INSIDE = Path(__file__).resolve().parent / "server" / "inside"
-STOPPED = Fault("interrupted", "the harness ended before this cell did")
+NOT_FINISHED = Fault("interrupted", "the harness ended before this cell did")
 
 
 def write_synced(path: Path, value: object) -> None:
-    """Whole or not at all."""
+    """Written atomically."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with part.open("wb") as file:
@@ -52,16 +52,17 @@ def write_synced(path: Path, value: object) -> None:
         os.close(handle)
 
 
-def fresh(parent: str | None, label: str) -> Path:
-    """A name for a new run's directory that says when and what; not there yet."""
+def new_directory(parent: str | None, label: str) -> Path:
+    """An unused path for a new run's directory, named after the time and `label`. Creates
+    nothing."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{label}"
     place = Path(parent or "results").expanduser().absolute()
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(place / one for one in names if not (place / one).exists())
+    return next(place / candidate for candidate in names if not (place / candidate).exists())
 
 
 def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
-    """Raises UsageError when it exists, EnvironmentProblem on a full or read-only disk."""
+    """Raises UsageError if it exists, EnvironmentProblem on a full or read-only disk."""
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory} exists and is not empty: name another --out")
     try:
@@ -73,33 +74,33 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
         write_synced(directory / "run.json", {**document, "environment": environment})
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
-        # A copied tree tells of each file that did not fit
+        # shutil.Error lists each file that failed; the first is enough
         why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         raise EnvironmentProblem(f"cannot write the run directory {directory}: {why}") from error
 
 
-def amend(directory: Path, plan: Plan) -> None:
-    """The run goes on with this plan, which has cells more than the one on file. OSError on a full
-    or read-only disk, where the one before stays."""
+def update_plan(directory: Path, plan: Plan) -> None:
+    """Replace the plan by one with further cells. Raises OSError on a full or read-only disk, where
+    the old plan remains."""
     document = codec.decode((directory / "run.json").read_bytes(), dict[str, Any])
     write_synced(directory / "run.json", {**document, "plan": plan})
 
 
-def learn(directory: Path, values: Mapping[str, Any]) -> None:
-    """Add to the run's environment. OSError on a full or read-only disk."""
+def save_machine(directory: Path, values: Mapping[str, Any]) -> None:
+    """Add to the run's environment. Raises OSError on a full or read-only disk."""
     write_synced(directory / "machine.json", values)
 
 
-def learned(directory: Path) -> dict[str, Any] | None:
-    """What `learn` has put down; None where it has not, or not whole."""
+def saved_machine(directory: Path) -> dict[str, Any] | None:
+    """The values of `save_machine`; None if missing or damaged."""
     with contextlib.suppress(OSError, ValueError):
         return codec.decode((directory / "machine.json").read_bytes(), dict[str, Any])
     return None
 
 
 def copy_code(code: Path) -> None:
-    """All that a server is started with, copied to `code`: it runs in interpreters that know
-    nothing of this checkout, and a run shows what was measured."""
+    """Copy everything a server is started with to `code`: its interpreter may not have workerlab,
+    and the run documents what was measured."""
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in ("apps", "configs"):
         shutil.copytree(bundled_root() / name, code / name, ignore=ignore)
@@ -110,7 +111,7 @@ def copy_code(code: Path) -> None:
 
 
 class Run(Struct, frozen=True):
-    """A run as it is on file. `records` holds the newest Record of every trial that began."""
+    """A saved run. `records` holds the newest Record of every trial that began."""
 
     directory: Path
     plan: Plan
@@ -130,7 +131,7 @@ class _Entry(Struct, frozen=True):
 
 
 class _Schema(Struct, frozen=True):
-    """run.json, whatever its schema."""
+    """The schema of run.json, which any version can read."""
 
     schema: int | None = None
 
@@ -141,7 +142,7 @@ class _Document(Struct, frozen=True):
 
 
 def load(directory: Path) -> Run:
-    """Raises UsageError for what is no run, is damaged, or was made with another schema."""
+    """Raises UsageError if it is not a run, is damaged, or has another schema."""
     try:
         data = (directory / "run.json").read_bytes()
         lines = (directory / "trials.jsonl").read_bytes().split(b"\n")
@@ -161,17 +162,17 @@ def load(directory: Path) -> Run:
         document = codec.decode(data, _Document)
     except ValueError as error:
         raise UsageError(f"{directory}/run.json is damaged: {error}") from error
-    environment = {**document.environment, **(learned(directory) or {})}
+    environment = {**document.environment, **(saved_machine(directory) or {})}
     return Run(directory, document.plan, environment, _records(directory, lines))
 
 
 def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
-    """The newest Record of every trial. What stands after the last newline is torn or empty."""
+    """The newest Record of every trial. The part after the last newline is torn or empty."""
     records: dict[str, Record] = {}
     for number, line in enumerate(lines[:-1], 1):
         try:
             entry = codec.decode(line, _Entry)
-            record = Record(entry.began, STOPPED) if entry.began is not None else entry.record
+            record = Record(entry.began, NOT_FINISHED) if entry.began is not None else entry.record
             if record is None:
                 raise ValueError("it says nothing")
         except ValueError as error:
@@ -184,7 +185,7 @@ def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
 
 
 def read_text(path: Path) -> str:
-    """Empty where it is missing."""
+    """Empty if the file is missing."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -192,7 +193,7 @@ def read_text(path: Path) -> str:
 
 
 def tool_output(trial: Path, files: Iterable[str], exit_code: int | None) -> Output:
-    """What a load tool printed in `trial`, a directory of the run, and those `files` it wrote."""
+    """Output of a load tool in `trial`, a directory of the run, with the `files` it wrote."""
     place = trial / "tool"
     there = {name: read_text(place / name) for name in files if (place / name).is_file()}
     stdout, stderr = read_text(place / "stdout"), read_text(place / "stderr")
@@ -212,7 +213,7 @@ class Writer:
         self._append({"record": record})
 
     def _append(self, entry: Mapping[str, object]) -> None:
-        """Whole or not at all, as far as a disk allows: a torn line is cut off again."""
+        """Written whole or not at all, as far as a disk allows: a partial line is removed."""
         line = codec.encode(entry) + b"\n"
         before = os.fstat(self._handle).st_size
         try:
@@ -227,7 +228,8 @@ class Writer:
 
 @contextlib.contextmanager
 def appending(directory: Path) -> Iterator[Writer]:
-    """The run, locked, without a torn last line. Raises UsageError if another one writes it."""
+    """The run, locked and without a torn last line. Raises UsageError if another process writes to
+    it."""
     handle = os.open(directory / "trials.jsonl", os.O_RDWR | os.O_APPEND)
     try:
         try:

@@ -1,14 +1,14 @@
 """The language of targets: `p95<300ms, errors<0.1%, rps>=50`. Pure.
 
-    target = term, term, ...        a target is kept where all of its terms are
+    target = term, term, ...        a target is kept if all of its terms are
     term   = METRIC OP LIMIT        p50 p90 p95 p99 max mean (response time), errors, rps
 
-A target limits response times and errors from above, throughput from below, each metric once: then
-no terms contradict each other, and no target is kept by a server that grows slower. A time needs a
-unit, as 300 may be meant in seconds by one and in milliseconds by another. No errors at all
-(`errors<=0`) cannot be asked for: no number of requests would show that.
+A target limits response times and errors from above, throughput from below, each metric once: so
+terms cannot contradict each other, and a slower server cannot keep a target it missed before. A
+time needs a unit, as 300 could mean seconds or milliseconds. `errors<=0` is rejected: no number of
+requests can show it.
 
-A mistake is told with the column in which it stands, counted from 1.
+Errors name the column, counted from 1.
 """
 
 import re
@@ -54,14 +54,14 @@ FROM: dict[Kind, str] = {
     "errors": "errors are limited from above, such as {}<0.1%",
     "rps": "throughput is limited from below, such as {}>=50",
 }
-MOST: dict[Kind, tuple[float, str]] = {
+MAX_LIMITS: dict[Kind, tuple[float, str]] = {
     "time": (3600.0, "a limit must be at most 60 minutes"),
     "rps": (1e6, "a limit must be at most 1,000,000 requests/s"),
 }
 
 
-class Mistake(ValueError):
-    """A text that is no target: one sentence that begins with the column."""
+class TargetSyntaxError(ValueError):
+    """An invalid target: one sentence that begins with the column."""
 
 
 class Term(Struct, frozen=True):
@@ -76,13 +76,13 @@ class Term(Struct, frozen=True):
         return _kind(self.metric)
 
     def holds(self, value: float) -> bool:
-        """Whether that value keeps it."""
+        """Whether the value is within the limit."""
         if self.op in ("<", ">"):
             return value < self.limit if self.op == "<" else value > self.limit
         return value <= self.limit if self.op == "<=" else value >= self.limit
 
     def __str__(self) -> str:
-        """As a person would write it; `parse` reads the same term from it."""
+        """In everyday units; `parse` reads the same term from it."""
         limit, unit = Decimal(repr(self.limit)), ""
         if self.kind == "errors":
             limit, unit = limit * 100, "%"
@@ -93,7 +93,7 @@ class Term(Struct, frozen=True):
 
 
 def parse(text: str) -> tuple[Term, ...]:
-    """Its terms, in their order. Raises Mistake."""
+    """Its terms, in order. Raises TargetSyntaxError."""
     if comma := DECIMAL_COMMA.search(text):
         _fail(comma.start() + 1, "a comma ends a term: write decimals with a point, as in 0.3s")
     terms: dict[Metric, Term] = {}
@@ -109,7 +109,7 @@ def parse(text: str) -> tuple[Term, ...]:
 
 
 def canonical(text: str) -> str:
-    """The same target in the spelling of `Term`. Raises Mistake."""
+    """The target in the spelling of `Term`. Raises TargetSyntaxError."""
     return ",".join(map(str, parse(text)))
 
 
@@ -118,15 +118,15 @@ def _kind(metric: Metric) -> Kind:
 
 
 def _term(piece: str, begin: int, *, last: bool) -> Term:
-    """`begin`: where the piece begins in the whole text; `last`: nothing follows it."""
+    """`begin`: offset of the piece in the whole text; `last`: nothing follows it."""
     match = cast("re.Match[str]", SHAPE.fullmatch(piece))
     column = {name: begin + match.start(name) for name in match.groupdict()}
     name, op = match["metric"].lower(), "".join(match["op"].split())
     op = op.replace("≤", "<=").replace("≥", ">=")
     if name not in METRICS:
-        known = f"{', '.join(METRICS[:-1])} or {METRICS[-1]}"
+        metrics = f"{', '.join(METRICS[:-1])} or {METRICS[-1]}"
         wrong = f"unknown metric {match['metric']!r}: " if name else ""
-        _fail(column["metric"], f"{wrong}expected {known}")
+        _fail(column["metric"], f"{wrong}expected {metrics}")
     if op not in OPS:
         hint = "" if match["number"] or op or not last else " (in quotes: '...', for the shell)"
         got = f", not {op}" if op else ""
@@ -161,10 +161,10 @@ def _check(kind: Kind, limit: float, at: int) -> None:
     if kind == "errors" and limit >= 1:
         percent = f": for {limit:g} of 100 requests write {limit:g}%" if 1 <= limit < 100 else ""
         _fail(at, f"errors must be less than 1, all requests{percent}")
-    most, why = MOST.get(kind, (1.0, ""))
-    if limit > most:
+    limit_bound, why = MAX_LIMITS.get(kind, (1.0, ""))
+    if limit > limit_bound:
         _fail(at, why)
 
 
 def _fail(at: int, why: str) -> NoReturn:
-    raise Mistake(f"column {at + 1}: {why}")
+    raise TargetSyntaxError(f"column {at + 1}: {why}")

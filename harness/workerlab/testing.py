@@ -1,4 +1,4 @@
-"""An app under a worker class, for tests: what the fixture of `pytest_plugin` hands out."""
+"""An app under a worker class, for tests: the value of the fixture in `pytest_plugin`."""
 
 from __future__ import annotations
 
@@ -29,46 +29,46 @@ CONCURRENCY, SECONDS = 8, 3.0
 
 
 class Result:
-    """Of a load; `cell` has every number, `str` all that is to be said of it."""
+    """The result of a load; `cell` has every number, `str` the full report."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         (self.cell,) = report_of(run_store.load(directory)).cells
 
     def document(self, slo: str | None = None) -> Document:
-        """What `workerlab report` shows of it."""
+        """The document that `workerlab report` shows."""
         return document_of(self.directory, slo)
 
     def words(self, slo: str) -> dict[str, str]:
-        """What became of each term: met, broken, not_shown or undecidable."""
+        """The outcome of each term: met, broken, not_shown or undecidable."""
         run = run_store.load(self.directory)
         run = replace(run, plan=replace(run.plan, slo=canonical(slo)))
         (cell,) = report_of(run).cells
         return {outcome.term: outcome.result.replace(" ", "_") for outcome in outcomes(cell)}
 
     def keeps(self, slo: str) -> bool:
-        """Whether all of its terms are met. What the load does not show is not met."""
-        return self.valid and all(one == "met" for one in self.words(slo).values())
+        """Whether all terms are met. A term the load cannot show is not met."""
+        return self.valid and all(outcome == "met" for outcome in self.words(slo).values())
 
     def breaks(self, slo: str) -> bool:
-        """Whether one of them is broken, for certain."""
-        return any(one == "broken" for one in self.words(slo).values())
+        """Whether a term is broken for certain."""
+        return any(outcome == "broken" for outcome in self.words(slo).values())
 
     @property
     def valid(self) -> bool:
         return self.cell.verdict != "invalid"
 
-    def told(self, slo: str | None = None) -> str:
-        """All that is to be said of it, and of the target."""
+    def report(self, slo: str | None = None) -> str:
+        """The full report of the load and the target."""
         return text.render(self.document(slo), explain=True)
 
     def __repr__(self) -> str:
-        """What pytest shows of `assert result.keeps(...), result`."""
-        return self.told()
+        """Shown by pytest for `assert result.keeps(...), result`."""
+        return self.report()
 
 
 class GunicornServer:
-    """An app under a worker class. `url`: of one that serves until the test ends."""
+    """An app under a worker class. `url`: of a server that runs until the test ends."""
 
     def __init__(self, words: list[str], place: Path, url: str) -> None:
         self._words, self._place, self.url = words, place, url
@@ -79,11 +79,13 @@ class GunicornServer:
         seconds: float = SECONDS,
         **options: object,
     ) -> Result:
-        """Load the app on a server launched for that. `options`: further ones of `workerlab sweep`.
-        Raises LabError where that cannot be done."""
+        """Load the app on a server launched for this load. `options`: further options of `workerlab
+        sweep`. Raises LabError if that fails."""
         words = [*self._words, "--duration", f"{seconds:g}", *words_of(options)]
-        asked = parse(["sweep", words[0], str(concurrency), *words[1:], "--out", str(self._place)])
-        directory, interrupted = runner.run("sweep", _of_one_cell, asked)
+        sweep_options = parse(
+            ["sweep", words[0], str(concurrency), *words[1:], "--out", str(self._place)]
+        )
+        directory, interrupted = runner.run("sweep", _of_one_cell, sweep_options)
         if interrupted is not None:
             raise LabError("the load was not finished")
         return Result(directory)
@@ -98,16 +100,16 @@ def _of_one_cell(options: argparse.Namespace, plan: Plan | None) -> Iterator[run
 
 
 def words_of(options: Mapping[str, object]) -> list[str]:
-    """As on the command line: worker_connections=9 is --worker-connections 9, a true value a flag,
-    a dict of headers or of an environment one word each."""
+    """Options as command-line arguments: worker_connections=9 becomes --worker-connections 9, a
+    true value a flag, a dict of headers or environment variables one argument per item."""
     words: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, Mapping):
             between = ": " if name == "header" else "="
-            value = [f"{key}{between}{one}" for key, one in value.items()]
+            value = [f"{key}{between}{item}" for key, item in value.items()]
         if isinstance(value, (list, tuple)) and flag in REPEATABLE:
-            words += [word for one in value for word in (flag, str(one))]
+            words += [word for item in value for word in (flag, str(item))]
         elif isinstance(value, (list, tuple)):
             words += [flag, ",".join(map(str, value))]
         elif value is True:
@@ -124,8 +126,8 @@ def served(words: list[str], place: Path) -> Iterator[str]:
     if len(trials(plan)) != 1:
         raise UsageError("one server has one value of each option")
     run_store.copy_code(place / "code")
-    (one,) = trials(plan)
-    launch = launch_for(plan, one, place)
+    (trial,) = trials(plan)
+    launch = launch_for(plan, trial, place)
     launch.trial.mkdir(parents=True)
     with running(launch) as server:
         yield f"http://{server.host}:{server.port}/"

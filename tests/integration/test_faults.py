@@ -235,7 +235,7 @@ def test_a_load_tool_that_hangs(
     (one,) = trials_of(plan)
     monkeypatch.setattr(trial, "TOOL_SLACK_S", 0.1)
     task = task_for(plan, one, lab.run)
-    trial.forget(task.directory)
+    trial.discard_attempt(task.directory)
     hanging = replace(
         task,
         load=lambda _: Load(concurrency=1, requests=3, duration_s=1, deadline_s=0.3),

@@ -213,7 +213,7 @@ def again(run: Path) -> trial.Task:
     plan = replace(load_run(run).plan, rounds=1)
     (one,) = (one for one in trials_of(plan) if not one.cell.keepalive)
     task = task_for(plan, one, run)
-    trial.forget(task.directory)
+    trial.discard_attempt(task.directory)
     return task
 
 

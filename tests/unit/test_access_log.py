@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.access_log import MOST_PATHS, counted, mix_of, route_of
+from workerlab.access_log import MAX_PATHS, counted, mix_of, route_of
 from workerlab.model import Finding, Route, UsageError
 from workerlab.report.messages import text
 
@@ -159,7 +159,7 @@ def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Pat
     pages = [get(f"/page-{chr(97 + i // 26)}{chr(97 + i % 26)}") for i in range(199)] * 2
     path = written(tmp_path, *posts, *pages)
     routes, note = mix_of(path)
-    assert len(routes) == MOST_PATHS
+    assert len(routes) == MAX_PATHS
     weights = [route.weight for route in routes if route.label == "GET /post/{id}"]
     assert weights == [1000]
     assert note.values["routes"] == 200

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workerlab.mix import asked, mix_of
+from workerlab.mix import mix_of, requested_mix
 from workerlab.model import Route, UsageError
 
 FILE = r"""
@@ -142,12 +142,14 @@ def options(**given: Any) -> argparse.Namespace:
 
 
 def test_no_mix() -> None:
-    assert asked(options(path="/", header=[("A", "b")])) == ((), ())
+    assert requested_mix(options(path="/", header=[("A", "b")])) == ((), ())
 
 
 def test_headers_go_with_every_request_but_where_it_has_its_own(tmp_path: Path) -> None:
     path = written(tmp_path, "1 GET /\n1 GET /b header='accept: text/html'\n")
-    routes, notes = asked(options(mix=str(path), header=[("Accept", "*/*"), ("Cookie", "a=b")]))
+    routes, notes = requested_mix(
+        options(mix=str(path), header=[("Accept", "*/*"), ("Cookie", "a=b")])
+    )
     assert notes == ()
     assert [route.headers for route in routes] == [
         (("Accept", "*/*"), ("Cookie", "a=b")),
@@ -167,4 +169,4 @@ def test_headers_go_with_every_request_but_where_it_has_its_own(tmp_path: Path) 
 )
 def test_options_that_exclude_each_other(given: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        asked(options(**given))
+        requested_mix(options(**given))

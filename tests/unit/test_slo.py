@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.slo import METRICS, Mistake, Term, canonical, parse
+from workerlab.slo import METRICS, TargetSyntaxError, Term, canonical, parse
 
 GOOD = {
     "p95<300ms": Term("p95", "<", 0.3),
@@ -83,7 +83,7 @@ def test_what_a_person_writes_is_understood(text: str) -> None:
 
 @pytest.mark.parametrize("text", BAD, ids=repr)
 def test_a_mistake_is_told_with_its_column(text: str) -> None:
-    with pytest.raises(Mistake) as told:
+    with pytest.raises(TargetSyntaxError) as told:
         parse(text)
     column, words = BAD[text]
     assert str(told.value).startswith(f"column {column}: ")
@@ -99,7 +99,7 @@ def test_terms_stand_in_their_order() -> None:
 
 def test_a_hint_at_the_shell_only_where_it_may_have_taken_the_rest() -> None:
     for text in ("p95, max<1s", "p95=3s", "p95 3s"):
-        with pytest.raises(Mistake) as told:
+        with pytest.raises(TargetSyntaxError) as told:
             parse(text)
         assert "quotes" not in str(told.value)
 
@@ -139,7 +139,7 @@ PIECES = ["p95", "max", "rps", "errors", "<", "<=", ">=", "9", "0.5", "ms", "s",
 def test_any_text_is_a_target_or_a_mistake_within_it(text: str) -> None:
     try:
         terms = parse(text)
-    except Mistake as mistake:
+    except TargetSyntaxError as mistake:
         column = int(str(mistake).partition(":")[0].removeprefix("column "))
         assert 1 <= column <= len(text) + 1
     else:

@@ -1,17 +1,17 @@
 """The experiments: a directory and a line here for each.
 
     NAME/options.py     add_options(parser): its command line
-    NAME/command.py     setup(options, plan): what is to be run; `runner.Setup` says more
-    NAME/document.py    document(run): what came of it
+    NAME/command.py     setup(options, plan): what to run; see `runner.Setup`
+    NAME/document.py    document(run): the results
 
-A part is imported when it is needed, so that `--help` answers at once.
+A part is imported when it is needed, so that `--help` is fast.
 """
 
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-# In the order of `workerlab --help`, with what stands there
+# In the order of `workerlab --help`, with its summaries
 EXPERIMENTS: Mapping[str, str] = {
     "sweep": "measure worker classes at increasing concurrency",
     "generators": "compare the load generators",

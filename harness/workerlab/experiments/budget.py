@@ -1,4 +1,4 @@
-"""The time that a run which decides for itself what comes next may take."""
+"""The time budget of a run that plans its own next cells."""
 
 import time
 from collections.abc import Sequence
@@ -9,24 +9,24 @@ from workerlab.experiments.execution import Predict, progress
 from workerlab.model import Plan, Record, Trial
 from workerlab.terminal.progress import Progress, Within
 
-BESIDE_S = 0.5  # of a trial: files, the reading of them, what is planned next
+OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
 
 
 def load_s(record: Record) -> float:
-    """How long its load took; 0 where it had none."""
+    """Duration of its load; 0 if it had none."""
     if record.load_start_ns is None or record.load_end_ns is None:
         return 0.0
     return (record.load_end_ns - record.load_start_ns) / 1e9
 
 
 def used_s(record: Record) -> float:
-    """How long a trial took, as far as its record tells."""
+    """Duration of a trial, as far as its record tells."""
     parts = (record.start_s, record.warmup_s, record.stop_s)
-    return BESIDE_S + load_s(record) + sum(part or 0.0 for part in parts)
+    return OVERHEAD_S + load_s(record) + sum(part or 0.0 for part in parts)
 
 
 class Budget:
-    """Seconds, of which a run that is resumed has used some before this process began."""
+    """A time budget in seconds; a resumed run has used some of it before."""
 
     def __init__(self, budget_s: float, *, resumed: bool) -> None:
         self._budget_s = budget_s
@@ -36,19 +36,19 @@ class Budget:
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
-        """The usual one with the time that is left."""
+        """The default display with the time left."""
         self.look(directory)
         return Within(todo, predict, self.left_s)
 
     def at_first(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
-        """Of what is planned from the beginning: by its cells."""
+        """The display for cells planned from the beginning."""
         self.look(directory)
         return progress(directory, plan, todo, predict)
 
     def look(self, directory: Path) -> None:
-        """Learn what was used before."""
+        """Load the time used before this process."""
         if self._before_s is None:
             records = run_store.load(directory).records
             self._before_s = sum(map(used_s, records.values()))

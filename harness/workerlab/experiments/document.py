@@ -19,6 +19,6 @@ def table(
 
 
 def cores_of(environment: Mapping[str, object]) -> int | None:
-    """Of the machine that a run was measured on."""
+    """Cores of the machine that the run was measured on; None if unknown."""
     cores = environment.get("cores")
     return cores if isinstance(cores, int) and cores > 0 else None

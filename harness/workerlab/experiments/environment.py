@@ -1,12 +1,12 @@
-"""What serves: the interpreter and the Gunicorn, where the command line does not name them.
+"""Which interpreter and which Gunicorn serve where the command line names none.
 
-    interpreter   --python; of the user's app an activated virtual environment, else `.venv` beside
-                  the app; else the lab's own
-    Gunicorn      --gunicorn; of the user's app the one of that interpreter; else 25.3.0, the last
-                  release with every worker class; where it cannot be had, the one that is there
+    interpreter   --python; for the user's app an activated virtual environment, else `.venv` in
+                  the app's directory; else the lab's own
+    Gunicorn      --gunicorn; for the user's app the one installed in that interpreter; else
+                  25.3.0, the last release with every worker class, or whichever is installed
 
-The lab's own environment does not count as activated where the app has one beside it: who has
-activated the lab does not mean that its packages are the app's.
+The lab's own environment does not count as activated if the app's directory has a `.venv`: users
+activate it to run the lab, not because the app's packages are in it.
 """
 
 import argparse
@@ -33,8 +33,8 @@ LABS_PYTHON = (
 
 
 def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, object]) -> bool:
-    """Whether the app is one of the lab's: named as such, or no other is named, neither on the
-    command line nor in the user's Gunicorn file, which makes these `settings`."""
+    """Whether the app is a bundled one: named with @, or none is named, neither on the command line
+    nor in the user's Gunicorn file with these `settings`."""
     app = getattr(options, "app", None)
     if app is not None:
         return bool(app.startswith("@"))
@@ -42,7 +42,7 @@ def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, objec
 
 
 def chdir_of(options: argparse.Namespace, settings: Mapping[str, object]) -> Path:
-    """Where the user's app is imported from; absolute."""
+    """The directory the user's app is imported from; absolute."""
     own = settings.get("chdir")
     place = getattr(options, "chdir", None) or (own if isinstance(own, str) else ".")
     return Path(place).expanduser().absolute()
@@ -68,17 +68,13 @@ def interpreters(
     *,
     bundled: bool | None = None,
 ) -> preflight.Interpreters:
-    """What shall serve: every interpreter with every version of Gunicorn that is asked for, named
-    where there are several of them. `bundled`: whether the app is one of the lab's; None: as the
-    options and the user's Gunicorn file `config` say. Raises as `preflight.interpreter`."""
+    """Every interpreter with every version of Gunicorn that was requested, by the names of those
+    that there are several of. `bundled`: whether the app is bundled; None: as the options and the
+    Gunicorn file `config` say. Raises as `preflight.interpreter`."""
     cwd = Path(getattr(options, "chdir", None) or ".")
     look = partial(_serving, chdir=cwd, config=config, classes=tuple(classes), env=env)
 
-    def pythons(settings: Mapping[str, object], *, bundled: bool) -> tuple[str, ...]:
-        own = sys.executable if bundled else python_of(chdir_of(options, settings))
-        return getattr(options, "python", None) or (own,)
-
-    def every(pythons: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
+    def all_serving(pythons: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
         pairs = product(pythons, options.gunicorn or ("",))
         by_request = {(python, version): look(python, version, bundled=bundled)
                       for python, version in pairs}  # fmt: skip
@@ -91,17 +87,29 @@ def interpreters(
     if guess is None:
         app_is_named = config is None or getattr(options, "app", None) is not None
         guess = app_is_named and serves_bundled_app(options, {})
-    paths = pythons({}, bundled=guess)
-    serving = every(paths, bundled=guess)
+    paths = _pythons(options, {}, bundled=guess)
+    serving = all_serving(paths, bundled=guess)
     if config:  # it may name the app and its directory
         settings = next(iter(serving.values())).settings
         is_bundled = serves_bundled_app(options, settings) if bundled is None else bundled
-        final_paths = pythons(settings, bundled=is_bundled)
+        final_paths = _pythons(options, settings, bundled=is_bundled)
         if (is_bundled, final_paths) != (guess, paths):
-            serving = every(final_paths, bundled=is_bundled)
+            serving = all_serving(final_paths, bundled=is_bundled)
         guess = is_bundled
     if not guess and not getattr(options, "python", None):
         serving = {key: _with_note(interpreter) for key, interpreter in serving.items()}
+    return _named_where_several(serving)
+
+
+def _pythons(
+    options: argparse.Namespace, settings: Mapping[str, object], *, bundled: bool
+) -> tuple[str, ...]:
+    own = sys.executable if bundled else python_of(chdir_of(options, settings))
+    return getattr(options, "python", None) or (own,)
+
+
+def _named_where_several(serving: preflight.Interpreters) -> preflight.Interpreters:
+    """The same, with "" in place of a name that all keys share."""
     names = zip(*serving, strict=True)
     several_pythons, several_versions = (len(set(of_all)) > 1 for of_all in names)
     return {
@@ -111,11 +119,10 @@ def interpreters(
 
 
 def _with_note(interpreter: preflight.Interpreter) -> preflight.Interpreter:
-    """That nobody named the interpreter, where it is the lab's own and the app may need another:
-    who activated it knows."""
+    """Adds a note that the lab's own interpreter serves, unless the user activated it."""
     activated = os.environ.get("VIRTUAL_ENV")
-    known = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
-    if interpreter.note or known or interpreter.python != sys.executable:
+    lab_is_activated = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
+    if interpreter.note or lab_is_activated or interpreter.python != sys.executable:
         return interpreter
     return replace(interpreter, note=Note(LABS_PYTHON.format(python=interpreter.python)))
 
@@ -130,11 +137,12 @@ def _serving(
     env: Mapping[str, str],
     bundled: bool,
 ) -> preflight.Interpreter:
-    """That interpreter with that version of Gunicorn; "": the one that serves where none is named,
-    and why, where it is not the interpreter's own or lacks a worker class."""
+    """The interpreter with that version of Gunicorn; "": the default one, with a note if it is not
+    the interpreter's own or lacks a worker class."""
+    look = partial(preflight.interpreter, python, chdir, config, classes, env)
     own: preflight.Interpreter | None = None
     try:
-        own = preflight.interpreter(python, chdir, config, classes, env, version)
+        own = look(version)
         if version or not bundled or own.gunicorn == BUNDLED_GUNICORN:
             return own
     except preflight.NoGunicorn:
@@ -145,7 +153,7 @@ def _serving(
         added, why_not = BUNDLED_GUNICORN, ""
     except EnvironmentProblem as problem:
         added, why_not = "" if own else versions.of_the_lab(), str(problem)
-    serving = preflight.interpreter(python, chdir, config, classes, env, added)
+    serving = look(added)
     return replace(serving, note=_note(serving, own, why_not, bundled=bundled))
 
 
@@ -156,8 +164,8 @@ def _note(
     *,
     bundled: bool,
 ) -> Note:
-    """Which Gunicorn serves in place of the interpreter's `own`. `why_not`: why that is not
-    `BUNDLED_GUNICORN`; "" where it is."""
+    """Which Gunicorn serves instead of the interpreter's `own`. `why_not`: why it is not
+    `BUNDLED_GUNICORN`; "" if it is."""
     python, gunicorn = serving.python, serving.gunicorn
     if not bundled:
         labs = f"{why_not}; the lab's own, {gunicorn}," if why_not else gunicorn

@@ -1,11 +1,11 @@
-"""Who waits for whom, where trials run side by side.
+"""Coordinates trials that run in parallel.
 
-To start takes all the cores for a moment, so servers start one after the other, and those that
-begin together are loaded when the last of them is up. They are measured from moments a little
-apart: else all of them would be answered, and ask again, at once.
+Starting a server takes all cores for a moment. So servers start one at a time, and those that begin
+together are loaded once the last of them is up, a little apart: otherwise all would answer, and be
+asked again, at the same moment.
 
-Whatever ends the lab ends all of them: their servers are killed, and what they wait for raises
-Ended.
+If one trial ends the lab, all end: their servers are killed, and whatever they wait for raises
+Cancelled.
 """
 
 import threading
@@ -18,25 +18,25 @@ from workerlab.server.running import Turn
 APART_S = 0.1
 
 
-class Ended(BaseException):
-    """The lab ends, and this trial with it. Not an Exception: nothing may swallow it."""
+class Cancelled(BaseException):
+    """The lab ends. Not an Exception, so that no handler swallows it."""
 
 
-class Gate:
-    """Who starts, and who is measured."""
+class StartupBarrier:
+    """Which trials start, and which are measured."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._announced: set[str] = set()  # they start, or will
+        self._announced: set[str] = set()  # start now or later
         self._starting = ""
         self._measured: set[str] = set()
         self._up: dict[str, Guarded] = {}
-        self._next_s = 0.0  # when the next one may be measured
+        self._next_s = 0.0  # when the next trial may be measured
         self.ended = False
 
     @property
     def loaded(self) -> bool:
-        """Whether somebody is measured, whom the start of another one would disturb."""
+        """Whether a trial is being measured, which another start would disturb."""
         return bool(self._measured)
 
     def announce(self, key: str) -> None:
@@ -51,7 +51,7 @@ class Gate:
     def started(self, key: str, process: Guarded) -> None:
         with self._changed:
             self._up[key] = process
-        self.look()  # what comes up as all end was not among those that were ended
+        self.look()  # a server that comes up during `end` was not abandoned there
 
     def calm(self, key: str) -> None:
         with self._changed:
@@ -65,16 +65,16 @@ class Gate:
             self.look()
 
     def leave(self, key: str) -> None:
-        """Whatever became of it."""
+        """The trial has ended, successfully or not."""
         with self._changed:
             self._done(key)
             self._measured.discard(key)
             self._up.pop(key, None)
 
     def look(self, *_: object) -> None:
-        """Whether to go on: raises Ended where not."""
+        """Raises Cancelled if the lab has ended."""
         if self.ended:
-            raise Ended
+            raise Cancelled
 
     def end(self) -> None:
         with self._changed:
@@ -93,10 +93,10 @@ class Gate:
         self.look()
 
 
-class Place(Turn):
-    """Of one trial at the gate."""
+class Slot(Turn):
+    """The turn of one trial at the barrier."""
 
-    def __init__(self, gate: Gate, key: str) -> None:
+    def __init__(self, gate: StartupBarrier, key: str) -> None:
         self._gate, self._key = gate, key
 
     def begin(self) -> None:

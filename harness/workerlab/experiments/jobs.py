@@ -1,18 +1,18 @@
-"""Which trials of a plan run side by side. Pure.
+"""Which trials of a plan run in parallel. Pure.
 
-    cores of a trial = requests/s * CPU of a request (server and load tool)
-                     + workers that wake up by themselves + the observer
+    cores of a trial = requests/s * CPU per request (server and load tool)
+                     + idle wake-ups of workers + the observer
 
-Requests that sleep leave the cores idle, so such trials do not feel each other as long as all of
+Requests that sleep leave the cores idle, so such trials do not affect each other as long as all of
 them together use less than a third of the cores (`room`).
 
-Of an app of the user's nobody knows what a request takes before it was seen. Its trials run one at
-a time unless `--jobs` says otherwise; then the first one runs alone, and the others by what that
-one used. A trial that needs more, or of which it is not known, runs alone.
+The CPU per request of a user's app is unknown at first. Its trials run one at a time unless
+`--jobs` says otherwise; then the first one runs alone, and the others are planned by its CPU. A
+trial that needs more, or whose CPU is unknown, runs alone.
 
-The longest begin first, so that none is left over at the end; repeated ones keep their random
-order. Those at a rate come after all of the closed loop: their rate may be a share of what these
-find.
+The longest trials begin first, so that none is left over at the end; repeated ones keep their
+random order. Open cells come after all closed ones, as their rate may be a share of the capacity
+measured there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,19 +22,19 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec import Struct
 
-from workerlab.experiments.room import Room, span_s
+from workerlab.experiments.room import CpuBudget, span_s
 from workerlab.model import App, Cell, Observations, Plan, Record, Trial
-from workerlab.plan import LEAST_LONE_S, load_for
+from workerlab.plan import MIN_LONE_S, load_for
 from workerlab.server.worker_classes import class_named, configured_slots
 
-PART = 1 / 3  # of the cores
-# CPU seconds of a request under Gunicorn: 0.3 (of an event loop that is awake) to 0.9 ms (gthread);
-# and of the load tools of which that is known
+USABLE_SHARE = 1 / 3  # of the cores
+# CPU seconds per request under Gunicorn: 0.3 ms (a busy event loop) to 0.9 ms (gthread); and per
+# request of load tools, where measured
 REQUEST_S = 0.001
 TOOLS_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
-WORKER_CORES = 0.008  # of an event loop that has nothing to do: its heartbeat
+WORKER_CORES = 0.008  # of an idle event loop: its heartbeat
 OBSERVER_CORES = 0.03
-# The lab's apps that only sleep, where nobody tells them to compute
+# Bundled apps that only sleep unless told to compute
 SLEEPERS = frozenset(
     f"apps.{name}"
     for name in ("sleep_wsgi", "sleep_asgi", "sleep_flask", "blocking_asgi", "imported_sleep")
@@ -43,23 +43,23 @@ CPU_ENV = "WORKERLAB_CPU"
 
 
 def sleeps(app: App) -> bool:
-    """Whether it is known that its requests do nothing but sleep."""
-    asked = parse_qs(urlsplit(app.path).query)
-    computes = "cpu" in asked or CPU_ENV in dict(app.env)
+    """Whether the app's requests are known to do nothing but sleep."""
+    query = parse_qs(urlsplit(app.path).query)
+    computes = "cpu" in query or CPU_ENV in dict(app.env)
     return app.target.partition(":")[0] in SLEEPERS and bool(app.sleep_s) and not computes
 
 
 class Used(Struct, frozen=True):
-    """What a lone request of an app takes, seconds, and its CPU, load tool included."""
+    """Duration of a lone request of an app, and its CPU, load tool included; seconds."""
 
     lone_s: float
     cpu_s: float
 
 
 class Jobs:
-    """Learns what requests take, and says which trials may run together. `rps_of`: the rate of one
-    of the open model; None of the closed loop, and where that is not known. `drops_known`: the
-    kernel says of each listening socket what it dropped."""
+    """Learns the cost of requests and decides which trials may run in parallel. `rps_of`: the rate
+    of an open trial; None if closed or unknown. `drops_known`: the kernel reports the drops of each
+    listening socket."""
 
     def __init__(
         self,
@@ -71,34 +71,39 @@ class Jobs:
     ) -> None:
         self._plan, self._rps_of, self._drops_known = plan, rps_of, drops_known
         self._used: dict[tuple[str, str], Used] = {}
-        self.most_cores = PART * cores
+        self.most_cores = USABLE_SHARE * cores
 
-    def learn(self, one: Trial, record: Record, seen: Observations) -> None:
-        """What requests of an app took that ran alone, where nobody knew."""
-        server_s = [used for sample in seen.processes if (used := sample.server_cpu_s) is not None]
+    def learn(self, trial: Trial, record: Record, observations: Observations) -> None:
+        """Store the cost of requests of an app after a trial that ran alone."""
+        server_s = [
+            used for sample in observations.processes if (used := sample.server_cpu_s) is not None
+        ]
         tool_s, requests = record.tool_cpu_s, record.planned_requests
         if not record.fault and record.alone_s and server_s and requests and tool_s is not None:
             cpu_s = (server_s[-1] + tool_s) / requests
-            self._used[_served(one.cell)] = Used(fmean(record.alone_s), cpu_s)
+            self._used[_served(trial.cell)] = Used(fmean(record.alone_s), cpu_s)
 
-    def cores(self, one: Trial) -> float | None:
-        """That its load keeps busy; None where it must run alone, or nobody knows."""
-        cell, plan = one.cell, self._plan
+    def cores(self, trial: Trial) -> float | None:
+        """Cores that its load keeps busy; None if the trial must run alone or its cost is
+        unknown."""
+        cell, plan = trial.cell, self._plan
         server = cell.server
-        special = server.null or cell.inside or cell.load or plan.load_hosts or server.instances > 1
-        used = self._request(cell)
-        if plan.jobs == 1 or special or used is None:
+        runs_alone = (
+            server.null or cell.inside or cell.load or plan.load_hosts or server.instances > 1
+        )
+        request = self._request(cell)
+        if plan.jobs == 1 or runs_alone or request is None:
             return None
-        rps = self._rps_of(one)
+        rps = self._rps_of(trial)
         if rps is None:
             slots = configured_slots(server)
-            together = cell.concurrency if slots is None else min(cell.concurrency, slots)
-            rps = together / max(used.lone_s, LEAST_LONE_S)
-        load = load_for(plan, cell, used.lone_s, rps if cell.rate else None)
+            busy_slots = cell.concurrency if slots is None else min(cell.concurrency, slots)
+            rps = busy_slots / max(request.lone_s, MIN_LONE_S)
+        load = load_for(plan, cell, request.lone_s, rps if cell.rate else None)
         if load.drops and not self._drops_known:
             return None
         loops = server.workers if class_named(server.worker_class).loop else 0
-        return rps * used.cpu_s + loops * WORKER_CORES + OBSERVER_CORES
+        return rps * request.cpu_s + loops * WORKER_CORES + OBSERVER_CORES
 
     def _request(self, cell: Cell) -> Used | None:
         app, tool_s = cell.server.app, TOOLS_S.get(cell.tool)
@@ -108,28 +113,28 @@ class Jobs:
             return Used(app.sleep_s or 0.0, REQUEST_S + tool_s)
         return self._used.get(_served(cell))
 
-    def room(self) -> Room:
-        return Room(self.most_cores, self._plan.jobs)
+    def room(self) -> CpuBudget:
+        return CpuBudget(self.most_cores, self._plan.jobs)
 
-    def shares(self, one: Trial) -> bool:
-        """Whether it leaves room for another one of its kind."""
-        return (cores := self.cores(one)) is not None and 2 * cores <= self.most_cores
+    def shares(self, trial: Trial) -> bool:
+        """Whether a second trial like it would fit."""
+        return (cores := self.cores(trial)) is not None and 2 * cores <= self.most_cores
 
     def next(
-        self, left: Sequence[Trial], predicted_s: Callable[[Trial], float | None]
+        self, remaining: Sequence[Trial], predicted_s: Callable[[Trial], float | None]
     ) -> tuple[list[Trial], list[Trial]]:
-        """Those that run now, in the order to begin, and the rest; one of them runs alone."""
+        """The trials to run now, in order, and the rest; a batch of one runs alone."""
         if self._plan.jobs == 1:
-            return [left[0]], list(left[1:])
-        opened = left[0].cell.rate is not None
-        stage = list(takewhile(lambda one: (one.cell.rate is not None) == opened, left))
+            return [remaining[0]], list(remaining[1:])
+        is_open = remaining[0].cell.rate is not None
+        stage = list(takewhile(lambda trial: (trial.cell.rate is not None) == is_open, remaining))
         if self._plan.trials > 1:
             batch = list(takewhile(self.shares, stage))
         else:
-            batch = [one for one in stage if self.shares(one)]
-            batch.sort(key=lambda one: predicted_s(one) or 0.0, reverse=True)
+            batch = [trial for trial in stage if self.shares(trial)]
+            batch.sort(key=lambda trial: predicted_s(trial) or 0.0, reverse=True)
         batch = batch or stage[:1]
-        return batch, [one for one in left if one not in batch]
+        return batch, [trial for trial in remaining if trial not in batch]
 
     def left_s(
         self,
@@ -137,21 +142,22 @@ class Jobs:
         todo: Sequence[Trial],
         so_far_s: Mapping[str, float],
     ) -> float | None:
-        """Until all are done, of which some run for so long by now; None as long as nobody can
-        know. Two that are to run alone are not begun before the other has ended."""
-        total_s, left = 0.0, list(todo)
-        while left:
-            batch, left = self.next(left, predicted_s)
+        """Predicted time until all are done, seconds; None while unknown. `so_far_s`: how long
+        running trials have run, by key. Trials that run alone begin only after the previous one has
+        ended."""
+        total_s, remaining = 0.0, list(todo)
+        while remaining:
+            batch, remaining = self.next(remaining, predicted_s)
             spans = list[tuple[str, float, float]]()
-            for one in batch:
-                if (took_s := predicted_s(one)) is None:
+            for trial in batch:
+                if (took_s := predicted_s(trial)) is None:
                     return None
-                took_s = max(0.0, took_s - so_far_s.get(one.key, 0.0))
-                spans.append((one.key, took_s, self.cores(one) or 0.0))
+                took_s = max(0.0, took_s - so_far_s.get(trial.key, 0.0))
+                spans.append((trial.key, took_s, self.cores(trial) or 0.0))
             total_s += span_s(self.room(), spans, so_far_s)
         return total_s
 
 
 def _served(cell: Cell) -> tuple[str, str]:
-    """Of what requests take the same."""
+    """The key under which requests cost the same."""
     return cell.server.worker_class, cell.server.app.target

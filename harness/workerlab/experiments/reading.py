@@ -1,6 +1,6 @@
-"""From a run directory to a Report: read the files, parse what the tools said, analyse.
+"""From a run directory to a Report: read the files, parse the tools' output, analyse.
 
-Needs nothing but the directory, so any saved run can be understood again, on any machine.
+Needs nothing but the directory, so any saved run can be analysed again, on any machine.
 """
 
 from pathlib import Path
@@ -45,15 +45,19 @@ from workerlab.slo import parse
 
 def find(name: str, *, measured: bool = False) -> Path:
     """The run a user means: a directory, a name below results/, or the newest run in a directory;
-    with `measured` the newest that has a trial without a fault, if one has.
+    with `measured` the newest one that has a trial without a fault, if any.
 
-    Raises UsageError when there is none.
+    Raises UsageError if there is none.
     """
-    places = [Path(name).expanduser(), Path("results") / name, bundled_root() / "results" / name]
-    for place in places:
-        if (place / "run.json").is_file():
-            return place.absolute()
-        if runs := sorted(place.glob("*/run.json"), key=lambda path: path.stat().st_mtime):
+    directories = [
+        Path(name).expanduser(),
+        Path("results") / name,
+        bundled_root() / "results" / name,
+    ]
+    for directory in directories:
+        if (directory / "run.json").is_file():
+            return directory.absolute()
+        if runs := sorted(directory.glob("*/run.json"), key=lambda path: path.stat().st_mtime):
             newest = [path.parent.absolute() for path in reversed(runs)]
             with_results = filter(_measured, newest) if measured else iter(newest)
             return next(with_results, newest[0])
@@ -61,23 +65,23 @@ def find(name: str, *, measured: bool = False) -> Path:
 
 
 def as_argument(run: Run) -> str:
-    """What a command takes for it: its name alone where `find` looks for that."""
+    """The run as a command-line argument: the name alone if `find` finds it, else its directory."""
     found_by_name = run.directory.parent in (Path("results").absolute(), bundled_root() / "results")
     return run.name if found_by_name else str(run.directory)
 
 
 def _measured(run: Path) -> bool:
-    """Whether a trial of it ended without a fault."""
+    """Whether a trial of the run ended without a fault."""
     try:
         records = store.load(run).records.values()
     except (UsageError, OSError):
         return False
-    parts = run.glob("parts/*")  # of a run that is made of others
+    parts = run.glob("parts/*")  # a run may consist of other runs
     return any(record.fault is None for record in records) or any(map(_measured, parts))
 
 
 def measurement_of(trial: Trial, record: Record, run: Path) -> Measurement | None:
-    """What the load tool said; None where it was not started. Raises ParseError."""
+    """The load tool's result; None if the tool was not started. Raises ParseError."""
     if record.load_start_ns is None:
         return None
     tool = tool_named(trial.cell.tool)
@@ -125,8 +129,8 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
     )
 
 
-class _Counted(Struct, frozen=True):
-    """What a null server writes when it ends."""
+class _NullServerCounts(Struct, frozen=True):
+    """The file a null server writes when it ends."""
 
     requests: int
     connections: int
@@ -137,76 +141,79 @@ class _Counted(Struct, frozen=True):
 
 
 def _class_of(trial: Trial, record: Record | None) -> WorkerClass:
-    """Its row. What that says of tornado's slots is of WSGI apps, each of which blocks its loop: an
-    application of tornado's own may await."""
+    """The worker class of the trial. An application written for tornado may await, unlike a WSGI
+    app under the tornado class, which blocks its loop."""
     row = class_named(trial.cell.server.worker_class)
-    own = record is not None and record.proof.get("app_kind") == "tornado"
-    return replace(row, slots="unlimited", loop=True) if own else row
+    is_tornado_app = record is not None and record.proof.get("app_kind") == "tornado"
+    return replace(row, slots="unlimited", loop=True) if is_tornado_app else row
 
 
 def null_counts(raw: Path) -> NullCounts | None:
-    """What the null server of a trial counted; None where that is missing or damaged."""
+    """What the null server of a trial counted; None if the file is missing or damaged."""
     try:
-        counted = codec.decode((raw / COUNTS).read_bytes(), _Counted)
+        counted = codec.decode((raw / COUNTS).read_bytes(), _NullServerCounts)
         service = Histogram.from_json(counted.service)
     except (OSError, ValueError):
         return None
     return NullCounts(
-        *(counted.requests, service.count, counted.connections, counted.most_connections_at_once),
+        requests=counted.requests,
+        answers=service.count,
+        connections=counted.connections,
+        most_connections=counted.most_connections_at_once,
         cpu_s=counted.cpu_s,
         delays_s=counted.delays_s,
         service=summary_of(service),
     )
 
 
-Known = dict[str, TrialData]  # by the key of the trial
+TrialCache = dict[str, TrialData]  # by key of the trial
 
 
-def trial_data(run: Run, known: Known | None = None) -> tuple[TrialData, ...]:
-    """Every trial that was planned, in the order of the plan. `known`: what was read of this run
-    before, and need not be read again; it learns of the rest."""
-    before, found = known or {}, []
-    for one in grid(run.plan):
-        record, data = run.records.get(one.key), before.get(one.key)
-        if data is None or record is None or data.record != record or data.trial != one:
-            data = evidence(one, record, run.plan, run.directory)
-        found.append(data)
+def trial_data(run: Run, known: TrialCache | None = None) -> tuple[TrialData, ...]:
+    """Every planned trial, in the order of the plan. `known`: data read earlier from this run,
+    reused where the record is unchanged, and updated."""
+    before, read = known or {}, []
+    for trial in grid(run.plan):
+        record, data = run.records.get(trial.key), before.get(trial.key)
+        if data is None or record is None or data.record != record or data.trial != trial:
+            data = evidence(trial, record, run.plan, run.directory)
+        read.append(data)
     if known is not None:
-        known.update((data.trial.key, data) for data in found)
-    return tuple(found)
+        known.update((data.trial.key, data) for data in read)
+    return tuple(read)
 
 
 def notes_of(run: Run) -> tuple[Finding, ...]:
-    """Of its plan, and whether that was carried out, but for what cannot run here."""
+    """Notes of the plan, and whether trials are missing that could have run."""
 
-    def unfinished(one: Trial) -> bool:
-        record = run.records.get(one.key)
+    def unfinished(trial: Trial) -> bool:
+        record = run.records.get(trial.key)
         return record is None or record.interrupted
 
     missing = sum(
-        unfinished(one) and one.cell.server.variant not in run.plan.unavailable
-        for one in grid(run.plan)
+        unfinished(trial) and trial.cell.server.variant not in run.plan.unavailable
+        for trial in grid(run.plan)
     )
     note = Unfinished(missing, command=run.plan.kind, run=as_argument(run))
     return (*run.plan.notes, *([note] if missing else []))
 
 
-_read: tuple[Path, Known] = (Path(), {})
+_read: tuple[Path, TrialCache] = (Path(), {})
 
 
-def read_before(run: Run) -> Known:
-    """What this process has read of the run that it read last: one that grows is read after every
-    trial, and once more for what is shown of it."""
+def read_before(run: Run) -> TrialCache:
+    """Cache of the run read last in this process: a growing run is read after every trial and once
+    more for its document."""
     global _read
     if _read[0] != run.directory:
         _read = (run.directory, {})
     return _read[1]
 
 
-def report_of(run: Run, *, over_time: bool = False, known: Known | None = None) -> Report:
-    """All that is found out about a run, but for its loads on null servers; its timelines where
-    they are asked for. `known`: as of `trial_data`."""
-    trials = [one for one in trial_data(run, known) if one.cell.server.null is None]
+def report_of(run: Run, *, over_time: bool = False, known: TrialCache | None = None) -> Report:
+    """The analysis of a run without its loads on null servers; `over_time`: with timelines.
+    `known`: as in `trial_data`."""
+    trials = [data for data in trial_data(run, known) if data.cell.server.null is None]
     terms = parse(run.plan.slo) if run.plan.slo else ()
     place = as_argument(run)
     return analyse(run.name, run.environment, trials, over_time=over_time, place=place, terms=terms)

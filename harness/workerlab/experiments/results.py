@@ -1,4 +1,4 @@
-"""What a saved run has to show, whichever command made it: `workerlab report`."""
+"""The document of a saved run, whichever command made it: `workerlab report`."""
 
 import argparse
 import gc
@@ -19,16 +19,16 @@ from workerlab.terminal.console import output_columns, program, short, tell
 
 
 def document_of(directory: Path, slo: str | None = None) -> Document:
-    """`slo`: a target instead of that of its plan. Raises UsageError for what is no run, one of a
-    command that is not known here, or one that has no target."""
+    """`slo`: a target instead of the plan's. Raises UsageError if it is not a run, its command is
+    unknown, or its command takes no target."""
     run = run_store.load(directory)
     if slo is not None:
         if run.plan.kind != SWEEP:
             raise UsageError(f"{run.name} is a run of `{run.plan.kind}`: --slo is about a sweep")
         run = replace(run, plan=replace(run.plan, slo=slo))
     if run.plan.kind not in EXPERIMENTS:
-        known = ", ".join(EXPERIMENTS)
-        raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known are {known}")
+        kinds = ", ".join(EXPERIMENTS)
+        raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known are {kinds}")
     document: Document = part(run.plan.kind, "document").document(run)
     if not run.plan.project:
         return document
@@ -37,7 +37,8 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
 
 
 def print_document(document: Document, options: argparse.Namespace) -> None:
-    """Print it on standard output: coloured only on a terminal, fitted there and to COLUMNS."""
+    """Print it on standard output: colour only on a terminal, width from the terminal or
+    COLUMNS."""
     if (options.format or "table") != "table":
         sys.stdout.write(FORMATS[options.format](document))
     else:
@@ -48,13 +49,14 @@ def print_document(document: Document, options: argparse.Namespace) -> None:
 
 
 def print_location(directory: Path) -> None:
-    """Say where a run is."""
+    """Print where a run is stored."""
     tell(f"kept in {short(directory)}; print it again: {program()} report {short(directory)}")
 
 
 def report(options: argparse.Namespace) -> int:
-    """Files are told by their names; then the table is printed only where --format asks for it."""
-    gc.disable()  # all that is read lives until the end: a search for cycles takes a tenth of it
+    """Print or export a saved run. If files are written, the table is printed only with --format.
+    Returns the exit code."""
+    gc.disable()  # everything read lives until the end: collection would take a tenth of the time
     try:
         directory = find(options.run, measured=True)
         if (newest := find(options.run)) != directory:

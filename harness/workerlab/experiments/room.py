@@ -1,29 +1,29 @@
-"""The cores that trials may use together, over time. Pure.
+"""The CPU budget that parallel trials share, over time. Pure.
 
-To start a server takes CPU, too. Where loads are under way, that is spread over the next seconds,
-and where it does not fit the next server waits.
+Starting a server takes CPU too. While loads are running, its cost is spread over the next seconds,
+and the next server waits if it does not fit.
 """
 
 from collections.abc import Collection, Sequence
 
-LANES = 10  # at most: one process looks on at all of them, by threads that share an interpreter
-START_S, SPREAD_S = 0.9, 6.0  # CPU of start and stop of a server; over so long that is spread
-STARTS_S = 0.5  # until it is up, and it is the turn of the next one; only for the prediction
+MAX_JOBS = 10  # one process observes all of them, in threads that share an interpreter
+START_S, SPREAD_S = 0.9, 6.0  # CPU of starting and stopping a server; the time it is spread over
+STARTS_S = 0.5  # until a server is up and the next may start; only for the prediction
 
 
-class Room:
-    """What of the cores is taken by the trials that run now. Moments are seconds of any clock."""
+class CpuBudget:
+    """The cores taken by the trials that run now. Times are seconds of any one clock."""
 
     def __init__(self, most_cores: float, jobs: int | None) -> None:
         self._most_cores, self._jobs = most_cores, jobs
         self._loads: dict[str, float] = {}
-        self._starts: list[tuple[float, float]] = []  # until when, cores
+        self._starts: list[tuple[float, float]] = []  # (until, cores)
 
     def fits(self, cores: float, at_s: float, *, loaded: bool) -> bool:
-        """`loaded`: some load is under way, which the start of another server would disturb."""
+        """`loaded`: some load is running, which the start of another server would disturb."""
         if not self._loads:
             return True
-        if len(self._loads) >= min(self._jobs or LANES, LANES):
+        if len(self._loads) >= min(self._jobs or MAX_JOBS, MAX_JOBS):
             return False
         taken = sum(self._loads.values()) + cores
         if loaded:
@@ -40,26 +40,26 @@ class Room:
         del self._loads[key]
 
     def later(self, at_s: float) -> list[float]:
-        """Moments from which on there is more room, whoever leaves."""
+        """Times after which more cores are free even if no trial ends."""
         return [until_s for until_s, _ in self._starts if until_s > at_s]
 
 
 def span_s(
-    room: Room, todo: Sequence[tuple[str, float, float]], running: Collection[str] = ()
+    room: CpuBudget, todo: Sequence[tuple[str, float, float]], running: Collection[str] = ()
 ) -> float:
-    """How long these trials take in it, begun in their order as soon as each fits: key, seconds and
-    cores of each. `running`: of those that have started already."""
+    """Predicted time of these trials, begun in order as soon as each fits; seconds. `todo`: key,
+    seconds and cores of each; `running`: keys of those that have started."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
         loaded, begun = bool(ends), list[tuple[str, float, float]]()
-        for one in waiting:
-            key, _, cores = one
+        for entry in waiting:
+            key, _, cores = entry
             if room.fits(cores, now_s, loaded=loaded):
                 room.enter(key, cores, now_s, loaded=loaded)
-                begun.append(one)
-        waiting = [one for one in waiting if one not in begun]
+                begun.append(entry)
+        waiting = [entry for entry in waiting if entry not in begun]
         starts = [key for key, _, _ in begun if key not in running]
-        up_s = STARTS_S * max(0, len(starts) - 1)  # the last of them
+        up_s = STARTS_S * max(0, len(starts) - 1)  # until the last of them is up
         for key, seconds, _ in begun:
             ends[key] = now_s + seconds + (up_s if key in starts else 0.0)
         now_s = min((*ends.values(), *(room.later(now_s) if waiting else ())))

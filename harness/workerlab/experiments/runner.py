@@ -1,8 +1,8 @@
-"""One runner for every command that makes a run: new or resumed, executed, stopped, its exit code.
+"""Runs every command that makes a run, new or resumed, and returns its exit code.
 
-    options ─► plan (or the one on file) ─► run directory ─► each trial ─► document ─► exit code
+    options ─► plan (new or saved) ─► run directory ─► each trial ─► document ─► exit code
 
-An experiment says what is to be run and what comes of it; how that is done stands here.
+An experiment defines what to run and what to conclude; this module executes it.
 """
 
 import argparse
@@ -35,27 +35,27 @@ from workerlab.server import preflight
 from workerlab.terminal.console import program, tell
 from workerlab.terminal.interrupt import Stopped
 
-# Options that every command has and that do not change its plan
+# Options of every command that do not change its plan
 COMMON = frozenset({"command", "resume", "format", "explain", "in_turn"})
 
 
-def complete(_directory: Path, _plan: Plan) -> None:
-    """Most plans are whole from the beginning."""
+def no_more_cells(_directory: Path, _plan: Plan) -> None:
+    """The plan never grows."""
 
 
-def nothing(_directory: Path) -> None:
-    """Most runs leave nothing but what was measured."""
+def no_op(_directory: Path) -> None:
+    """The run leaves only the measured data."""
 
 
 class Setup(Struct, frozen=True):
-    """A plan, checked against this machine. `interpreters`: run Gunicorn and the apps, none where
-    there is no Gunicorn; `environment`: what else a new run is measured on; `label`: ends the name
-    of its directory, "" for the command's name. `prepare_launch`: gives a server the services it
-    needs. `display`: what the user sees while it runs. `grow(directory, plan)`: the plan with
-    further cells, once all of `plan` have been run; None: that was all. It needs nothing but what
-    is on file, so that a run that is resumed goes on as it would have. `ceilings_anyway`: what the
-    load tools can do is wanted even where no cell came near it. `perform(directory, plan)`: takes
-    the place of all that, for trials that no load tool loads; it knows which are left."""
+    """A plan, checked against this machine. `interpreters`: run Gunicorn and the apps; empty if
+    there is no Gunicorn. `environment`: further facts of the machine to store. `label`: end of the
+    run directory's name; "" for the command's name. `prepare_launch`: starts the services a server
+    needs. `display`: shows progress. `grow(directory, plan)`: the plan with further cells, called
+    once all of `plan` have run; None: no more. It may use only what is stored, so that a resumed
+    run continues as it would have. `ceilings_anyway`: measure the load tools' ceilings even if no
+    cell came near them. `perform(directory, plan)`: replaces the execution, for trials without a
+    load tool; it finds out which are left."""
 
     plan: Plan
     interpreters: preflight.Interpreters = {}
@@ -63,22 +63,22 @@ class Setup(Struct, frozen=True):
     label: str = ""
     prepare_launch: PrepareLaunch = no_services
     display: Display = progress
-    grow: Callable[[Path, Plan], Plan | None] = complete
+    grow: Callable[[Path, Plan], Plan | None] = no_more_cells
     ceilings_anyway: bool = False
     perform: Callable[[Path, Plan], None] | None = None
 
 
-# What is to be run: a new plan by the options, or that of the run that is resumed. Services
-# (database, cache) run until the context exits. Raises LabError
+# Makes a new plan from the options, or prepares that of a resumed run. Services (database, cache)
+# run until the context exits. Raises LabError
 MakeSetup = Callable[[argparse.Namespace, Plan | None], AbstractContextManager[Setup]]
 
 
 def command(options: argparse.Namespace) -> int:
-    """Make or resume a run, and show what came of it. Returns the exit code."""
+    """Make or resume a run, and show the results. Returns the exit code."""
     experiment = part(options.command, "command")
     allowed_with_resume = getattr(experiment, "RESUMES_WITH", ())
     directory, interrupted = run(options.command, experiment.setup, options, allowed_with_resume)
-    getattr(experiment, "finish", nothing)(directory)
+    getattr(experiment, "finish", no_op)(directory)
     document = document_of(directory)
     print_document(document, options)
     print_location(directory)
@@ -93,8 +93,8 @@ def run(
     options: argparse.Namespace,
     allowed_with_resume: Collection[str] = (),
 ) -> tuple[Path, int | None]:
-    """Make or resume a run. Returns its directory and, where it was stopped, the exit code.
-    `allowed_with_resume`: options that are allowed then, since they do not change the plan."""
+    """Make or resume a run. Returns its directory and, if it was stopped, the exit code.
+    `allowed_with_resume`: options allowed with --resume, since they do not change the plan."""
     directory, plan = None, None
     if options.resume:
         directory, plan = _load_for_resume(kind, options, allowed_with_resume)
@@ -103,7 +103,7 @@ def run(
             project = getattr(options, "project", ())
             prepared = replace(prepared, plan=replace(prepared.plan, project=project))
         if directory is None:
-            directory = run_store.fresh(options.out, prepared.label or kind)
+            directory = run_store.new_directory(options.out, prepared.label or kind)
             create_run(directory, prepared)
         again = f"{program()} {kind} --resume {directory}"
         try:
@@ -118,8 +118,8 @@ def run(
 
 
 def carry_out(directory: Path, prepared: Setup) -> None:
-    """Every trial of the plan, and of what it grows to; what the plan notes is told first. Raises
-    as `execute`."""
+    """Run every trial of the plan and of the plans it grows to, after printing the plan's notes.
+    Raises as `execute`."""
     for note in prepared.plan.notes:
         tell(text(note))
     for name, why in prepared.plan.unavailable.items():
@@ -131,18 +131,18 @@ def carry_out(directory: Path, prepared: Setup) -> None:
     while True:
         execute(directory, plan, todo, prepared.prepare_launch, prepared.display)
         if any(record.fault is None for record in run_store.load(directory).records.values()):
-            calibrate(directory, plan, tell, anyway=prepared.ceilings_anyway)
+            calibrate(directory, plan, tell, always=prepared.ceilings_anyway)
         grown = prepared.grow(directory, plan)
         if grown is None:
             return
-        run_store.amend(directory, grown)
-        before = {one.key for one in trials(plan)}
-        plan, todo = grown, [one for one in trials(grown) if one.key not in before]
+        run_store.update_plan(directory, grown)
+        planned_keys = {trial.key for trial in trials(plan)}
+        plan, todo = grown, [trial for trial in trials(grown) if trial.key not in planned_keys]
 
 
 def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> int:
-    """That of the document, where it has one; else 3 where something was unavailable, 1 where
-    something is invalid, 4 where a target is not kept and that is a failure, 0."""
+    """The document's own exit code if set; else 3 if something was unavailable, 1 if a cell is
+    invalid, 4 if a target is missed and that counts as failure, 0 otherwise."""
     if document.exit_code is not None:
         return document.exit_code
     faults = [record.fault for record in run_store.load(directory).records.values() if record.fault]
@@ -156,14 +156,15 @@ def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> 
 def _load_for_resume(
     kind: str, options: argparse.Namespace, allowed: Collection[str]
 ) -> tuple[Path, Plan]:
-    """A run and its plan, whose needs are looked at again: what was missing may be there now.
-    Raises UsageError for a run of another command, or options that would change its plan, and other
-    LabErrors."""
-    given = (value for name, value in vars(options).items() if name not in {*COMMON, *allowed})
-    if any(value is not None and value is not False for value in given):
+    """A saved run and its plan, with availability checked again. Raises UsageError for a run of
+    another command or options that would change its plan, and other LabErrors."""
+    values = (value for name, value in vars(options).items() if name not in {*COMMON, *allowed})
+    if any(value is not None and value is not False for value in values):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
-        but = f" but {names}" if names else ""
-        raise UsageError(f"--resume takes a run and no other arguments{but}: its plan is on file")
+        exceptions = f" but {names}" if names else ""
+        raise UsageError(
+            f"--resume takes a run and no other arguments{exceptions}: its plan is on file"
+        )
     directory = find(options.resume)
     plan = run_store.load(directory).plan
     if plan.kind != kind:
@@ -177,17 +178,19 @@ def _load_for_resume(
         return directory, plan
     check_tools(plan.tools)
     chdir = Path(plan.servers[0].app.chdir or ".")
-    found = preflight.of_plan(plan, chdir)
-    return directory, replace(plan, unavailable=lacking(plan.servers, found))
+    serving = preflight.of_plan(plan, chdir)
+    return directory, replace(plan, unavailable=lacking(plan.servers, serving))
 
 
 def create_run(directory: Path, prepared: Setup) -> None:
-    """Make the directory of a new run."""
+    """Create the directory of a new run."""
     tools = {
         name: preflight.tool_version(argv)
         for name in prepared.plan.tools
         if (argv := tool_named(name).VERSION_ARGV) is not None
     }
-    found = prepared.interpreters.values()
-    machine = preflight.fingerprint(found, tools) if found else preflight.machine(tools)
+    interpreters = prepared.interpreters.values()
+    machine = (
+        preflight.fingerprint(interpreters, tools) if interpreters else preflight.machine(tools)
+    )
     run_store.create(directory, prepared.plan, {**machine, **prepared.environment})

@@ -33,7 +33,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
 
 def schema_of(kinds: Iterable[str]) -> dict[str, Any]:
     """JSON Schema of the documents of these commands."""
-    from workerlab.report import shapes  # which --help need not wait for
+    from workerlab.report import shapes  # imported late: --help does not need it
     from workerlab.report.json import shape_of
 
     return shapes.json_schema({kind: shape_of(kind) for kind in kinds})

@@ -1,11 +1,11 @@
-"""Runs trials at the same time, each in a thread of its own; they are written down by one.
+"""Runs trials in parallel, each in a thread of its own; the calling thread writes their records.
 
-    begin, where there is room ─► starts, when no other does ─► warm ─► waits until none starts
-        ─► lone requests and load ─► ended: kept, unless the cores were too busy meanwhile
+    begin, if the CPU budget allows ─► start, one server at a time ─► warm up ─► wait until none
+        starts ─► lone requests and load ─► record, unless the cores were too busy meanwhile
 
-Their threads take turns at the interpreter every half millisecond, or the seconds of a lone request
-would be those of others' threads, too. Who waits for whom: `gate`; what there is room for: `room`.
-What ends the lab ends all of them.
+The interpreter switches threads every half millisecond; otherwise the time of a lone request would
+include that of other threads. `gate` orders starts; `room` keeps the CPU budget. A failure of the
+lab ends all trials.
 """
 
 import contextlib
@@ -19,39 +19,40 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.samples import lab_cores
-from workerlab.experiments import trial
-from workerlab.experiments.gate import Ended, Gate, Place
+from workerlab.experiments.gate import Cancelled, Slot, StartupBarrier
 from workerlab.experiments.jobs import Jobs
+from workerlab.experiments.trial import Task
+from workerlab.experiments.trial import run as run_trial
 from workerlab.model import Fault, Record, Trial
 from workerlab.observe.cpu import Lab
 from workerlab.observe.observations import read_observations
 from workerlab.server.running import Turn
 
-LOOK_S = 0.25  # whether there is room for another one now
-SWITCH_S = 0.0005  # as in `sys.setswitchinterval`, whose default is ten times that
+LOOK_S = 0.25  # how often to check whether another trial fits
+SWITCH_S = 0.0005  # for `sys.setswitchinterval`; a tenth of the default
 INTERRUPTED = Fault("interrupted", "stopped before it was finished")
 
-Begin = Callable[[Trial, Turn, Lab], trial.Task | None]
+Begin = Callable[[Trial, Turn, Lab], Task | None]
 
 
-class Lane(Struct, frozen=True):
-    """What became of a trial: its Record, and the cores that the whole lab used meanwhile."""
+class Outcome(Struct, frozen=True):
+    """The Record of a trial, and the cores that the whole lab used meanwhile."""
 
     record: Record
     cores: float
 
 
-def _lane(task: trial.Task, gate: Gate) -> Lane:
-    kept: list[Record] = []
+def _run_in_thread(task: Task, gate: StartupBarrier) -> Outcome:
+    records: list[Record] = []
     try:
-        record = trial.run(replace(task, watch=gate.look), kept.append)
-    except Ended:
-        record = kept[-1]
+        record = run_trial(replace(task, watch=gate.look), records.append)
+    except Cancelled:
+        record = records[-1]
     finally:
         gate.leave(task.key)
-    if gate.ended and record.fault:  # of whatever kind: a server that was killed
+    if gate.ended and record.fault:  # of any kind: the server may have been killed
         record = replace(record, fault=INTERRUPTED)
-    return Lane(record, lab_cores(read_observations(task.directory).processes))
+    return Outcome(record, lab_cores(read_observations(task.directory).processes))
 
 
 @contextlib.contextmanager
@@ -65,9 +66,9 @@ def switching(interval_s: float) -> Iterator[None]:
 
 
 class Lanes:
-    """`begin(one, turn, lab)`: what there is to run; None where nothing is, which is on file then.
-    `keep(record)` puts one on file, `ended(one, record)` learns of it. All of them are called by
-    the thread that calls `run`."""
+    """`begin(trial, turn, lab)`: the task to run; None if there is none, which is then recorded.
+    `keep(record)` stores a record, `ended(trial, record)` handles it. All are called by the thread
+    that calls `run`."""
 
     def __init__(
         self,
@@ -77,20 +78,20 @@ class Lanes:
         ended: Callable[[Trial, Record], None],
     ) -> None:
         self._jobs, self._begin, self._keep, self._ended = jobs, begin, keep, ended
-        self._gate, self._lab, self._room = Gate(), Lab(), jobs.room()
-        self._running: dict[Future[Lane], Trial] = {}
+        self._gate, self._lab, self._room = StartupBarrier(), Lab(), jobs.room()
+        self._running: dict[Future[Outcome], Trial] = {}
         self._beside: dict[str, set[str]] = defaultdict(set)
 
     def run(self, batch: Sequence[Trial]) -> list[tuple[Trial, float]]:
-        """Returns those that are to run again, alone, and how many cores were used meanwhile."""
+        """Returns the trials to repeat alone, each with the cores used meanwhile."""
         waiting, again = list(batch), list[tuple[Trial, float]]()
         with ThreadPoolExecutor(len(batch)) as pool, switching(SWITCH_S):
             try:
                 while waiting or self._running:
                     self._fill(waiting, pool)
                     done, _ = wait(self._running, LOOK_S if waiting else None, FIRST_COMPLETED)
-                    for one in done:
-                        again += self._end(self._running.pop(one), one.result())
+                    for future in done:
+                        again += self._end(self._running.pop(future), future.result())
             except BaseException:
                 self._gate.end()
                 pool.shutdown(wait=True)
@@ -99,40 +100,43 @@ class Lanes:
         return again
 
     def _fill(self, waiting: list[Trial], pool: ThreadPoolExecutor) -> None:
-        """Begin all that there is room for, in their order."""
+        """Begin every trial that fits, in order."""
         begun = []
-        for one in tuple(waiting):
-            cores, now_s = self._jobs.cores(one) or 0.0, time.monotonic()
+        for trial in tuple(waiting):
+            cores, now_s = self._jobs.cores(trial) or 0.0, time.monotonic()
             if self._room.fits(cores, now_s, loaded=self._gate.loaded):
-                waiting.remove(one)
-                task = self._begin(one, Place(self._gate, one.key), self._lab)
+                waiting.remove(trial)
+                task = self._begin(trial, Slot(self._gate, trial.key), self._lab)
                 if task is not None:
-                    self._room.enter(one.key, cores, now_s, loaded=self._gate.loaded)
-                    self._gate.announce(one.key)
-                    begun.append((one, task))
-        for one, task in begun:  # all of them are announced before the first is up
+                    self._room.enter(trial.key, cores, now_s, loaded=self._gate.loaded)
+                    self._gate.announce(trial.key)
+                    begun.append((trial, task))
+        for (
+            trial,
+            task,
+        ) in begun:  # after all are announced: none may be measured before the last is up
             for other in self._running.values():
-                self._beside[one.key].add(other.key)
-                self._beside[other.key].add(one.key)
-            self._running[pool.submit(_lane, task, self._gate)] = one
+                self._beside[trial.key].add(other.key)
+                self._beside[other.key].add(trial.key)
+            self._running[pool.submit(_run_in_thread, task, self._gate)] = trial
 
-    def _end(self, one: Trial, lane: Lane) -> Iterable[tuple[Trial, float]]:
-        self._room.leave(one.key)
-        if not lane.record.fault and self._crowded(one, lane.cores):
-            yield one, lane.cores
+    def _end(self, trial: Trial, outcome: Outcome) -> Iterable[tuple[Trial, float]]:
+        self._room.leave(trial.key)
+        if not outcome.record.fault and self._crowded(trial, outcome.cores):
+            yield trial, outcome.cores
         else:
-            record = self._told(one, lane.record)
+            record = self._with_parallel(trial, outcome.record)
             self._keep(record)
-            self._ended(one, record)
+            self._ended(trial, record)
 
-    def _crowded(self, one: Trial, cores: float) -> bool:
-        return bool(self._beside[one.key]) and cores > self._jobs.most_cores
+    def _crowded(self, trial: Trial, cores: float) -> bool:
+        return bool(self._beside[trial.key]) and cores > self._jobs.most_cores
 
-    def _told(self, one: Trial, record: Record) -> Record:
-        return replace(record, beside=tuple(sorted(self._beside[one.key])))
+    def _with_parallel(self, trial: Trial, record: Record) -> Record:
+        return replace(record, beside=tuple(sorted(self._beside[trial.key])))
 
     def _keep_the_rest(self) -> None:
-        """Of what had ended when all were ended, and how far the others had come."""
-        for future, one in self._running.items():
-            with contextlib.suppress(Exception):  # the disk may be full, which is why they end
-                self._keep(self._told(one, future.result().record))
+        """Record the trials that were running when all were stopped."""
+        for future, trial in self._running.items():
+            with contextlib.suppress(Exception):  # the disk may be full
+                self._keep(self._with_parallel(trial, future.result().record))

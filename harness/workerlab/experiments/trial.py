@@ -1,7 +1,7 @@
-"""One trial: a fresh server, one load tool, everything written down before anything is read.
+"""One trial: a fresh server, one load tool; raw output is stored first and analysed later.
 
-Answers with a Record whatever happens; only an interrupt goes through, after its Record was
-handed to `keep`, so that a stopped cell is on file as stopped.
+Always returns a Record. Only an interrupt propagates, after its Record was passed to `keep`, so
+that a stopped cell is recorded as stopped.
 """
 
 import os
@@ -27,28 +27,28 @@ from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Serving
 
 WATCH_S = 0.02
-LANE_WATCH_S = 0.1  # beside others: there is nothing to draw
-FLOOD_BYTES = 96 << 20  # no tool has that much to say
+LANE_WATCH_S = 0.1  # in parallel trials, which draw nothing
+FLOOD_BYTES = 96 << 20  # more than any working tool prints
 NS = 1e9
-KEEP_BYTES = 1 << 20  # of a flood
-RAMP_SAMPLES = 12  # of the TCP states while the connections come up
-IDLE_S = 1.0  # before a load whose CPU is counted
-TOOL_SLACK_S = 5.0  # a tool that keeps its own deadline may report before ours ends it
+KEEP_BYTES = 1 << 20  # what is kept of such output
+RAMP_SAMPLES = 12  # of TCP states during a ramp
+IDLE_S = 1.0  # before a load whose CPU per request is measured
+TOOL_SLACK_S = 5.0  # lets a tool with its own deadline report before it is killed
 
 Watch = Callable[[Any, Observer], None]
-Longer = Callable[[Load, Record], Load | None]
+NextLoad = Callable[[Load, Record], Load | None]
 
 
-def no_longer(_load: Load, _record: Record) -> None:
-    """One load is enough."""
+def single_load(_load: Load, _record: Record) -> None:
+    """No load follows."""
 
 
 class Task(Struct, frozen=True):
-    """All that a trial needs. `up()`: the server, ready; gone afterwards; it raises Faulty where it
-    does not come up. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
-    again and again while the load runs. `services`: what the server works with, and is to be looked
-    at too: pids by name. `longer`: the load that is to follow another, whose record is given.
-    `lab`: where other trials run at the same time."""
+    """Everything a trial needs. `up()`: context manager of the ready server; raises Faulty if it
+    does not start. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
+    repeatedly while the load runs. `services`: pids of databases and caches to observe, by name.
+    `next_load`: the follow-up load, given the last load and its record. `lab`: set if other trials
+    run in parallel."""
 
     key: str
     directory: Path  # where the trial writes; absolute
@@ -57,51 +57,51 @@ class Task(Struct, frozen=True):
     command: Callable[[Load, str, str], Command]
     watch: Watch | None = None
     services: Mapping[str, int] = {}
-    longer: Longer = no_longer
+    next_load: NextLoad = single_load
     needs: bool = False
     lab: Lab | None = None
 
 
-def null_task(one: Trial, run_directory: Path) -> Task:
-    """A trial whose load is fixed, on a null server."""
-    server, load = one.cell.server, one.cell.load
+def null_task(trial: Trial, run_directory: Path) -> Task:
+    """A trial with a fixed load on a null server."""
+    server, load = trial.cell.server, trial.cell.load
     assert load is not None
-    directory = run_directory / "raw" / one.key
+    directory = run_directory / "raw" / trial.key
     return Task(
-        key=one.key,
+        key=trial.key,
         directory=directory,
         up=lambda: null_server(server, directory),
         load=lambda _: load,
-        command=tool_named(one.cell.tool).command,
+        command=tool_named(trial.cell.tool).command,
     )
 
 
 def run(task: Task, keep: Callable[[Record], None]) -> Record:
     """Execute `task` and `keep` its Record. The trial's directory must not exist yet."""
-    known: dict[str, Any] = {}  # so far, of the Record
+    fields: dict[str, Any] = {}  # of the Record, so far
     fault: Fault | None = None
     try:
-        fault = _run(task, known)
-    except Faulty as found:
-        fault = found.fault
+        fault = _run(task, fields)
+    except Faulty as faulty:
+        fault = faulty.fault
     except OSError as error:
         fault = Fault("storage", f"the trial could not be written down or started: {error}")
     except BaseException:
         fault = Fault("interrupted", "stopped before it was finished")
         raise
     finally:
-        record = Record(task.key, fault, **known)
+        record = Record(task.key, fault, **fields)
         keep(record)
     return record
 
 
-def _run(task: Task, known: dict[str, Any]) -> Fault | None:
-    trial = task.directory
-    trial.mkdir(parents=True)
+def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
+    directory = task.directory
+    directory.mkdir(parents=True)
     stopping: float | None = None
     try:
         with task.up() as server:
-            known.update(
+            fields.update(
                 start_s=server.start_s,
                 warmup_s=server.warmup_s,
                 lone_s=tuple(server.lone_s),
@@ -109,57 +109,58 @@ def _run(task: Task, known: dict[str, Any]) -> Fault | None:
                 lone_weights=server.lone_weights,
                 lone_end_ns=time.monotonic_ns(),
             )
-            fault = _drive(task, server, known)
+            fault = _drive(task, server, fields)
             fault = server.lost() or fault
-            known.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
-            known.update(warnings=tuple(server.warnings))
+            fields.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
+            fields.update(warnings=tuple(server.warnings))
             stopping = time.monotonic()
     finally:
         if stopping is not None:
-            known["stop_s"] = time.monotonic() - stopping
-        if trial.exists():
-            shrink(trial)
+            fields["stop_s"] = time.monotonic() - stopping
+        if directory.exists():
+            shrink(directory)
     return fault
 
 
 def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
-    """One proof for all workers: what differs between them (but the pid) is listed."""
+    """One proof for all workers; values that differ between workers (except the pid) become a
+    list."""
     common: dict[str, object] = {}
     for name in next(iter(proofs.values()), {}):
-        known: list[object] = []
+        values: list[object] = []
         for proof in proofs.values():
-            # A worker no request reached yet knows no loop: unknown is not a difference
-            if proof[name] is not None and proof[name] not in known:
-                known.append(proof[name])
-        common[name] = known[0] if len(known) == 1 else (known or None)
+            # Unknown (no request has reached the worker yet) is not a difference
+            if proof[name] is not None and proof[name] not in values:
+                values.append(proof[name])
+        common[name] = values[0] if len(values) == 1 else (values or None)
     return {name: value for name, value in common.items() if name not in ("pid", "served")}
 
 
-def _drive(task: Task, server: Serving, known: dict[str, Any]) -> Fault | None:
-    alone_s = Record(task.key, None, **known).alone_s
+def _drive(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | None:
+    alone_s = Record(task.key, None, **fields).alone_s
     load = task.load(fmean(alone_s) if alone_s else 0.0)
     load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
     server.drops = load.drops
-    fault = _one_load(task, server, load, known)
+    fault = _one_load(task, server, load, fields)
     while fault is None and server.process.running:
-        record = Record(task.key, None, **known, worker_pids=tuple(server.proofs))
-        more = task.longer(load, record)
-        if more is None or not drained(server, task.directory):
+        record = Record(task.key, None, **fields, worker_pids=tuple(server.proofs))
+        follow_up = task.next_load(load, record)
+        if follow_up is None or not drained(server, task.directory):
             break
-        known["pilot_s"] = (record.pilot_s or 0.0) + _lasted_s(record)
+        fields["pilot_s"] = (record.pilot_s or 0.0) + _load_s(record)
         keep_pilot(task.directory)
-        load, fault = more, _one_load(task, server, more, known)
+        load, fault = follow_up, _one_load(task, server, follow_up, fields)
     return fault
 
 
-def _lasted_s(record: Record) -> float:
+def _load_s(record: Record) -> float:
     assert record.load_start_ns is not None
     assert record.load_end_ns is not None
     return (record.load_end_ns - record.load_start_ns) / NS
 
 
-def _one_load(task: Task, server: Serving, load: Load, known: dict[str, Any]) -> Fault | None:
-    """`known` learns of it what a Record says."""
+def _one_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -> Fault | None:
+    """Run one load and add the results to `fields` of the Record."""
     workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))
@@ -168,7 +169,7 @@ def _one_load(task: Task, server: Serving, load: Load, known: dict[str, Any]) ->
         argv = ("/bin/sh", "-c", f'ulimit -n {load.open_files}; exec "$@"', "sh", *argv)
     for name, text in command.files.items():
         (workdir / name).write_text(text)
-    known.update(
+    fields.update(
         argv=argv,
         planned_requests=load.requests,
         planned_duration_s=load.duration_s,
@@ -180,29 +181,34 @@ def _one_load(task: Task, server: Serving, load: Load, known: dict[str, Any]) ->
     try:
         with _observer(task, server, load) as observer:
             time.sleep(IDLE_S if task.needs else 0)
-            known["load_start_ns"] = time.monotonic_ns()
+            fields["load_start_ns"] = time.monotonic_ns()
             with Guarded(
                 argv, cwd=workdir, env=os.environ, grace_s=1.0,
                 stdout=workdir / "stdout", stderr=workdir / "stderr",
             ) as tool:  # fmt: skip
                 observer.follow(tool.pid)
                 fault = _watch(task, tool, server, load, observer)
-                known["load_end_ns"] = time.monotonic_ns()
+                fields["load_end_ns"] = time.monotonic_ns()
                 observer.stop(tool.wait_s)
     finally:
         for path in _floods(workdir):
             os.truncate(path, KEEP_BYTES)
-    known.update(exit_code=tool.exit_code, tool_cpu_s=tool.cpu_s)
+    fields.update(exit_code=tool.exit_code, tool_cpu_s=tool.cpu_s)
     return fault
 
 
 def _observer(task: Task, server: Serving, load: Load) -> Observer:
-    others = [(one.host, one.port, one.process.pid) for one in server.others]
-    place = (server.host, server.port, server.process.pid)
+    others = [(other.host, other.port, other.process.pid) for other in server.others]
     states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
-    pids = tuple(server.proofs)
     return Observer(
-        *(task.directory, *place, pids, others, states_s, task.services),
+        directory=task.directory,
+        host=server.host,
+        port=server.port,
+        server_pid=server.process.pid,
+        workers=tuple(server.proofs),
+        others=others,
+        states_s=states_s,
+        services=task.services,
         needs=task.needs,
         lab=task.lab,
     )
@@ -227,7 +233,7 @@ def _watch(
             fault = Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")
         if fault or not server.process.running:
             tool.kill()
-            return fault if server.process.running else None  # `lost` says it better
+            return fault if server.process.running else None  # `server.lost()` gives the reason
         if task.watch is not None:
             task.watch(server, observer)
     if tool.exit_code is not None and tool.exit_code < 0:
@@ -239,6 +245,6 @@ def _floods(workdir: Path) -> list[Path]:
     return [path for path in workdir.iterdir() if path.stat().st_size > FLOOD_BYTES]
 
 
-def forget(trial: Path) -> None:
-    """Remove what an unfinished attempt at the same trial left."""
+def discard_attempt(trial: Path) -> None:
+    """Remove the files of an unfinished attempt."""
     shutil.rmtree(trial, ignore_errors=True)

@@ -24,7 +24,7 @@ from workerlab.experiments.bottleneck.phases import (
     phases_answer,
 )
 from workerlab.experiments.calibration import CeilingKey
-from workerlab.experiments.planning import lacks
+from workerlab.experiments.planning import why_unavailable
 from workerlab.experiments.reading import evidence
 from workerlab.experiments.trial import null_task, run
 from workerlab.finding import Answer
@@ -149,7 +149,7 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
 def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
     tmp_path: Path, tool: str
 ) -> None:
-    if missing := lacks(tool):
+    if missing := why_unavailable(tool):
         pytest.skip(missing)
     null = NullServer(delay_s=(0.1, 0.1), requests_per_connection=15)
     load = Load(8, 8, 6.0, LONG_S, keepalive=True, ramp_s=1.0, timed=True, same_body=True)

@@ -15,7 +15,7 @@ from workerlab import codec
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.load_tool import ToolBusy
-from workerlab.experiments.bottleneck.command import FULL, QUICK, SERVER, Scale, cells
+from workerlab.experiments.bottleneck.command import FULL_SCALE, QUICK_SCALE, SERVER, Scale, cells
 from workerlab.experiments.bottleneck.comparison import Factor, Throughputs
 from workerlab.experiments.bottleneck.document import InvalidTrial, study
 from workerlab.experiments.bottleneck.findings import (
@@ -409,7 +409,7 @@ def test_json_has_the_interval() -> None:
     assert ratio["low"] < ratio["value"] < ratio["high"]
 
 
-@pytest.mark.parametrize("scale", [FULL, QUICK])
+@pytest.mark.parametrize("scale", [FULL_SCALE, QUICK_SCALE])
 def test_every_planned_cell_differs_from_another_in_one_thing(scale: Scale) -> None:
     planned = cells("locust", ("wrk", "fast"), scale)
     assert len(set(planned)) == len(planned)
@@ -422,7 +422,7 @@ def test_every_planned_cell_differs_from_another_in_one_thing(scale: Scale) -> N
 
 
 def test_a_plan_of_two_servers_survives_its_file() -> None:
-    planned = cells("locust", ("wrk",), QUICK)
+    planned = cells("locust", ("wrk",), QUICK_SCALE)
     plan = Plan("bottleneck", planned, 1, 5, 1, "python", None, {}, (), duration_s=3.0)
     assert codec.decode(codec.encode(plan), Plan).cells == planned
 
@@ -448,7 +448,7 @@ def test_users_are_compared_on_the_usual_server_only() -> None:
 
 
 def test_users_are_raised_to_1500_and_two_servers_have_as_many() -> None:
-    planned = cells("locust", ("wrk",), FULL)
+    planned = cells("locust", ("wrk",), FULL_SCALE)
     users = {servers: {cell.concurrency for cell in planned
                        if cell.server.instances == servers and cell.tool == "locust"
                        and cell.processes == 1 and cell.server.threads == SERVER.threads}
@@ -461,7 +461,7 @@ def test_users_are_raised_to_1500_and_two_servers_have_as_many() -> None:
 def test_three_cores_of_the_generator_where_there_are_four(
     cores: int | None, most: set[int]
 ) -> None:
-    planned = cells("locust", (), FULL, cores)
+    planned = cells("locust", (), FULL_SCALE, cores)
     assert {cell.processes for cell in planned} == most
     assert {cell.concurrency for cell in planned if cell.processes == 3} <= {1500}
 

@@ -106,7 +106,7 @@ def test_what_is_kept_is_not_measured_again(
 def test_a_run_that_knows_its_ceilings_asks_nobody(tmp_path: Path) -> None:
     run = tmp_path / "run"
     store.create(run, plan(FAST, 8), MACHINE)
-    store.learn(run, {"ceilings": [CEILING], "ceilings_missing": {}})
+    store.save_machine(run, {"ceilings": [CEILING], "ceilings_missing": {}})
     calibration.calibrate(run, plan(FAST, 8), pytest.fail)
     assert ceilings(store.load(run).environment) == (CEILING,)
 
@@ -134,7 +134,7 @@ def test_a_forecast_wants_them_however_slow_the_cells_were(
     run = tmp_path / "run"
     store.create(run, plan(FOREIGN, 8), MACHINE)
     monkeypatch.setattr(calibration, "measure", lambda *_: CEILING)
-    calibration.calibrate(run, plan(FOREIGN, 8), lambda _: None, anyway=True)
+    calibration.calibrate(run, plan(FOREIGN, 8), lambda _: None, always=True)
     assert ceilings(store.load(run).environment) == (CEILING,)
 
 

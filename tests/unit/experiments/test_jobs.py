@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from tests.builders.plan import APP, SERVER, plan
 from workerlab.cli import parse
-from workerlab.experiments.execution import asked_rps
-from workerlab.experiments.jobs import PART, Jobs, sleeps
-from workerlab.experiments.room import SPREAD_S, STARTS_S, Room, span_s
+from workerlab.experiments.execution import requested_rps
+from workerlab.experiments.jobs import USABLE_SHARE, Jobs, sleeps
+from workerlab.experiments.room import SPREAD_S, STARTS_S, CpuBudget, span_s
 from workerlab.experiments.sweep.command import jobs_of
 from workerlab.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
 from workerlab.plan import predicted_s, product, trials
@@ -22,7 +22,7 @@ LOOPS = replace(SERVER, worker_class="eventlet")
 
 
 def jobs(made: Plan, cores: int = CORES, *, drops_known: bool = True) -> Jobs:
-    return Jobs(made, cores, asked_rps, drops_known=drops_known)
+    return Jobs(made, cores, requested_rps, drops_known=drops_known)
 
 
 def asleep(*cells: Cell, **changes: Any) -> Plan:
@@ -151,7 +151,7 @@ def test_without_jobs_one_runs_after_the_other() -> None:
 
 
 def test_no_more_than_the_cores_allow() -> None:
-    room = Room(1.0, None)
+    room = CpuBudget(1.0, None)
     for number in range(5):
         assert room.fits(0.2, 0.0, loaded=False)
         room.enter(str(number), 0.2, 0.0, loaded=False)
@@ -161,14 +161,14 @@ def test_no_more_than_the_cores_allow() -> None:
 
 
 def test_no_more_than_were_asked_for() -> None:
-    room = Room(1.0, 1)
+    room = CpuBudget(1.0, 1)
     room.enter("a", 0.1, 0.0, loaded=False)
     assert not room.fits(0.1, 0.0, loaded=False)
 
 
 def test_beside_a_load_servers_start_at_a_distance() -> None:
     """To start takes CPU, of which a load would feel the more the more do it at once."""
-    room = Room(0.5, None)
+    room = CpuBudget(0.5, None)
     room.enter("a", 0.1, 0.0, loaded=False)
     room.enter("b", 0.01, 0.0, loaded=True)
     started = 0
@@ -181,14 +181,14 @@ def test_beside_a_load_servers_start_at_a_distance() -> None:
 
 def test_how_long_they_take_together() -> None:
     six = [(str(n), 10.0, 0.1) for n in range(6)]
-    assert span_s(Room(1.0, None), six) == 10.0 + 5 * STARTS_S  # the last one's turn to start
-    assert span_s(Room(1.0, 1), six) == 60.0
-    assert span_s(Room(0.35, None), six) == 2 * (10.0 + 2 * STARTS_S)
+    assert span_s(CpuBudget(1.0, None), six) == 10.0 + 5 * STARTS_S  # the last one's turn to start
+    assert span_s(CpuBudget(1.0, 1), six) == 60.0
+    assert span_s(CpuBudget(0.35, None), six) == 2 * (10.0 + 2 * STARTS_S)
     # When the second ends, the third starts, and the last one no sooner than a while after that
     more = [("a", 20.0, 0.1), ("b", 1.0, 0.25), ("c", 1.0, 0.1), ("d", 20.0, 0.1)]
-    assert span_s(Room(0.35, None), more) == pytest.approx(1.0 + STARTS_S + SPREAD_S + 20.0)
-    assert span_s(Room(1.0, None), [("a", 30.0, 0.1), *six]) == 30.0 + 6 * STARTS_S
-    assert span_s(Room(1.0, None), []) == 0.0
+    assert span_s(CpuBudget(0.35, None), more) == pytest.approx(1.0 + STARTS_S + SPREAD_S + 20.0)
+    assert span_s(CpuBudget(1.0, None), [("a", 30.0, 0.1), *six]) == 30.0 + 6 * STARTS_S
+    assert span_s(CpuBudget(1.0, None), []) == 0.0
 
 
 @pytest.mark.parametrize("app", [APP, OWN])
@@ -221,4 +221,4 @@ def test_unasked_an_app_of_the_users_has_the_machine_for_itself(
 
 
 def test_a_third_of_the_cores() -> None:
-    assert jobs(asleep(), 6).most_cores == pytest.approx(6 * PART) == pytest.approx(2.0)
+    assert jobs(asleep(), 6).most_cores == pytest.approx(6 * USABLE_SHARE) == pytest.approx(2.0)

@@ -16,20 +16,20 @@ from workerlab.analysis.batches import Estimate, Precision
 from workerlab.cli import parse
 from workerlab.experiments.execution import progress
 from workerlab.experiments.length import (
+    MIN_GROWTH,
     PILOT,
-    WITHIN,
-    WORTH,
-    following,
+    TARGET_PRECISION,
+    is_precise,
     keep_pilot,
-    known,
-    lasting,
-    longer,
+    load_for_precision,
+    next_load,
+    with_duration,
 )
 from workerlab.experiments.planning import plan_of
 from workerlab.model import App, Cell, Plan, Rate, Record, Trial, UsageError
 from workerlab.observe.observations import FILE
 from workerlab.plan import (
-    MOST_REQUESTS,
+    MAX_FOLLOW_UP_REQUESTS,
     load_for,
     longer_s,
     product,
@@ -67,46 +67,46 @@ def found(
     ],
 )
 def test_what_is_known(one: Precision, steady: bool, enough: bool) -> None:
-    assert known(one, steady=steady) is enough
+    assert is_precise(one, steady=steady) is enough
 
 
-def next_load(
+def load_after(
     one: Precision, rps: float = 100.0, lasted_s: float = 1.0, left_s: float = 29.0, c: int = 4
 ) -> Any:
     load = load_for(plan(), Cell(OWN, "ab", c), 0.05)
-    return following(load, one, rps, lasted_s, left_s)
+    return load_for_precision(load, one, rps, lasted_s, left_s)
 
 
 def test_a_throughput_that_is_nearly_known_needs_eight_seconds() -> None:
-    more = next_load(found(half=0.04, batch_s=0.5))
+    more = load_after(found(half=0.04, batch_s=0.5))
     assert 8.0 <= more.requests / 100 <= 12.0
 
 
 def test_one_that_needs_longer_than_leaves_room_for_another_takes_all() -> None:
-    more = next_load(found(half=0.12, batches=8, batch_s=0.5))
+    more = load_after(found(half=0.12, batches=8, batch_s=0.5))
     assert 20 < more.requests / 100 <= 29.0
 
 
 def test_a_rate_that_is_hardly_known_is_learnt_first() -> None:
     for one in (Precision(), found(half=0.4)):
-        more = next_load(one)
+        more = load_after(one)
         assert 8.0 <= more.requests / 100 <= 10.0
 
 
 def test_a_load_that_has_not_learnt_the_rate_is_followed_by_all_that_is_left() -> None:
     one = found(half=0.4, batches=9)
-    more = next_load(one, lasted_s=9.5, left_s=20.0)
+    more = load_after(one, lasted_s=9.5, left_s=20.0)
     assert 12.0 < more.requests / 100 <= 20.0
-    assert next_load(one, lasted_s=14.0, left_s=20.0) is None
+    assert load_after(one, lasted_s=14.0, left_s=20.0) is None
 
 
 @pytest.mark.parametrize(("lasted_s", "left_s"), [(20.0, 10.0), (31.0, -1.0), (12.0, 14.0)])
 def test_what_shows_little_more_is_not_worth_it(lasted_s: float, left_s: float) -> None:
-    assert next_load(found(), lasted_s=lasted_s, left_s=left_s) is None
+    assert load_after(found(), lasted_s=lasted_s, left_s=left_s) is None
 
 
 def test_nothing_follows_where_nothing_was_answered() -> None:
-    assert next_load(Precision(), rps=0.0) is None
+    assert load_after(Precision(), rps=0.0) is None
 
 
 @given(
@@ -122,14 +122,14 @@ def test_no_load_is_longer_than_is_left(
 ) -> None:
     one = Precision(batches, batch_s, 0.3, Estimate(rps, half * rps))
     lasted_s = batches * batch_s
-    more = next_load(one, rps, lasted_s, left_s, connections)
+    more = load_after(one, rps, lasted_s, left_s, connections)
     if more is None:
         return
     asked_s = more.requests / rps
     round_s = connections / rps
     assert asked_s <= left_s + 2 * round_s + 1 / rps
-    assert asked_s > WORTH * lasted_s
-    assert more.requests <= MOST_REQUESTS + 4 * connections + 1
+    assert asked_s > MIN_GROWTH * lasted_s
+    assert more.requests <= MAX_FOLLOW_UP_REQUESTS + 4 * connections + 1
     assert (more.requests - 1) % connections == 0
     assert more.deadline_s > 3 * asked_s - 3 * round_s
     assert more.duration_s >= asked_s - 2 * round_s
@@ -138,10 +138,10 @@ def test_no_load_is_longer_than_is_left(
 def test_the_needed_time_follows_the_square_of_the_interval() -> None:
     """Twice as wide takes four times as long; both below all that there is."""
     narrow, wide = (
-        next_load(found(batches=32, half=half), left_s=10_000.0) for half in (0.1, 0.14999)
+        load_after(found(batches=32, half=half), left_s=10_000.0) for half in (0.1, 0.14999)
     )
     assert wide.requests / narrow.requests == pytest.approx((0.15 / 0.1) ** 2, rel=0.05)
-    assert narrow.requests / 100 >= 32 * (0.1 / WITHIN) ** 2
+    assert narrow.requests / 100 >= 32 * (0.1 / TARGET_PRECISION) ** 2
 
 
 # --- which loads ----------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_arrivals_go_on_until_they_can_show_the_target() -> None:
 
 def test_a_load_for_a_target_has_its_requests() -> None:
     load = load_for(plan(), Cell(SERVER, "ab", 4), 0.1)
-    more = lasting(load, 40.0, 72 / 40)
+    more = with_duration(load, 40.0, 72 / 40)
     assert 72 <= more.requests <= 72 + 3 * 4
     assert more.duration_s >= 72 / 40
     assert more.deadline_s > load.deadline_s
@@ -259,14 +259,14 @@ def test_there_is_room_for_the_spans_of_the_longest_load(server: Any, tool: str)
         assert room - first >= 16 * 30
         assert room < 2 * first  # disk is not taken for what cannot come
     else:
-        assert room >= MOST_REQUESTS + (1 + 5 * 16 if tool == "ab" else 0)
+        assert room >= MAX_FOLLOW_UP_REQUESTS + (1 + 5 * 16 if tool == "ab" else 0)
 
 
 def test_products_of_open_cells_are_unchanged(tmp_path: Path) -> None:
     (_, opened) = product((OWN,), ("fast",), (4,), rates=(Rate(rps=5.0),))
     of = plan((opened,), max_seconds=30.0)
     load = load_for(of, opened, 0.1, 5.0)
-    assert longer(of, Trial(opened, 1), tmp_path, load, Record("a", None)) is None
+    assert next_load(of, Trial(opened, 1), tmp_path, load, Record("a", None)) is None
     assert records_for(of, opened, 5.0) == records_for(replace(of, max_seconds=None), opened, 5.0)
 
 

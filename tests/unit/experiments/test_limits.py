@@ -486,7 +486,7 @@ def test_the_longest_comes_last_and_its_time_is_said_first() -> None:
 
 
 def test_a_million_by_aiohttp_needs_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "lacks", lambda tool: f"{tool} needs aiohttp")
+    monkeypatch.setattr(planning, "why_unavailable", lambda tool: f"{tool} needs aiohttp")
     options = argparse.Namespace(quick=False, long=True)
     with pytest.raises(EnvironmentProblem, match="coroutines needs aiohttp"), setup(options, None):
         pytest.fail("nothing is started")

@@ -15,8 +15,8 @@ import pytest
 from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
 from workerlab.experiments import side_by_side
-from workerlab.experiments.execution import asked_rps
-from workerlab.experiments.gate import Ended, Gate, Place
+from workerlab.experiments.execution import requested_rps
+from workerlab.experiments.gate import Cancelled, Slot, StartupBarrier
 from workerlab.experiments.jobs import Jobs
 from workerlab.experiments.side_by_side import INTERRUPTED, Lanes
 from workerlab.experiments.trial import Task
@@ -38,10 +38,10 @@ def threads(*work: Callable[[], object]) -> list[threading.Thread]:
 
 
 def test_servers_start_one_after_the_other_and_are_measured_together() -> None:
-    gate, starting, most, measured = Gate(), list[str](), list[int](), list[str]()
+    gate, starting, most, measured = StartupBarrier(), list[str](), list[int](), list[str]()
 
     def start(key: str) -> None:
-        turn = Place(gate, key)
+        turn = Slot(gate, key)
         turn.begin()
         starting.append(key)
         most.append(len(starting))
@@ -65,11 +65,11 @@ def test_servers_start_one_after_the_other_and_are_measured_together() -> None:
 
 
 def test_what_does_not_start_is_not_waited_for() -> None:
-    gate = Gate()
+    gate = StartupBarrier()
     gate.announce("a")
     gate.announce("b")
-    Place(gate, "a").begin()
-    (waiting,) = threads(lambda: [Place(gate, "b").begin(), Place(gate, "b").calm()])
+    Slot(gate, "a").begin()
+    (waiting,) = threads(lambda: [Slot(gate, "b").begin(), Slot(gate, "b").calm()])
     gate.leave("a")
     waiting.join(HANGS_S)
     assert gate.loaded
@@ -77,20 +77,20 @@ def test_what_does_not_start_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("wait", ["begin", "calm"])
 def test_the_end_reaches_whoever_waits(wait: str) -> None:
-    gate, ended = Gate(), threading.Event()
+    gate, ended = StartupBarrier(), threading.Event()
     gate.announce("a")
-    Place(gate, "a").begin()
+    Slot(gate, "a").begin()
 
     def other() -> None:
-        with pytest.raises(Ended):
-            getattr(Place(gate, "b"), wait)()
+        with pytest.raises(Cancelled):
+            getattr(Slot(gate, "b"), wait)()
         ended.set()
 
     (waiting,) = threads(other)
     gate.end()
     assert ended.wait(HANGS_S)
     waiting.join(HANGS_S)
-    with pytest.raises(Ended):
+    with pytest.raises(Cancelled):
         gate.look()
 
 
@@ -114,7 +114,7 @@ class Bench:
         self.kept.append(record)
 
     def run(self, cores: int = 2) -> list[tuple[Trial, float]]:
-        jobs = Jobs(self.plan, cores, asked_rps, drops_known=True)
+        jobs = Jobs(self.plan, cores, requested_rps, drops_known=True)
         lanes = Lanes(jobs, self._begin, self.keep, lambda one, _: self.ended.append(one.key))
         return lanes.run(self.todo)
 
@@ -173,7 +173,7 @@ def test_what_the_cores_were_too_busy_for_runs_again(
 ) -> None:
     """More than a third of two cores. What failed is no measurement that others could disturb."""
     used(cores, monkeypatch)
-    monkeypatch.setattr(side_by_side.trial, "run", _well)
+    monkeypatch.setattr(side_by_side, "run_trial", _well)
     bench = Bench(tmp_path, calm)
     expected = [(one.key, cores) for one in bench.todo] if again else []
     assert sorted((one.key, used_cores) for one, used_cores in bench.run()) == sorted(expected)
@@ -208,7 +208,7 @@ def test_whatever_ends_the_lab_ends_all_of_them(tmp_path: Path, error: BaseExcep
     def _ends(turn: Turn) -> bool:
         try:
             turn.look()
-        except Ended:
+        except Cancelled:
             return True
         return False
 

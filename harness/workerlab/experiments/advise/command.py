@@ -30,7 +30,7 @@ from workerlab.experiments.advise.study import TOOL, AdviseRequest
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import apps_of, gunicorn_plan, lacking, overridden
 from workerlab.experiments.runner import Setup
-from workerlab.mix import asked as requested_mix
+from workerlab.mix import requested_mix
 from workerlab.model import (
     Cell,
     EnvironmentProblem,
@@ -126,7 +126,7 @@ def target_of(options: argparse.Namespace) -> str:
         )
     try:
         target = slo.canonical(options.slo)
-    except slo.Mistake as mistake:
+    except slo.TargetSyntaxError as mistake:
         raise UsageError(f"--slo: {mistake}") from None
     served_rps = SHOWN * options.rate
     for term in slo.parse(target):

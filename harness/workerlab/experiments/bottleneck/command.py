@@ -1,7 +1,7 @@
 """`workerlab bottleneck`: is it the server or the load generator? One factor at a time.
 
-The cells are ordinary ones, on a real server with an app that does nothing. Those of a comparison
-differ in one thing; a cell that several comparisons share is run once.
+The cells are ordinary ones, on a real server with an app that does nothing. Cells to compare differ
+in one factor; a cell that several comparisons share runs once.
 """
 
 import argparse
@@ -23,14 +23,12 @@ from workerlab.numbers.intervals import TRIALS
 from workerlab.plan import SLEEP_ENV, null_cell
 from workerlab.server import preflight
 
-GENERATORS = ("locust", "fast")  # in question is the first that is installed
-OTHERS = ("wrk", "fast", "locust-fast")  # which show what the server can do
+GENERATORS = ("locust", "fast")  # the first one installed is under test
+OTHERS = ("wrk", "fast", "locust-fast")  # show what the server can do
 APP = App(target_of("@sleep_wsgi"), "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
 SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connections=4000, app=APP)
 PROCESSES = 4  # of the generator, with the middle number of users
-FEWER_PROCESSES = (
-    3  # with the most users, if the machine has a core for each and one for the server
-)
+FEWER_PROCESSES = 3  # with the most users, if each and the server can have a core
 TOO_FEW_CORES = (
     f"{FEWER_PROCESSES} processes of the generator are not compared with one at {{users:# user}}:"
     f" they and the server need {FEWER_PROCESSES + 1} cores[[, this machine has {{cores}}]]"
@@ -39,7 +37,8 @@ DELAY_S = (0.1, 0.1)  # of the server that closes connections
 
 
 class Scale(NamedTuple):
-    """`requests_per_connection`: after which the server closes it; `phases`: the load on that."""
+    """`requests_per_connection`: after which the server closes it; `phases`: the load on that
+    server."""
 
     users: tuple[int, ...]
     threads: tuple[int, ...]
@@ -48,15 +47,24 @@ class Scale(NamedTuple):
     phases: Load
 
 
-PHASES = Load(50, 50, 18.0, 78.0, keepalive=True, ramp_s=4.0, timed=True, same_body=True)
-FULL = Scale(
+PHASES = Load(
+    concurrency=50,
+    requests=50,
+    duration_s=18.0,
+    deadline_s=78.0,
+    keepalive=True,
+    ramp_s=4.0,
+    timed=True,
+    same_body=True,
+)
+FULL_SCALE = Scale(
     users=(200, 500, 1000, 1500),
     threads=(1, 6, 200),
     duration_s=4.0,
     requests_per_connection=100,
     phases=PHASES,
 )
-QUICK = Scale(
+QUICK_SCALE = Scale(
     users=(50, 200),
     threads=(1, 6),
     duration_s=2.0,
@@ -68,7 +76,7 @@ QUICK = Scale(
 def cells(
     generator: str, others: Iterable[str], scale: Scale, cores: int | None = None
 ) -> tuple[Cell, ...]:
-    """Those of every comparison, each once; the first is on the usual server. `cores`: of the
+    """The cells of every comparison, each once; the first is on the default server. `cores`: of the
     machine."""
     middle, many_users, most_users = scale.users[1], scale.users[:3][-1], scale.users[-1]
 
@@ -89,17 +97,17 @@ def cells(
 
 
 def has_cores_for_fewer(cores: int | None) -> bool:
-    """And for the server."""
+    """Whether the machine has a core for each generator process and one for the server."""
     return cores is not None and cores > FEWER_PROCESSES
 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
-    """Of the generators that are installed here."""
+    """Compares the generators installed here."""
     if plan is not None:
         yield Setup(plan)
         return
-    scale = QUICK if options.quick else FULL
+    scale = QUICK_SCALE if options.quick else FULL_SCALE
     preflight.check_levels(scale.users)
     servers = interpreters(options)
     tools, notes = installed((*GENERATORS, *OTHERS))

@@ -1,4 +1,4 @@
-"""What is compared: cells that differ in one factor alone."""
+"""Comparisons: cells that differ in one factor only."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from workerlab.model import Cell
 from workerlab.numbers.formats import amount, counted
 from workerlab.numbers.intervals import Effect, Ratio
 
-EFFECT = 1.2  # times the throughput: a smaller change is none
+EFFECT = 1.2  # times the throughput: a smaller change does not count
 BY_STRENGTH: tuple[Effect, ...] = ("more", "less", "chance", "none")
 
-FactorLevel = int | str  # a number of things, or a name
+FactorLevel = int | str  # a number, or a name
 
 
 class Factor(Enum):
     """What is varied while everything else stays the same. `path`: of its level in a Cell; `noun`:
-    what a level is a number of, "" if it is a name; `title`: of its table."""
+    the unit of a level, "" if it is a name; `title`: of its table."""
 
     # fmt: off
     USERS = ("concurrency", "user", "More users",
@@ -47,7 +47,7 @@ class Factor(Enum):
         return level
 
     def without(self, cell: Cell) -> Cell:
-        """Equal for cells that differ in this factor alone."""
+        """A key that is equal for cells that differ in this factor only."""
         name, _, inner = self.path.partition(".")
         rest: Any = replace(getattr(cell, name), **{inner: None}) if inner else None
         return replace(cell, **{name: rest})
@@ -68,7 +68,7 @@ class LevelChange(Struct, frozen=True):
 
     @property
     def ratio(self) -> Ratio:
-        """Of throughput."""
+        """Of the throughput."""
         return self.after.ratio(self.before)
 
     @property
@@ -98,8 +98,8 @@ class Throughputs(Finding):
 
 
 class Comparison(Struct, frozen=True):
-    """Groups of cells that differ in one factor alone, by its level. The others of a group are
-    compared with its first: the lowest level, or the generator in question."""
+    """Groups of cells that differ in one factor only, by its level. Each group is compared with its
+    first cell: the lowest level, or the generator under test."""
 
     factor: Factor
     generator: str
@@ -124,8 +124,8 @@ class Comparison(Struct, frozen=True):
 
     @property
     def valid(self) -> Comparison:
-        """Of the cells that have a valid trial. Other generators are not compared without the one
-        in question."""
+        """Of the cells with a valid trial. Other generators are compared only with the one under
+        test."""
         groups = (tuple(trials for trials in group if trials.valid) for group in self.groups)
         comparable = [group for group in groups if len(group) > 1]
         if self.factor is Factor.TOOL:
@@ -138,7 +138,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def changes(self) -> list[LevelChange]:
-        """Those that answer the factor's question."""
+        """The changes that answer the factor's question."""
         return [
             LevelChange(group[0], trials) for group in self.groups for trials in self._after(group)
         ]
@@ -152,7 +152,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def effect(self) -> Effect | None:
-        """The strongest of the changes; None if none has an interval."""
+        """The strongest change's; None if none has an interval."""
         effects = [change.effect for change in self.changes]
         return next((effect for effect in BY_STRENGTH if effect in effects), None)
 
@@ -161,7 +161,7 @@ class Comparison(Struct, frozen=True):
         """The change that shows the effect best."""
         if self.effect == "less" and self.factor is not Factor.TOOL:
             return min(self._showing("less"), key=lambda change: change.ratio.value)
-        # Of generators that get no more: the one that gets most
+        # If other generators reach no more: the best of them
         effects = ("less", "none") if self.effect == "less" else (self.effect,)
         shown = self._showing(*effects) if self.effect else []
         return max(shown, key=lambda change: change.ratio.value, default=None)

@@ -30,12 +30,12 @@ HEADINGS = {Factor.TOOL: "generator", Factor.PROCESSES: "proc."}
 
 
 def throughput_of(trials: Trials) -> float | None:
-    """0 where requests succeeded in no launch's steady part."""
+    """0 if no launch had successful requests in its steady part."""
     return trials.throughput_rps or trials.mean("throughput_rps")
 
 
 def mean_bytes(path: str) -> Callable[[Trials], int | None]:
-    """As the value of a column, without the fractions that a mean has."""
+    """A column value, rounded to whole bytes."""
     return lambda trials: None if (size := trials.mean(path)) is None else round(size)
 
 
@@ -142,10 +142,10 @@ def document(run: Run) -> Document:
 def study(
     report: Report, notes: Sequence[Finding] = (), closing: Sequence[TrialData] = ()
 ) -> Document:
-    """`report`: of the run's cells, which are ordinary ones; `notes`: of its plan; `closing`: the
-    trials on a server that closes connections."""
+    """`report`: of the run's cells; `notes`: of its plan; `closing`: the trials on a server that
+    closes connections."""
     cells = by_cell(report.cells)
-    generator = mode([cell.tool for cell in cells] or [""])  # in question: the one of most cells
+    generator = mode([cell.tool for cell in cells] or [""])  # under test: the most frequent one
     compared = {factor: Comparison.of(factor, cells.values(), generator) for factor in Factor}
     valid = {factor: comparison.valid for factor, comparison in compared.items()}
     phases = phases_answer(facts for data in closing if isinstance(facts := data.facts, Facts))
@@ -196,7 +196,7 @@ def not_measured(closing: Iterable[TrialData]) -> Iterator[Finding]:
 
 
 def tables(compared: Mapping[Factor, Comparison], cells: Sequence[Trials]) -> Iterator[Table]:
-    """One per factor that was varied, and one of what each load cost both sides."""
+    """One per factor varied, and one of the cost of each load for both sides."""
     for factor, comparison in compared.items():
         if comparison.groups:
             settings = settings_of(comparison.cells, factor, Factor.USERS)
@@ -224,7 +224,7 @@ def setting(factor: Factor) -> Column:
 
 
 def shown(trials: Trials) -> Trials:
-    """If none is valid, what is known of the others: how many requests failed, and why."""
+    """If none is valid, the failed requests of the others, and why."""
     return replace(trials, valid=trials.valid or trials.left_out)
 
 
@@ -251,7 +251,8 @@ def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
 
 
 def load_name(cell: Cell, usual_threads: int) -> str:
-    """'locust, 200 threads': the generator, and what is unusual but for users."""
+    """'locust, 200 threads': the generator, and settings that are not the default, without
+    users."""
     usual = {Factor.PROCESSES: 1, Factor.SERVERS: 1, Factor.THREADS: usual_threads}
     levels = {factor: factor.level(cell) for factor in usual}
     unusual = [factor.words(level) for factor, level in levels.items() if level != usual[factor]]

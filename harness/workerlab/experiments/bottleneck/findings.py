@@ -1,10 +1,10 @@
-"""Is it the server or the load generator? What the comparisons say.
+"""Is it the server or the load generator? What the comparisons show.
 
-In a closed loop requests wait where the limit is. If more of the server (threads, a second server)
+In a closed loop requests wait at the bottleneck. If more of the server (threads, a second server)
 changes nothing, the server is not the limit; if another generator, or more of it, changes much, the
 generator is. A change counts if its whole interval over the trials is beyond a factor of EFFECT.
-Cells that other programs kept waiting for a core (`analysis/core_wait`) show nothing: what differs
-between them may be what those programs did meanwhile.
+Cells that had to wait for a core that other programs used (`analysis/core_wait`) prove nothing:
+those programs may cause any difference between them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from workerlab.experiments.bottleneck.comparison import (
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.intervals import TRIALS, Ratio
 
-KEEPS_UP = 0.5  # times the throughput for each time the users
+KEEPS_UP = 0.5  # relative growth of throughput per relative growth of users
 
 Compared = Mapping[Factor, Comparison]
 
 
 def conclusions(compared: Compared, generator: str, cores: int | None) -> Iterator[Answer]:
-    """`compared`: valid cells; `generator`: the one in question; `cores`: of the machine."""
+    """`compared`: valid cells; `generator`: the one under test; `cores`: of the machine."""
     answer = verdict(compared, generator)
     disturbed = isinstance(answer, Disturbed)
     yield replace(answer, evidence=() if disturbed else tuple(evidence(compared)))
     for factor, comparison in compared.items():
-        if factor is Factor.PROCESSES:  # that with the most users is in the table alone
+        if factor is Factor.PROCESSES:  # the one with the most users is only in the table
             comparison = replace(comparison, groups=comparison.groups[:1])
         if comparison.groups:
             yield replace(effect_of(comparison, cores), evidence=comparison.throughputs)
@@ -205,7 +205,7 @@ def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer | TooFe
 
 
 def cores_missing(trials: Trials, cores: int | None) -> CoresMissing | None:
-    """For the generator's processes and the workers. `cores`: of the machine; None: not known."""
+    """For the generator's processes and the workers. `cores`: of the machine; None: unknown."""
     server = trials.cell.server
     needed = trials.cell.processes + server.workers * server.instances
     return CoresMissing(needed, cores) if cores is not None and cores < needed else None
@@ -249,7 +249,7 @@ class TimeInServer(Answer):
 
 
 def time_in_server(trials: Trials) -> TimeInServer | None:
-    """None if part of it is not known, or other programs prolonged it."""
+    """None if part of it is unknown, or other programs prolonged it."""
     paths = ("breakdown.accept_queue_s", "breakdown.in_worker_s", "breakdown.service_s")
     parts_s = [part_s for path in paths if (part_s := trials.mean(path)) is not None]
     response_s, inside_s = trials.mean("response.mean"), sum(parts_s)
@@ -258,6 +258,6 @@ def time_in_server(trials: Trials) -> TimeInServer | None:
     return TimeInServer(
         users=trials.cell.concurrency,
         response_s=response_s,
-        inside_s=min(inside_s, response_s),  # means over trials that need not be the same
+        inside_s=min(inside_s, response_s),  # means over different trials
         share=min(inside_s / response_s, 1.0),
     )

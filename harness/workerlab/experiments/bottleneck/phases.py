@@ -1,4 +1,4 @@
-"""The phases of a load whose connections the server closes, and the TCP states of each."""
+"""The phases of a load whose connections the server closes, with the TCP states of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workerlab.analysis.phases import PhaseOfLoad, phase_finding, phases_of
 from workerlab.analysis.samples import NS
 from workerlab.finding import Answer
 
-MID_LOAD = 0.9  # of a load: connections that begin to close later do so because it ends
+MID_LOAD = 0.9  # of a load: connections that start to close later do so because it ends
 
 
 class PhasesAnswer(Answer):
@@ -35,8 +35,8 @@ class NotClosedInMidLoad(PhasesAnswer):
 
 
 def phases_answer(loads: Iterable[Facts]) -> PhasesAnswer | None:
-    """Of the first load, on a null server, whose connections were seen to close; else of the first
-    one; None where there is none."""
+    """Of the first load on a null server whose connections were seen to close, else of the first
+    one; None if there is none."""
     answers = [_answer(facts) for facts in loads]
     closed = (answer for answer in answers if isinstance(answer, ClosedInMidLoad))
     return next(closed, answers[0] if answers else None)

@@ -1,5 +1,5 @@
-"""The pictures of a comparison: ratios with their intervals, how the response times of A and B are
-distributed, and the parts they are made of."""
+"""The charts of a comparison: ratios with their intervals, distributions of the response times of A
+and B, and the parts of a response."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -12,11 +12,11 @@ from workerlab.report import naming
 from workerlab.run_store import Run
 
 MEANS = "Means over the launches."
-APART, WIDE = 0.12, 0.8  # two groups, and all of them, where metrics are 1 apart
+GROUP_GAP, MAX_GROUPS_WIDTH = 0.12, 0.8  # of the distance of two metrics
 
 
 def charts(groups: Sequence[Compared], runs: tuple[Run, Run]) -> Iterable[Chart]:
-    """`runs`: of A and of B; both the same where their launches are pairs."""
+    """`runs`: of A and of B; the same run twice if its launches are pairs."""
     yield from _ratios(groups)
     for group in groups:
         if group.pairs:
@@ -25,16 +25,16 @@ def charts(groups: Sequence[Compared], runs: tuple[Run, Run]) -> Iterable[Chart]
 
 
 def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
-    """1 is no difference. Groups stand beside each other at each metric."""
+    """Ratios of all groups, side by side at each metric; 1 is no difference."""
     series = []
     changes = [change for group in groups for change in group.changes]
     ratios = {change.metric for change in changes if change.metric.kind == "ratio"}
     metrics = [metric for metric in METRICS if metric in ratios]
     for number, group in enumerate(groups):
-        known = [each for each in group.changes if each.metric in ratios and each.low]
-        beside = min(APART, WIDE / len(groups)) * (number - (len(groups) - 1) / 2)
-        points = tuple((metrics.index(each.metric) + beside, each.value) for each in known)
-        marks = tuple(Mark(each.metric.label, each.low, each.high) for each in known)
+        measured = [change for change in group.changes if change.metric in ratios and change.low]
+        offset = min(GROUP_GAP, MAX_GROUPS_WIDTH / len(groups)) * (number - (len(groups) - 1) / 2)
+        points = tuple((metrics.index(change.metric) + offset, change.value) for change in measured)
+        marks = tuple(Mark(change.metric.label, change.low, change.high) for change in measured)
         if points:
             series.append(Series(group.name, points, marks))
     if series:
@@ -52,16 +52,16 @@ def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
 
 
 def _sides(group: Compared) -> Iterable[tuple[str, Sequence[CellResult]]]:
-    for at, which in enumerate(SIDES):
-        yield which.upper(), [pair[at] for pair in group.pairs]
+    for place, side in enumerate(SIDES):
+        yield side.upper(), [pair[place] for pair in group.pairs]
 
 
 def _distributions(group: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
-    """Both sides over each other: how many of the responses took no longer."""
+    """Both sides in one chart: the share of responses that took no longer."""
     series = []
-    for run, (which, cells) in zip(runs, _sides(group), strict=True):
-        known = mean_curve([curve(run, cell) for cell in cells])
-        series.append(Series(which, tuple((time_s, percent) for percent, time_s in known.items())))
+    for run, (side, cells) in zip(runs, _sides(group), strict=True):
+        mean = mean_curve([curve(run, cell) for cell in cells])
+        series.append(Series(side, tuple((time_s, percent) for percent, time_s in mean.items())))
     if any(side.points for side in series):
         yield Chart(
             title=f"How long responses take, {group.name}",
@@ -74,17 +74,17 @@ def _distributions(group: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
 
 
 def _breakdown(group: Compared) -> Iterable[Chart]:
-    """What a response is made of, of A and of B."""
+    """The parts of a response, of A and of B."""
     series = []
     for part in PARTS:
         points = []
         for at, (_, cells) in enumerate(_sides(group)):
-            known = [
+            values = [
                 value for cell in cells
                 if (value := getattr(cell.breakdown, part.name)) is not None
             ]  # fmt: skip
-            if known:
-                points.append((float(at), fmean(known)))
+            if values:
+                points.append((float(at), fmean(values)))
         if points:
             name = part.name.removesuffix("_s")
             look = naming.PART_LOOKS[name]
@@ -97,5 +97,5 @@ def _breakdown(group: Compared) -> Iterable[Chart]:
             series=tuple(series),
             note=MEANS,
             form="stacked",
-            names=tuple(which.upper() for which in SIDES),
+            names=tuple(side.upper() for side in SIDES),
         )

@@ -1,5 +1,5 @@
-"""What `workerlab compare` shows: of each class and load whether B differs, in what, and where the
-time went that it takes more or less."""
+"""What `workerlab compare` shows: for each class and load, whether B differs, in what, and which
+part of the response changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workerlab.experiments.compare.findings import (
     limits_answer,
 )
 from workerlab.experiments.compare.gate import Limit
-from workerlab.experiments.compare.pairs import Asked, Compared, compared, to_go_on_s
+from workerlab.experiments.compare.pairs import Compared, CompareRequest, compared, to_go_on_s
 from workerlab.experiments.document import table
 from workerlab.experiments.reading import as_argument, notes_of
 from workerlab.finding import Finding
@@ -51,9 +51,13 @@ class InvalidLaunch(Finding):
 
 
 def document(run: Run) -> Document:
-    plan, groups = Asked.of(run.plan), compared(run)
+    plan, groups = CompareRequest.of(run.plan), compared(run)
     return comparison(
-        groups, title_of(plan, groups, run), (run, run), plan.at_least, strict=plan.strict
+        groups,
+        title=title_of(plan, groups, run),
+        runs=(run, run),
+        at_least=plan.at_least,
+        strict=plan.strict,
     )
 
 
@@ -66,15 +70,11 @@ def comparison(
     *,
     strict: bool,
 ) -> Document:
-    """Of pairs of launches, which are of one run; or of two saved runs, whose `differences` beside
-    the figures come first."""
+    """Of pairs of launches from one run, or of two saved runs, whose other `differences` come
+    first."""
     run, paired = runs[0], differences is None
     next_step = go_on(groups, run) if paired else "Sweeps with more --trials would tell more."
-    invalid = [
-        InvalidLaunch(side, launch.reason, launch.trial.key, ", with its pair" if paired else "")
-        for group in groups
-        for side, launch in group.left_out
-    ]
+    invalid = list(invalid_launches(groups, paired=paired))
     answers = [
         answer_of(
             group,
@@ -102,9 +102,20 @@ def comparison(
     )
 
 
+def invalid_launches(groups: Sequence[Compared], *, paired: bool) -> Iterator[InvalidLaunch]:
+    for group in groups:
+        for side, launch in group.left_out:
+            yield InvalidLaunch(
+                side=side,
+                reason=launch.reason,
+                trial=launch.trial.key,
+                with_pair=", with its pair" if paired else "",
+            )
+
+
 def exit_code(groups: Sequence[Compared], *, strict: bool) -> int | None:
-    """Of the limits, which go by the launches that are valid; None where there are no limits, or
-    nothing to go by."""
+    """The exit code by the limits and the valid launches; None without limits or without valid
+    launches."""
     outcomes = {outcome for group in groups for _, outcome in group.outcomes}
     if "exceeded" in outcomes:
         return 4
@@ -122,7 +133,7 @@ def launches_of(group: Compared) -> str:
 
 
 def go_on(groups: Sequence[Compared], run: Run) -> str:
-    """With which budget; "" where nothing is left to find out."""
+    """The command options that continue the run; "" if every group is decided."""
     needed_s = to_go_on_s(run, groups)
     if needed_s is None:
         return ""
@@ -131,7 +142,7 @@ def go_on(groups: Sequence[Compared], run: Run) -> str:
     return f"Go on with --resume {as_argument(run)} --budget {minutes}m."
 
 
-def title_of(plan: Asked, groups: Sequence[Compared], run: Run) -> str:
+def title_of(plan: CompareRequest, groups: Sequence[Compared], run: Run) -> str:
     a, b = (words or "without that" for words in plan.words)
     cells = [cell for group in groups for cell in (group.group.a, group.group.b)]
     apps = {label_of(cell.server.app) for cell in cells}
@@ -147,7 +158,7 @@ def title_of(plan: Asked, groups: Sequence[Compared], run: Run) -> str:
 
 
 def outcome_text(group: Compared, limit: Limit) -> str:
-    """What was measured of the metric that it limits."""
+    """The measurement of the limit's metric."""
     changes = [change for change in group.changes if change.metric.name == limit.metric]
     return str(MetricChange.of(changes[0])) if changes else "not measured"
 
@@ -172,7 +183,7 @@ def tables(groups: Sequence[Compared], *, paired: bool) -> Iterator[Table]:
 
 
 def written(change: MetricChange, value: float | None) -> str | None:
-    """As times A for a ratio, else in points."""
+    """A ratio as a factor, anything else in points."""
     if value is None:
         return None
     return change.written(value) if change.kind == "ratio" else fill("{v:change}", {"v": value})

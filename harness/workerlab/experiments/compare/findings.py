@@ -124,8 +124,8 @@ class DifferenceInconclusive(MetricsAnswer):
 
 
 def answer_of(compared: Compared, *, at_least: float, launches: str, next_step: str) -> GroupAnswer:
-    """What differs, else what is known to be the same, else nothing. `launches`: how many, in
-    words; `next_step`: what would tell more."""
+    """What differs, else what is known to be the same, else inconclusive. `launches`: their number,
+    in words; `next_step`: how to learn more."""
     group = str(compared.name)
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
@@ -151,15 +151,14 @@ def answer_of(compared: Compared, *, at_least: float, launches: str, next_step: 
 
 
 def reasons_of(compared: Compared) -> Iterator[InvalidSide]:
-    """Of each side with an invalid launch, the reason of the first."""
+    """For each side with an invalid launch, the reason of the first one."""
     for side in "AB":
         for launch in [launch for of, launch in compared.left_out if of == side][:1]:
             yield InvalidSide(side, launch.reason)
 
 
 def disturbance(compared: Compared) -> str:
-    """How many of the launches other programs, or other machines on the host, disturbed; "" where
-    none."""
+    """How many launches were disturbed by other programs or machines on the host; "" if none."""
     launches = [cell for pair in compared.pairs for cell in pair]
     disturbed = sum(cell.core_wait is not None and cell.core_wait.doubtful for cell in launches)
     if not disturbed:
@@ -168,9 +167,9 @@ def disturbance(compared: Compared) -> str:
 
 
 def where_changed(compared: Compared) -> str:
-    """The part of the response that changed most, or how long a slot stays taken after the app; ""
-    where none did. A longer hold is in the worker, wherever the next requests wait for it: queues
-    get longer for whatever else takes longer."""
+    """The part of the response that changed most, or how long the worker holds a slot after the
+    app; "" if none did. A longer hold is reported as the worker's, even if the next requests wait
+    longer too: queues grow with any delay."""
     parts = [
         change
         for change in compared.changes
@@ -179,13 +178,13 @@ def where_changed(compared: Compared) -> str:
     if not parts:
         return ""
     causes = [change for change in parts if change.metric not in QUEUES]
-    most = max(causes or parts, key=lambda change: abs(change.value))
-    if most.metric != HELD:
-        most = max(parts, key=lambda change: abs(change.value))
-    before, after = format_duration(most.a), format_duration(most.b)
-    if most.metric != HELD:
-        return f"The change is {most.metric.label}: {after} of a response instead of {before}."
-    waiting = ", and the next requests wait for it" if most.value > 0 else ""
+    largest = max(causes or parts, key=lambda change: abs(change.value))
+    if largest.metric != HELD:
+        largest = max(parts, key=lambda change: abs(change.value))
+    before, after = format_duration(largest.a), format_duration(largest.b)
+    if largest.metric != HELD:
+        return f"The change is {largest.metric.label}: {after} of a response instead of {before}."
+    waiting = ", and the next requests wait for it" if largest.value > 0 else ""
     return (
         f"The change is in the worker: it holds a slot for {after} after the app finishes, instead"
         f" of {before}{waiting}."
@@ -224,7 +223,7 @@ class LimitsAnswer(Answer):
     kept: tuple[str, ...]
 
 
-# The first outcome that some limit has decides
+# The first outcome that any limit has decides
 ANSWERS: tuple[tuple[Outcome, Literal["No.", "Inconclusive.", "Yes."]], ...] = (
     ("exceeded", "No."),
     ("inconclusive", "Inconclusive."),
@@ -233,7 +232,7 @@ ANSWERS: tuple[tuple[Outcome, Literal["No.", "Inconclusive.", "Yes."]], ...] = (
 
 
 def limits_answer(groups: Sequence[Compared]) -> Iterator[LimitsAnswer]:
-    """Nothing where there are no limits."""
+    """Nothing if there are no limits."""
     limits: dict[Outcome, list[str]] = {"exceeded": [], "inconclusive": [], "kept": []}
     for compared in groups:
         for limit, outcome in compared.outcomes:

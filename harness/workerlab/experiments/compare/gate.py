@@ -1,7 +1,7 @@
-"""Limits of a change, for a build that shall fail: 'p95>+10%,rps<-5%'.
+"""Limits of a change, for a build to fail on: 'p95>+10%,rps<-5%'.
 
-A limit is exceeded only where the whole interval is beyond it, and kept where the whole interval is
-within it; else nobody knows yet.
+A limit is exceeded only if the whole interval is beyond it, and kept if the whole interval is
+within it; otherwise it is inconclusive.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-if TYPE_CHECKING:  # --help reads the metrics, and shall answer at once
+if TYPE_CHECKING:  # --help uses METRICS and must be fast
     from workerlab.analysis.comparison import Change
 
 METRICS = {
@@ -28,12 +28,13 @@ LIMIT = re.compile(r"\s*(?P<metric>\w+)\s*(?P<sign>[<>])\s*(?P<share>[+-]?[0-9]*
 Outcome = Literal["exceeded", "kept", "inconclusive"]
 
 
-class Mistake(ValueError):
-    """What is wrong with a limit, and at which character, from 1."""
+class LimitSyntaxError(ValueError):
+    """An invalid limit, with the character, counted from 1."""
 
 
 class Limit(NamedTuple):
-    """`share`: of A; of errors, of the requests. `above`: too much is more than that."""
+    """`share`: of A; for errors, of the requests. `above`: an increase beyond it exceeds the
+    limit."""
 
     metric: str
     above: bool
@@ -42,38 +43,46 @@ class Limit(NamedTuple):
 
 
 def parse(text: str) -> tuple[Limit, ...]:
-    """Raises Mistake."""
-    found, at = [], 0
+    """The limits, in order. Raises LimitSyntaxError."""
+    limits, at = [], 0
     for word in text.split(","):
         match = LIMIT.fullmatch(word)
         if match is None:
             where = at + len(word) - len(word.lstrip()) + 1
             if LIMIT.fullmatch(f"{word}%"):
-                raise Mistake(f"{text!r}, character {at + len(word.rstrip()) + 1}: a % is missing:"
-                              f" {word.strip()}%")  # fmt: skip
-            raise Mistake(f"{text!r}, character {where}: {word.strip()!r} is no limit of a change,"
-                          " such as p95>+10% or rps<-5%")  # fmt: skip
+                end = at + len(word.rstrip()) + 1
+                raise LimitSyntaxError(
+                    f"{text!r}, character {end}: a % is missing: {word.strip()}%"
+                )
+            raise LimitSyntaxError(
+                f"{text!r}, character {where}: {word.strip()!r} is no limit of a change, such as"
+                " p95>+10% or rps<-5%"
+            )
         if match["metric"] not in METRICS:
             where = at + match.start("metric") + 1
-            raise Mistake(f"{text!r}, character {where}: {match['metric']!r} is not compared; there"
-                          f" are {', '.join(METRICS)}")  # fmt: skip
+            raise LimitSyntaxError(
+                f"{text!r}, character {where}: {match['metric']!r} is not compared; there are"
+                f" {', '.join(METRICS)}"
+            )
         share, above = float(match["share"]) / 100, match["sign"] == ">"
         if (share < 0) if above else (share > 0):
             where = at + match.start("share") + 1
-            raise Mistake(f"{text!r}, character {where}: {word.strip()!r} would also fail where"
-                          " nothing changes")  # fmt: skip
-        found.append(Limit(METRICS[match["metric"]], above, share, word.strip()))
+            raise LimitSyntaxError(
+                f"{text!r}, character {where}: {word.strip()!r} would also fail where nothing"
+                " changes"
+            )
+        limits.append(Limit(METRICS[match["metric"]], above, share, word.strip()))
         at += len(word) + 1
-    return tuple(found)
+    return tuple(limits)
 
 
 def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
-    """Of one group."""
-    change = next((one for one in changes if one.metric.name == limit.metric), None)
+    """The outcome of a limit for one group."""
+    change = next((change for change in changes if change.metric.name == limit.metric), None)
     if change is None or change.low is None or change.high is None:
         return "inconclusive"
     bound = limit.share if change.metric.kind == "share" else 1 + limit.share
     if (change.low > bound) if limit.above else (change.high < bound):
         return "exceeded"
-    kept = change.high <= bound if limit.above else change.low >= bound
-    return "kept" if kept else "inconclusive"
+    is_kept = change.high <= bound if limit.above else change.low >= bound
+    return "kept" if is_kept else "inconclusive"

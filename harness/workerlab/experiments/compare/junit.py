@@ -1,5 +1,5 @@
-"""The limits of a comparison as JUnit XML, which build servers show: a test for each limit of each
-class and load. Exceeded is a failure; what nobody knows yet is skipped."""
+"""The limits of a comparison as JUnit XML for build servers: a test for each limit, class and load.
+Exceeded is a failure; inconclusive is skipped."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,24 +14,24 @@ from workerlab.terminal.console import tell
 def junit(groups: Iterable[Compared], run: str) -> str:
     suite = ElementTree.Element("testsuite", name=f"workerlab compare {run}")
     counts = {"tests": 0, "failures": 0, "skipped": 0}
-    for one in groups:
-        for limit, outcome in one.outcomes:
+    for comparison in groups:
+        for limit, outcome in comparison.outcomes:
             case = ElementTree.SubElement(
-                suite, "testcase", classname=text(one.name), name=limit.text
+                suite, "testcase", classname=text(comparison.name), name=limit.text
             )
             counts["tests"] += 1
             if outcome != "kept":
                 failed = outcome == "exceeded"
                 counts["failures" if failed else "skipped"] += 1
-                said = outcome_text(one, limit)
-                ElementTree.SubElement(case, "failure" if failed else "skipped", message=said)
+                message = outcome_text(comparison, limit)
+                ElementTree.SubElement(case, "failure" if failed else "skipped", message=message)
     for name, count in counts.items():
         suite.set(name, str(count))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def write(place: Path, groups: Iterable[Compared], run: str) -> None:
-    """A file that cannot be written is told: what was measured is kept all the same."""
+    """Reports a file that cannot be written, without raising: the measurement is kept."""
     try:
         place.write_text(junit(groups, run))
     except OSError as error:

@@ -39,8 +39,8 @@ are); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail-if is exc
 kept and printed.
 """
 AT_LEAST = 0.05
-TOOL, LOAD_S = "fast", 8.0  # where nothing is said: it times each request
-# What a side may change, by the option of `sweep` that it is
+TOOL, LOAD_S = "fast", 8.0  # defaults; this tool times each request
+# What a side may change: options of `sweep`
 CHANGES = (
     "workers", "threads", "backlog", "worker-connections", "app", "chdir", "python", "gunicorn",
     "config", "env", "path", "header", "sleep",
@@ -48,17 +48,17 @@ CHANGES = (
 
 
 def share(text: str) -> float:
-    """5%, as a share."""
+    """'5%' as a share."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", text)
-    if match is None or not 0 < (found := float(match[1]) / 100) < 1:
+    if match is None or not 0 < (value := float(match[1]) / 100) < 1:
         raise read.Refused(f"{text!r} is not a difference, such as 5%")
-    return found
+    return value
 
 
 def limits(text: str) -> str:
     try:
         gate.parse(text)
-    except gate.Mistake as mistake:
+    except gate.LimitSyntaxError as mistake:
         raise read.Refused(str(mistake)) from None
     return text
 
@@ -79,7 +79,7 @@ PAIR: tuple[Row, ...] = (
 LOADS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",
          "--tool-processes", "--keepalive", "--rate", "--arrivals", "--seed", "--duration",
          "--sleep", "--client")  # fmt: skip
-# What is said of those of which a comparison has another default than a sweep
+# Help for options with another default than in a sweep
 OWN_HELP = {
     "--tool": f"of {','.join(TOOLS)} ({TOOL})",
     "--duration": f"load for S seconds ({LOAD_S:g})",
@@ -110,32 +110,32 @@ def add_options(to: argparse.ArgumentParser) -> None:
     read.add_common(to)
 
 
-def side(options: argparse.Namespace, which: str) -> argparse.Namespace:
-    """The options of A or B. Raises UsageError for what no side can be."""
-    found = argparse.Namespace(**vars(options))
-    for word in shlex.split(getattr(options, which) or ""):
+def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
+    """The options of A or B. Raises UsageError for an invalid setting."""
+    chosen = argparse.Namespace(**vars(options))
+    for word in shlex.split(getattr(options, side_name) or ""):
         name, equals, text = word.partition("=")
         kind = KINDS.get(name)
         if not equals or name not in CHANGES or kind is None:
             raise UsageError(
-                f"--{which}: {word!r} is nothing that a side can be, such as gunicorn=25.3.0;"
+                f"--{side_name}: {word!r} is nothing that a side can be, such as gunicorn=25.3.0;"
                 f" there are {', '.join(CHANGES)}"
             )
         try:
             value = kind(text)
         except read.Refused as refused:
-            raise UsageError(f"--{which}: {name}: {refused}") from None
+            raise UsageError(f"--{side_name}: {name}: {refused}") from None
         if isinstance(value, tuple) and name not in ("env", "header") and len(value) > 1:
-            raise UsageError(f"--{which}: {word!r} is several, and a side is one")
+            raise UsageError(f"--{side_name}: {word!r} is several, and a side is one")
         place = name.replace("-", "_")
         if f"--{name}" in read.REPEATABLE:
-            value = [*(getattr(found, place) or ()), value]
-        setattr(found, place, value)
-    return found
+            value = [*(getattr(chosen, place) or ()), value]
+        setattr(chosen, place, value)
+    return chosen
 
 
 def check_limits(options: argparse.Namespace) -> None:
-    """Raises UsageError for what means nothing without limits."""
+    """Raises UsageError for options that need limits."""
     for name in ("strict", "junit"):
         if getattr(options, name) and not options.fail_if:
             raise UsageError(f"--{name} needs --fail-if, such as --fail-if 'p95>+10%'")

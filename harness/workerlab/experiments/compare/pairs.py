@@ -1,4 +1,4 @@
-"""A run of `compare` as pairs of launches: what each side measured, and what that shows so far."""
+"""A run of `compare` as pairs of launches: the metrics of each side, and the changes so far."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -27,20 +27,20 @@ from workerlab.report.naming import KEEPALIVE, load_tool, setting, varying
 from workerlab.run_store import Run
 
 SIDES = ("a", "b")
-# Once per launch: they differ far more than what many requests show, and nobody waits for them
-BESIDE = ("start_s", "stop_s")
-MEASURED = tuple(one.name for one in METRICS if one.name not in BESIDE)
+# Measured once per launch: they scatter too much to wait until they are decided
+ONCE_PER_LAUNCH = ("start_s", "stop_s")
+MEASURED = tuple(metric.name for metric in METRICS if metric.name not in ONCE_PER_LAUNCH)
 
 
 class Group(Struct, frozen=True):
-    """A cell of each side that agree in class and load."""
+    """A cell of each side, with the same class and load."""
 
     a: Cell
     b: Cell
 
 
-class Asked(Struct, frozen=True):
-    """What the user asked for; the Plan's details."""
+class CompareRequest(Struct, frozen=True):
+    """The user's request, stored as the Plan's details."""
 
     groups: tuple[Group, ...]
     at_least: float
@@ -48,24 +48,24 @@ class Asked(Struct, frozen=True):
     words: tuple[str, str]  # of --a and --b
     limits: str = ""  # of --fail-if
     strict: bool = False
-    junit: str = ""  # where the limits shall be written
+    junit: str = ""  # path of the limits as JUnit XML
 
     @classmethod
-    def of(cls, plan: Plan) -> "Asked":
+    def of(cls, plan: Plan) -> "CompareRequest":
         return codec.convert(plan.details, cls)
 
 
 class Compared(NamedTuple):
-    """A group, and what its pairs show as of the last look. `left_out`: invalid launches, each with
-    its side, "A" or "B"; `made`: pairs, those since then too; `launches`: valid ones of A and of B,
-    where they are no pairs."""
+    """A group and its results as of the last look. `left_out`: invalid launches, each with its
+    side, "A" or "B"; `made`: number of pairs, those since the last look included; `launches`: valid
+    ones of A and of B if they are not pairs."""
 
     group: Group
     pairs: Sequence[tuple[CellResult, CellResult]]
     changes: Sequence[Change]
     left_out: Sequence[tuple[str, CellResult]]
     outcomes: Sequence[tuple[gate.Limit, gate.Outcome]] = ()  # of --fail-if
-    apart: tuple[str, ...] = ()  # from other groups of its class and load
+    apart: tuple[str, ...] = ()  # distinguishes it from groups of the same class and load
     made: int = 0
     launches: tuple[int, int] | None = None
 
@@ -79,8 +79,8 @@ class Compared(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether nothing is left to find out, or nothing can be: a side that never runs. Whoever
-        sets limits asks for no more than these."""
+        """Whether nothing is left to find out, or cannot be since a side never runs. With limits,
+        only their outcomes count."""
         if len(self.left_out) >= GIVE_UP and not self.pairs:
             return True
         if self.outcomes:
@@ -89,7 +89,7 @@ class Compared(NamedTuple):
 
     @property
     def next_look(self) -> int | None:
-        """After so many pairs."""
+        """The number of pairs at the next look; None after the last."""
         return next((look for look in LOOKS if look > self.made), None)
 
     @property
@@ -101,25 +101,25 @@ GIVE_UP = 3  # pairs
 
 
 def apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
-    """What tells each group from others of the same class and load: settings that both sides have,
-    and how they are loaded."""
-    settings = varying(one.a.server for one in groups)
-    tools = len({(one.a.tool, one.a.processes) for one in groups}) > 1
-    kept = len({one.a.keepalive for one in groups}) > 1
-    found = []
-    for cell in (one.a for one in groups):
-        mine = [name for name, of in settings.items() if cell.server.worker_class in of]
-        said = [setting(name, getattr(cell.server, name)) for name in mine]
-        if tools:
-            said.append(load_tool(cell))
-        if kept and cell.keepalive:
-            said.append(KEEPALIVE)
-        found.append(tuple(said))
-    return found
+    """For each group, what distinguishes it from others of the same class and load: settings of
+    both sides and of the load."""
+    settings = varying(group.a.server for group in groups)
+    tools_vary = len({(group.a.tool, group.a.processes) for group in groups}) > 1
+    keepalive_varies = len({group.a.keepalive for group in groups}) > 1
+    settings_apart = []
+    for cell in (group.a for group in groups):
+        names = [name for name, of in settings.items() if cell.server.worker_class in of]
+        parts = [setting(name, getattr(cell.server, name)) for name in names]
+        if tools_vary:
+            parts.append(load_tool(cell))
+        if keepalive_varies and cell.keepalive:
+            parts.append(KEEPALIVE)
+        settings_apart.append(tuple(parts))
+    return settings_apart
 
 
 def launch(cell: CellResult, record: Record) -> Launch:
-    """The metrics of one launch, by name; what is not known is None."""
+    """The metrics of one launch, by name; None where unknown."""
     requests, usage, parts = cell.requests or 0, cell.usage, cell.breakdown
     busy = usage.server_cores
     of_parts = ("connect", "accept_queue", "in_worker", "service", "transfer", "response")
@@ -140,15 +140,15 @@ def launch(cell: CellResult, record: Record) -> Launch:
 def pairs_of(
     cells: Iterable[CellResult], group: Group
 ) -> tuple[list[tuple[CellResult, CellResult]], list[tuple[str, CellResult]]]:
-    """Those whose launches are both valid, in order; and what is invalid of the others, with its
+    """Pairs of valid launches, in order; and the invalid launches of the other pairs, with their
     side."""
-    sides: Mapping[str, dict[int, CellResult]] = {which: {} for which in SIDES}
+    sides: Mapping[str, dict[int, CellResult]] = {side: {} for side in SIDES}
     for cell in cells:
-        asked = replace(cell.trial.cell, schedule=None)
-        for which, own in zip(SIDES, (group.a, group.b), strict=True):
-            if asked == own:
-                sides[which][cell.trial.cell.schedule or 0] = cell
-    whole, left_out = [], []
+        planned = replace(cell.trial.cell, schedule=None)
+        for side, group_cell in zip(SIDES, (group.a, group.b), strict=True):
+            if planned == group_cell:
+                sides[side][cell.trial.cell.schedule or 0] = cell
+    valid, left_out = [], []
     for number in sorted(sides["a"].keys() & sides["b"].keys()):
         both = (sides["a"][number], sides["b"][number])
         if invalid := [
@@ -156,22 +156,32 @@ def pairs_of(
         ]:
             left_out += invalid
         else:
-            whole.append(both)
-    return whole, left_out
+            valid.append(both)
+    return valid, left_out
 
 
 def compared(run: Run) -> list[Compared]:
-    """Every group, as of the pairs on file."""
-    asked, cells = Asked.of(run.plan), report_of(run, known=read_before(run)).cells
-    limits, found = gate.parse(asked.limits) if asked.limits else (), []
-    for group, apart_by in zip(asked.groups, apart(asked.groups), strict=True):
+    """Every group, with the pairs stored so far."""
+    request, cells = CompareRequest.of(run.plan), report_of(run, known=read_before(run)).cells
+    limits, comparisons = gate.parse(request.limits) if request.limits else (), []
+    for group, apart_by in zip(request.groups, apart(request.groups), strict=True):
         pairs, left_out = pairs_of(cells, group)
-        seen: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
-        known = changes(seen, asked.at_least)
-        outcomes = [(limit, gate.judge(limit, known)) for limit in limits]
-        shown = pairs[: looks_so_far(len(pairs)) or len(pairs)]
-        found.append(Compared(group, shown, known, left_out, outcomes, apart_by, len(pairs)))
-    return found
+        measured: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
+        metric_changes = changes(measured, request.at_least)
+        outcomes = [(limit, gate.judge(limit, metric_changes)) for limit in limits]
+        looked_at = pairs[: looks_so_far(len(pairs)) or len(pairs)]
+        comparisons.append(
+            Compared(
+                group=group,
+                pairs=looked_at,
+                changes=metric_changes,
+                left_out=left_out,
+                outcomes=outcomes,
+                apart=apart_by,
+                made=len(pairs),
+            )
+        )
+    return comparisons
 
 
 def _launch(run: Run, cell: CellResult) -> Launch:
@@ -179,12 +189,14 @@ def _launch(run: Run, cell: CellResult) -> Launch:
 
 
 def to_go_on_s(run: Run, groups: Sequence[Compared]) -> float | None:
-    """How long it takes until the next look at what is undecided, by the launches so far; once the
-    pairs for it have begun, how long the next one takes. None: nothing is left to find out."""
-    left = [one for one in groups if one.goes_on]
-    if not left:
+    """Predicted time to the next look at undecided groups, by the launches so far; once its pairs
+    have begun, the time of the next pair. None if all are decided."""
+    undecided = [group for group in groups if group.goes_on]
+    if not undecided:
         return None
-    begun = any(one.made > 1 and one.made not in LOOKS for one in left)
-    pairs = 1 if begun else max((one.next_look or 0) - one.made for one in left)
-    every = [used_s(record) for record in run.records.values()]
-    return 2 * pairs * len(left) * sum(every) / len(every) if every else 0.0
+    if any(group.made > 1 and group.made not in LOOKS for group in undecided):
+        pairs = 1
+    else:
+        pairs = max((group.next_look or 0) - group.made for group in undecided)
+    used = [used_s(record) for record in run.records.values()]
+    return 2 * pairs * len(undecided) * sum(used) / len(used) if used else 0.0

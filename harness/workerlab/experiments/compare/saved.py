@@ -1,11 +1,10 @@
-"""`workerlab compare RUN_A RUN_B`: two saved sweeps, by the cells they have in common; and with
-`--baseline RUN` one that is made now, as RUN was planned.
+"""`workerlab compare RUN_A RUN_B`: the common cells of two saved sweeps; and with `--baseline RUN`
+a new sweep with RUN's plan.
 
-What a load was must be the same in both, or nothing can be said: load tool, its processes,
-keep-alive, concurrency or rate, what is requested, how arrivals come, how clients close. What the
-servers were may differ, their path and headers among it: a setting that has one value in each run,
-but not the same, is what is compared, and told before any figure; one that is an axis of both tells
-which cell is which.
+The loads must be the same in both runs: load tool, its processes, keep-alive, concurrency or rate,
+requests, arrivals, how clients close. The servers may differ, their path and headers included: a
+setting with one value in each run, but not the same one, is what is compared, and listed before any
+figure; a setting that is an axis of both runs identifies the cells.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.analysis.comparison import unpaired
+from workerlab.analysis.comparison import Launch, unpaired
 from workerlab.analysis.pauses import PauseDuringLoad
 from workerlab.experiments import runner
 from workerlab.experiments.compare.document import comparison
@@ -40,22 +39,22 @@ from workerlab.run_store import Run
 from workerlab.server import preflight
 from workerlab.terminal.console import tell
 
-# What may be said beside --baseline
+# Options allowed with --baseline
 BESIDE_BASELINE = frozenset(
     {"command", "baseline", "at_least", "fail_if", "junit", "strict", "out", "format", "explain",
      "html"}
 )  # fmt: skip
 LOAD = ("tool", "processes", "keepalive", "concurrency", "rate")
-REQUESTS = ("method", "body_file", "mix")  # of the app
-PLANNED = ("arrivals", "ramp_s", "linger_s")  # of the whole run
+REQUESTS = ("method", "body_file", "mix")  # fields of the app
+PLANNED = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
 SERVER = ("worker_class", "workers", "threads", "backlog", "worker_connections", "gunicorn",
           "python", "app", "chdir", "path", "headers", "sleep_s", "env")  # fmt: skip
-LOAD_APART = 0.5  # of the load average: less is on a quiet machine, too
+LOAD_APART = 0.5  # of the load average: smaller differences occur on a quiet machine
 LOADED = "load_average_at_start"
 MACHINE = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn", LOADED)
 
 
-# Of what may differ beside the figures, where its name does not say it
+# Labels of differences whose field name is not readable
 LABELS = {
     "machine.cpu": "processor",
     "machine.cores": "cores",
@@ -82,8 +81,8 @@ class Side(NamedTuple):
 
 
 def command(options: argparse.Namespace) -> int:
-    """Two saved runs where both words name one, a saved run and that plan again, else pairs of
-    launches. Returns the exit code."""
+    """Compares two saved runs if both arguments name one, a saved run with a new one, or else pairs
+    of launches. Returns the exit code."""
     if options.baseline:
         return _against_baseline(options)
     if not _names_runs(options):
@@ -93,8 +92,10 @@ def command(options: argparse.Namespace) -> int:
                 " FILE` makes the page"
             )
         return runner.command(options)
-    if given := _given(options) & {"a", "b", "resume", "out", "budget"}:
-        raise UsageError(f"two saved runs are compared as they are: --{min(given)} is for new ones")
+    if not_allowed := _given(options) & {"a", "b", "resume", "out", "budget"}:
+        raise UsageError(
+            f"two saved runs are compared as they are: --{min(not_allowed)} is for new ones"
+        )
     _check(options)
     a, b = _side(options.classes), _side(options.levels)
     if a.run.directory.samefile(b.run.directory):
@@ -113,10 +114,11 @@ def _given(options: argparse.Namespace) -> set[str]:
 
 
 def _against_baseline(options: argparse.Namespace) -> int:
-    """The plan of the baseline is run once more, as a sweep of its own."""
-    if given := _given(options) - BESIDE_BASELINE:
+    """Runs the baseline's plan once more, as a sweep."""
+    if not_allowed := _given(options) - BESIDE_BASELINE:
         raise UsageError(
-            f"--baseline runs the plan of a saved sweep again: leave out {_as_typed(min(given))}"
+            "--baseline runs the plan of a saved sweep again: leave out"
+            f" {_as_typed(min(not_allowed))}"
         )
     _check(options)
     a = _side(options.baseline)
@@ -136,23 +138,23 @@ def _as_typed(name: str) -> str:
 def _again(
     plan: Plan, _options: argparse.Namespace, _resumed: Plan | None
 ) -> Iterator[runner.Setup]:
-    """That plan on this machine as it is now; its seed orders the trials as it did then."""
+    """The plan, prepared for this machine; its seed gives the same order of trials."""
     chdir = Path(plan.servers[0].app.chdir or ".")
     check_tools(plan.tools)
-    found = preflight.of_plan(plan, chdir)
-    plan = replace(plan, unavailable=lacking(plan.servers, found))
-    yield runner.Setup(plan, found, label="again")
+    serving = preflight.of_plan(plan, chdir)
+    plan = replace(plan, unavailable=lacking(plan.servers, serving))
+    yield runner.Setup(plan, serving, label="again")
 
 
 def _compare(a: Side, b: Side, options: argparse.Namespace) -> int:
-    """Print what differs. Returns the exit code."""
+    """Print the comparison. Returns the exit code."""
     groups = groups_of(a, b, options)
     document = comparison(
         groups,
-        f"A: {a.run.name}; B: {b.run.name}",
-        (a.run, b.run),
-        options.at_least or AT_LEAST,
-        tuple(_differences(a, b)),
+        title=f"A: {a.run.name}; B: {b.run.name}",
+        runs=(a.run, b.run),
+        at_least=options.at_least or AT_LEAST,
+        differences=tuple(_differences(a, b)),
         strict=bool(options.strict),
     )
     print_document(document, options)
@@ -186,34 +188,42 @@ def _side(name: str) -> Side:
 
 
 def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
-    """The cells in common. Raises UsageError where there are none."""
+    """The common cells, compared. Raises UsageError if there are none."""
     limits = parse(options.fail_if) if options.fail_if else ()
-    joined, found = _joined(a, b), []
-    for one, other in joined:
-        valid = [[cell for cell in cells if cell.verdict != "invalid"] for cells in (one, other)]
-        of_a, of_b = (
-            [launch(cell, side.run.records[cell.trial.key]) for cell in cells]
-            for side, cells in zip((a, b), valid, strict=True)
+    joined, comparisons = _joined(a, b), []
+    for cells_a, cells_b in joined:
+        valid_a, valid_b = _valid(cells_a), _valid(cells_b)
+        launches_a, launches_b = _launches(a, valid_a), _launches(b, valid_b)
+        changes = unpaired(launches_a, launches_b, options.at_least or AT_LEAST, len(joined))
+        invalid = [("A", cell) for cell in cells_a if cell.verdict == "invalid"]
+        invalid += [("B", cell) for cell in cells_b if cell.verdict == "invalid"]
+        comparisons.append(
+            Compared(
+                group=Group(cells_a[0].trial.cell, cells_b[0].trial.cell),
+                pairs=list(zip(valid_a, valid_b, strict=False)),
+                changes=changes,
+                left_out=invalid,
+                outcomes=[(limit, judge(limit, changes)) for limit in limits],
+                launches=(len(valid_a), len(valid_b)),
+            )
         )
-        changes = unpaired(of_a, of_b, options.at_least or AT_LEAST, len(joined))
-        outcomes = [(limit, judge(limit, changes)) for limit in limits]
-        left_out = [
-            (side, cell)
-            for side, cells in (("A", one), ("B", other))
-            for cell in cells
-            if cell.verdict == "invalid"
-        ]
-        group = Group(one[0].trial.cell, other[0].trial.cell)
-        launches = list(zip(*valid, strict=False))
-        counts = (len(of_a), len(of_b))
-        found.append(Compared(group, launches, changes, left_out, outcomes, launches=counts))
-    names = apart([one.group for one in found])
-    return [one._replace(apart=name) for one, name in zip(found, names, strict=True)]
+    names = apart([comparison.group for comparison in comparisons])
+    return [
+        comparison._replace(apart=name) for comparison, name in zip(comparisons, names, strict=True)
+    ]
+
+
+def _valid(cells: Sequence[CellResult]) -> list[CellResult]:
+    return [cell for cell in cells if cell.verdict != "invalid"]
+
+
+def _launches(side: Side, cells: Sequence[CellResult]) -> list[Launch]:
+    return [launch(cell, side.run.records[cell.trial.key]) for cell in cells]
 
 
 def _spoilt(cell: CellResult) -> CellResult:
-    """As invalid where this machine stood still: launches of a sweep may run side by side, so that
-    one such moment spoils all launches of a setting alike, and no interval over them shows it."""
+    """The cell as invalid if the machine stood still: launches of a sweep may run in parallel, so
+    one such moment affects all launches of a setting alike, and no interval shows it."""
     still = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
     return cell if still is None else replace(cell, verdict="invalid", reason=still)
 
@@ -222,45 +232,45 @@ def _spoilt(cell: CellResult) -> CellResult:
 
 
 def _of(cell: CellResult, name: str) -> object:
-    asked = cell.trial.cell
-    app = asked.server.app
+    planned = cell.trial.cell
+    app = planned.server.app
     if name == "app":
         return cell.app
-    if name == "rate":  # of one that is a share of what the run found, what came of it
-        return asked.rate and (asked.rate.rps or cell.asked_rps)
+    if name == "rate":  # a share of the capacity is compared by the resulting rate
+        return planned.rate and (planned.rate.rps or cell.asked_rps)
     if name == "env":
-        return tuple(one for one in app.env if one[0] != SLEEP_ENV)
+        return tuple(variable for variable in app.env if variable[0] != SLEEP_ENV)
     if name in (*REQUESTS, "chdir", "path", "headers", "sleep_s"):
         return getattr(app, name)
-    return getattr(asked if name in LOAD else asked.server, name)
+    return getattr(planned if name in LOAD else planned.server, name)
 
 
 def _axes(a: Side, b: Side) -> list[str]:
-    """What tells cells of a run apart, beside their load; and what is the same in both runs."""
-    found = []
+    """Server settings that identify a cell within a run, or are the same in both."""
+    names = []
     for name in SERVER:
         values = [{_of(cell, name) for cell in side.cells} for side in (a, b)]
         if values[0] == values[1] or max(map(len, values)) > 1:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _joined(a: Side, b: Side) -> list[tuple[list[CellResult], list[CellResult]]]:
     for name in PLANNED:
-        one, other = (getattr(side.run.plan, name) for side in (a, b))
-        if one != other:
-            what, said = name.removesuffix("_s"), f"{one or 'none'} and {other or 'none'}"
-            raise UsageError(f"{a.run.name} and {b.run.name} were not loaded alike: {what} {said}")
+        value_a, value_b = (getattr(side.run.plan, name) for side in (a, b))
+        if value_a != value_b:
+            difference = f"{name.removesuffix('_s')} {value_a or 'none'} and {value_b or 'none'}"
+            raise UsageError(f"{a.run.name} and {b.run.name} were not loaded alike: {difference}")
     names = (*LOAD, *REQUESTS, *_axes(a, b))
 
     def by_key(side: Side) -> Mapping[tuple[object, ...], list[CellResult]]:
-        found: dict[tuple[object, ...], list[CellResult]] = {}
+        cells_by_key: dict[tuple[object, ...], list[CellResult]] = {}
         for cell in side.cells:
-            found.setdefault(tuple(_of(cell, name) for name in names), []).append(cell)
-        return found
+            cells_by_key.setdefault(tuple(_of(cell, name) for name in names), []).append(cell)
+        return cells_by_key
 
-    one, other = by_key(a), by_key(b)
-    joined = [(cells, other[key]) for key, cells in one.items() if key in other]
+    of_a, of_b = by_key(a), by_key(b)
+    joined = [(cells, of_b[key]) for key, cells in of_a.items() if key in of_b]
     if not joined:
         raise UsageError(
             f"{a.run.name} and {b.run.name} have no cell in common: worker class, concurrency or"
@@ -273,24 +283,25 @@ def _joined(a: Side, b: Side) -> list[tuple[list[CellResult], list[CellResult]]]
 
 
 def _differences(a: Side, b: Side) -> list[RunDifference]:
-    """Of machine, versions and settings, before any figure."""
-    found = []
+    """Differences of machine, versions and settings."""
+    differences = []
     for name in MACHINE:
-        one, other = (side.run.environment.get(name) for side in (a, b))
-        if name == LOADED and None not in (one, other):
-            if abs(float(str(one)) - float(str(other))) >= LOAD_APART:
-                found.append(_difference(f"machine.{name}", one, other))
-        elif one != other:
-            found.append(_difference(f"machine.{name}", one, other))
+        value_a, value_b = (side.run.environment.get(name) for side in (a, b))
+        if name == LOADED and None not in (value_a, value_b):
+            if abs(float(str(value_a)) - float(str(value_b))) >= LOAD_APART:
+                differences.append(_difference(f"machine.{name}", value_a, value_b))
+        elif value_a != value_b:
+            differences.append(_difference(f"machine.{name}", value_a, value_b))
     for name in SERVER:
         values = [{_of(cell, name) for cell in side.cells} for side in (a, b)]
         if values[0] != values[1] and max(map(len, values)) == 1:
-            found.append(_difference(name, *(next(iter(one)) for one in values)))
+            (value_a,), (value_b,) = values
+            differences.append(_difference(name, value_a, value_b))
     for name in ("duration_s", "rounds", "config"):
-        one, other = (getattr(side.run.plan, name) for side in (a, b))
-        if one != other:
-            found.append(_difference(name, one, other))
-    return found
+        value_a, value_b = (getattr(side.run.plan, name) for side in (a, b))
+        if value_a != value_b:
+            differences.append(_difference(name, value_a, value_b))
+    return differences
 
 
 def _difference(name: str, a: object, b: object) -> RunDifference:
@@ -300,8 +311,8 @@ def _difference(name: str, a: object, b: object) -> RunDifference:
 def _in_words(name: str, value: object) -> str:
     if name.endswith("_bytes") and isinstance(value, int):
         return format_bytes(value)
-    if isinstance(value, tuple):  # of an environment, or of headers
-        value = " ".join(f"{one}={text}" for one, text in value)
+    if isinstance(value, tuple):  # environment variables or headers
+        value = " ".join(f"{key}={text}" for key, text in value)
     if isinstance(value, float):
         return f"{value:.3g}"
     return "none" if value in (None, "") else str(value)

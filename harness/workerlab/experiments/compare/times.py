@@ -1,4 +1,4 @@
-"""How the response times of a launch are distributed, from what its load tool told."""
+"""Distributions of the response times of a launch, from its load tool."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,26 +7,30 @@ from workerlab.model import CellResult, Measurement, ParseError
 from workerlab.numbers.quantiles import percents_of, quantile
 from workerlab.run_store import Run
 
-QUANTILES = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99"}  # that any load tool tells
+QUANTILES = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99"}  # reported by every load tool
 
-Curve = Mapping[float, float]  # seconds, by per cent of the responses that took no longer
+Curve = Mapping[float, float]  # seconds, by percentage of responses that took no longer
 
 
 def curve(run: Run, cell: CellResult) -> Curve:
-    """Of a launch, as finely as its load tool tells. Failures are left out, or nothing but
-    QUANTILES where the tool does not tell them apart."""
-    said = _said(run, cell)
-    if said is not None and said.timings:
-        return _of(one.end_s for one in said.timings if one.cause is None and one.end_s is not None)
-    if said is not None and not said.failed and said.responses_s:
-        return _of(said.responses_s)
-    if said is not None and not said.failed and said.percentiles_s:
-        return said.percentiles_s
-    known = {percent: getattr(cell.response, name) for percent, name in QUANTILES.items()}
-    return {percent: value for percent, value in known.items() if value is not None}
+    """The curve of a launch, as fine as its load tool reports. Failures are left out; if the tool
+    does not separate them, only QUANTILES are used."""
+    measurement = _measurement(run, cell)
+    if measurement is not None and measurement.timings:
+        return _curve_of(
+            timing.end_s
+            for timing in measurement.timings
+            if timing.cause is None and timing.end_s is not None
+        )
+    if measurement is not None and not measurement.failed and measurement.responses_s:
+        return _curve_of(measurement.responses_s)
+    if measurement is not None and not measurement.failed and measurement.percentiles_s:
+        return measurement.percentiles_s
+    quantiles = {percent: getattr(cell.response, name) for percent, name in QUANTILES.items()}
+    return {percent: value for percent, value in quantiles.items() if value is not None}
 
 
-def _said(run: Run, cell: CellResult) -> Measurement | None:
+def _measurement(run: Run, cell: CellResult) -> Measurement | None:
     record = run.records.get(cell.trial.key)
     try:
         return None if record is None else measurement_of(cell.trial, record, run.directory)
@@ -34,12 +38,12 @@ def _said(run: Run, cell: CellResult) -> Measurement | None:
         return None
 
 
-def _of(times_s: Iterable[float]) -> Curve:
+def _curve_of(times_s: Iterable[float]) -> Curve:
     ordered = sorted(times_s)
     return {percent: quantile(ordered, percent / 100) for percent in percents_of(len(ordered))}
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """Of several launches, where all have a point."""
+    """The mean over several launches at the points they share."""
     common = set(curves[0]).intersection(*curves[1:]) if curves else set()
-    return {at: sum(one[at] for one in curves) / len(curves) for at in sorted(common)}
+    return {at: sum(curve[at] for curve in curves) / len(curves) for at in sorted(common)}

@@ -1,14 +1,14 @@
 """`workerlab generators`: every load generator against the same server, which does nothing.
 
-The server is not under test: it answers 12 bytes from a loop that is pinned to a core of its own
-(the last one, where there are two). Two questions, two servers:
+The server is not under test: it answers 12 bytes from a loop pinned to a core of its own (the last
+one, if there are two). Two questions, two servers:
 
     as fast as it can     answers at once: requests/s at each number of connections
-    at a low rate         answers after 50 ms: 25 connections make 500 requests/s of anybody
+    at a low rate         answers after 50 ms: 25 connections make 500 requests/s with any tool
 
-A slow server makes the low rate because most generators know no other way to keep to one. With
-`--delay`, the first server answers late, too: then each unit waits most of the time, and as many
-requests/s as connections / delay are possible, however fast a generator is.
+A slow server sets the low rate because most generators cannot limit theirs. With `--delay`, the
+first server answers late too: then each unit mostly waits, and the rate is at most connections /
+delay, however fast the generator is.
 """
 
 import argparse
@@ -32,15 +32,15 @@ from workerlab.server import preflight
 LEVELS = (1, 10, 100)
 DURATION_S = 2.0
 LOW_CONNECTIONS, LOW_DELAY_S, LOW_LEAST_S = 25, 0.05, 3.0
-# What a tool that only counts requests (ab) is supposed to do: on one connection, on several, and
-# where each request connects anew
+# Expected rates of a tool that only counts requests (ab): on one connection, on several, and with a
+# new connection per request
 COUNTED_RPS = {"one": 30_000, "several": 50_000, "anew": 8_000}
-SLACK_S = 60.0  # beside the load, until a tool is given up
-LONGEST_DELAY_SHARE = 0.1  # of a load: in it, each connection has ten answers at least
+SLACK_S = 60.0  # beyond the load, until a tool is killed
+MAX_DELAY_SHARE = 0.1  # of a load: each connection gets at least ten answers
 
 
 class Generator(NamedTuple):
-    """A load tool in so many processes."""
+    """A load tool with its number of processes."""
 
     tool: str
     processes: int = 1
@@ -53,8 +53,8 @@ class Generator(NamedTuple):
 def generators_of(
     names: Iterable[str], cores: int, processes: Sequence[int] = ()
 ) -> Iterator[Generator]:
-    """Each tool in one process; the lab's own fast one also in one per core. `processes`: how many
-    there are of each tool that sends from several, instead."""
+    """Each tool in one process; the lab's own fast one also with one per core. `processes`:
+    instead, the numbers for each tool that can send from several."""
     for name in names:
         several = processes if tool_named(name).PROCESSES else ()
         if not processes:
@@ -74,8 +74,8 @@ def cells(
     *,
     per_process: bool = False,
 ) -> list[Cell]:
-    """Level by level, the low rate first: neighbours in time are what is compared. `delay_s`: of
-    the server at full speed. `per_process`: a level is the connections of each process."""
+    """By level, the low rate first, so that cells to compare run close in time. `delay_s`: of the
+    server at full speed. `per_process`: a level is the connections of each process."""
     quick = NullServer(core=core, delay_s=delay_s)
     slow = replace(quick, delay_s=(LOW_DELAY_S, LOW_DELAY_S))
     connection_rps = 2 / sum(delay_s) if any(delay_s) else math.inf
@@ -84,11 +84,9 @@ def cells(
     def cell(
         null: NullServer, generator: Generator, connections: int, load_s: float, rps: float
     ) -> Cell:
-        """`rps`: what tools that only count are supposed to reach."""
-        count, rate = max(1 + connections, round(rps * load_s)), "low" if null is slow else "full"
-        load = Load(connections, count, load_s, load_s + SLACK_S, keepalive)
-        load = replace(load, processes=generator.processes, timed=True, same_body=True, summed=True)
+        load = _load(generator, connections, load_s, rps, keepalive=keepalive)
         tool_named(generator.tool).check(load)
+        rate = "low" if null is slow else "full"
         return null_cell(f"{rate}-{generator.name}-c{connections}", null, generator.tool, load)
 
     planned = [cell(slow, generator, LOW_CONNECTIONS, low_s, low_rps) for generator in generators]
@@ -101,8 +99,25 @@ def cells(
     return planned
 
 
+def _load(
+    generator: Generator, connections: int, load_s: float, rps: float, *, keepalive: bool
+) -> Load:
+    """`rps`: expected rate of tools that only count."""
+    return Load(
+        concurrency=connections,
+        requests=max(1 + connections, round(rps * load_s)),
+        duration_s=load_s,
+        deadline_s=load_s + SLACK_S,
+        keepalive=keepalive,
+        processes=generator.processes,
+        timed=True,
+        same_body=True,
+        summed=True,
+    )
+
+
 def plan_of(options: argparse.Namespace) -> Plan:
-    """Raises UsageError, EnvironmentProblem. Looks at the machine, starts nothing."""
+    """Raises UsageError or EnvironmentProblem. Inspects the machine; starts nothing."""
     levels, processes = options.levels or LEVELS, options.processes or ()
     preflight.check_levels([max(levels) * max(processes, default=1), LOW_CONNECTIONS])
     tools, notes = installed(options.tools or TOOLS)
@@ -127,13 +142,15 @@ def plan_of(options: argparse.Namespace) -> Plan:
 def _check(
     tools: Iterable[str], processes: Sequence[int], delay_s: tuple[float, float], duration_s: float
 ) -> None:
-    """Raises UsageError for a grid of nothing, and a delay that leaves too few answers."""
-    able = [name for name, tool in TOOLS.items() if tool.PROCESSES]
-    if processes and not set(able) & set(tools):
-        raise UsageError(f"--processes needs a tool that sends from several: {', '.join(able)}")
+    """Raises UsageError for an empty grid, or a delay that leaves too few answers."""
+    supporting = [name for name, tool in TOOLS.items() if tool.PROCESSES]
+    if processes and not set(supporting) & set(tools):
+        raise UsageError(
+            f"--processes needs a tool that sends from several: {', '.join(supporting)}"
+        )
     if processes and not 2 <= min(processes) <= max(processes) <= LOW_CONNECTIONS:
         raise UsageError(f"--processes must be from 2 to {LOW_CONNECTIONS}")
-    if delay_s[1] > duration_s * LONGEST_DELAY_SHARE:
+    if delay_s[1] > duration_s * MAX_DELAY_SHARE:
         raise UsageError("--delay must be at most a tenth of --duration, for enough answers")
 
 

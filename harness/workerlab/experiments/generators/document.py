@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from workerlab.analysis.facts import TrialData, unusable
@@ -25,7 +26,7 @@ from workerlab.numbers.formats import counted, fill
 from workerlab.numbers.units import format_duration
 from workerlab.run_store import Run
 
-MAX_GAP_S = 0.5  # between samples of CPU and memory: wider gaps are told
+MAX_GAP_S = 0.5  # between samples of CPU and memory: wider gaps are reported
 
 KEPT_ALIVE, NEW_CONNECTIONS = "kept-alive connections", "a new connection for each request"
 AS_REPORTED = "response time as the generator reports it"
@@ -156,7 +157,7 @@ def document(run: Run) -> Document:
 
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
-    """`trials`: all that its plan has, whose `details` are `server_core` and `keepalive`."""
+    """`trials`: all trials of the plan, whose `details` are `server_core` and `keepalive`."""
     usages = {data.trial.key: usage_of(data) for data in trials}
     measured = [usage for usage in usages.values() if usage is not None]
     loads = by_load(measured)
@@ -213,23 +214,29 @@ def tables(
     yield table("Response times at that rate", (*load[:2], *TIMES), low)
 
 
-def charts(loads: Sequence[GeneratorLoad]) -> tuple[Chart, ...]:
-    def chart(
-        chart_title: str, unit: str, value: Callable[[GeneratorLoad], float | None], note: str
-    ) -> Chart:
-        lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for load in loads:
-            if (y := value(load)) is not None:
-                lines[load.name].append((load.connections, y))
-        return Chart(
-            title=chart_title,
-            x_title="connections",
-            y_title=unit,
-            series=tuple(Series(name, tuple(points)) for name, points in lines.items()),
-            log=(True, True),
-            note=note,
-        )
+def chart_of(
+    loads: Sequence[GeneratorLoad],
+    chart_title: str,
+    unit: str,
+    value: Callable[[GeneratorLoad], float | None],
+    note: str,
+) -> Chart:
+    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for load in loads:
+        if (y := value(load)) is not None:
+            lines[load.name].append((load.connections, y))
+    return Chart(
+        title=chart_title,
+        x_title="connections",
+        y_title=unit,
+        series=tuple(Series(name, tuple(points)) for name, points in lines.items()),
+        log=(True, True),
+        note=note,
+    )
 
+
+def charts(loads: Sequence[GeneratorLoad]) -> tuple[Chart, ...]:
+    chart = partial(chart_of, loads)
     return (
         chart(
             "Throughput",

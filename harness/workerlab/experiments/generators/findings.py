@@ -1,16 +1,16 @@
-"""The conclusions of `workerlab generators`, computed from what was measured.
+"""The conclusions of `workerlab generators`, computed from the measurements.
 
-    low rate     least CPU per request among those that kept the rate; a difference within the
-                 kernel's step or within the scatter of the trials is none
-    high rate    most requests/s; a lower bound where the server's own core is busy, or where it
-                 answers late and so many connections get no more from it
-    GIL          more threads bring nothing while all of them use one core, and processes use more;
-                 not shown where others kept it waiting for a core, or there are too few
-    machine      the most that this machine's generators reach; a server is measured reliably up to
-                 a third of it (a generator whose ceiling is nearer may be what is measured)
-    overhead     whose response times are its own queueing, and not for want of a core
+    low rate     least CPU per request among those that kept the rate; differences within the
+                 kernel's clock or the scatter of the trials do not count
+    high rate    most requests/s; a lower bound if the server's own core is busy, or if its delay
+                 allows the connections no more
+    GIL          more threads gain nothing while all of them use one core, and processes use more;
+                 not shown if they had to wait for a core, or there are too few cores
+    machine      the most that this machine's generators reach; a server is measured reliably up
+                 to a third of it (beyond, the generator may be the limit)
+    overhead     whose response times are its own queueing, and not for lack of a core
 
-Where the numbers do not allow an answer, the answer says what is missing.
+If the numbers do not allow an answer, it says what is missing.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from workerlab.numbers.formats import counted
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 
 PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")  # how to write one
-KEPT_RATE = 0.9  # at least, of the low rate
-HEADROOM = 3.0  # a ceiling this many times above a server's throughput does not hide it
-MOSTLY_OVERHEAD = 0.5  # of a reported response time: more client overhead than server
-GROWTH = 1.2  # at least: more units that bring less bring nothing
-ONE_CORE = 1.25  # threads that share a GIL use one core, and some of the kernel's work beside it
+KEPT_RATE = 0.9  # of the low rate, at least
+HEADROOM = 3.0  # a ceiling this many times a server's throughput does not limit it
+MOSTLY_OVERHEAD = 0.5  # of a reported response time: beyond, it is mostly client overhead
+GROWTH = 1.2  # at least: a smaller gain by more units does not count
+ONE_CORE = 1.25  # cores of threads that share a GIL, with the kernel's work
 MORE_THAN_ONE_CORE = 1.3
 
 Loads = Sequence[GeneratorLoad]
@@ -53,7 +53,7 @@ SERVER_BUSY_OR_DISTURBED = (
 
 
 def findings(full: Loads, low: Loads, cores: int | None) -> tuple[Answer, ...]:
-    """`full`: as fast as each can; `low`: at the low rate; `cores` of the machine."""
+    """`full`: each at full speed; `low`: at the low rate; `cores` of the machine."""
     full = [load for load in full if not load.doubt]
     low = [load for load in low if not load.doubt]
     quiet = [load for load in (*low, *full) if not (load.server_busy or disturbed([load]))]
@@ -140,7 +140,8 @@ def cpu_of(load: GeneratorLoad) -> CpuOfLoad:
 
 
 def costs_more(load: GeneratorLoad, least: GeneratorLoad) -> bool:
-    """By the interval over their trials, and by more than the kernel's clock can tell."""
+    """Whether it costs more, by the interval over the trials and by more than the kernel's clock
+    resolves."""
     difference_s = (load.cpu_per_request_s or 0.0) - (least.cpu_per_request_s or 0.0)
     if difference_s <= load.cpu_step_s + least.cpu_step_s:
         return False
@@ -208,7 +209,7 @@ def most_requests(loads: Loads) -> MostRequests | Inconclusive:
 
 
 def fastest_of_each(loads: Loads) -> list[GeneratorLoad]:
-    """Each generator where it sends most; the fastest first."""
+    """Each generator at its highest rate; the fastest first."""
     fastest: dict[str, GeneratorLoad] = {}
     for load in sorted(loads, key=lambda load: -load.rps):
         if load.rps > 0:
@@ -365,7 +366,7 @@ class ClientOverhead(Answer):
 
 
 def client_overhead(loads: Loads) -> ClientOverhead | Inconclusive:
-    """`loads`: on servers that are not busy, while no others kept the generator waiting."""
+    """`loads`: on servers that are not busy, of generators that did not wait for a core."""
     overheads = [overhead for load in loads if (overhead := overhead_of(load)) is not None]
     if not overheads:
         return Inconclusive(SERVER_BUSY_OR_DISTURBED, question=OVERHEAD)

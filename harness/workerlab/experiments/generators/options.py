@@ -45,7 +45,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
 
 
 def _delay(text: str) -> tuple[float, float]:
-    """Least and most: 0.08, or 0-0.16."""
+    """Shortest and longest delay: 0.08, or 0-0.16."""
     span = re.fullmatch(r"(.*[\d.])-([\d.].*)", text)
     least, most = map(seconds, span.groups() if span else (text, text))
     if least > most:

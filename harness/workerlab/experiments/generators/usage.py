@@ -1,16 +1,15 @@
-"""What one load generator did at one load: throughput, what it cost, what it reports.
+"""One load generator at one load: throughput, cost, and what it reports.
 
-**CPU per request** is a slope, not a sum: the CPU seconds between two samples in the middle of the
-load, over the answers of that time (throughput x time). So neither a generator's start, which takes
-Locust a second or two, nor its end is put on its requests. The kernel tells CPU in ticks of 10 ms,
-so that a slope has a least step, `cpu_step_s`: two ticks times the root of the processes, whose
-errors are independent, over the requests between. Where there are too few samples for a slope, it
-is missing.
+**CPU per request** is a slope: the CPU seconds between two samples in the middle of the load, over
+the answers in that time (throughput x time). So neither the generator's start, which takes Locust a
+second or two, nor its end counts. The kernel reports CPU in ticks of 10 ms, which gives the slope a
+resolution, `cpu_step_s`: two ticks times the root of the number of processes, whose errors are
+independent, over the requests in between. With too few samples the slope is missing.
 
-**Client overhead** is what it reports of a response time less what the server's spans say of the
-same: p50 less p50, p99 less p99. Connections, requests and answers also cross the kernel in it,
-some 10 microseconds. It is the generator's own queueing as long as the server's core is not busy; a
-busy server lets requests wait in front of it where its spans do not look.
+**Client overhead** is the reported response time less the same statistic of the server's spans: p50
+less p50, p99 less p99. It includes the kernel's work for connections, requests and answers, some 10
+microseconds. It is the generator's own queueing as long as the server's core is not busy; a busy
+server makes requests wait where its spans do not see them.
 """
 
 import math
@@ -36,22 +35,21 @@ from workerlab.model import (
 )
 from workerlab.numbers.formats import count_text
 
-EDGE = 0.1  # of the load at either end, where it begins and ends
-TICK_S = 0.01  # the kernel's, in which /proc tells CPU time
-RESOLUTION = 0.01  # of a response time: less is within the buckets of the histograms
-DELAY_BOUND = 0.9  # of what the server's delay allows: a faster generator would send no more
-SERVER_BUSY = 0.9  # of a core: a server that takes as much is what limits the throughput
-MAX_COUNTED_RATIO = 1.01  # answers a generator may count for each that the server sent
+EDGE = 0.1  # of the load: excluded at its start and at its end
+TICK_S = 0.01  # resolution of CPU time in /proc
+RESOLUTION = 0.01  # of a response time: the width of the histograms' buckets
+DELAY_BOUND = 0.9  # of the rate the server's delay allows: a faster generator would send no more
+SERVER_BUSY = 0.9  # of a core: the server limits the throughput
+MAX_COUNTED_RATIO = 1.01  # answers counted by the generator per answer sent by the server
 
 
 class Usage(Struct, frozen=True):
     """One generator at one load. Rates per second, times in seconds; None: not known.
 
-    `low`: at the low rate. `cores`: its CPU seconds per second, steady; `cpu_s`: from its start to
-    its end. `memory_bytes`: the most; pages that processes share count in each of them.
-    `core_wait`: what it cost to wait for a core, and who had it. `stood_still`: whether the machine
-    did, in a part of the load. `delay_rps`: what its connections get from a server that answers
-    late, if the generator takes no time.
+    `low`: at the low rate. `cores`: its steady CPU seconds per second; `cpu_s`: from its start to
+    its end. `memory_bytes`: the peak; pages that processes share count in each of them.
+    `core_wait`: the cost of waiting for a core, and who had it. `stood_still`: whether the machine
+    did during the load. `delay_rps`: the rate that the server's delay allows its connections.
     """
 
     measured: Measurement
@@ -71,7 +69,7 @@ class Usage(Struct, frozen=True):
     core_wait: CoreWait | None
     server_side: Summary
     widest_gap_s: float | None
-    doubt: str | None  # why its count is unreliable: generator and server disagree
+    doubt: str | None  # why its count is unreliable
     stood_still: bool = False
     delay_rps: float | None = None
 
@@ -82,8 +80,8 @@ class Usage(Struct, frozen=True):
 
 
 class GeneratorLoad(Replicates[Usage], frozen=True):
-    """The trials of one generator at one load, at least one. Means, where a name says no other: of
-    requests/s the geometric one, of memory the largest."""
+    """The trials of one generator at one load, at least one. Values are means unless named
+    otherwise: the geometric mean of requests/s, the maximum of memory."""
 
     @property
     def first(self) -> Usage:
@@ -137,13 +135,13 @@ class GeneratorLoad(Replicates[Usage], frozen=True):
 
     @property
     def server_busy(self) -> float | None:
-        """The share of its core where the server is the limit; None where it is not."""
+        """The share of its core if the server is the limit, else None."""
         cores = self.mean("server_cores")
         return cores if cores is not None and cores >= SERVER_BUSY else None
 
     @property
     def delay_bound_rps(self) -> float | None:
-        """What the server's delay allows where that is the limit; None where it is not."""
+        """The rate that the server's delay allows if that is the limit, else None."""
         delay_rps = self.first.delay_rps
         return delay_rps if delay_rps is not None and self.rps >= DELAY_BOUND * delay_rps else None
 
@@ -165,15 +163,15 @@ class GeneratorLoad(Replicates[Usage], frozen=True):
         return dict(sum(causes, Counter[str]())) or None
 
     def reported_s(self, statistic: str) -> float | None:
-        """Of the response times that it reports; `statistic` as in Summary."""
+        """Mean of the response times that it reports; `statistic` as in Summary."""
         return self.mean(f"measured.response.{statistic}")
 
     def server_side_s(self, statistic: str) -> float | None:
         return self.mean(f"server_side.{statistic}")
 
     def overhead_s(self, statistic: str) -> float | None:
-        """Reported less server-side; 0 where the buckets of their histograms cannot tell the two
-        apart, None where either is missing."""
+        """Reported less server-side; 0 if the difference is within the resolution of their
+        histograms, None if either is missing."""
         reported_s, server_side_s = self.reported_s(statistic), self.server_side_s(statistic)
         if reported_s is None or server_side_s is None:
             return None
@@ -189,39 +187,31 @@ def by_load(usages: Iterable[Usage]) -> list[GeneratorLoad]:
 
 
 def at_low_rate(cell: Cell) -> bool:
-    """By the name that its plan gave it."""
+    """By the cell's name."""
     return cell.name.startswith("low-")
 
 
 def usage_of(data: TrialData) -> Usage | None:
-    """None where nothing was measured."""
+    """None if nothing was measured."""
     measured, record, load = data.measurement, data.record, data.cell.load
     if unusable(data) is not None or measured is None or record is None or load is None:
         return None
     if measured.duration_s <= 0:
         return None
     steady = _steady(data, measured, record)
-    seen, answered_rps = data.observations, measured.requests / measured.duration_s
+    observations, answered_rps = data.observations, measured.requests / measured.duration_s
     cores, server, host = (
-        per_second((one.at_ns, getattr(one, name)) for one in steady)
+        per_second((sample.at_ns, getattr(sample, name)) for sample in steady)
         for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s")
     )
-    doubt = None if data.null else "the server's own count is missing"
-    if data.null and measured.requests > MAX_COUNTED_RATIO * data.null.answers + load.concurrency:
-        counts = count_text(measured.requests), count_text(data.null.answers)
-        doubt = "it counts {} answers, the server sent {}; one of them is wrong".format(*counts)
-    tool, null = data.cell.tool, data.cell.server.null
-    processes = load.concurrency if tool == "processes" else load.processes
-    everything = () if "processes" in seen.missing else seen.processes
+    null = data.cell.server.null
+    processes = load.concurrency if data.cell.tool == "processes" else load.processes
+    everything = () if "processes" in observations.missing else observations.processes
     answered = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
-    memory = {
-        name: max(filter(None, (getattr(one, name) for one in everything)), default=None)
-        for name in ("tool_rss_bytes", "host_memory_bytes")
-    }
-    gaps = ((later.at_ns - one.at_ns) / NS for one, later in pairwise(everything))
+    gaps = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(everything))
     return Usage(
         measured=measured,
-        tool=tool,
+        tool=data.cell.tool,
         processes=load.processes,
         connections=load.concurrency,
         low=at_low_rate(data.cell),
@@ -230,35 +220,55 @@ def usage_of(data: TrialData) -> Usage | None:
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
         cpu_step_s=2 * TICK_S * math.sqrt(processes) / answered if answered else None,
-        memory_bytes=memory["tool_rss_bytes"],
-        host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
-        host_memory_bytes=memory["host_memory_bytes"],
+        memory_bytes=_peak(everything, "tool_rss_bytes"),
+        host_busy=_share_busy(host, observations.cores),
+        host_memory_bytes=_peak(everything, "host_memory_bytes"),
         server_cores=server,
         core_wait=_core_wait(data, steady, answered_rps),
         server_side=data.null.service if data.null else Summary(),
         widest_gap_s=max(gaps, default=None),
-        doubt=doubt,
-        stood_still=_stood_still(seen, record),
+        doubt=_doubt(data, measured, load.concurrency),
+        stood_still=_stood_still(observations, record),
         delay_rps=2 * load.concurrency / sum(null.delay_s) if null and any(null.delay_s) else None,
     )
 
 
-def _stood_still(seen: Observations, record: Record) -> bool:
+def _peak(samples: Iterable[ProcessSample], name: str) -> int | None:
+    return max(filter(None, (getattr(sample, name) for sample in samples)), default=None)
+
+
+def _share_busy(busy_cores: float | None, cores: int | None) -> float | None:
+    return min(1.0, busy_cores / cores) if busy_cores is not None and cores else None
+
+
+def _doubt(data: TrialData, measured: Measurement, connections: int) -> str | None:
+    """Why the generator's count is unreliable; None if the server's agrees."""
+    if not data.null:
+        return "the server's own count is missing"
+    if measured.requests <= MAX_COUNTED_RATIO * data.null.answers + connections:
+        return None
+    counts = count_text(measured.requests), count_text(data.null.answers)
+    return "it counts {} answers, the server sent {}; one of them is wrong".format(*counts)
+
+
+def _stood_still(observations: Observations, record: Record) -> bool:
     begin_ns, end_ns = record.load_start_ns, record.load_end_ns
     if begin_ns is None or end_ns is None:
-        return bool(seen.pauses)
-    return any(one.from_ns < end_ns and one.to_ns > begin_ns for one in seen.pauses)
+        return bool(observations.pauses)
+    return any(pause.from_ns < end_ns and pause.to_ns > begin_ns for pause in observations.pauses)
 
 
 def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:
-    """Of the middle of the load. A tool that does not say when it began ended with its load."""
+    """Samples in the middle of the load. A tool that does not report when it began ended with its
+    load."""
     length_ns, begin_ns = measured.duration_s * NS, measured.origin_ns
     if begin_ns is None and record.load_end_ns is not None:
         begin_ns = round(record.load_end_ns - length_ns)
     if begin_ns is None or "processes" in data.observations.missing:
         return ()
     opens, closes = begin_ns + EDGE * length_ns, begin_ns + (1 - EDGE) * length_ns
-    return tuple(one for one in data.observations.processes if opens <= one.at_ns <= closes)
+    samples = data.observations.processes
+    return tuple(sample for sample in samples if opens <= sample.at_ns <= closes)
 
 
 def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> CoreWait | None:
@@ -270,5 +280,5 @@ def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> 
 
 
 def disturbed(usages: Iterable[Usage | GeneratorLoad]) -> Disturbance | None:
-    """What others did to one of them, the worst."""
+    """The worst wait for a core among them."""
     return worst(usage.core_wait for usage in usages)

@@ -25,7 +25,7 @@ from workerlab.experiments.ladder.steps import (
     UserLoad,
     ladder,
 )
-from workerlab.experiments.reading import Known, notes_of, report_of
+from workerlab.experiments.reading import TrialCache, notes_of, report_of
 from workerlab.finding import Finding, Note
 from workerlab.model import Chart, Column, Document, Report, Series, Table
 from workerlab.numbers.intervals import TRIALS
@@ -209,7 +209,7 @@ def columns_of_times(steps: Steps) -> tuple[Column, ...]:
 
 
 def document(run: Run) -> Document:
-    trials: Known = {}
+    trials: TrialCache = {}
     report, users = report_of(run, known=trials), run.plan.details.get(USUAL_USERS)
     return study(report, from_details(run.plan), notes_of(run), users, trials)
 

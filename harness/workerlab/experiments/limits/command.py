@@ -1,8 +1,8 @@
 """`workerlab limits`: how far one client goes, and what stops it.
 
-The limits of the machine are run into on purpose (errno 24, errno 99), recognised, and avoided; and
-two classic mistakes are made, to be recognised again. Each step is a cell on a null server that
-answers after a seeded random delay; what cannot be done here is left out, with the reason.
+The limits of the machine are reached on purpose (errno 24, errno 99), recognised, and avoided; and
+two classic mistakes are shown. Each step is a cell on a null server that answers after a seeded
+random delay; steps that cannot run here are left out, with the reason.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.experiments.planning import check_tools, installed, lacks
+from workerlab.experiments.planning import check_tools, installed, why_unavailable
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
 from workerlab.load.mistakes.tool import MISTAKES
@@ -35,12 +35,12 @@ PAGE_BYTES = 1024
 SLOW_S, BRISK_S, QUICK_S = (0.0, 3.0), (0.0, 1.0), (0.0, 0.2)
 FEW_PORTS = 200
 ALL_PORTS = 28_232  # 32768 to 60999, the kernel's usual range, which a new network namespace has
-NO_REUSE, LOOPBACK_REUSE = 0, 2  # net.ipv4.tcp_tw_reuse: until Linux 4.18 the usual one, and since
-LEAST_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # below that not even the ports can be used up
-AIOHTTP = (100_000, 1_000_000)  # requests; the second where that is asked for
-# Of clients that keep all tasks or bodies: two numbers of requests, and the bytes of a body
+NO_REUSE, LOOPBACK_REUSE = 0, 2  # net.ipv4.tcp_tw_reuse: the default before and since Linux 4.19
+MIN_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # with fewer, not even the ports can be used up
+AIOHTTP = (100_000, 1_000_000)  # requests; the second with --long
+# Clients that keep all tasks or bodies: two numbers of requests, and the bytes of a body
 KEPT_LOADS = {"tasks": (10_000, 20_000, PAGE_BYTES), "bodies": (250, 500, NOVEL_BYTES)}
-# Requests of a mistake's program, and how many it has under way
+# Requests of each mistake's program, and how many are in flight
 MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
 
 NO_PORTS = "Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux 6.3 can)."
@@ -69,9 +69,9 @@ class Step(NamedTuple):
 
 
 class Machine(Struct, frozen=True):
-    """What it allows. `has(tool)`: whether that load tool can run; `files`: open in one process,
-    None: unlimited; `ports`: local ones, lowest and highest, None: a socket cannot be told which
-    to use; `core`: for the server alone; `no_network`: why there can be no network namespace."""
+    """What the machine allows. `has(tool)`: whether that load tool can run; `files`: open in one
+    process, None: unlimited; `ports`: lowest and highest local port, None: sockets cannot choose a
+    range; `core`: for the server alone; `no_network`: why a network namespace cannot be created."""
 
     has: Callable[[str], bool]
     files: int | None
@@ -81,7 +81,7 @@ class Machine(Struct, frozen=True):
 
     @property
     def connections(self) -> int:
-        """The most of 10,000 that it allows."""
+        """At most 10,000."""
         return 10_000 if self.files is None else min(10_000, self.files - SPARE_FILES)
 
     @property
@@ -91,7 +91,7 @@ class Machine(Struct, frozen=True):
 
 def machine() -> Machine:
     return Machine(
-        has=lambda tool: lacks(tool) is None,
+        has=lambda tool: why_unavailable(tool) is None,
         files=preflight.raise_file_limit(),
         ports=preflight.port_range() if preflight.narrows_ports() else None,
         core=preflight.own_core(),
@@ -116,17 +116,17 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     yield Setup(plan)
 
 
-def plan_of(here: Machine, quick: bool, long: bool = False) -> Plan:
-    """Raises UsageError where too little can be shown."""
-    if here.files is not None and here.files < LEAST_FILES:
+def plan_of(allowed: Machine, quick: bool, long: bool = False) -> Plan:
+    """Raises UsageError if too little can be shown."""
+    if allowed.files is not None and allowed.files < MIN_FILES:
         raise UsageError(
-            f"limits needs at least {LEAST_FILES} open files, and 10,064 to show everything; the"
-            f" limit is {here.files}: raise it (ulimit -n 10064, as root where that is refused)"
+            f"limits needs at least {MIN_FILES} open files, and 10,064 to show everything; the"
+            f" limit is {allowed.files}: raise it (ulimit -n 10064, as root where that is refused)"
         )
-    notes = [*left_out(here, quick), *installed(("threads", "coroutines"))[1]]
-    planned = steps(here, quick, long)
-    meant = {one.cell.name: {"chapter": one.chapter, "what": one.what} for one in planned}
-    plan = null_plan("limits", (one.cell for one in planned), notes, {"steps": meant})
+    notes = [*left_out(allowed, quick), *installed(("threads", "coroutines"))[1]]
+    planned = steps(allowed, quick, long)
+    described = {step.cell.name: {"chapter": step.chapter, "what": step.what} for step in planned}
+    plan = null_plan("limits", (step.cell for step in planned), notes, {"steps": described})
     if long:
         least_s = predicted_s(plan, plan.cells[-1], 0.0)
         plan = noted(plan, [Note(fill(LONG, {"least_s": least_s}))])
@@ -172,38 +172,44 @@ def _step(
     tw_reuse: int | None = None,
     **load: Any,
 ) -> Step:
-    fault = "" if tw_reuse is None else "kept"  # the client is to close first
+    fault = "" if tw_reuse is None else "kept"  # so that the client closes first
     null = NullServer(body_bytes, delay_s, core=machine.core, fault=fault, tw_reuse=tw_reuse)
-    usual: dict[str, Any] = {"keepalive": True, "same_body": True, "summed": True}
-    asked = Load(connections, requests, duration_s=1.0, deadline_s=0.0, **{**usual, **load})
-    cell = null_cell(name, null, tool, asked)
-    deadline_s = round(60 + 4 * null_s(cell, asked), 1)
-    return Step(replace(cell, load=replace(asked, deadline_s=deadline_s)), chapter, what)
+    defaults: dict[str, Any] = {"keepalive": True, "same_body": True, "summed": True}
+    requested = Load(
+        concurrency=connections,
+        requests=requests,
+        duration_s=1.0,
+        deadline_s=0.0,
+        **{**defaults, **load},
+    )
+    cell = null_cell(name, null, tool, requested)
+    deadline_s = round(60 + 4 * null_s(cell, requested), 1)
+    return Step(replace(cell, load=replace(requested, deadline_s=deadline_s)), chapter, what)
 
 
 def _clients(machine: Machine, quick: bool) -> Iterable[Step]:
-    """The same hundred requests, one after the other and all at once."""
-    one = partial(_step, machine, "clients", requests=100, delay_s=SLOW_S)
+    """The same hundred requests, in sequence and all at once."""
+    hundred = partial(_step, machine, "clients", requests=100, delay_s=SLOW_S)
     if not quick:
         plain = "threads" if machine.has("threads") else "fast"
-        yield one("sync-100", "synchronous", tool=plain, connections=1)
+        yield hundred("sync-100", "synchronous", tool=plain, connections=1)
     for tool in filter(machine.has, ("coroutines", "fast")):
-        yield one(f"async-100-{tool}", "asynchronous", tool=tool, connections=100)
+        yield hundred(f"async-100-{tool}", "asynchronous", tool=tool, connections=100)
 
 
 def _unbounded(machine: Machine) -> Iterable[Step]:
-    """As many connections as requests, where a process may have 1024 files; then the ways out."""
+    """As many connections as requests, with 1024 files per process; then the solutions."""
     tool = "coroutines" if machine.has("coroutines") else "fast"
-    many = machine.connections
-    usual = USUAL_FILES if machine.files is None else min(USUAL_FILES, machine.files)
-    few = min(BOUND, many)
-    rows = [("unbounded", few, few, usual)] if few < many else []
-    rows += [
-        ("unbounded", many, many, usual),
-        ("raised", many, many, many + SPARE_FILES),
-        ("bounded", many, few, usual),
+    connection_limit = machine.connections
+    usual_files = USUAL_FILES if machine.files is None else min(USUAL_FILES, machine.files)
+    bound = min(BOUND, connection_limit)
+    planned = [("unbounded", bound, bound, usual_files)] if bound < connection_limit else []
+    planned += [
+        ("unbounded", connection_limit, connection_limit, usual_files),
+        ("raised", connection_limit, connection_limit, connection_limit + SPARE_FILES),
+        ("bounded", connection_limit, bound, usual_files),
     ]
-    for what, requests, connections, files in rows:
+    for what, requests, connections, files in planned:
         yield _step(
             machine, "unbounded", f"{what}-{requests}", what, tool=tool,
             requests=requests, connections=connections, open_files=files,
@@ -211,35 +217,36 @@ def _unbounded(machine: Machine) -> Iterable[Step]:
 
 
 def _far(machine: Machine, quick: bool, long: bool) -> Iterable[Step]:
-    most, bounded = machine.connections, min(BOUND, machine.connections)
-    one = partial(_step, machine, "far", tool="fast")
+    max_connections, bounded = machine.connections, min(BOUND, machine.connections)
+    far_step = partial(_step, machine, "far", tool="fast")
     novels: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
-    yield one("bodies-10000", "bodies", requests=10_000, connections=bounded, **novels)
-    yield one("kept-100000", "bodies", requests=100_000, connections=most)
+    yield far_step("bodies-10000", "bodies", requests=10_000, connections=bounded, **novels)
+    yield far_step("kept-100000", "bodies", requests=100_000, connections=max_connections)
     if not quick:
         anew: dict[str, Any] = {"connections": bounded, "keepalive": False}
-        yield one("new-100000", "new_connections", requests=100_000, **anew)
-        yield one("kept-1000000", "bodies", requests=1_000_000, connections=most)
+        yield far_step("new-100000", "new_connections", requests=100_000, **anew)
+        yield far_step("kept-1000000", "bodies", requests=1_000_000, connections=max_connections)
     aiohttp = partial(_step, machine, "far", what="bodies", tool="coroutines", connections=bounded)
     for requests in AIOHTTP[: 1 + long] if machine.has("coroutines") else ():
         yield aiohttp(f"aiohttp-{requests}", requests=requests)
 
 
 def _memory(machine: Machine) -> Iterable[Step]:
-    """What the tasks and bodies of a client take that keeps them all, and of one that does not."""
+    """Memory of a client that keeps all tasks and bodies, and of one that does not."""
     if not (machine.mistakes and machine.has("coroutines")) or machine.connections < BOUND:
         return
     step = partial(_step, machine, "memory", connections=BOUND)
     for what, (*sizes, body_bytes) in KEPT_LOADS.items():
-        kept = partial(step, what=f"all_{what}", tool=f"everything_at_once-{what}")
+        keeping_step = partial(step, what=f"all_{what}", tool=f"everything_at_once-{what}")
         for requests in sizes:
-            yield kept(f"all-{what}-{requests}", requests=requests, body_bytes=body_bytes)
+            yield keeping_step(f"all-{what}-{requests}", requests=requests, body_bytes=body_bytes)
     yield step("dropped-5000", "bodies", tool="coroutines", requests=5000, body_bytes=NOVEL_BYTES)
 
 
 def _ports(machine: Machine) -> Iterable[Step]:
-    """More connections than local ports; then the two ways out. Each step has ports of its own: the
-    one before leaves some in TIME_WAIT. And all ports used up by connections that are over."""
+    """More connections than local ports; then the two solutions. Each step has ports of its own,
+    since the previous one leaves some in TIME_WAIT. Also all ports used up by closed
+    connections."""
     step = partial(_step, machine, "ports", tool="fast", delay_s=QUICK_S)
     for tw_reuse in () if machine.no_network else (NO_REUSE, LOOPBACK_REUSE):
         yield step(
@@ -263,8 +270,8 @@ def _ports(machine: Machine) -> Iterable[Step]:
 
 
 def _mistakes(machine: Machine) -> Iterable[Step]:
-    made = {tool: form for tool, form in MISTAKES.items() if form.mistake in MISTAKE_LOADS}
-    for tool, mistake in made.items() if machine.mistakes else ():
+    mistakes = {tool: form for tool, form in MISTAKES.items() if form.mistake in MISTAKE_LOADS}
+    for tool, mistake in mistakes.items() if machine.mistakes else ():
         requests, connections = MISTAKE_LOADS[mistake.mistake]
         load = Load(connections, requests, duration_s=1.0, deadline_s=60.0)
         name = tool.replace("_", "-")

@@ -113,7 +113,7 @@ def document(run: Run) -> Document:
 
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
-    """`trials`: all that the plan has; its `details.steps` name them."""
+    """`trials`: all trials of the plan; its `details.steps` name them."""
     results = results_of(trials, run.plan.details["steps"])
     not_measured = [
         NotMeasured(result.name, why=result.missing)
@@ -167,7 +167,7 @@ def time_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
 
 
 def memory_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
-    """Of the load tool, over the time of its load."""
+    """Memory of the load tool over time."""
     lines = []
     for result in results:
         samples = result.data.observations.processes

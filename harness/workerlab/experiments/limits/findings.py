@@ -1,6 +1,6 @@
-"""What a run of `workerlab limits` concludes, each answer with the steps it rests on. Pure.
+"""What a run of `workerlab limits` concludes, each answer with its steps as evidence. Pure.
 
-Where a step was not measured, its question is left out.
+The question of a step that was not measured is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Limit = Literal["files", "ports", "time_wait"]
 
 
 def findings(results: Steps) -> Iterator[Answer]:
-    """Of the steps that were measured."""
+    """The answers of the steps that were measured."""
     steps = [step for step in results if step.measured]
 
     def named(*starts: str) -> Steps:
@@ -50,7 +50,7 @@ def findings(results: Steps) -> Iterator[Answer]:
 
 
 def largest(steps: Steps) -> StepResult | None:
-    """Of those without a failure the one of most requests, then of most connections."""
+    """The step without a failure that has the most requests, then the most connections."""
     whole = [step for step in steps if step.failed == 0 and step.wall_s]
     return max(whole, key=lambda step: (step.load.requests, step.load.concurrency), default=None)
 
@@ -87,7 +87,7 @@ def asynchronous_gain(steps: Steps) -> AsynchronousGain | None:
 
 
 class LimitAnswer(Answer):
-    """Of one of the limits that are reached on purpose."""
+    """A limit that is reached on purpose."""
 
     limit: Limit
 
@@ -132,11 +132,11 @@ REACHING: Mapping[Limit, str] = {
     "files": "unbounded-",
     "ports": "ports-used-up",
     "time_wait": "time-wait-0",
-}  # how the name of the step begins that is to reach the limit
+}  # the beginning of the name of the step that reaches each limit
 
 
 def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
-    """By the step that is to reach it; the others are ways out."""
+    """By the step meant to reach the limit; the others avoid it."""
     reaching = [step for step in steps if step.name.startswith(REACHING[limit])]
     if not reaching:
         return None
@@ -323,8 +323,8 @@ def kept_memory(steps: Steps) -> KeptMemory | None:
 
 
 def bytes_per_request(steps: Steps) -> float | None:
-    """Growth of the client's memory from the smaller to the larger load. None: not two loads, or
-    no growth."""
+    """Growth of the client's memory from the smaller to the larger load. None: not two loads, or no
+    growth."""
     sizes = sorted((step.load.requests, step.memory_bytes) for step in steps if step.memory_bytes)
     if len(sizes) != 2 or sizes[0][1] >= sizes[1][1]:
         return None
@@ -370,6 +370,6 @@ def session_per_request(steps: Steps) -> SessionPerRequest | None:
 
 
 def counted_forms(steps: Steps) -> Mapping[str, MistakeForm]:
-    """By `what`; none where the mistake or its cure is missing, or a server counted nothing."""
+    """By `what`; empty if the mistake or its cure is missing, or a server counted nothing."""
     forms = {step.what: step.mistake_form for step in steps if step.data.null}
     return forms if {"mistake", "cure"} <= forms.keys() else {}

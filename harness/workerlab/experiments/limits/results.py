@@ -1,9 +1,9 @@
-"""What was measured in each step of `workerlab limits`. Pure.
+"""The measurements of each step of `workerlab limits`. Pure.
 
-    ideal = max(sum of the delays / connections, longest time the server took for one)     seconds
+    ideal = max(sum of the delays / connections, the server's longest delay)     seconds
 
-No client can be faster than either: the server's delays, shared by connections that are always
-busy, and the longest answer.
+No client can be faster: the delays are shared by connections that are always busy, and the longest
+answer takes its time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workerlab.finding import Finding
 from workerlab.model import Load, Measurement, NullServer, Usage
 from workerlab.numbers.formats import fill
 
-SPARE_FILES = 64  # what a process has open beside its connections
+SPARE_FILES = 64  # files of a process besides its connections
 
 # By what the plan says that a step shows
 LABELS = {
@@ -102,8 +102,8 @@ class MistakeForm(Finding):
 
 class StepResult(Struct, frozen=True):
     """One step. `chapter`, `what`: as in its plan. `missing`: why nothing was measured. `failed`:
-    requests without a success, unsent ones included. `ideal_s`: None where some failed, which cost
-    the server nothing, or nothing was counted. `memory_bytes`: the load tool's peak."""
+    requests without success, unsent ones included. `ideal_s`: None if some failed, which cost the
+    server nothing, or nothing was counted. `memory_bytes`: the load tool's peak."""
 
     data: TrialData
     chapter: str
@@ -169,7 +169,7 @@ class StepResult(Struct, frozen=True):
 
     @property
     def summary(self) -> StepMeasured:
-        """Raises AssertionError where nothing was measured."""
+        """Raises AssertionError if nothing was measured."""
         assert self.measured is not None
         return StepMeasured(
             tool=self.tool,
@@ -187,7 +187,7 @@ class StepResult(Struct, frozen=True):
 
     @property
     def mistake_form(self) -> MistakeForm:
-        """Of a step that makes or avoids a mistake. Raises AssertionError where nothing was
+        """For a step that makes or avoids a mistake. Raises AssertionError if nothing was
         measured."""
         assert self.measured is not None
         details, counts = self.measured.details, self.data.null
@@ -208,7 +208,7 @@ class StepResult(Struct, frozen=True):
 def results_of(
     trials: Sequence[TrialData], steps: Mapping[str, Mapping[str, Any]]
 ) -> list[StepResult]:
-    """`steps`: what the plan's details say of each, by the name of its cell."""
+    """`steps`: the plan's details of each step, by the name of its cell."""
     return [_result_of(data, **steps[data.cell.name]) for data in trials]
 
 

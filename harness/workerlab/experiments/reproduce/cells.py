@@ -1,4 +1,4 @@
-"""What the parts of a reproduction have measured: a cell, and a result for each fresh launch."""
+"""The measurements of the parts of a reproduction: a cell, with a result for each fresh launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from workerlab.run_store import Run
 
 
 class MeasuredCell(Struct, frozen=True):
-    """`settings`: what marks it. `results`: of its valid launches, in a type of its command."""
+    """`settings`: identify it. `results`: of its valid launches; their type depends on the
+    command."""
 
     settings: Mapping[str, Any]
     results: tuple[object, ...]
@@ -25,18 +26,18 @@ class MeasuredCell(Struct, frozen=True):
         return all(self.settings.get(name) == value for name, value in settings.items())
 
     def values(self, path: str) -> list[Any]:
-        """Of the launches that know it."""
+        """Of the launches that have it."""
         read = (_read(result, path) for result in self.results)
         return [value for value in read if value is not None]
 
     def pairs(self, path: str, other_path: str) -> list[tuple[Any, Any]]:
-        """Of the launches that know both."""
+        """Of the launches that have both."""
         read = ((_read(result, path), _read(result, other_path)) for result in self.results)
         return [pair for pair in read if None not in pair]
 
 
 def _read(value: Any, path: str) -> Any:
-    """None as soon as a step of the path is None or missing from a mapping."""
+    """None if any step of the path is None or missing from a mapping."""
     for name in path.split("."):
         if value is None:
             return None
@@ -45,7 +46,7 @@ def _read(value: Any, path: str) -> Any:
 
 
 def measured_cells(run: Run) -> list[MeasuredCell]:
-    """In the order of the run's plan. Cells without a valid launch are there, with no result."""
+    """In the order of the run's plan. Cells without a valid launch have no results."""
     launches: dict[tuple[tuple[str, Any], ...], list[object]] = {}
     for settings, result in _launches(run):
         kept = launches.setdefault(tuple(settings.items()), [])
@@ -55,7 +56,7 @@ def measured_cells(run: Run) -> list[MeasuredCell]:
 
 
 def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
-    """None: it was not measured, or is invalid."""
+    """None for a launch that was not measured or is invalid."""
     if run.plan.kind == "generators":
         for data in trial_data(run):
             settings: dict[str, Any] = {"tool": data.cell.tool, "processes": data.cell.processes}

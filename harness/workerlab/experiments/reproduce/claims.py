@@ -1,9 +1,9 @@
-"""Each claim of a write-up, judged: held, corrected, or not shown. Pure.
+"""Judges each claim of a write-up: held, corrected, or not shown. Pure.
 
-A test lies inside its range, outside, or is open. A ratio lies inside where its whole interval over
-fresh launches does, outside where none of it does; a value where that of every launch does. A claim
-holds where all its tests lie inside. It is corrected where one lies outside and everything that is
-so instead is shown as well. All else is not shown, with the reason.
+A test lies inside its range, outside, or is open. A ratio lies inside if its whole interval over
+fresh launches does, outside if none of it does; a value, if that of every launch does. A claim
+holds if all its tests lie inside. It is corrected if one lies outside and every test of the
+correction lies inside. Anything else is not shown, with the reason.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class ClaimNotShown(JudgedClaim):
 
 
 class MeasuredParts(Struct, frozen=True):
-    """What the parts have to say. `cells`: by their names in the file. `conclusions`: the codes
-    that each part shows. `missing`: why a part has no result, by its name. `parts`: of the cells.
-    `cores`: of the machine; None: not known."""
+    """The results of the parts. `cells`: by their names in the file. `conclusions`: codes that each
+    part shows. `missing`: why a part has no result, by its name. `parts`: the part of each cell.
+    `cores`: of the machine; None: unknown."""
 
     cells: Mapping[str, MeasuredCell]
     conclusions: Mapping[str, Collection[str]]
@@ -70,8 +70,8 @@ class MeasuredParts(Struct, frozen=True):
         return self.cells[name].values(path) if name in self.cells else []
 
     def quotients(self, figure: str, over: str) -> list[float]:
-        """Of each launch; over a figure of another cell, which other launches have, over its mean.
-        Nothing is divided by 0."""
+        """One per launch; a value of another cell, which has other launches, is replaced by its
+        mean. Divisions by 0 are left out."""
         (name, _, path), (divisor, _, divisor_path) = figure.partition("."), over.partition(".")
         if name == divisor:
             pairs = self.cells[name].pairs(path, divisor_path)
@@ -93,7 +93,7 @@ class MeasuredParts(Struct, frozen=True):
 
 
 class TestAnswer(Struct, frozen=True):
-    """Of one test. `text`: what was measured, or why that decides nothing."""
+    """Of one test. `text`: the measurement, or why it is inconclusive."""
 
     outcome: Outcome
     text: str

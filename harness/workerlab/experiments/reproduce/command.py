@@ -1,8 +1,8 @@
-"""`workerlab reproduce`: the write-ups that the lab began as, claim by claim.
+"""`workerlab reproduce`: the write-ups behind the lab, claim by claim.
 
-It measures nothing in a way of its own: each part is a run of another command, kept below the run's
-own directory, resumed with it, and left out where `--from` names one that was made before. A part
-that cannot run here is left out with the reason; the claims that rest on it are not shown.
+Each part is a run of another command, stored below the run's own directory, resumed with it, and
+skipped if `--from` names an earlier run. A part that cannot run here is left out with the reason;
+the claims that depend on it are not shown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workerlab.terminal.console import program, tell
 
 
 def command(options: argparse.Namespace) -> int:
-    """Without a name, what can be reproduced; else as every command that makes a run."""
+    """Lists the write-ups if none is named; else makes a run. Returns the exit code."""
     if options.writeup is None and not options.resume:
         print(overview())
         return 0
@@ -72,8 +72,8 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 
 
 def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, str]:
-    """The directory of a run that was made before, by the part that it stands for. Raises
-    UsageError for one that has none of the cells of such a part."""
+    """Directories of earlier runs, by the part they replace. Raises UsageError for a run without a
+    cell of any part."""
     taken: dict[str, str] = {}
     for name in names:
         directory = find(name, measured=True)
@@ -96,14 +96,14 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
 
 
 def perform(directory: Path, plan: Plan) -> None:
-    """Every part that is not there yet, or not whole."""
+    """Run every part that is missing or incomplete."""
     quick, taken = plan.details["quick"], plan.details["from"]
     parts = [
         (f"{writeup.name}-{part.name}", writeup, part)
         for writeup in map(write_ups().__getitem__, plan.details["writeups"])
         for part in writeup.part
     ]
-    state = run_store.learned(directory) or {}
+    state = run_store.saved_machine(directory) or {}
     done, missing = list(state.get(DONE, ())), dict[str, str]()
     for number, (name, writeup, part) in enumerate(parts, 1):
         if name in taken or name in done:
@@ -117,14 +117,14 @@ def perform(directory: Path, plan: Plan) -> None:
         except LabError as problem:
             missing[name] = str(problem)
             tell(f"left out: {problem}")
-        run_store.learn(directory, {DONE: done, MISSING: missing})
+        run_store.save_machine(directory, {DONE: done, MISSING: missing})
     if len(missing) == len(parts):
         raise EnvironmentProblem("; ".join(dict.fromkeys(missing.values())))
 
 
 def run_part(place: Path, words: str) -> None:
-    """A run of another command, in a directory of its own; only what is left of it, where it was
-    begun before. Raises as `runner.carry_out`, EnvironmentProblem where it cannot run here."""
+    """Run another command's plan in a directory of its own, or resume it. Raises as
+    `runner.carry_out`, and EnvironmentProblem if it cannot run here."""
     name, *argv = shlex.split(words)
     parser = argparse.ArgumentParser()
     module_of(name, "options").add_options(parser)

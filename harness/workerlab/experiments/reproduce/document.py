@@ -1,4 +1,4 @@
-"""What `workerlab reproduce` shows: the original's table beside today's, and each claim judged."""
+"""What `workerlab reproduce` shows: the original's table next to today's, and each claim judged."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from workerlab.finding import Finding
 from workerlab.model import Chart, Column, Document, Series, Table
 from workerlab.run_store import Run
 
-PARTS = "parts"  # of a run's directory: a run each
-DONE, MISSING = "parts_done", "parts_missing"  # what a run keeps of its parts
+PARTS = "parts"  # subdirectory of a run, with a run for each part
+DONE, MISSING = "parts_done", "parts_missing"  # keys of the run's saved state
 
 
 class Title(Finding):
@@ -116,11 +116,11 @@ def summary(claims: Sequence[ClaimHeld | ClaimCorrected | ClaimNotShown]) -> Cla
 
 
 def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
-    """Of the parts that are there; the reasons that others are missing are on file."""
+    """The parts measured; the reasons for missing ones are stored in the run."""
     cells: dict[str, list[MeasuredCell]] = {}
     conclusions: dict[str, set[str]] = {}
     missing: dict[str, str] = {}
-    reasons = (run_store.learned(run.directory) or {}).get(MISSING, {})
+    reasons = (run_store.saved_machine(run.directory) or {}).get(MISSING, {})
     taken = run.plan.details.get("from", {})
     tests = [test for claim in writeup.claim for test in claim.all_tests]
     tested = {test.part for test in tests if test.part}
@@ -144,7 +144,7 @@ def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
 
 
 def codes_of(directory: Path) -> set[str]:
-    """Of all that a run's document concludes, with the evidence and the findings within them."""
+    """Codes of all conclusions of a run's document, with those of their evidence."""
     from workerlab.experiments.results import document_of
 
     def codes(value: Any) -> Iterator[str]:
@@ -161,7 +161,7 @@ def codes_of(directory: Path) -> set[str]:
 def chosen_cells(
     writeup: WriteUp, measured: Mapping[str, Sequence[MeasuredCell]]
 ) -> Iterator[tuple[str, MeasuredCell]]:
-    """By the names that the file gives them: the first cell of the part with these settings."""
+    """By their names in the file: the first cell of the part with these settings."""
     for name, marks in writeup.cells.items():
         settings = {key: value for key, value in marks.items() if key != "part"}
         for cell in measured.get(marks["part"], ()):
@@ -171,7 +171,7 @@ def chosen_cells(
 
 
 def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
-    """Each figure of the write-up with today's, the mean over the launches, to its right."""
+    """Each figure of the write-up, with today's mean over the launches to its right."""
     columns = [Column("row", "text", heading=" ")]
     for pair in original.headings:
         columns += [

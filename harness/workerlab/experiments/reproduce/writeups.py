@@ -1,10 +1,9 @@
-"""The five write-ups that the lab began as: their tables, their claims, and how each is tested.
+"""The five write-ups behind the lab: their tables, their claims, and how each is tested.
 
-They are data, in `writeups.toml` beside this module. A claim is judged by the cells of existing
-experiments, which are the parts of a reproduction; what a test can ask is in `ClaimTest`. A figure
-is `CELL.PATH`: a cell by its name in the file, and the path of a value in what was measured of it,
-as in "sync4.response.mean". Of a worker class, all levels together, the cell is marked by `users =
-"all"`.
+They are data, in `writeups.toml` next to this module. A claim is judged by cells of existing
+experiments, the parts of a reproduction; `ClaimTest` defines the tests. A figure is `CELL.PATH`: a
+cell by its name in the file, and the path of a value in its results, as in "sync4.response.mean".
+`users = "all"` selects the results of a worker class over all levels.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Range = tuple[float, float]  # both ends are inside
 
 
 class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """A run of another command. `takes_s`: how long it took on two cores, in full and quick."""
+    """A run of another command. `takes_s`: its duration on two cores, in full and quick."""
 
     name: str
     command: str
@@ -33,14 +32,15 @@ class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that can be false, said in words by `says`. Exactly one of
+    """A falsifiable statement, worded by `says`. Exactly one of
 
-    ratio      two figures: the first over the second, with its interval over fresh launches
-    value      a figure, of every launch; with `over`, of a second one
-    equals     a figure, of every launch, which is this text
-    shows      a part whose conclusions have one of these codes, and none of `lacks`
+        ratio      two figures: the first over the second, with its interval over fresh launches
+        value      a figure, of every launch; with `over`, relative to a second one
+        equals     a figure, of every launch, that equals this text
+        shows      a part whose conclusions include one of these codes, and none of `lacks`
 
-    `between`: where ratio or value must lie. `original`: what the write-up has."""
+    `between`: the range of the ratio or value. `original`: the write-up's figure.
+    """
 
     says: str
     ratio: tuple[str, str] | None = None
@@ -51,12 +51,12 @@ class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
     part: str | None = None
     shows: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
-    form: str = "number"  # how a value is written, of `numbers.formats`
+    form: str = "number"  # format of a value, from `numbers.formats`
     original: float | None = None
 
 
 class Correction(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is so instead, shown by tests of its own, and why the write-up saw what it saw."""
+    """What is true instead, shown by tests of its own, and why the write-up saw something else."""
 
     text: str
     tests: tuple[ClaimTest, ...]
@@ -64,7 +64,7 @@ class Correction(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Claim(Struct, frozen=True, forbid_unknown_fields=True):
-    """`cores`: with fewer than these, a test that fails shows nothing."""
+    """`cores`: on a machine with fewer, a failed test proves nothing."""
 
     number: int
     text: str
@@ -87,8 +87,8 @@ class Heading(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OriginalRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """`then`: a figure for each pair of columns; "" where the write-up has none. `line`, `x`: its
-    curve in the chart, and where it stands there."""
+    """`then`: a figure for each pair of columns; "" if the write-up has none. `line`, `x`: its
+    curve in the chart and its position there."""
 
     label: str
     cell: str
@@ -98,7 +98,7 @@ class OriginalRow(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OriginalTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`chart`: the name of the pair of columns that is drawn."""
+    """`chart`: the name of the pair of columns to draw."""
 
     title: str
     headings: tuple[Heading, ...]
@@ -108,8 +108,8 @@ class OriginalTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WriteUp(Struct, frozen=True, forbid_unknown_fields=True):
-    """`machine`: what is known of where and when the original was measured. `cells`: by name, the
-    part and the settings that mark each of them."""
+    """`machine`: when and where the original was measured, as far as known. `cells`: by name, the
+    part and the settings that identify each."""
 
     name: str
     title: str
@@ -128,13 +128,13 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_ups() -> dict[str, WriteUp]:
-    """By name, in their order."""
+    """By name, in order."""
     content = codec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _File)
     return {writeup.name: writeup for writeup in content.writeup}
 
 
 def named(name: str) -> tuple[WriteUp, ...]:
-    """One of them, or `all`. Raises UsageError."""
+    """One write-up, or `all`. Raises UsageError."""
     writeups = write_ups()
     if name == "all":
         return tuple(writeups.values())

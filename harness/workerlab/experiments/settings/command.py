@@ -1,9 +1,9 @@
 """`workerlab settings`: what each worker class does with each of Gunicorn's settings.
 
-    options ─► classes x versions x the launches that prove what is asked ─► two lanes ─► effects
+    options ─► classes x versions x the launches that test the settings ─► two at a time ─► effects
 
-A cell is a launch. No load tool loads it: the experiment itself is the client, and looks at the
-server from outside, in the kernel, in /proc and on the wire.
+A cell is a launch without a load tool: the experiment itself is the client, and observes the server
+from outside, in the kernel, in /proc and on the wire.
 """
 
 import argparse
@@ -30,16 +30,15 @@ from workerlab.options import Refused, names_of
 from workerlab.server import preflight
 from workerlab.server.worker_classes import class_named
 
-# Of what Gunicorn is to serve, where and by which class: nothing that a class could ignore
+# Settings of what Gunicorn serves, where and by which class: no class can ignore them
 SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", "user", "group")
 
 
-class Asked(Struct, frozen=True):
-    """What the user asked for; the Plan's details. `config`: the Gunicorn file, "" for none;
-    `lines`: what it sets, `values`: to what, where that is a plain value; `unknown`: settings of
-    Gunicorn among them that no experiment is about; `strange`: names that mean nothing to it, and
-    what each may be meant for; `unset`: settings that the file only annotates; `left_out`: those
-    that --quick cannot prove."""
+class SettingsRequest(Struct, frozen=True):
+    """The user's request, stored as the Plan's details. `config`: the Gunicorn file, "" for none;
+    `lines`: its assignments, `values`: those with a plain value; `unknown`: Gunicorn settings among
+    them that no experiment covers; `strange`: names that are no settings, each with the likely one;
+    `unset`: settings that are only annotated; `left_out`: those that --quick cannot test."""
 
     settings: tuple[str, ...]
     config: str = ""
@@ -49,72 +48,86 @@ class Asked(Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     strange: Mapping[str, str] = {}
     unset: tuple[str, ...] = ()
-    gunicorns: Mapping[str, str] = {}  # of several interpreters, the version that each of them has
+    gunicorns: Mapping[str, str] = {}  # version by interpreter, if there are several
 
     @classmethod
-    def of(cls, plan: Plan) -> "Asked":
+    def of(cls, plan: Plan) -> "SettingsRequest":
         return codec.convert(plan.details, cls)
 
     def version_of(self, server: Server) -> str:
-        """What serves it, where several do."""
+        """The version and interpreter that serve it, if there are several."""
         version = server.gunicorn or self.gunicorns.get(server.python, "")
         return ", ".join(filter(None, (version, server.python)))
 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
-    found: preflight.Interpreters = {}
+    serving: preflight.Interpreters = {}
     if plan is None:
-        plan, found = first_plan(options)
-    yield Setup(plan, found, label="settings", perform=perform)
+        plan, serving = first_plan(options)
+    yield Setup(plan, serving, label="settings", perform=perform)
 
 
 def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
-    """Raises UsageError or EnvironmentProblem; starts nothing but looks."""
+    """The plan and the interpreters. Raises UsageError or EnvironmentProblem."""
     if not Path("/proc/self").exists():
         raise EnvironmentProblem(
             "settings looks at servers from outside, in /proc: that takes a Linux"
         )
     lines = lines_of(Path(options.config)) if options.config else ()
-    classes = options.classes
-    its: preflight.Interpreter | None = None
-    if options.config:
-        # A file of the user's is read, and examined, in the environment of the app
-        its = next(iter(interpreters(options, (), options.config, bundled=False).values()))
-        classes = classes or (class_of(its.settings),)
+    reader = _reader(options)
+    classes = options.classes or ((class_of(reader.settings),) if reader else ())
     if not classes:
         raise UsageError(
             "settings needs CLASSES or --config FILE, such as: workerlab settings sync,gthread"
         )
-    found = interpreters(options, classes, options.config, bundled=not options.config)
-    lacks = {name: why for one in found.values() for name in classes if (why := one.lacks(name))}
-    if all(one.lacks(name) for one in found.values() for name in classes):
-        raise EnvironmentProblem("; ".join(lacks.values()))
-    own = {python: one.gunicorn for (python, version), one in found.items() if not version}
-    asked = replace(_asked(options, lines, its), gunicorns=own if len(own) > 1 else {})
-    needed = {name for one in asked.settings for name in SETTINGS[one].launches}
-    launches = [one for one in LAUNCHES.values() if one.name in needed]
-    pythons = list(dict.fromkeys(python for python, _ in found))
-    cells = tuple(
-        cell
-        for (python, version), its in found.items()
-        for name in classes
-        for cell in _cells(name, python, version, launches, its, 1 + pythons.index(python))
-    )
-    unavailable = lacking((cell.server for cell in cells), found)
+    serving = interpreters(options, classes, options.config, bundled=not options.config)
+    _check_classes(serving, classes)
+    gunicorns = {
+        python: interpreter.gunicorn
+        for (python, version), interpreter in serving.items()
+        if not version
+    }
+    request = _request_of(options, lines, reader)
+    request = replace(request, gunicorns=gunicorns if len(gunicorns) > 1 else {})
+    cells = tuple(_cells(serving, classes, request.settings))
     plan = Plan(
-        *("settings", cells, 1, 1, 0, next(iter(found.values())).python),
+        kind="settings",
+        cells=cells,
+        trials=1,
+        rounds=1,
+        seed=0,
+        python=next(iter(serving.values())).python,
         config=None,
-        unavailable=unavailable,
-        notes=tuple(map(stored, notes_on_gunicorn(found))),
-        details=codec.plain(asked),
-        gunicorn=version_of(found),
+        unavailable=lacking((cell.server for cell in cells), serving),
+        notes=tuple(map(stored, notes_on_gunicorn(serving))),
+        details=codec.plain(request),
+        gunicorn=version_of(serving),
     )
-    return plan, found
+    return plan, serving
+
+
+def _reader(options: argparse.Namespace) -> preflight.Interpreter | None:
+    """The interpreter that reads the user's Gunicorn file: that of the app; None without a file."""
+    if not options.config:
+        return None
+    return next(iter(interpreters(options, (), options.config, bundled=False).values()))
+
+
+def _check_classes(serving: preflight.Interpreters, classes: Iterable[str]) -> None:
+    """Raises EnvironmentProblem if no interpreter has any of the classes."""
+    reasons: dict[str, str] = {}
+    for interpreter in serving.values():
+        for name in classes:
+            why = interpreter.lacks(name)
+            if not why:
+                return
+            reasons[name] = why
+    raise EnvironmentProblem("; ".join(reasons.values()))
 
 
 def _named(words: str | None) -> tuple[str, ...]:
-    """The settings of --only, or all, and what happens beside them. Raises UsageError."""
+    """The settings of --only, or all settings and happenings. Raises UsageError."""
     if words is None:
         return tuple(SETTINGS)
     try:
@@ -124,16 +137,16 @@ def _named(words: str | None) -> tuple[str, ...]:
         raise UsageError(f"--only: {refused}") from None
 
 
-def _asked(
-    options: argparse.Namespace, lines: tuple[Line, ...], its: preflight.Interpreter | None
-) -> Asked:
-    """`its`: what reads the file. Raises UsageError where there is nothing to examine."""
+def _request_of(
+    options: argparse.Namespace, lines: tuple[Line, ...], interpreter: preflight.Interpreter | None
+) -> SettingsRequest:
+    """`interpreter`: reads the Gunicorn file. Raises UsageError if there is nothing to examine."""
     names: Iterable[str] = _named(options.only)
-    if its is not None:
+    if interpreter is not None:
         in_file = {line.name for line in lines if line.sets}
         names = [name for name in names if name in in_file and not SETTINGS[name].happening]
     if options.config and not names:
-        others = strange(lines, its.names) if its else {}
+        others = strange(lines, interpreter.names) if interpreter else {}
         none = f"; {', '.join(others)}: no setting of Gunicorn" if others else ""
         annotated = [f"{line.name}: {line.text}" for line in lines if not line.sets]
         none += f"; {', '.join(annotated)}: an annotation sets nothing" if annotated else ""
@@ -141,36 +154,72 @@ def _asked(
             f"{options.config} sets nothing that can be examined{none}:"
             " workerlab settings CLASSES shows what can"
         )
-    quick = {one.name for one in LAUNCHES.values() if one.quick or not options.quick}
+    quick = {launch.name for launch in LAUNCHES.values() if launch.quick or not options.quick}
     provable = [name for name in names if quick.issuperset(SETTINGS[name].launches)]
     left_out = tuple(name for name in names if name not in provable)
     if not provable:
         raise UsageError(f"--quick cannot examine {', '.join(left_out)}: leave it out")
-    if its is None:
-        return Asked(tuple(provable), left_out=left_out)
-    own = [line.name for line in lines if line.sets and line.name in its.names]
-    return Asked(
-        *(tuple(provable), options.config, lines, left_out),
-        values={name: value for name, value in its.settings.items() if name in own},
-        unknown=tuple(name for name in own if name not in (*SETTINGS, *SERVER)),
-        strange=strange(lines, its.names),
-        unset=tuple(line.name for line in lines if not line.sets and line.name in its.names),
+    if interpreter is None:
+        return SettingsRequest(tuple(provable), left_out=left_out)
+    gunicorn_names = [line.name for line in lines if line.sets and line.name in interpreter.names]
+    return SettingsRequest(
+        settings=tuple(provable),
+        config=options.config,
+        lines=lines,
+        left_out=left_out,
+        values={
+            name: value for name, value in interpreter.settings.items() if name in gunicorn_names
+        },
+        unknown=tuple(name for name in gunicorn_names if name not in (*SETTINGS, *SERVER)),
+        strange=strange(lines, interpreter.names),
+        unset=tuple(
+            line.name for line in lines if not line.sets and line.name in interpreter.names
+        ),
     )
 
 
 def _cells(
-    name: str,
-    python: str,
-    version: str,
-    launches: Iterable[Launch],
-    found: preflight.Interpreter,
-    number: int,
+    serving: preflight.Interpreters, classes: Iterable[str], settings: Iterable[str]
 ) -> Iterator[Cell]:
-    """Of one class and version, a cell for each launch. `number`: of the interpreter."""
-    app = App(target=f"inspected:{'asgi' if found.serves_asgi(name) else 'wsgi'}")
-    at = f"python{number}" if python else ""
+    """A cell for each interpreter, class and launch that the settings need."""
+    needed = {name for setting in settings for name in SETTINGS[setting].launches}
+    launches = [launch for launch in LAUNCHES.values() if launch.name in needed]
+    pythons = list(dict.fromkeys(python for python, _ in serving))
+    for (python, version), interpreter in serving.items():
+        for name in classes:
+            yield from _cells_of_class(
+                name,
+                python=python,
+                python_number=1 + pythons.index(python),
+                version=version,
+                interpreter=interpreter,
+                launches=launches,
+            )
+
+
+def _cells_of_class(
+    name: str,
+    *,
+    python: str,
+    python_number: int,
+    version: str,
+    interpreter: preflight.Interpreter,
+    launches: Iterable[Launch],
+) -> Iterator[Cell]:
+    """A cell for each launch, for one class, version and interpreter."""
+    app = App(target=f"inspected:{'asgi' if interpreter.serves_asgi(name) else 'wsgi'}")
+    python_label = f"python{python_number}" if python else ""
     for launch in launches:
         threads = launch.threads if class_named(name).slots == "threads" else 1
-        server = Server(name, 1, threads, 0, 0, app=app, gunicorn=version, python=python)
-        place = "-".join(filter(None, (name, version, at, launch.name)))
-        yield Cell(server, "", 1, name=place)
+        server = Server(
+            worker_class=name,
+            workers=1,
+            threads=threads,
+            backlog=0,
+            worker_connections=0,
+            app=app,
+            gunicorn=version,
+            python=python,
+        )
+        cell_name = "-".join(filter(None, (name, version, python_label, launch.name)))
+        yield Cell(server, tool="", concurrency=1, name=cell_name)

@@ -1,5 +1,5 @@
-"""What a run of `workerlab settings` shows: a matrix for each version and where versions differ; of
-a Gunicorn file, its lines. Pure."""
+"""The document of `workerlab settings`: a matrix for each version and the differences between
+versions; for a Gunicorn file, its lines. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from workerlab.experiments.document import table
 from workerlab.experiments.reading import notes_of
-from workerlab.experiments.settings.command import SERVER, Asked
+from workerlab.experiments.settings.command import SERVER, SettingsRequest
 from workerlab.experiments.settings.effect import WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import Line
@@ -30,8 +30,9 @@ MARKED: tuple[Word, ...] = ("ignored", "clamped", "changes")
 
 
 class ClassExamined(Struct, frozen=True):
-    """A worker class in one version of Gunicorn, and with its interpreter where there are several;
-    `version` "": the only one. `effects`: by setting; `missing`: settings whose launches failed."""
+    """A worker class in one version of Gunicorn; `version` "": the only one, else with the
+    interpreter if there are several. `effects`: by setting; `missing`: settings whose launches
+    failed."""
 
     worker_class: str
     version: str
@@ -69,7 +70,7 @@ class NotExamined(Finding):
 
 
 def document(run: Run) -> Document:
-    plan, classes = Asked.of(run.plan), examined(run)
+    plan, classes = SettingsRequest.of(run.plan), examined(run)
     left_out = tuple(SETTINGS[name].label for name in plan.left_out)
     notes: list[Finding] = [ClassUnavailable(*pair) for pair in run.plan.unavailable.items()]
     notes += [
@@ -81,9 +82,9 @@ def document(run: Run) -> Document:
     notes += [NotExamined(tuple(plan.unknown))] if plan.unknown else []
     findings: list[Finding] = list(lines_without_effect(plan))
     tables: list[Table] = []
-    for each in classes if plan.config else ():
-        findings += lines_marked(plan, each)
-        tables.append(table_of_lines(plan, each))
+    for result in classes if plan.config else ():
+        findings += lines_marked(plan, result)
+        tables.append(table_of_lines(plan, result))
     if not plan.config:
         findings += map(class_honours, classes)
         tables += matrices(plan, classes)
@@ -95,22 +96,22 @@ def document(run: Run) -> Document:
         findings=tuple(findings),
         tables=(*tables, *differences(plan, classes)),
         notes=(*notes, *notes_of(run)),
-        valid=not any(each.missing for each in classes),
+        valid=not any(result.missing for result in classes),
     )
 
 
 def examined(run: Run) -> list[ClassExamined]:
     """Every class and version that can run here, in the order of the plan."""
-    plan = Asked.of(run.plan)
+    plan = SettingsRequest.of(run.plan)
     launches: dict[tuple[str, str], dict[str, dict[str, object]]] = {}
     keys: dict[tuple[str, str], list[str]] = {}
     for trial in grid(run.plan):
         server = trial.cell.server
         if server.variant in run.plan.unavailable:
             continue
-        which = (server.worker_class, plan.version_of(server))
-        evidence_of_class = launches.setdefault(which, {})
-        keys.setdefault(which, []).append(trial.key)
+        key = (server.worker_class, plan.version_of(server))
+        evidence_of_class = launches.setdefault(key, {})
+        keys.setdefault(key, []).append(trial.key)
         evidence = seen_of(run.directory, trial.key)
         if evidence is not None:
             evidence_of_class[launch_name(trial)] = evidence
@@ -127,8 +128,10 @@ def examined(run: Run) -> list[ClassExamined]:
     ]
 
 
-def title(run: Run, plan: Asked, classes: Sequence[ClassExamined]) -> str:
-    gunicorn = None if any(each.version for each in classes) else run.environment.get("gunicorn")
+def title(run: Run, plan: SettingsRequest, classes: Sequence[ClassExamined]) -> str:
+    gunicorn = (
+        None if any(result.version for result in classes) else run.environment.get("gunicorn")
+    )
     if not plan.config:
         words = "What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]"
         return fill(words, {"gunicorn": gunicorn})
@@ -164,7 +167,7 @@ class ClassHonours(Answer):
 
 
 def class_honours(examined: ClassExamined) -> ClassHonours:
-    """What a class does not do as the documentation says, and what was seen of each setting."""
+    """Where a class deviates from the documentation, with the observations as evidence."""
     effects = {SETTINGS[name].label: effect for name, effect in examined.effects.items()}
     return ClassHonours(
         worker_class=examined.worker_class,
@@ -175,23 +178,23 @@ def class_honours(examined: ClassExamined) -> ClassHonours:
         clamped=examined.with_word("clamped"),
         changes=examined.with_word("changes"),
         harm=tuple(
-            f"With {label}, {effect.seen}."
+            f"With {label}, {effect.observation}."
             for label, effect in effects.items()
             if effect.code in HARMFUL
         ),
         trials=examined.trials,
-        evidence=tuple(EffectSeen(label, effect.seen) for label, effect in effects.items()),
+        evidence=tuple(EffectSeen(label, effect.observation) for label, effect in effects.items()),
     )
 
 
-def matrices(plan: Asked, classes: Sequence[ClassExamined]) -> Iterator[Table]:
-    """One for each version: a row per setting, a column per class."""
-    for version in dict.fromkeys(each.version for each in classes):
+def matrices(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
+    """One table per version: a row per setting, a column per class."""
+    for version in dict.fromkeys(result.version for result in classes):
         columns = [Column("setting", "text", value=lambda name: SETTINGS[name].label)]
         columns += [
-            Column(each.worker_class, "text", value=partial(cell, each))
-            for each in classes
-            if each.version == version
+            Column(result.worker_class, "text", value=partial(cell, result))
+            for result in classes
+            if result.version == version
         ]
         heading = f"Gunicorn {version}" if version else "What each class does"
         yield table(heading, columns, plan.settings)
@@ -201,18 +204,20 @@ def cell(examined: ClassExamined, name: str) -> str | None:
     return examined.effects[name].cell if name in examined.effects else None
 
 
-def differences(plan: Asked, classes: Sequence[ClassExamined]) -> Iterator[Table]:
+def differences(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
     """Settings that a class treats differently in other versions."""
-    versions = list(dict.fromkeys(each.version for each in classes))
+    versions = list(dict.fromkeys(result.version for result in classes))
     by_class: dict[str, dict[str, ClassExamined]] = {}
-    for each in classes:
-        by_class.setdefault(each.worker_class, {})[each.version] = each
+    for result in classes:
+        by_class.setdefault(result.worker_class, {})[result.version] = result
     rows = []
     for name in plan.settings:
         for worker_class, by_version in by_class.items():
-            effects = [each.effects[name] for each in by_version.values() if name in each.effects]
+            effects = [
+                result.effects[name] for result in by_version.values() if name in result.effects
+            ]
             if len({(effect.word, effect.code) for effect in effects}) > 1:
-                cells = {version: cell(each, name) for version, each in by_version.items()}
+                cells = {version: cell(result, name) for version, result in by_version.items()}
                 rows.append((SETTINGS[name].label, worker_class, cells))
 
     def of_version(version: str, row: tuple[str, str, Mapping[str, str | None]]) -> str | None:
@@ -264,8 +269,8 @@ class FileNotStream(Finding):
     value: str
 
 
-def lines_without_effect(plan: Asked) -> Iterator[Finding]:
-    """Lines that set nothing, or another thing than they seem to."""
+def lines_without_effect(plan: SettingsRequest) -> Iterator[Finding]:
+    """Lines that set nothing, or something unintended."""
     for line in plan.lines:
         if line.name in plan.strange:
             yield UnknownName(line.number, line.name, plan.strange[line.name])
@@ -317,8 +322,10 @@ VERBS: Mapping[Word, str] = {
 OF_WHAT_IS_KNOWN = "Among the settings examined, "
 
 
-def lines_marked(plan: Asked, examined: ClassExamined) -> Iterator[LineMarked | NothingIgnored]:
-    """Lines that do not do what they seem to, a sentence each."""
+def lines_marked(
+    plan: SettingsRequest, examined: ClassExamined
+) -> Iterator[LineMarked | NothingIgnored]:
+    """One answer for each line that does not do what it says."""
     lines = [line for line in plan.lines if line.name in plan.settings]
     effects = examined.effects
     proven = [(line, effects[line.name]) for line in lines if line.name in effects]
@@ -334,7 +341,7 @@ def lines_marked(plan: Asked, examined: ClassExamined) -> Iterator[LineMarked | 
             worker_class=examined.worker_class,
             version=examined.version,
             most=effect.values["most"] if effect.word == "clamped" else None,
-            effect=effect.seen,
+            effect=effect.observation,
             trials=examined.trials,
         )
     if not marked:
@@ -348,9 +355,8 @@ def lines_marked(plan: Asked, examined: ClassExamined) -> Iterator[LineMarked | 
         )
 
 
-def differs(plan: Asked, name: str, effect: Effect) -> bool:
-    """Whether the line does nothing, or something else than this value says. A value that is
-    computed is unknown."""
+def differs(plan: SettingsRequest, name: str, effect: Effect) -> bool:
+    """Whether the line does nothing, or not what its value says. Computed values are unknown."""
     value, plain = plan.values.get(name), name in plan.values
     if effect.word == "clamped":
         return not plain or not isinstance(value, int) or value > effect.values["most"]
@@ -359,8 +365,8 @@ def differs(plan: Asked, name: str, effect: Effect) -> bool:
     return effect.word == "ignored"
 
 
-def table_of_lines(plan: Asked, examined: ClassExamined) -> Table:
-    """The settings of the file, and what each does where that was examined."""
+def table_of_lines(plan: SettingsRequest, examined: ClassExamined) -> Table:
+    """The settings of the file, with their effect where it was examined."""
 
     def effect_of(line: Line) -> str | None:
         if line.name in plan.unset:
@@ -383,7 +389,7 @@ def table_of_lines(plan: Asked, examined: ClassExamined) -> Table:
     shown = {*plan.settings, *SERVER, *plan.unknown, *plan.unset, *plan.left_out}
     lines = [line for line in plan.lines if line.name in shown]
     effects = [
-        f"{line.name}: {examined.effects[line.name].seen}"
+        f"{line.name}: {examined.effects[line.name].observation}"
         for line in lines
         if line.name in examined.effects
     ]

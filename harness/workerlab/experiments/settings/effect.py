@@ -1,4 +1,4 @@
-"""What a launch may prove: the effect of a setting, or of what happens to every server."""
+"""What a launch shows: the effect of a setting, or of an event that every server meets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from msgspec import Struct
 from workerlab.numbers.formats import fill
 
 Word = Literal["honoured", "ignored", "clamped", "changes"]
-Evidence = Mapping[str, Mapping[str, Any]]  # by the launch: what was seen
+Evidence = Mapping[str, Mapping[str, Any]]  # by launch: its observations
 
 
 class Effect(Struct, frozen=True):
-    """`word` None: not a setting but something that happens. `sentence`: a template of what was
-    seen; `shown`: in the matrix, in place of the word."""
+    """`word` None: not a setting but an event. `sentence`: template of the observation; `shown`:
+    text in the matrix instead of the word."""
 
     word: Word | None
     code: str
@@ -24,12 +24,12 @@ class Effect(Struct, frozen=True):
     shown: str = ""
 
     @property
-    def seen(self) -> str:
+    def observation(self) -> str:
         return fill(self.sentence, self.values)
 
     @property
     def cell(self) -> str:
-        """In the matrix."""
+        """Its text in the matrix."""
         if self.shown or self.word is None:
             return fill(self.shown, self.values)
         return WORDS[self.word]
@@ -44,8 +44,8 @@ WORDS: Mapping[Word, str] = {
 
 
 class Setting(Struct, frozen=True):
-    """One that is examined: the launches that prove it, and how. `happening`: what it is called
-    where it is no setting but happens to every server."""
+    """An examined setting: the launches that test it, and the conclusion. `happening`: label of an
+    event that is not a setting."""
 
     name: str
     launches: tuple[str, ...]

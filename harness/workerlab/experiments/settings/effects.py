@@ -1,11 +1,11 @@
-"""What a worker class does with each setting, from what the launches saw. Pure.
+"""What a worker class does with each setting, from the observations of the launches. Pure.
 
     honoured    it does what Gunicorn's documentation says
-    ignored     another value changes nothing; where time is the question, not within N seconds
+    ignored     another value changes nothing; for times, not within N seconds
     clamped     only up to a limit
-    changes     it does something, but not that, or more than that
+    changes     it does something else, or more
 
-An effect is a code with numbers; a launch that is missing proves nothing.
+An effect is a code with numbers; a missing launch proves nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,12 +17,12 @@ from workerlab.experiments.settings.launches import common, slots, times
 from workerlab.experiments.settings.site import FAR
 
 NOT_ANSWERED = "not answered: the connection was closed"
-SOON_S = 1.0  # what ends at once
-LATE_S = 1.75  # that a timer of a class may be off: its own grace, a look once a second
+SOON_S = 1.0  # at most, for something immediate
+LATE_S = 1.75  # tolerance of a class's timers: its own grace, a check once a second
 
 
 def _honoured(code: str, honoured: bool, sentence: str, ignored: str = "", **values: Any) -> Effect:
-    """Or ignored. `ignored`: what was seen then, if that takes another sentence."""
+    """Honoured or ignored. `ignored`: the sentence for the latter, if it differs."""
     if honoured:
         return Effect("honoured", code, sentence, values)
     return Effect("ignored", f"{code}.ignored", ignored or sentence, values)
@@ -30,15 +30,15 @@ def _honoured(code: str, honoured: bool, sentence: str, ignored: str = "", **val
 
 def _backlog(evidence: Evidence) -> Effect:
     queue, huge = evidence["common"]["queue"], evidence["preload"]["queue"]
-    most = evidence["preload"]["most_queue"]
+    somaxconn = evidence["preload"]["most_queue"]
     values = {"value": common.BACKLOG, "queue": queue[0], "huge": common.HUGE_BACKLOG}
-    values |= {"huge_queue": huge[0], "most": most}
+    values |= {"huge_queue": huge[0], "most": somaxconn}
     sentence = "asked for {value}, and the kernel's limit of the accept queue was {queue}"
     if queue[0] != common.BACKLOG:
         return Effect("ignored", "backlog.ignored", sentence, values)
     sentence += "; asked for {huge:count}, it was {huge_queue:count} (net.core.somaxconn is"
     sentence += " {most:count})"
-    return Effect("clamped" if huge[0] == most else "honoured", "backlog", sentence, values)
+    return Effect("clamped" if huge[0] == somaxconn else "honoured", "backlog", sentence, values)
 
 
 def _workers(evidence: Evidence) -> Effect:
@@ -121,11 +121,11 @@ def _forwarded(evidence: Evidence) -> Effect:
     trusted, stranger = evidence["common"]["trusted"], evidence["common"]["stranger"]
     scheme = (trusted["scheme"], stranger["scheme"]) == ("https", "http")
     address = trusted["address"] == FAR and stranger["address"] != FAR
-    which = "both" if scheme and address else "scheme" if scheme else "address"
+    trusted_part = "both" if scheme and address else "scheme" if scheme else "address"
     if not (scheme or address):
         sentence = "a trusted proxy said https, and the app saw {scheme}"
         return Effect("ignored", "forwarded.ignored", sentence, {"scheme": trusted["scheme"]})
-    taken = {
+    sentences = {
         "both": "scheme and address of the client are taken from a trusted proxy, and from no"
         " other",
         "scheme": "the scheme is taken from a trusted proxy, and from no other; the client's"
@@ -133,7 +133,7 @@ def _forwarded(evidence: Evidence) -> Effect:
         "address": "the client's address is taken from a trusted proxy, and from no other; the"
         " scheme is not",
     }
-    return Effect("honoured", f"forwarded.{which}", taken[which])
+    return Effect("honoured", f"forwarded.{trusted_part}", sentences[trusted_part])
 
 
 def _secure_headers(evidence: Evidence) -> Effect:
@@ -146,7 +146,7 @@ def _secure_headers(evidence: Evidence) -> Effect:
 
 
 def _sendfile(evidence: Evidence) -> Effect:
-    """Unset, it is used where a class uses it at all."""
+    """By default it is used if the class uses it at all."""
     values = {
         "unset": evidence["common"]["sendfiles"],
         "on": evidence["lingering"]["sendfiles"],
@@ -385,12 +385,12 @@ def _worker_connections(evidence: Evidence) -> Effect:
 def _threads(evidence: Evidence) -> Effect:
     launch = evidence["threads"]
     values = {"value": slots.THREADS, "most": launch["most"], "sent": launch["asked"]}
-    most = "of {sent} requests at once, one worker had at most {most} in the app"
+    in_app = "of {sent} requests at once, one worker had at most {most} in the app"
     if launch["using"] == "gthread" and evidence["slots"]["using"] == "sync":
-        sentence = f"with {{value}} threads, Gunicorn uses the class gthread instead; {most}"
+        sentence = f"with {{value}} threads, Gunicorn uses the class gthread instead; {in_app}"
         return Effect("changes", "threads.gthread", sentence, values)
     used = launch["most"] == slots.THREADS != evidence["slots"]["most"]
-    return _honoured("threads", used, f"asked for {{value}}; {most}", **values)
+    return _honoured("threads", used, f"asked for {{value}}; {in_app}", **values)
 
 
 HOOKS = (
@@ -448,7 +448,7 @@ SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in EXAMINED
 
 
 def effects(evidence: Evidence) -> dict[str, Effect]:
-    """Of every setting whose launches were made."""
+    """The effect of every setting whose launches were made."""
     return {
         setting.name: setting.effect(evidence)
         for setting in EXAMINED

@@ -1,4 +1,4 @@
-"""A Gunicorn file as its author sees it: which line sets what, and which worker class it is for."""
+"""A Gunicorn file: which line sets what, and which worker class it is for."""
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from workerlab.model import UsageError
 from workerlab.server.worker_classes import WORKER_CLASSES
 
-# Gunicorn's own classes by their dotted paths, and uvicorn's own package, which is deprecated
+# Gunicorn's classes by dotted path, and uvicorn's deprecated package
 PATHS = {
     "gunicorn.workers.sync.SyncWorker": "sync",
     "gunicorn.workers.gthread.ThreadWorker": "gthread",
@@ -22,14 +22,14 @@ PATHS = {
     "uvicorn.workers.UvicornWorker": "uvicorn",
     **{row.path: row.name for row in WORKER_CLASSES.values() if row.path},
 }
-LIKE = 0.8  # how alike two names are that may be one
-TEXT_COLUMNS = 40  # of a value
+SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
+TEXT_COLUMNS = 40  # shown of a value
 
 
 class Line(Struct, frozen=True):
-    """The last one that sets a name. `number` counts from 1; `text`: the value as it is written,
-    on one line; `used`: whether the file itself makes something of the name. `sets`: False for an
-    annotation without a value (`threads: 4`), which sets nothing."""
+    """The last line that sets a name. `number` counts from 1; `text`: the value as written, on one
+    line; `used`: whether the file itself uses the name. `sets`: False for an annotation without a
+    value (`threads: 4`), which sets nothing."""
 
     number: int
     name: str
@@ -39,8 +39,8 @@ class Line(Struct, frozen=True):
 
 
 def lines_of(path: Path) -> tuple[Line, ...]:
-    """What the file sets, in order of the lines: names at its top level, also within `if` and
-    `try`. Raises UsageError for what is no Python, or cannot be read."""
+    """The names the file sets, in order: at its top level, also within `if` and `try`. Raises
+    UsageError if the file cannot be read or is not Python."""
     try:
         source = path.read_text()
         tree = ast.parse(source)
@@ -55,8 +55,8 @@ def lines_of(path: Path) -> tuple[Line, ...]:
         if line.sets or line.name not in last:
             last[line.name] = line
     used = {
-        one.id for one in ast.walk(tree)
-        if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Store)
+        node.id for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
     }  # fmt: skip
     lines = (replace(line, used=line.name in used) for line in last.values())
     return tuple(sorted(lines, key=lambda line: line.number))
@@ -89,8 +89,8 @@ def _assigned(statement: ast.Assign | ast.AnnAssign, source: str) -> Iterator[Li
 
 
 def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
-    """Names that are no settings of Gunicorn's and that nothing in the file uses, with the setting
-    that each may be meant for, "" for none."""
+    """Names that are not Gunicorn settings and that the file does not use, each with the likely
+    setting or ""."""
     names = [
         line.name for line in lines if line.sets and not line.used and not line.name.startswith("_")
     ]
@@ -98,21 +98,21 @@ def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
 
 
 def shorten(text: str, columns: int) -> str:
-    """On one line of so many columns at most."""
+    """On one line of at most `columns`."""
     whole = " ".join(text.split())
     return whole if len(whole) <= columns else f"{whole[: columns - 1]}…"
 
 
 def _meant(name: str, settings: Collection[str]) -> str:
-    longer = [one for one in settings if one.startswith(f"{name}_")]
-    close = longer if len(longer) == 1 else get_close_matches(name, settings, 1, LIKE)
+    longer = [setting for setting in settings if setting.startswith(f"{name}_")]
+    close = longer if len(longer) == 1 else get_close_matches(name, settings, 1, SIMILAR_NAMES)
     return next(iter(close), "")
 
 
 def class_of(settings: Mapping[str, object]) -> str:
-    """The worker class that those settings of a file ask for, as the lab names it; sync with
-    several threads is gthread. A dotted path that nobody knows stays what it is."""
-    named = str(settings.get("worker_class") or "sync")
-    name = PATHS.get(named, named)
+    """The worker class that a file with these settings selects, by the lab's name; sync with
+    several threads is gthread. An unknown dotted path is returned as it is."""
+    configured = str(settings.get("worker_class") or "sync")
+    name = PATHS.get(configured, configured)
     threads = settings.get("threads")
     return "gthread" if name == "sync" and isinstance(threads, int) and threads > 1 else name

@@ -1,4 +1,4 @@
-"""What is no setting but happens to every server, from what the launches saw. Pure."""
+"""Events that every server meets and that are not settings, from the observations. Pure."""
 
 from workerlab.experiments.settings.effect import Effect, Evidence, Setting
 from workerlab.experiments.settings.launches import disturbances, slots, times
@@ -24,8 +24,8 @@ def _silent(evidence: Evidence) -> Effect:
 
 def _lingering(evidence: Evidence) -> Effect:
     launch = evidence["lingering"]
-    waits_s = [one - launch["free_s"] for one in launch["behind_s"]]
-    held = sum(one > slots.HELD_S for one in waits_s)
+    waits_s = [wait_s - launch["free_s"] for wait_s in launch["behind_s"]]
+    held = sum(wait_s > slots.HELD_S for wait_s in waits_s)
     values = {"held_s": max(waits_s), "held": held, "tries": len(waits_s)}
     if not held:
         sentence = "the next request never waited for it"
@@ -88,7 +88,7 @@ def _reload(evidence: Evidence) -> Effect:
     return Effect(None, "reload.changed", sentence, values, "heeded")
 
 
-# Of their effects, those that somebody should know of who did not ask
+# Effects that users should hear about unasked
 HARMFUL = ("silent.killed", "silent.open", "crowd.wedged", "lingering.held", "under_way.cut")
 HAPPENINGS = (
     Setting("silent", ("silent",), _silent, "a client that sends nothing"),

@@ -1,5 +1,5 @@
-"""Makes the launches of a plan, two at a time: most of each is waiting for what a server does or
-does not do. Each is kept as it ends; what was seen stands in its directory, `seen.json`."""
+"""Makes the launches of a plan, two at a time, as they mostly wait for the server. Each is recorded
+as it ends, with its observations in `seen.json`."""
 
 import contextlib
 import errno
@@ -10,55 +10,55 @@ from pathlib import Path
 from typing import Any
 
 from workerlab import codec, run_store
-from workerlab.experiments import trial
 from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.launch import Launch
 from workerlab.experiments.settings.site import Site
 from workerlab.experiments.settings.stillness import TRIES, StoodStill
+from workerlab.experiments.trial import discard_attempt
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import trials
 from workerlab.server.running import Faulty
 from workerlab.terminal.progress import Progress
 
-LANES = 2
+PARALLEL_LAUNCHES = 2
 SEEN = "seen.json"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-FEW = 3  # settings that a line of progress names
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+SETTINGS_NAMED = 3  # in a line of progress
 
 
 def seen_of(directory: Path, key: str) -> dict[str, Any] | None:
-    """What a launch saw; None where it did not end well."""
+    """The observations of a launch; None if it failed."""
     with contextlib.suppress(OSError, ValueError):
         return codec.decode((directory / "raw" / key / SEEN).read_bytes(), dict[str, Any])
     return None
 
 
-def launch_name(one: Trial) -> str:
-    """Which of LAUNCHES: a cell is named after its server and that."""
-    return one.cell.name.rpartition("-")[2]
+def launch_name(trial: Trial) -> str:
+    """The name in LAUNCHES: the last part of the cell's name."""
+    return trial.cell.name.rpartition("-")[2]
 
 
 def todo(directory: Path, plan: Plan) -> list[Trial]:
-    """Those that have not ended well."""
+    """Trials that have not ended well."""
     records = run_store.load(directory).records
     return [
-        one for one in trials(plan)
-        if one.cell.server.variant not in plan.unavailable
-        and (one.key not in records or records[one.key].fault is not None)
+        trial for trial in trials(plan)
+        if trial.cell.server.variant not in plan.unavailable
+        and (trial.key not in records or records[trial.key].fault is not None)
     ]  # fmt: skip
 
 
 def perform(directory: Path, plan: Plan) -> None:
-    """Raises Stopped on a signal, EnvironmentProblem when nothing can be written any more."""
-    left = todo(directory, plan)
+    """Raises Stopped on a signal, EnvironmentProblem when the disk can no longer be written."""
+    remaining = todo(directory, plan)
     lanes = Lanes(directory, plan)
     with (
         run_store.appending(directory) as writer,
-        Progress(left, _predicted_s, name=described) as screen,
-        ThreadPoolExecutor(LANES) as pool,
+        Progress(remaining, _predicted_s, name=described) as screen,
+        ThreadPoolExecutor(PARALLEL_LAUNCHES) as pool,
     ):
-        futures = {pool.submit(lanes.make, trial, screen.begin): trial for trial in left}
+        futures = {pool.submit(lanes.make, trial, screen.begin): trial for trial in remaining}
         try:
             for future in as_completed(futures):
                 record = future.result()
@@ -76,7 +76,7 @@ def perform(directory: Path, plan: Plan) -> None:
 
 
 def _ended_well(futures: Iterable[Future[Record]], kept: Collection[str]) -> Iterator[Record]:
-    """Launches that ended well and are not yet among `kept`, the keys on file."""
+    """Successful launches that are not yet among `kept`, the stored keys."""
     for future in futures:
         if future.cancelled() or future.exception() is not None:
             continue
@@ -85,20 +85,20 @@ def _ended_well(futures: Iterable[Future[Record]], kept: Collection[str]) -> Ite
             yield record
 
 
-def _predicted_s(one: Trial) -> float:
-    return LAUNCHES[launch_name(one)].about_s / LANES
+def _predicted_s(trial: Trial) -> float:
+    return LAUNCHES[launch_name(trial)].about_s / PARALLEL_LAUNCHES
 
 
-def described(one: Trial) -> str:
-    """For the user: what is examined, of which server."""
-    name = launch_name(one)
+def described(trial: Trial) -> str:
+    """For the user: the settings examined, on which server."""
+    name = launch_name(trial)
     settings = [setting.name for setting in SETTINGS.values() if name in setting.launches]
-    more = f" and {len(settings) - FEW} more" if len(settings) > FEW else ""
-    return f"{one.cell.server.variant}: {', '.join(settings[:FEW])}{more}"
+    more = f" and {len(settings) - SETTINGS_NAMED} more" if len(settings) > SETTINGS_NAMED else ""
+    return f"{trial.cell.server.variant}: {', '.join(settings[:SETTINGS_NAMED])}{more}"
 
 
 class Lanes:
-    """Makes launches in threads of their own, and ends them all from outside."""
+    """Makes launches in threads, and can stop all of them."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:
         self._directory, self._plan = directory, plan
@@ -106,63 +106,63 @@ class Lanes:
         self._up: set[Site] = set()
 
     def end(self) -> None:
-        """What is under way fails at once: its server is gone."""
+        """Stop the servers, so that running launches fail at once."""
         self._ended.set()
         for site in tuple(self._up):
             site.process.abandon()
 
-    def make(self, one: Trial, begin: Callable[[Trial], None]) -> Record:
-        """The launch of a trial, whatever comes of it. Made again where the machine stood
-        still while something was timed that a server does but once."""
-        begin(one)
+    def make(self, trial: Trial, begin: Callable[[Trial], None]) -> Record:
+        """The launch of a trial, successful or not. Repeated if the machine stood still during a
+        measurement that can be made only once per server."""
+        begin(trial)
         for _ in range(TRIES):
-            site = self._site(one)
-            fault, stood_still = self._made(site, LAUNCHES[launch_name(one)])
+            site = self._site(trial)
+            fault, stood_still = self._made(site, LAUNCHES[launch_name(trial)])
             if not stood_still:
                 break
-        return Record(one.key, fault, start_s=site.start_s or None)
+        return Record(trial.key, fault, start_s=site.start_s or None)
 
     def _made(self, site: Site, launch: Launch) -> tuple[Fault | None, bool]:
-        """What went wrong, and whether that was the machine, which stood still."""
+        """The fault, and whether it is that the machine stood still."""
         fault: Fault | None = None
         try:
             self._look(site, launch)
-        except Faulty as found:
-            return found.fault, isinstance(found, StoodStill)
+        except Faulty as faulty:
+            return faulty.fault, isinstance(faulty, StoodStill)
         except EnvironmentProblem as error:
             fault = Fault("unavailable", str(error))
-        except Exception as error:  # a server that dies is seen in as many ways as there are
+        except Exception as error:  # a dying server can cause any error
             fault = self._failed(error)
         return fault, False
 
     def _failed(self, error: Exception) -> Fault:
         if self._ended.is_set():
             return Fault("interrupted", "stopped before it was finished")
-        if isinstance(error, OSError) and error.errno in FULL:
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
             return Fault("storage", f"the launch could not be written down: {error}")
         return Fault("server", f"the experiment failed: {type(error).__name__}: {error}")
 
-    def _site(self, one: Trial) -> Site:
-        launch, server = LAUNCHES[launch_name(one)], one.cell.server
-        place = self._directory / "raw" / one.key
-        trial.forget(place)
+    def _site(self, trial: Trial) -> Site:
+        launch, server = LAUNCHES[launch_name(trial)], trial.cell.server
+        directory = self._directory / "raw" / trial.key
+        discard_attempt(directory)
         return Site(
             server,
-            server.python or self._plan.python,
-            server.gunicorn or self._plan.gunicorn,
-            self._directory / "code",
-            place,
-            launch.settings,
-            self._ended,
+            python=server.python or self._plan.python,
+            gunicorn=server.gunicorn or self._plan.gunicorn,
+            code=self._directory / "code",
+            directory=directory,
+            settings=launch.settings,
+            ended=self._ended,
         )
 
     def _look(self, site: Site, launch: Launch) -> None:
         with site.up():
             self._up.add(site)
             try:
-                site.wait(0.0)  # what came up as all ended is in no set that was ended
-                seen = launch.look(site)
-                site.wait(0.0)  # what is seen of a server that was ended is nothing it does itself
+                site.wait(0.0)  # raises if `end` was called before this server was up
+                observed = launch.look(site)
+                site.wait(0.0)  # discards observations of a server that `end` stopped
             finally:
                 self._up.discard(site)
-        run_store.write_synced(site.directory / SEEN, seen)
+        run_store.write_synced(site.directory / SEEN, observed)

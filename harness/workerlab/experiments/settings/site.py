@@ -1,9 +1,9 @@
-"""A Gunicorn that is started from a file as a user would write it, and looked at from outside: none
-of the lab's probes is in it, and nothing of the file is replaced.
+"""A Gunicorn started from a file as a user would write it, and observed from outside, without the
+lab's probes.
 
     with Site(...).up() as site:
         site.ask("/about")          an answer, from a connection of its own
-        site.pids, site.limits      what /proc and the kernel say of it
+        site.pids, site.listeners() facts from /proc and the kernel
 """
 
 import contextlib
@@ -34,13 +34,13 @@ from workerlab.server.worker_classes import class_named
 BOOT_S = 30.0
 STOP_S = 8.0  # after TERM
 POLL_S = 0.02
-LONG_S = 30.0  # a bound for what every server does in the end, however busy the machine is
+LONG_S = 30.0  # limit for events that always happen, however busy the machine
 ANSWER_S = 15.0  # longer than any request of the experiments
-HOST, TRUSTED = "127.0.0.1", "127.0.0.2"  # a client's own, and one that the server may trust
-FAR = "10.1.2.3"  # the client that a proxy tells of
+HOST, TRUSTED = "127.0.0.1", "127.0.0.2"  # of the client, and of a trusted proxy
+FAR = "10.1.2.3"  # client address that the proxy forwards
 LISTENING = re.compile(r"Listening at: http://127\.0\.0\.1:(\d+)")
 USING = re.compile(r"Using worker: (\S+)")
-# Each writes its name, and what the worker's own limit of requests is
+# Each writes its name; post_worker_init adds the worker's request limit
 HOOKS = """
 def _tell(name, limit=None):
     with open({place!r}, "a") as file:
@@ -62,13 +62,13 @@ def on_exit(server): _tell("on_exit")
 T = TypeVar("T")
 
 
-class Ended(Exception):
-    """The harness gives up: nothing that is still seen counts."""
+class Cancelled(Exception):
+    """The harness has stopped; discard any observations."""
 
 
 class Answer(Struct, frozen=True):
-    """Of one request. `status` None: the connection ended without one, or none came; `closed`: the
-    server says that it closes the connection after it."""
+    """The answer to one request. `status` None: none was received; `closed`: the server announces
+    that it closes the connection."""
 
     status: int | None
     took_s: float
@@ -78,25 +78,25 @@ class Answer(Struct, frozen=True):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the inspected app told of itself. Raises ValueError where it did not answer: what
-        was not seen proves nothing."""
+        """The report of the inspected app. Raises ValueError if it did not answer: that proves
+        nothing about the server."""
         if self.status != 200:
             raise ValueError(f"the app did not answer: {self.error or self.status}")
         return dict(json.loads(self.body))
 
     @property
     def refusal(self) -> int | None:
-        """Its status, 200 where the app was asked; None: the server closed the connection. Raises
-        ValueError where it said nothing in time."""
+        """The status, 200 if the app was reached; None if the server closed the connection. Raises
+        ValueError after a timeout."""
         if self.error == TimeoutError.__name__:
             raise ValueError("no answer in time")
         return self.status
 
 
 class Site:
-    """`directory`: what the launch leaves stands there; absolute. `settings(site)`: of its Gunicorn
-    file, beside one worker at a free port. `gunicorn`: the version, "" for that of `python`'s
-    environment. `ended`: set by whoever gives up."""
+    """`directory`: for the launch's files; absolute. `settings(site)`: further lines of its
+    Gunicorn file, which has one worker at a free port. `gunicorn`: the version, "" for that of
+    `python`'s environment. `ended`: set when the harness stops."""
 
     def __init__(
         self,
@@ -114,13 +114,13 @@ class Site:
         self._gunicorn = gunicorn
         self._argv = [python, "-m", "gunicorn", "-c", str(directory / "gunicorn.conf.py")]
         self.port, self.start_s = 0, 0.0
-        self.statsd = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # what a server may tell
+        self.statsd = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # receives metrics
         self.process: Guarded
         self.stillness = Stillness()
 
     @contextlib.contextmanager
     def up(self) -> Iterator["Site"]:
-        """Gone afterwards, however it ends. Raises Faulty where it does not answer in the end."""
+        """The server, killed afterwards. Raises Faulty if it does not answer."""
         self.directory.mkdir(parents=True)
         self.statsd.bind((HOST, 0))
         (self.directory / "gunicorn.conf.py").write_text(self._file())
@@ -142,25 +142,25 @@ class Site:
             try:
                 yield self
             finally:
-                self.process.kill()  # what it does on TERM is looked at in launches of their own
+                self.process.kill()  # TERM is tested in launches of its own
 
     def stop(self) -> float | None:
-        """End it by TERM. How long that took; None: it had to be killed after STOP_S."""
+        """Stop it by TERM. Returns the time it took; None if it had to be killed after STOP_S."""
         began = time.monotonic()
         self.process.stop()
         return None if self.process.exit_code == -signal.SIGKILL else time.monotonic() - began
 
     def _file(self) -> str:
-        """The Gunicorn file: that of a user, with nothing of the lab's in it but its hooks."""
+        """The Gunicorn file, with nothing of the lab's but the hooks."""
         row = class_named(self.server.worker_class)
-        usual: dict[str, object] = {
+        defaults: dict[str, object] = {
             "bind": f"{HOST}:0",
             "worker_class": row.path or row.name,
             "workers": 1,
             "threads": self.server.threads,
             "control_socket_disable": True,  # or Gunicorn writes under the user's home
         }
-        settings = {**usual, **self._settings(self)}
+        settings = {**defaults, **self._settings(self)}
         bind = settings["bind"]
         self.port = int(bind.rpartition(":")[2]) if isinstance(bind, str) else 0
         lines = [f"{name} = {value!r}" for name, value in settings.items()]
@@ -172,9 +172,9 @@ class Site:
             if self.process.wait(0.0):
                 why = explained("the server did not boot", self.log)
                 raise Faulty("unavailable", why, f"its log: {self.log}")
-            found = LISTENING.search(self.text())
-            if found is not None:
-                self.port = int(found[1])
+            match = LISTENING.search(self.text())
+            if match is not None:
+                self.port = int(match[1])
             if self.port and self.ask("/about", timeout_s=1.0).status is not None:
                 return
             self.wait(POLL_S)
@@ -183,12 +183,12 @@ class Site:
     # --- from outside ------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
-        """Raises Ended where the harness gives up meanwhile."""
+        """Raises Cancelled if the harness stops meanwhile."""
         if self._ended.wait(seconds):
-            raise Ended
+            raise Cancelled
 
     def until(self, condition: Callable[[], object], seconds: float) -> float | None:
-        """How long it took to hold; None: it did not within so many seconds."""
+        """The time until the condition held; None if it did not within `seconds`."""
         began = time.monotonic()
         while not condition():
             if time.monotonic() - began > seconds:
@@ -197,8 +197,8 @@ class Site:
         return time.monotonic() - began
 
     def surely(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for what every server does. Raises ValueError where it does not: that it was not
-        seen proves nothing."""
+        """Wait for what every server does. Raises ValueError if it does not happen: that proves
+        nothing."""
         if self.until(condition, LONG_S) is None:
             raise ValueError(f"not within {LONG_S:g} s: {what}")
 
@@ -215,13 +215,13 @@ class Site:
         return self.stillness.longest_s(since, time.monotonic())
 
     def begun(self) -> None:
-        """Wait until a worker has accepted a connection, where the kernel tells that."""
+        """Wait until a worker has accepted a connection, if the kernel reports it."""
         with contextlib.suppress(OSError):
             self.surely(self.accepted, "a worker accepts a connection")
 
     def closes_within(self, connection: socket.socket, seconds: float) -> float | None:
-        """When the server closes it; None: not within so many seconds in which it could. A machine
-        that stands still at their end lets nobody close anything."""
+        """The time until the server closes the connection; None: not within `seconds`. If the
+        machine stood still at their end, waits that much longer."""
         began = time.monotonic()
         closed_s = closes_within(connection, seconds)
         still_s = self._still_s(began)
@@ -232,7 +232,7 @@ class Site:
         return None if closed_s is None else before_s + closed_s
 
     def text(self) -> str:
-        """Its log by now."""
+        """The server's log so far."""
         try:
             return self.log.read_text(errors="replace")
         except OSError:
@@ -240,16 +240,16 @@ class Site:
 
     def using(self) -> str:
         """The worker class that Gunicorn says it uses."""
-        found = USING.search(self.text())
-        return found[1] if found else ""
+        match = USING.search(self.text())
+        return match[1] if match else ""
 
     def killed(self) -> int:
-        """Workers that Gunicorn says did not report in time."""
+        """Number of workers that Gunicorn says did not report in time."""
         return self.text().count("WORKER TIMEOUT")
 
     @property
     def pids(self) -> list[int]:
-        """Of its workers: the children of the arbiter, as the kernel has them."""
+        """The worker pids: children of the arbiter."""
         arbiter = self.process.pid
         try:
             children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text()
@@ -258,23 +258,23 @@ class Site:
         return [int(pid) for pid in children.split()]
 
     def listeners(self) -> list[inet_diag.Socket]:
-        """The sockets that listen at its port. Raises OSError where the kernel does not tell."""
+        """The sockets listening at its port. Raises OSError if the kernel does not report them."""
         return inet_diag.sockets(socket.AF_INET, 1 << LISTEN, self.port)
 
     def accepted(self) -> int:
-        """Connections that a process of it has: those in the accept queue belong to none."""
-        found = inet_diag.sockets(socket.AF_INET, SERVED, self.port)
-        return sum(bool(one.inode) and one.local[1] == self.port for one in found)
+        """Connections owned by a server process; those in the accept queue are not."""
+        sockets = inet_diag.sockets(socket.AF_INET, SERVED, self.port)
+        return sum(bool(listed.inode) and listed.local[1] == self.port for listed in sockets)
 
     def called(self) -> list[list[str]]:
-        """The hooks that ran, each with the limit of requests that it told."""
+        """The hooks that ran, each with the request limit it reported."""
         try:
             return [line.split() for line in self.hooks.read_text().splitlines()]
         except OSError:
             return []
 
     def metrics(self) -> set[str]:
-        """The names of those that it has sent to `statsd` so far."""
+        """The names of metrics sent to `statsd` since the last call."""
         self.statsd.setblocking(False)
         names: set[str] = set()
         with contextlib.suppress(OSError):
@@ -294,7 +294,7 @@ class Site:
         first: str = "",
         timeout_s: float = ANSWER_S,
     ) -> Answer:
-        """A request on a connection of its own, closed after the answer. `first`: what is sent
+        """A request on a connection of its own, closed after the answer. `first`: bytes to send
         before it."""
         began = time.monotonic()
         try:
@@ -303,12 +303,12 @@ class Site:
         except OSError as error:
             return Answer(None, time.monotonic() - began, error=type(error).__name__)
 
-    def ask_at_once(self, paths: list[str]) -> "Asked":
-        return Asked(self, paths)
+    def ask_at_once(self, paths: list[str]) -> "PendingRequests":
+        return PendingRequests(self, paths)
 
 
-class Asked:
-    """Requests under way, each in a thread of its own."""
+class PendingRequests:
+    """Requests in progress, each in a thread."""
 
     def __init__(self, site: Site, paths: list[str]) -> None:
         self._answers: list[Answer] = []
@@ -324,14 +324,14 @@ class Asked:
         return any(thread.is_alive() for thread in self._threads)
 
     def answers(self) -> list[Answer]:
-        """Of all of them, once each has one or failed."""
+        """Wait for all; returns their answers."""
         for thread in self._threads:
             thread.join()
         return self._answers
 
 
 def exchange(connection: socket.socket, path: str, *headers: str, first: str = "") -> Answer:
-    """A request and its answer. A server may refuse in the middle of the request, and close."""
+    """A request and its answer. The server may refuse it midway and close."""
     began = time.monotonic()
     lines = [f"GET {path} HTTP/1.1", "Host: lab", *headers, "", ""]
     try:
@@ -346,7 +346,7 @@ def exchange(connection: socket.socket, path: str, *headers: str, first: str = "
 
 
 def closes_within(connection: socket.socket, seconds: float) -> float | None:
-    """When the server closes it; None: not within so many seconds."""
+    """The time until the server closes it; None: not within `seconds`."""
     began = time.monotonic()
     connection.settimeout(seconds)
     try:

@@ -1,8 +1,8 @@
-"""Whether this process was run all the time while something was timed.
+"""Detects that the machine stood still during a measurement.
 
-A server, and Gunicorn's own timers, cannot be told from a machine that stands still: a worker looks
-as if it had not reported, a connection as if it had been closed late. What was seen then is seen
-again, and where that never succeeds nothing is said of it.
+From outside, a slow server cannot be told from a machine that stands still: a worker seems not to
+have reported, a connection to have been closed late. Such a measurement is repeated; if it never
+succeeds, it is reported as failed.
 """
 
 import threading
@@ -13,25 +13,25 @@ from typing import TypeVar
 from workerlab.server.running import Faulty
 
 TICK_S = 0.05
-STILL_S = 0.25  # far more than a thread waits for a core that others want, too
+STILL_S = 0.25  # far longer than a thread waits for a busy core
 TRIES = 8
 
 T = TypeVar("T")
 
 
 class StoodStill(Faulty):
-    """In each try: nothing was shown."""
+    """The machine stood still in each attempt."""
 
     def __init__(self) -> None:
         super().__init__("server", "the machine stood still each time that this was tried")
 
 
 class Stillness:
-    """As a context manager: a thread that notes how late it is run."""
+    """Context manager with a thread that records how late it runs."""
 
     def __init__(self) -> None:
         self._ticked = time.monotonic()
-        self._gaps: list[tuple[float, float]] = []  # when they ended, how long they were
+        self._gaps: list[tuple[float, float]] = []  # (end, length), seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -54,7 +54,7 @@ class Stillness:
         self._ticked = now
 
     def longest_s(self, since: float, now: float) -> float:
-        """Of the gaps that ended after `since`. Its thread may not have noted the last one yet."""
+        """The longest gap that ended after `since`, including one not yet recorded."""
         noted = [length_s for ended, length_s in tuple(self._gaps) if ended > since]
         return max([*noted, now - self._ticked])
 
@@ -65,8 +65,8 @@ def undisturbed(
     certain: Callable[[T], bool] = lambda _: False,
     tries: int = TRIES,
 ) -> T:
-    """What `measure` gives where nothing stood still meanwhile, or it is `certain` nevertheless.
-    `still_s(since)`: for how long something did. Raises StoodStill."""
+    """The result of `measure` from an attempt in which nothing stood still, or whose result is
+    `certain` anyway. `still_s(since)`: the longest gap. Raises StoodStill."""
     for _ in range(tries):
         began = time.monotonic()
         outcome = measure()

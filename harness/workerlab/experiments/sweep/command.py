@@ -18,15 +18,15 @@ RESUMES_WITH = ("fail_on_slo", "jobs")
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     if options.fail_on_slo and not (options.slo if plan is None else plan.slo):
         raise UsageError("--fail-on-slo needs a target: --slo 'p95<300ms'")
-    made, found = plan_of(options) if plan is None else (plan, {})
+    planned, serving = plan_of(options) if plan is None else (plan, {})
     if plan is None or options.jobs:
-        made = replace(made, jobs=jobs_of(options.jobs, made))
-    label = "-".join(dict.fromkeys(server.worker_class for server in made.servers))
-    yield Setup(made, found, label=label)
+        planned = replace(planned, jobs=jobs_of(options.jobs, planned))
+    label = "-".join(dict.fromkeys(server.worker_class for server in planned.servers))
+    yield Setup(planned, serving, label=label)
 
 
-def jobs_of(asked: int | str | None, plan: Plan) -> int | None:
-    """As in Plan. Unasked, an app of the user's has the machine for itself."""
-    if asked is None:
+def jobs_of(requested: int | str | None, plan: Plan) -> int | None:
+    """`jobs` of the Plan. By default a user's app has the machine to itself."""
+    if requested is None:
         return None if all(sleeps(server.app) for server in plan.servers) else 1
-    return None if asked == "auto" else int(asked)
+    return None if requested == "auto" else int(requested)

@@ -1,4 +1,4 @@
-"""What a sweep has to show."""
+"""The document of a sweep."""
 
 from msgspec.structs import replace
 
@@ -8,11 +8,11 @@ from workerlab.notes import ClientsLinger, FlagIgnored, ServerCoresBound, Settin
 from workerlab.report.document import of_sweep
 from workerlab.run_store import Run
 
-# What was known before it started, and a reader of its figures must know, too
+# Notes of the plan that also matter to readers of the results
 KEPT = {kind.__name__ for kind in (SettingIgnored, FlagIgnored, ClientsLinger, ServerCoresBound)}
 
 
 def document(run: Run) -> Document:
-    found = of_sweep(report_of(run, over_time=True))
-    known = (note for note in run.plan.notes if note.code in KEPT)
-    return replace(found, notes=(*found.notes, *known))
+    shown = of_sweep(report_of(run, over_time=True))
+    notes = (note for note in run.plan.notes if note.code in KEPT)
+    return replace(shown, notes=(*shown.notes, *notes))

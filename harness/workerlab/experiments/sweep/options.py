@@ -107,8 +107,8 @@ def add_options(to: argparse.ArgumentParser) -> None:
         " class stops serving more."
     )
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{read.EXIT_CODES}"
-    known = f"all, or any of {','.join(CLASSES)}, or dotted paths of other classes"
-    to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.classes, help=known)
+    classes_help = f"all, or any of {','.join(CLASSES)}, or dotted paths of other classes"
+    to.add_argument("classes", metavar="CLASSES", nargs="?", type=read.classes, help=classes_help)
     to.add_argument(
         "levels", metavar="LEVELS", nargs="?", type=read.levels, help="concurrency: 4,8,16"
     )

@@ -56,7 +56,7 @@ def test_what_was_not_measured_is_not_known() -> None:
     ],
 )
 def test_a_mistake_is_told_with_its_place(text: str, column: int, word: str) -> None:
-    with pytest.raises(gate.Mistake) as mistake:
+    with pytest.raises(gate.LimitSyntaxError) as mistake:
         gate.parse(text)
     assert f"character {column}:" in str(mistake.value)
     assert word in str(mistake.value)

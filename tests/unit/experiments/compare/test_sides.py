@@ -7,7 +7,7 @@ import pytest
 from workerlab.cli import parse
 from workerlab.experiments.compare.command import first_plan, pair, with_other_side
 from workerlab.experiments.compare.options import side
-from workerlab.experiments.compare.pairs import Asked, Compared, Group, apart
+from workerlab.experiments.compare.pairs import Compared, CompareRequest, Group, apart
 from workerlab.model import Cell, Server, UsageError
 from workerlab.report.messages import text
 
@@ -41,7 +41,7 @@ def test_what_no_side_can_be_is_one_sentence(words: str, why: str) -> None:
 
 def test_pairs_of_all_classes_and_levels() -> None:
     plan, _ = first_plan(parse([*BASE, "--b", "workers=5", "--sleep", "0.1"]))
-    groups = Asked.of(plan).groups
+    groups = CompareRequest.of(plan).groups
     assert [(one.a.server.worker_class, one.a.concurrency) for one in groups] == [
         ("sync", 4), ("sync", 8), ("gthread", 4), ("gthread", 8),
     ]  # fmt: skip
@@ -74,7 +74,7 @@ def test_what_has_nothing_to_be_compared_with_is_not_launched() -> None:
 
 def test_the_order_within_a_pair_is_drawn_anew() -> None:
     plan, _ = first_plan(parse([*BASE, "--b", "workers=5", "--seed", "1"]))
-    groups = Asked.of(plan).groups
+    groups = CompareRequest.of(plan).groups
     first = [pair(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
     assert 10 <= first.count("A") <= 30
     assert first == [pair(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
@@ -102,7 +102,7 @@ def test_a_mistyped_class_is_no_run(words: tuple[str, str], why: str) -> None:
 def test_no_two_groups_have_the_same_name() -> None:
     words = ("--workers", "2,4", "--keepalive", "off,on", "--sleep", "0.1", "--b", "threads=8")
     plan, _ = first_plan(parse([*BASE, *words]))
-    groups = Asked.of(plan).groups
+    groups = CompareRequest.of(plan).groups
     names = [
         text(Compared(group, (), (), (), (), said).name)
         for group, said in zip(groups, apart(groups), strict=True)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.builders.runs import recorded
 from workerlab import codec, run_store
-from workerlab.experiments.settings.command import Asked
+from workerlab.experiments.settings.command import SettingsRequest
 from workerlab.experiments.settings.document import (
     OF_WHAT_IS_KNOWN,
     ClassExamined,
@@ -136,8 +136,8 @@ def test_a_launch_that_is_missing_proves_nothing() -> None:
 def test_each_effect_has_a_sentence() -> None:
     for one in every().values():
         for found in one.effects.values():
-            assert found.seen
-            assert "None" not in found.seen
+            assert found.observation
+            assert "None" not in found.observation
 
 
 # --- ten files ------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def report_on(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, Document
     its = make_settings()
     more = {"strange": strange(lines, its)}
     more["unset"] = tuple(one.name for one in lines if not one.sets and one.name in its)
-    asked = codec.plain(Asked(settings, str(path), lines, left_out, values, **more))
+    asked = codec.plain(SettingsRequest(settings, str(path), lines, left_out, values, **more))
     return worker_class, document(replace(run, plan=replace(run.plan, details=asked)))
 
 

@@ -13,7 +13,7 @@ import pytest
 from workerlab.experiments.settings import lanes
 from workerlab.experiments.settings.lanes import Lanes
 from workerlab.experiments.settings.launches.launch import Launch
-from workerlab.experiments.settings.site import Ended, Site
+from workerlab.experiments.settings.site import Cancelled, Site
 from workerlab.experiments.settings.stillness import STILL_S, Stillness, StoodStill, undisturbed
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
@@ -87,7 +87,7 @@ def test_what_is_seen_of_a_server_that_was_ended_is_not_kept(
     server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
     site = Site(server, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
     plan = Plan("settings", (), 1, 1, 0, "python", None, {}, ())
-    with site.statsd, pytest.raises(Ended):
+    with site.statsd, pytest.raises(Cancelled):
         Lanes(tmp_path, plan)._look(site, Launch("stop", lambda _: {}, look, 1.0))
     assert list(site.directory.iterdir()) == []
 

@@ -1,5 +1,5 @@
-"""The launches that prove what a worker class does with its settings; to add one is a line here,
-and what it proves a function in `effects`."""
+"""The launches that test what a worker class does with its settings. Each is a line here, and each
+conclusion a function in `effects`."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ from workerlab.experiments.settings.launches.times import (
     TIMEOUT_WAIT,
 )
 
-# The longest first: two lanes then end at about the same time
+# The longest first, so that both threads end at about the same time
 _EVERY = (SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, COMMON, RECYCLING, UNDER_WAY,
           STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD)  # fmt: skip
-LAUNCHES: Mapping[str, Launch] = {one.name: one for one in _EVERY}
+LAUNCHES: Mapping[str, Launch] = {launch.name: launch for launch in _EVERY}

@@ -1,4 +1,4 @@
-"""What two launches of a few seconds prove: sockets, processes, limits, headers, logs, hooks."""
+"""Two launches of a few seconds each: sockets, processes, limits, headers, logs, hooks."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ BACKLOG, UMASK, WORKERS = 7, 0o027, 2
 LINE, FIELDS, FIELD_SIZE = 300, 20, 400
 LINE_SENT, FIELDS_SENT, FIELD_SENT = 600, 40, 800
 FORMAT = "lab %(m)s %(s)s"
-LOGGED = "lab GET 200"  # by that format
-LIMIT = 1_000_000  # of requests, and its jitter: two workers draw the same one once in so many
-SOCKET = "lab.sock"  # relative: the paths of sockets are short
+LOGGED = "lab GET 200"  # a line in that format
+LIMIT = 1_000_000  # requests, and their jitter: so high that two workers rarely draw the same
+SOCKET = "lab.sock"  # relative, since socket paths must be short
 HUGE_BACKLOG = 1_000_000
-GRACE_S = 3  # of a stop with nothing under way
+GRACE_S = 3  # of a stop with no request in progress
 WAITS_S = 0.4
-TURNS = 1.6  # times as long as one wait: two that take turns need twice as long
+TURNS = 1.6  # waits: two requests that take turns need two
 
 
 def _settings(site: Site) -> Mapping[str, object]:
@@ -55,8 +55,8 @@ def _settings(site: Site) -> Mapping[str, object]:
 def _look(site: Site) -> Seen:
     site.until(lambda: len(site.pids) >= WORKERS, LONG_S)
     about = site.ask("/about").about
-    seen: Seen = {
-        "queue": [one.send_queue for one in site.listeners()],
+    observed: Seen = {
+        "queue": [listener.send_queue for listener in site.listeners()],
         "workers": len(site.pids),
         "directory": Path(about["directory"]).name,
         "word": about.get("word"),
@@ -66,24 +66,24 @@ def _look(site: Site) -> Seen:
         **_proxy(site),
         "sendfiles": _sendfiles(site),
     }
-    seen["log"] = (site.directory / "access.log").read_text().splitlines()[:3]
-    seen["metrics"] = _metrics(site)
-    seen["limits"] = _limits_drawn(site)
-    return {**seen, "hooks": _hooks(site)}
+    observed["log"] = (site.directory / "access.log").read_text().splitlines()[:3]
+    observed["metrics"] = _metrics(site)
+    observed["limits"] = _limits_drawn(site)
+    return {**observed, "hooks": _hooks(site)}
 
 
 def _limits_drawn(site: Site) -> list[int]:
-    """Of requests, by its workers: each tells it once it has loaded the app."""
+    """The workers' request limits; each reports its own once it has loaded the app."""
 
-    def told() -> list[int]:
+    def drawn() -> list[int]:
         return [int(limit) for _, limit in site.called() if limit != "None"]
 
-    site.surely(lambda: len(told()) >= WORKERS, "each worker loads the app")
-    return sorted(set(told()))
+    site.surely(lambda: len(drawn()) >= WORKERS, "each worker loads the app")
+    return sorted(set(drawn()))
 
 
 def _metrics(site: Site) -> list[str]:
-    """Those that were sent, once the arbiter has sent its own."""
+    """The metrics received, once the arbiter has sent its own."""
     names: set[str] = set()
 
     def all_there() -> bool:
@@ -95,7 +95,7 @@ def _metrics(site: Site) -> list[str]:
 
 
 def _opened(pid: int, directory: Path) -> bool:
-    """Whether a process has a file of that directory open; it may be deleted there."""
+    """Whether the process has a file of that directory open, even a deleted one."""
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed by now
             if os.readlink(link).startswith(f"{directory}/"):
@@ -104,42 +104,43 @@ def _opened(pid: int, directory: Path) -> bool:
 
 
 def _socket_mode(directory: Path) -> int | None:
-    found = next(directory.rglob(SOCKET), None)
-    return None if found is None else stat.S_IMODE(found.stat().st_mode)
+    path = next(directory.rglob(SOCKET), None)
+    return None if path is None else stat.S_IMODE(path.stat().st_mode)
 
 
 def _limits(site: Site) -> Seen:
-    """The status of requests that are beyond a limit, and of one whose header is ambiguous."""
-    many = [f"X-Lab-{number}: 1" for number in range(FIELDS_SENT)]
+    """Status of requests beyond each limit, and of one with an ambiguous header."""
+    headers = [f"X-Lab-{number}: 1" for number in range(FIELDS_SENT)]
     return {
         "line": site.ask(f"/about?{'x' * LINE_SENT}").refusal,
-        "fields": site.ask("/about", *many).refusal,
+        "fields": site.ask("/about", *headers).refusal,
         "field_size": site.ask("/about", f"X-Lab: {'x' * FIELD_SENT}").refusal,
         "underscore": site.ask("/about", "X_Lab: 1").refusal,
     }
 
 
 def _proxy(site: Site) -> Seen:
-    """What the app is told of scheme and client, by who says so in which header."""
-    found: Seen = {}
-    for who, source in (("trusted", TRUSTED), ("stranger", HOST)):
+    """Scheme and client address that the app sees, by the source and header that claim them."""
+    by_source: Seen = {}
+    for client, source in (("trusted", TRUSTED), ("stranger", HOST)):
         headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FAR}")
         about = site.ask("/about", *headers, source=source).about
-        found[who] = {name: about.get(name) for name in ("scheme", "address")}
+        by_source[client] = {name: about.get(name) for name in ("scheme", "address")}
     about = site.ask("/about", "X-Lab-Scheme: secure", source=TRUSTED).about
-    return {**found, "own_header": about.get("scheme")}
+    return {**by_source, "own_header": about.get("scheme")}
 
 
 def _sendfiles(site: Site) -> int:
-    """Calls of os.sendfile, in any of the workers that were asked."""
-    asked = 4 * WORKERS
-    for _ in range(asked):
+    """Calls of os.sendfile in the worker with the most."""
+    requests = 4 * WORKERS
+    for _ in range(requests):
         site.ask("/file")
-    return max(int(site.ask("/about").about["sendfiles"]) for _ in range(asked))
+    return max(int(site.ask("/about").about["sendfiles"]) for _ in range(requests))
 
 
 def _hooks(site: Site) -> list[str]:
-    """Those that were called: in the life of a server, and when its workers get signals."""
+    """The hooks called during the life of a server, including those for workers that get
+    signals."""
 
     def called(name: str) -> bool:
         return any(line[0] == name for line in site.called())
@@ -153,7 +154,7 @@ def _hooks(site: Site) -> list[str]:
     signalled: set[int] = set()
     for number, hook in ((signal.SIGINT, "worker_int"), (signal.SIGABRT, "worker_abort")):
         before = set(site.pids)
-        # The oldest: a worker that still boots or already leaves ends without its hook
+        # The oldest: one that is still booting or already stopping ends without its hook
         worker = next(pid for pid in site.pids if pid not in signalled)
         signalled.add(worker)
         os.kill(worker, number)
@@ -174,7 +175,7 @@ def _preload_settings(_site: Site) -> Mapping[str, object]:
 
 
 def _is_at_once(stop_s: float | None) -> bool:
-    """That it did not wait for its grace is so whatever stood still."""
+    """Whether it stopped before its grace ended, which holds even if the machine stood still."""
     return stop_s is not None and stop_s < GRACE_S - 1
 
 
@@ -189,7 +190,7 @@ def _preload_look(site: Site) -> Seen:
     site.ask("/file")
     return {
         "imported_by_arbiter": about.get("imported_by") == site.process.pid,
-        "queue": [one.send_queue for one in site.listeners()],
+        "queue": [listener.send_queue for listener in site.listeners()],
         "unpatched": about.get("unpatched"),
         "most_queue": int(sysctl("net.core.somaxconn") or ""),
         "both_s": both_s,

@@ -1,5 +1,5 @@
-"""What happens to those who are there: when Gunicorn reads its file again, when a worker is
-replaced while a request is under way, and when silent clients are as many as it accepts."""
+"""Launches in which Gunicorn rereads its file, replaces a worker while a request is in progress, or
+meets as many silent clients as it accepts."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from workerlab.experiments.settings.launches.launch import Launch, Seen
 from workerlab.experiments.settings.site import LONG_S, Site
 
 BACKLOG, BACKLOG_AFTER = 7, 9
-REPLACED_S = LONG_S  # for workers to be replaced
+REPLACED_S = LONG_S  # limit for replacing workers
 LIMIT, UNDER_WAY_S, GRACE_S, BEGUN_S = 4, 5.0, 2, 0.3
 CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
 
@@ -21,7 +21,7 @@ def _small_backlog(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_reload(site: Site) -> Seen:
-    """The file names another backlog; HUP makes Gunicorn read it."""
+    """Changes the backlog in the file and sends HUP, so that Gunicorn rereads it."""
     before, pids, arbiter = _queue(site), set(site.pids), site.process.pid
     assert arbiter is not None
     file = site.directory / "gunicorn.conf.py"
@@ -35,7 +35,7 @@ def _look_at_reload(site: Site) -> Seen:
 
 def _queue(site: Site) -> int:
     """The kernel's limit of the accept queue."""
-    return next(one.send_queue for one in site.listeners())
+    return next(listener.send_queue for listener in site.listeners())
 
 
 def _recycled(_site: Site) -> Mapping[str, object]:
@@ -43,8 +43,8 @@ def _recycled(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_request_under_way(site: Site) -> Seen:
-    """Others reach the limit of its worker meanwhile. It is cut only if the grace ends before it
-    does, which it may not where all stand still."""
+    """Other requests reach the worker's limit during a long one. It is cut only if the grace ends
+    first, which is uncertain if the machine stands still."""
     return site.undisturbed(partial(_request_under_way, site), tries=1)
 
 
@@ -69,7 +69,7 @@ def _few_connections(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_crowd(site: Site) -> Seen:
-    """So many clients connect and say nothing; then they are gone, and another one asks."""
+    """CROWD clients connect, send nothing and leave; then another one sends a request."""
     with contextlib.ExitStack() as stack:
         for _ in range(CROWD):
             stack.enter_context(site.connect())

@@ -1,4 +1,4 @@
-"""What a launch is: a Gunicorn file, and what is done to the server that it starts."""
+"""A launch: a Gunicorn file, and the experiments on the server started from it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from workerlab.experiments.settings.site import Site
 
-# What was seen, as JSON has it, by names of the launch's own
+# Observations, as JSON; the launch chooses the names
 Seen = dict[str, Any]
 
 
 class Launch(Struct, frozen=True):
-    """`settings(site)`: of its file, beside one worker at a free port; `look(site)`: does the
-    experiments, returns what was seen; `about_s`: how long it takes; `threads`: of gthread, the
-    others have one; `quick`: it is made with --quick, too."""
+    """`settings(site)`: further settings of its file; `look(site)`: makes the experiments, returns
+    the observations; `about_s`: typical duration; `threads`: for gthread, other classes have one;
+    `quick`: also made with --quick."""
 
     name: str
     settings: Callable[[Site], Mapping[str, object]]

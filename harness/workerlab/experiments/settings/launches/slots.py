@@ -1,4 +1,4 @@
-"""How many requests a worker takes, how many it serves in its life, and what holds it."""
+"""How many requests a worker takes at once, how many it serves in its life, and what blocks it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -8,10 +8,10 @@ from workerlab.experiments.settings.site import POLL_S, Answer, Site, exchange
 
 CONNECTIONS, THREADS, AT_ONCE, WAIT_S = 3, 4, 8, 0.5
 LIMIT, REQUESTS, PACE_S = 4, 24, 0.15
-MOST = 10 * REQUESTS
+MAX_REQUESTS = 10 * REQUESTS
 GRACE_S = 1
-TRIES = 4  # a class with threads is held only now and then
-HELD_S = 0.5  # a worker that answers a lone request so much later was held
+TRIES = 4  # a class with threads is blocked only occasionally
+HELD_S = 0.5  # extra delay of a lone request that shows the worker was held
 
 
 def _few_connections(_site: Site) -> Mapping[str, object]:
@@ -23,11 +23,11 @@ def _threads(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_slots(site: Site) -> Seen:
-    """Requests at once to one worker: how many connections it had accepted at the same time, and
-    how many requests were in the app."""
+    """Sends several requests at once to one worker: how many connections it accepts, and how many
+    requests are in the app."""
     says_close = _says_close(site)
     site.wait(0.1)
-    # What is sent while all stand still is not there at once
+    # If the machine stands still, the requests do not arrive at once
     accepted = site.undisturbed(lambda: _most_accepted(site))
     return {
         "using": site.using(),
@@ -39,10 +39,10 @@ def _look_at_slots(site: Site) -> Seen:
 
 
 def _most_accepted(site: Site) -> int:
-    """Connections that it had accepted at the same time, of AT_ONCE with a request in each."""
+    """The most connections accepted at once, of AT_ONCE with a request each."""
     path, accepted = f"/wait?s={WAIT_S:g}", 0
     first = site.ask_at_once([path])
-    site.wait(WAIT_S / 5)  # it blocks a loop that it can block, which then accepts what has come
+    site.wait(WAIT_S / 5)  # the first request blocks the loop if it can; then the others arrive
     others = site.ask_at_once([path] * (AT_ONCE - 1))
     while first.under_way or others.under_way:
         accepted = max(accepted, site.accepted())
@@ -51,28 +51,28 @@ def _most_accepted(site: Site) -> int:
 
 
 def _says_close(site: Site) -> bool:
-    """Whether the server ends a connection after its first answer, unasked."""
+    """Whether the server closes a connection after its first answer by itself."""
     with site.connect() as connection:
         return exchange(connection, "/about").closed
 
 
 def _recycled(site: Site) -> Mapping[str, object]:
-    """And as many connections as gthread has threads."""
+    """A limit of requests, and as many connections as gthread has threads."""
     return {
         "max_requests": LIMIT,
         "worker_connections": site.server.threads,
-        "graceful_timeout": GRACE_S,  # some wait for all of it before they make room
+        "graceful_timeout": GRACE_S,  # some classes wait for all of it before replacing a worker
     }
 
 
 def _look_at_recycling(site: Site) -> Seen:
-    """How many requests in turn each worker served: neither the first one, which was asked before
-    whether it is ready, nor the last one, which was not at its end."""
+    """Requests in a row served by each worker, without the first worker, which already answered the
+    readiness check, and the last, which has not reached its limit."""
     says_close = _says_close(site)
     pids: list[int | None] = []
-    # More of them where workers are replaced so late that none of those between has been seen yet
-    while len(pids) < REQUESTS or (not _served(pids) and len(pids) < MOST):
-        answer = site.ask("/about")  # some fail while workers are replaced
+    # Continue while no complete life of a worker was observed
+    while len(pids) < REQUESTS or (not _served(pids) and len(pids) < MAX_REQUESTS):
+        answer = site.ask("/about")  # may fail while workers are replaced
         pids.append(answer.about["pid"] if answer.status == 200 else None)
         site.wait(PACE_S)
     return {
@@ -84,8 +84,8 @@ def _look_at_recycling(site: Site) -> Seen:
 
 
 def _served(pids: Sequence[int | None]) -> list[int]:
-    """How many requests in turn each served, but for the first and the last one."""
-    return [len(list(its)) for pid, its in groupby(pids) if pid is not None][1:-1]
+    """Requests in a row served by each worker, without the first and the last."""
+    return [len(list(answers)) for pid, answers in groupby(pids) if pid is not None][1:-1]
 
 
 def _sendfile(_site: Site) -> Mapping[str, object]:
@@ -93,8 +93,8 @@ def _sendfile(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_lingering(site: Site) -> Seen:
-    """A client keeps its connection open after the answer to its last request; another one asks.
-    That again and again."""
+    """A client keeps its connection open after its last answer while another sends a request;
+    repeated."""
     site.ask("/file")
     free = _fastest([site.ask("/about") for _ in range(3)])
     behind = [site.undisturbed(lambda: _behind_s(site)) for _ in range(TRIES)]
@@ -106,14 +106,14 @@ def _look_at_lingering(site: Site) -> Seen:
 
 
 def _behind_s(site: Site) -> float:
-    """How long a request takes while a client keeps its connection open after its last answer."""
+    """Time of a request while another client keeps its connection open after its last answer."""
     with site.connect() as connection:
         exchange(connection, "/about", "Connection: close")
         return site.ask("/about").took_s
 
 
 def _fastest(answers: Sequence[Answer]) -> float:
-    return min(one.took_s for one in answers)
+    return min(answer.took_s for answer in answers)
 
 
 SLOTS = Launch("slots", _few_connections, _look_at_slots, 6.0)

@@ -1,4 +1,4 @@
-"""What takes its time: connections that stay open, workers that do not report, stops."""
+"""Launches that take time: connections that stay open, workers that do not report, stops."""
 
 import socket
 import time
@@ -13,8 +13,8 @@ KEEPALIVE_S, WATCHED_S = 3, 8.0
 TIMEOUT_S, TOO_LONG_S = 2, 6.0
 SILENT_S = 9.0
 GRACE_S, UNDER_WAY_S = 2, 5.0
-# The heartbeat is compared with the wall clock until a worker's first one: a timeout of a worker
-# that has just started may be seen early
+# Until a worker's first heartbeat Gunicorn compares with the wall clock, so a fresh worker may time
+# out early
 SETTLED_S = 1.5
 
 
@@ -29,18 +29,18 @@ def _sockets(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_sockets(site: Site) -> Seen:
-    # Each has made its sockets before it loads the app
+    # Workers create their sockets before they load the app
     site.surely(lambda: _loaded(site) >= 2, "each worker loads the app")
     site.until(lambda: len(site.listeners()) >= 2, 1.0)
-    told = site.ask("/about", first=f"PROXY TCP4 {FAR} {HOST} 1000 2000\r\n")
+    proxied = site.ask("/about", first=f"PROXY TCP4 {FAR} {HOST} 1000 2000\r\n")
     answer, closed_s = site.undisturbed(partial(_kept_open, site), _is_open)
     if answer.status != 200:
         raise ValueError(f"the app did not answer: {answer.error or answer.status}")
     return {
         "listeners": len(site.listeners()),
         "shared": _binds(site.port),
-        "proxied": told.refusal,
-        "proxied_address": told.about["address"] if told.status == 200 else None,
+        "proxied": proxied.refusal,
+        "proxied_address": proxied.about["address"] if proxied.status == 200 else None,
         "answered": answer.status,
         "says_close": answer.closed,
         "closed_s": closed_s,
@@ -48,25 +48,26 @@ def _look_at_sockets(site: Site) -> Seen:
 
 
 def _loaded(site: Site) -> int:
-    """Workers that have loaded the app, by now."""
+    """Number of workers that have loaded the app."""
     return sum(name == "post_worker_init" for name, _ in site.called())
 
 
 def _kept_open(site: Site) -> tuple[Answer, float | None]:
-    """The answer to a request, and when the server closed its connection after it."""
+    """The answer to a request, and the time until the server closed its connection."""
     with site.connect() as connection:
         answer = exchange(connection, "/about")
         return answer, site.closes_within(connection, WATCHED_S)
 
 
-def _is_open(seen: tuple[Answer, float | None]) -> bool:
-    """That it was not closed, long after it should have been, is so whatever stood still."""
-    answer, closed_s = seen
+def _is_open(outcome: tuple[Answer, float | None]) -> bool:
+    """Whether it was still open at the end, which holds even if the machine stood still."""
+    answer, closed_s = outcome
     return answer.status == 200 and closed_s is None
 
 
 def _binds(port: int) -> bool:
-    """Whether another socket may have the same address: Linux allows that where all have asked."""
+    """Whether another socket can bind the same address: Linux requires that all have asked for
+    it."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
@@ -82,7 +83,7 @@ def _short_timeout(_site: Site) -> Mapping[str, object]:
 
 def _looks_at(path: str) -> Launch:
     def look(site: Site) -> Seen:
-        # Nobody reports while all stand still, so that Gunicorn kills whom it may not
+        # No worker reports while the machine stands still, so Gunicorn may kill one wrongly
         return site.undisturbed(partial(_too_long, site, path), _is_not_killed)
 
     return Launch(f"timeout_{path}", _short_timeout, look, 9.0)
@@ -99,8 +100,8 @@ def _too_long(site: Site, path: str) -> Seen:
     }
 
 
-def _is_not_killed(seen: Seen) -> bool:
-    return not seen["killed"]
+def _is_not_killed(observed: Seen) -> bool:
+    return not observed["killed"]
 
 
 def _look_at_silence(site: Site) -> Seen:
