@@ -31,7 +31,7 @@ Prominence = Literal["counted", "notes", "title"]
 @dataclass_transform(frozen_default=True)
 class Finding(Struct, frozen=True):
     """A conclusion, and the values it is about. `prominent`: as a note it is printed, not only
-    counted. The rest is what findings of the older kind (`model.Finding`) have as fields."""
+    counted."""
 
     template: ClassVar[str] = ""
     prominent: ClassVar[bool] = False

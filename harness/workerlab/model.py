@@ -21,7 +21,7 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab import finding
+from workerlab.finding import Finding, StoredFinding
 
 SCHEMA = 2  # of the JSON that a report is
 LONG_NAME = 40  # characters of a path within the name of a file
@@ -56,35 +56,7 @@ class ParseError(Exception):
         super().__init__(f"{why}: {self.line!r}" if self.line else why)
 
 
-# --- what is said ---------------------------------------------------------------------------
-
-
-class Finding(finding.Finding, frozen=True):
-    """Of the older kind: a code, and the numbers and names it is about. Its sentence stands in
-    `workerlab.report.messages`. Values are in base units (seconds, bytes, shares of 1) and may hold
-    further findings."""
-
-    code: str
-    values: Mapping[str, Any] = {}
-    trials: tuple[str, ...] = ()  # keys of those it rests on
-    evidence: tuple[finding.Finding, ...] = ()  # what it was concluded from
-    question: str = ""  # the code of the question that it answers
-
-    def __str__(self) -> str:
-        return SENTENCE_OF(self)
-
-    def __hash__(self) -> int:
-        return hash(self.code)
-
-
-def _no_sentence(finding: Finding) -> str:
-    raise LookupError(f"the sentence of {finding.code} needs workerlab.report.messages")
-
-
-# Set by `report.messages`, so that a finding of the newer kind can say one of the older
-SENTENCE_OF: Callable[[Finding], str] = _no_sentence
-
-Label = str | finding.Finding  # a name, or the finding that says one
+Label = str | Finding  # a name, or the finding that says one
 
 
 # --- what shall be done -------------------------------------------------------------------
@@ -330,7 +302,7 @@ class Plan(Struct, frozen=True):
     python: str
     config: str | None
     unavailable: Mapping[str, str]  # variant of a server -> why
-    notes: tuple[finding.StoredFinding, ...]
+    notes: tuple[StoredFinding, ...]
     duration_s: float | None = None  # load for so long, instead of counting requests
     ramp_s: float = 0.0
     linger_s: float = 0.0
@@ -392,7 +364,7 @@ class Record(Struct, frozen=True):
     exit_code: int | None = None
     worker_pids: tuple[int, ...] = ()
     proof: Mapping[str, object] = {}  # effective configuration
-    warnings: tuple[finding.StoredFinding, ...] = ()
+    warnings: tuple[StoredFinding, ...] = ()
     tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
     planned_connections: int | None = None  # the most at once
@@ -754,7 +726,7 @@ class Measurement(Struct, frozen=True):
     calls_s: Mapping[str, float] = {}
     # When each answer ended (CLOCK_MONOTONIC) and how long it took, where `timings` are not
     answers_ns: tuple[tuple[int, int], ...] = ()
-    notes: tuple[finding.Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
     details: Mapping[str, Any] = {}  # what no other tool says
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     ab: AbReport | None = None  # None: another tool
@@ -829,7 +801,7 @@ class Breakdown(Struct, frozen=True):
     transfer_s: float | None = None  # until the client had the last byte
     unattributed_s: float | None = None  # response - the known parts; may be negative, never spread
     exact: bool = False  # each request was followed by its id; else each part is an estimate
-    sources: Mapping[str, Finding] = {}  # by part
+    sources: Mapping[str, str] = {}  # by part
 
 
 class Usage(Struct, frozen=True):
@@ -914,7 +886,7 @@ class CellResult(Struct, frozen=True):
     app: str
     sleep_s: float | None
     verdict: Verdict
-    reason: finding.Finding
+    reason: Finding
     requests: int | None = None
     failed: int | None = None
     errors: Mapping[str, int] = {}
@@ -945,7 +917,7 @@ class CellResult(Struct, frozen=True):
     connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
     split_prediction_rps: float | None = None
     generator_bound: bool | None = None  # the load tool set the limit: X is a lower bound
-    bound_reasons: tuple[finding.Finding, ...] = ()  # why it is called so, each with its numbers
+    bound_reasons: tuple[Finding, ...] = ()  # why it is called so, each with its numbers
     achieved_concurrency: float | None = None  # mean requests in flight, as the client counts
     asked_rps: float | None = None  # open model
     arrivals: Arrivals | None = None  # open model: how they came
@@ -957,11 +929,11 @@ class CellResult(Struct, frozen=True):
     app_metrics: AppMetrics | None = None  # of an app that publishes them
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     held_s: float | None = None  # a slot stays taken so long after the app; None: nobody waited
-    diagnosis: finding.Finding | None = None  # what holds it up, and what to change
-    findings: tuple[finding.Finding, ...] = ()  # all that is so of it, the diagnosis first
-    notes: tuple[finding.Finding, ...] = ()
+    diagnosis: Finding | None = None  # what holds it up, and what to change
+    findings: tuple[Finding, ...] = ()  # all that is so of it, the diagnosis first
+    notes: tuple[Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
-    target: tuple[finding.Finding, ...] = ()  # the outcome of each of its terms
+    target: tuple[Finding, ...] = ()  # the outcome of each of its terms
     ab: AbReport | None = None  # as ab printed it; None: another tool
 
     @property
@@ -1029,7 +1001,7 @@ class Timeline(Struct, frozen=True):
     steady: tuple[float, float] | None = None  # the window the cell's means are taken from
     connects: tuple[tuple[float, float, int], ...] = ()  # (from, until, how many took so long)
     syn_steps_s: tuple[float, ...] = ()  # as in Observations
-    notes: tuple[finding.Finding, ...] = ()  # what was left out and how
+    notes: tuple[Finding, ...] = ()  # what was left out and how
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
     in_app: bool = False  # these are times inside the app: the client did not time each request
@@ -1046,9 +1018,9 @@ class ClassResult(Struct, frozen=True):
     capacity_rps: float | None
     capacity_ci95: tuple[float, float] | None
     knee: float | None
-    knee_note: finding.Finding
+    knee_note: Finding
     keepalive: bool = False
-    diagnosis: finding.Finding | None = None
+    diagnosis: Finding | None = None
     telling: str | None = None  # key of the trial whose diagnosis it is
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = ANY_CLASS
@@ -1070,24 +1042,23 @@ class Report(Struct, frozen=True):
     cells: tuple[CellResult, ...]
     classes: tuple[ClassResult, ...]
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
-    notes: tuple[finding.Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
     timelines: tuple[Timeline, ...] = ()  # for the page; other formats leave them out
 
 
 # --- experiments beyond the sweep ---------------------------------------------------------
 
-Value = str | int | float | bool | Mapping[str, int] | finding.Finding | None
+Value = str | int | float | bool | Mapping[str, int] | Finding | None
 Form = Literal["text", "count", "number", "seconds", "bytes", "percent", "counts"]
 
 
 class Column(Struct, frozen=True):
-    """`name` is the key in JSON and CSV, unit last (`response_p50_s`), and that of its heading in
-    `report.messages`."""
+    """`name` is the key in JSON and CSV, unit last (`response_p50_s`)."""
 
     name: str
     form: Form = "number"  # how values are shown: number with three digits, percent of 1
     expendable: int = 0  # left out first of a narrow terminal where it is highest; 0: never
-    heading: str = ""  # "": that of `report.messages`, or its name
+    heading: str = ""  # "": its name
     meaning: str = ""  # what it holds, where the heading does not tell; "": that of the same
     value: Callable[[Any], Value] | None = None  # of a row's item; None: its attribute `name`
 
@@ -1169,10 +1140,10 @@ class Document(Struct, frozen=True):
     kind: str
     title: Label
     environment: Mapping[str, object]
-    findings: tuple[finding.Finding, ...]
+    findings: tuple[Finding, ...]
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
-    notes: tuple[finding.Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
     valid: bool = True  # False: something it had to measure could not be (exit 1)
     target_kept: bool | None = None  # False: a target is not kept (exit 4); None: there is none
     exit_code: int | None = None  # of the command; None: by `valid` and the records

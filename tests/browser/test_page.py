@@ -22,7 +22,7 @@ from workerlab.report.html.document_charts import chart_figures
 from workerlab.report.html.kernel import has_queue, in_timeline
 from workerlab.report.html.series import all_series
 from workerlab.report.html.series import over_time as observed_cells
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 
@@ -76,7 +76,7 @@ def assert_marks(opened: Opened, one: Document) -> None:
     assert opened.marks("throughput", "trials") == (len(valid) if len(valid) > 1 else 0)
     for group in all_series(one):
         stacks = sum(
-            getattr(cells[0].breakdown, f"{part}_s") is not None
+            getattr(cells.valid[0].breakdown, f"{part}_s") is not None
             for cells in group.levels.values()
             for part in (
                 "connect", "accept_queue", "in_worker", "service", "transfer", "unattributed"

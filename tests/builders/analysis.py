@@ -24,9 +24,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
-from workerlab import finding
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import Facts, facts_of
+from workerlab.finding import Finding, Note
 from workerlab.model import (
     AbReport,
     AbTimes,
@@ -34,7 +34,6 @@ from workerlab.model import (
     CellResult,
     ConnectionSample,
     Counters,
-    Finding,
     Measurement,
     Observations,
     ProcessSample,
@@ -398,22 +397,22 @@ def judged(trial: TrialData) -> CellResult:
 
 def sentence(text: str) -> Finding:
     """A finding whose sentence is this text."""
-    return Finding("note.recorded", {"text": text})
+    return Note(text)
 
 
-def every(whole: finding.Finding | None) -> dict[str, Any]:
+def every(whole: Finding | None) -> dict[str, Any]:
     """A finding and all that are in it, by code."""
     if whole is None:
         return {}
     found = {whole.code: whole}
     for value in whole.values.values():
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, finding.Finding):
+            if isinstance(one, Finding):
                 found |= every(one)
     return found
 
 
-def noted(cell: CellResult) -> dict[str, finding.Finding]:
+def noted(cell: CellResult) -> dict[str, Finding]:
     """The notes of a cell, by code."""
     return {note.code: note for note in cell.notes}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.builders.analysis import Served, open_at, sentence, serve
+from workerlab.finding import Finding
 from workerlab.model import (
     Bar,
     Breakdown,
@@ -12,7 +13,6 @@ from workerlab.model import (
     CellResult,
     ClassResult,
     Document,
-    Finding,
     Moment,
     Report,
     Server,

@@ -25,8 +25,9 @@ from tests.diagnosis.statement import (
 from tests.diagnosis.truth import BESIDE_NOISE, CODES, Scenario, Truth
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.pauses import PauseDuringLoad
-from workerlab.model import CellResult, Finding, Report
-from workerlab.report.messages import text
+from workerlab.finding import Finding
+from workerlab.model import CellResult, Report
+from workerlab.report.values import text
 
 DISTURBED = 0.25  # cores that others used
 WAITED = 0.05  # of the response, for a core

@@ -15,7 +15,7 @@ from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Report
 from workerlab.report.document import of_sweep
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 LITTLE = 0.05
 KNEE = 0.05

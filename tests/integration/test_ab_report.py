@@ -33,4 +33,4 @@ def test_the_report_of_ab_is_in_every_cell(lab: Lab) -> None:
     assert cell["ab_total_ms"]["max"] == figure(r"Total: .* (\d+)")
     assert cell["ab_waiting_ms"]["sd"] == figure(r"Waiting: +\d+ +\d+ +([\d.]+)")
     (finding,) = (one for one in done.report["findings"] if one["answer"]["code"] == "SeriesLimits")
-    assert "ab.identities" in [one["code"] for one in finding["evidence"]]
+    assert "AbIdentities" in [one["code"] for one in finding["evidence"]]

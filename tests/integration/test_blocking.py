@@ -27,7 +27,7 @@ from workerlab.experiments.execution import task_for
 from workerlab.experiments.reading import evidence
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
 SOURCE = (APPS / "held.py").read_text().splitlines()

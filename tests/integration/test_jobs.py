@@ -46,7 +46,7 @@ def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
     for cell in done.report["cells"]:
         assert cell["throughput_rps"] <= min(cell["concurrency"], 2) / LEAST_S
     if len(kept) > 1:
-        assert "note.beside" in [note["code"] for note in done.report["notes"]]
+        assert "RanSideBySide" in [note["code"] for note in done.report["notes"]]
 
 
 def test_one_after_the_other_where_that_is_asked_for(lab: Lab, worker_class: str) -> None:

@@ -68,7 +68,7 @@ def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
     assert cell["requests"] == record["planned_requests"]
     assert sum(cell["requests_per_worker"].values()) == cell["requests"]
     assert cell["throughput_half_rps"] > 0
-    assert "note.pilot" in [note["code"] for note in cell["notes"]]
+    assert "LongerLoadFollowed" in [note["code"] for note in cell["notes"]]
 
     (first,) = raw.glob("pilot/tool/stdout")
     assert json.loads(first.read_text())["asked"]["requests"] == 1 + ROUNDS * N

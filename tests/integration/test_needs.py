@@ -14,8 +14,8 @@ import pytest
 
 from tests.builders.trials import carried_out
 from workerlab.analysis.holding import queued_gap_s
-from workerlab.analysis.needs import needs_of
-from workerlab.model import App, Cell, Finding, Needs, Rate, RequestNeed, Route, Server
+from workerlab.analysis.needs import NO_CPU, needs_of
+from workerlab.model import App, Cell, Needs, Rate, RequestNeed, Route, Server
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="CPU, run queue and memory are counted on Linux"
@@ -94,7 +94,7 @@ def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str)
     gap_s = queued_gap_s(facts)
     assert gap_s is not None
     assert 0 < gap_s < SLEEP_S
-    assert "needs.gap_alone" not in [one.code for one in needs.notes]
+    assert "GapFromLoneRequests" not in [one.code for one in needs.notes]
     held_s = mean(needs, lambda one: one.wait_s + one.cpu_s + one.blocked_s) + needs.gap_s
     # It may have been without a core when the sleep had begun already
     queued_s = fmean(span.cost.queued_ns for span in facts.finished) / 1e9
@@ -105,7 +105,7 @@ def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str)
 @pytest.mark.classes("sync")
 def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_class: str) -> None:
     needs, _ = measure(sleeping(worker_class, "/?sleep=0.01"), rate=Rate(rps=5.0))
-    assert "needs.gap_alone" in [one.code for one in needs.notes]
+    assert "GapFromLoneRequests" in [one.code for one in needs.notes]
 
 
 @pytest.mark.classes("sync", "uvicorn", "gevent")
@@ -187,4 +187,4 @@ def test_other_trials_have_none_of_it(tmp_path: Path, worker_class: str) -> None
     facts = carried_out(tmp_path, Cell(server, "fast", 2), duration_s=1.0)
     assert all(span.cost is None for span in facts.spans)
     assert not list(tmp_path.rglob("costs-*"))
-    assert needs_of(facts) == Finding("needs.no_cpu")
+    assert needs_of(facts) == NO_CPU

@@ -64,7 +64,7 @@ def test_its_app_is_served_from_a_directory_below_too(lab: Lab, shop: Path) -> N
     cell = only_cell(done.report)
     assert (cell["app"], cell["failed"], set(cell["routes"])) == ("shop:app", 0, {"GET /", "cart"})
     assert targets(cell) == ["p95<60s"]
-    title = done.report["title"]["text"]
+    title = done.report["title"]
     assert title.endswith("(app, python, slo, mix from pyproject.toml)")
     assert f"app, python, slo, mix from {shop}/pyproject.toml\n" in done.err
     assert (shop / "env" / "used").exists()
@@ -77,7 +77,7 @@ def test_a_flag_wins(lab: Lab, shop: Path) -> None:
     cell = only_cell(done.report)
     assert (cell["app"], cell["routes"]) == ("other:app", {})
     assert targets(cell) == ["p95<50s"]
-    assert "pyproject.toml" not in done.err + done.report["title"]["text"]
+    assert "pyproject.toml" not in done.err + done.report["title"]
     assert not (shop / "env" / "used").exists()
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.access_log import MAX_PATHS, counted, mix_of, route_of
-from workerlab.model import Finding, Route, UsageError
-from workerlab.report.messages import text
+from workerlab.finding import Finding
+from workerlab.model import Route, UsageError
+from workerlab.report.values import text
 
 DATE = "[10/Oct/2025:13:55:36 +0200]"
 AGENT = '"-" "Mozilla/5.0 (X11; Linux x86_64; rv:131.0) Gecko/20100101 Firefox/131.0"'

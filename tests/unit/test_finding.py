@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workerlab.finding import Finding
-from workerlab.report.messages import question_of, text
+from workerlab.report.values import text
 
 
 class Slow(Finding):
@@ -23,7 +23,7 @@ def test_a_finding_says_its_sentence() -> None:
     assert str(slow) == "With 8 users a request takes 1.00 s, a lone one 500 ms."
     assert slow.code == "Slow"
     assert slow.values == {"users": 8, "service_s": 1.0, "lone_s": 0.5}
-    assert question_of(slow) == ""
+    assert slow.question == ""
     assert slow == Slow(8, 1.0, 0.5)
 
 

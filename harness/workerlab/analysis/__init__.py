@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from workerlab import finding
 from workerlab.analysis.cell_targets import with_targets
 from workerlab.analysis.cells import invalid, result
 from workerlab.analysis.checks import contradictions
@@ -24,8 +23,8 @@ from workerlab.analysis.open_model import best_rps, open_result
 from workerlab.analysis.r0 import R0, UNKNOWN, lone_responses, under_load
 from workerlab.analysis.series import Series
 from workerlab.analysis.timeline import timelines
-from workerlab.finding import Note
-from workerlab.model import Cell, CellResult, ClassResult, Finding, Report
+from workerlab.finding import Finding, Note
+from workerlab.model import Cell, CellResult, ClassResult, Report
 from workerlab.notes import Unfinished
 from workerlab.numbers.intervals import TRIALS
 from workerlab.slo import Term
@@ -132,7 +131,29 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-class DealtInOneLaunch(finding.Finding):
+class RanSideBySide(Finding):
+    """{cells:# cell} ran side by side, as sleeping requests leave the cores idle; --jobs 1 measures
+    one cell after the other"""
+
+    cells: int
+
+
+class CapacityNeedsTrials(Finding):
+    """capacity with its interval needs at least {needed} trials (--trials {needed}) and levels on
+    both sides of the knee"""
+
+    needed: int
+
+
+class NoCapacity(Finding):
+    """{worker_class} by {tool}: no capacity, {why}"""
+
+    worker_class: str
+    tool: str
+    why: str
+
+
+class DealtInOneLaunch(Finding):
     """kept connections stay with the worker that accepted them, and each launch deals them anew:
     what is known of the throughput of {worker_classes:list} is that of one launch, the interval
     over launches needs --trials {needed}"""
@@ -143,25 +164,25 @@ class DealtInOneLaunch(finding.Finding):
     prominent = True
 
 
-def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[finding.Finding]:
+def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Finding]:
     """What is unfinished, and why there is no capacity: once for a sweep without repeated trials,
     else class by class."""
     if unfinished:
         yield Unfinished(unfinished, command="sweep", run=run)
     together = [facts for one in every for facts in one.valid if facts.record.beside]
     if together:
-        yield Finding("note.beside", {"cells": len(together)})
+        yield RanSideBySide(len(together))
     numbers = [facts.data.trial.number for series in every for facts in series.closed]
     if numbers and max(numbers) == 1:
-        yield Finding("note.capacity_needs_trials", {"trials": TRIALS})
+        yield CapacityNeedsTrials(TRIALS)
         dealt = [one.key.server.worker_class for one in every if _dealt_at_launch(one)]
         if dealt:
             yield DealtInOneLaunch(tuple(dict.fromkeys(dealt)), needed=TRIALS)
         return
     for series in every:
         if series.closed and series.capacity.rps is None:
-            names = {"worker_class": series.key.server.worker_class, "tool": series.key.tool}
-            yield Finding("note.no_capacity", {**names, "why": series.capacity.note})
+            worker_class, tool = series.key.server.worker_class, series.key.tool
+            yield NoCapacity(worker_class, tool, why=series.capacity.note)
 
 
 def _dealt_at_launch(series: Series) -> bool:

@@ -34,29 +34,50 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from workerlab import finding
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS
 from workerlab.analysis.stall import headline, in_flight_s
 from workerlab.analysis.window import Window, completions, last_parts
-from workerlab.model import Breakdown, Finding, Span, Timing
+from workerlab.finding import Finding, Note
+from workerlab.model import Breakdown, Span, Timing
 
 CLOCKS_NS = 1_000_000  # by which a client's and a worker's moments may be out of order
 FAILED = 0.05  # of the answers: more of them would change the means of all
 NOTHING = 0.02  # of a response: of less waiting it may be said that nothing waits
 QUEUE_SAMPLES, CONNECTION_SAMPLES = 5, 3  # fewer say nothing of a mean
+ACCEPT, SPANS = "accept timed in the workers", "the workers' spans"
 EXACT = {
-    "connect": Finding("source.client"),
-    "accept_queue": Finding("source.accept"),
-    "in_worker": Finding("source.accept_and_start"),
-    "service": Finding("source.spans"),
-    "transfer": Finding("source.spans_and_client"),
+    "connect": "the client",
+    "accept_queue": ACCEPT,
+    "in_worker": "accept and start timed in the workers",
+    "service": SPANS,
+    "transfer": "spans and the client",
 }
 
 # The six moments of a request, in order, and start and end of its span: nanoseconds
 Walk = tuple[Sequence[int], tuple[int, int]]
-Part = tuple[float, str] | None  # seconds, and the code of the source
+Part = tuple[float, str] | None  # seconds, and the source
+
+
+class PartsEstimated(Finding):
+    """{tool} follows every request only where they are counted, or over a ramp, not for a
+    --duration alone, so each part is an estimate"""
+
+    tool: str
+
+
+class FailuresLeftOut(Finding):
+    """the breakdown leaves out {requests:# request} that failed"""
+
+    requests: int
+
+
+class NoBreakdownOfFailures(Finding):
+    """no breakdown: {share:percent} of the answers were failures, and nothing tells which requests
+    these were"""
+
+    share: float
 
 
 @once
@@ -78,9 +99,9 @@ def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...
     if (found := _exact(facts, window)) is not None:
         return found
     if (failed := 1 - facts.outcome.success) > FAILED:
-        return Breakdown(), (Finding("breakdown.failures", {"share": failed}),)
+        return Breakdown(), (NoBreakdownOfFailures(failed),)
     untold = facts.data.follows and not facts.measurement.timings
-    why = (Finding("breakdown.not_followed", {"tool": facts.tool}),) if untold else ()
+    why = (PartsEstimated(facts.tool),) if untold else ()
     return _estimated(facts, window), why
 
 
@@ -94,18 +115,18 @@ def in_server(facts: Facts) -> float | None:
     return sum(spent_s) * facts.rps if len(spent_s) == len(known) else None
 
 
-class RequestsWaited(finding.Finding):
+class RequestsWaited(Finding):
     """requests waited for {wait_s:duration} of {response_s:duration}"""
 
     wait_s: float
     response_s: float
 
 
-NOTHING_WAITED = finding.Note("nothing waited")
-NO_WAIT_SEEN = finding.Note("no wait was seen")
+NOTHING_WAITED = Note("nothing waited")
+NO_WAIT_SEEN = Note("no wait was seen")
 
 
-def waited(facts: Facts) -> RequestsWaited | finding.Note:
+def waited(facts: Facts) -> RequestsWaited | Note:
     """What part of a response its request waited in the accept queue and in the worker, as the
     cell's breakdown shows it: nothing, how much, or that a place was not looked at."""
     parts, _ = breakdown(facts)
@@ -145,14 +166,14 @@ def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]
         return window.inside_s((one[begins], one[ends]) for one, _ in walks) / completed
 
     known_s = {name: mean(number, number + 1) for number, name in enumerate(EXACT)}
-    notes = (Finding("breakdown.left_out", {"requests": left_out}),) if left_out else ()
+    notes = (FailuresLeftOut(left_out),) if left_out else ()
     return _of_parts(mean(0, 5), known_s, EXACT, exact=True), notes
 
 
 def _of_parts(
     response_s: float,
     known_s: Mapping[str, float],
-    sources: Mapping[str, Finding],
+    sources: Mapping[str, str],
     *,
     exact: bool = False,
 ) -> Breakdown:
@@ -205,7 +226,7 @@ def _estimated(facts: Facts, window: Window) -> Breakdown:
     return _of_parts(
         in_flight / window.rps,
         {name: value for name, (value, _) in parts.items()},
-        {name: Finding(source) for name, (_, source) in parts.items()},
+        {name: source for name, (_, source) in parts.items()},
     )
 
 
@@ -214,7 +235,8 @@ def _connect(facts: Facts, _window: Window) -> Part:
     times = facts.measurement.connects_s
     if not times:
         return None
-    return sum(times) / max(len(times), facts.measurement.requests), "source.client_whole_load"
+    per_request_s = sum(times) / max(len(times), facts.measurement.requests)
+    return per_request_s, "the client, over the whole load"
 
 
 def _accept_queue(facts: Facts, window: Window) -> Part:
@@ -227,8 +249,8 @@ def _accept_queue(facts: Facts, window: Window) -> Part:
         more = (
             window.level([(one.at_ns, half_open(one)) for one in both], CONNECTION_SAMPLES) or 0.0
         )
-    source = "source.queue_and_half_open" if more else "source.queue"
-    return (length + more) / window.rps, source
+    counted_too = " and half-open connections" if more else ""
+    return (length + more) / window.rps, f"queue length{counted_too}, by Little's law"
 
 
 def _in_worker(facts: Facts, window: Window) -> Part:
@@ -239,10 +261,10 @@ def _in_worker(facts: Facts, window: Window) -> Part:
         known = window if facts.data.counted else _until_the_last_begun(facts, window)
         if known is not None:
             waited_s = known.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
-            return waited_s / known.completed, "source.accept"
+            return waited_s / known.completed, ACCEPT
     samples = [(one.at_ns, one.unread) for one in facts.seen.connections]
     unread = window.level(samples, CONNECTION_SAMPLES)
-    return None if unread is None else (unread / window.rps, "source.unread")
+    return None if unread is None else (unread / window.rps, "unread requests, by Little's law")
 
 
 def _until_the_last_begun(facts: Facts, window: Window) -> Window | None:
@@ -260,7 +282,7 @@ def _service(facts: Facts, window: Window) -> Part:
     """A request that never ended held its slot to the window's end."""
     closes = window.closes_ns
     served_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
-    return served_s / window.completed, "source.spans"
+    return served_s / window.completed, SPANS
 
 
 def _transfer(facts: Facts, _window: Window) -> Part:
@@ -273,7 +295,7 @@ def _transfer(facts: Facts, _window: Window) -> Part:
         return None
     if first_s is None or last_s is None or not measured.exact_mean:
         return None
-    return max(0.0, last_s - first_s), "source.client_bytes"
+    return max(0.0, last_s - first_s), "the client's first and last byte, over the whole load"
 
 
 PARTS: dict[str, Callable[[Facts, Window], Part]] = {

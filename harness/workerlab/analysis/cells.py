@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from workerlab import finding
 from workerlab.analysis import pauses
 from workerlab.analysis.app_metrics import app_metrics
 from workerlab.analysis.batches import precision
@@ -29,14 +28,15 @@ from workerlab.analysis.series import Series
 from workerlab.analysis.stall import apart, headline, headline_rps, stalled, whole_rps
 from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid, of_closed
 from workerlab.analysis.waiting import waiting
-from workerlab.model import CellResult, Finding, Verdict
+from workerlab.finding import Finding
+from workerlab.model import CellResult, Verdict
 
 FEW = 0.05  # of the requests failed: of the others can be told how long they take
 LONG_HELD_S = 0.1  # a hundred times what it takes to close a connection and accept the next one
 SHORT_S = 0.1  # chance decides over what lasts a moment
 
 
-def invalid(data: TrialData, reasons: Sequence[finding.Finding]) -> CellResult:
+def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
     """A cell whose numbers are unknown; its reasons are not."""
     return CellResult(
         trial=data.trial,
@@ -58,7 +58,7 @@ def result(facts: Facts, series: Series) -> CellResult:
     waits, missing = waiting(facts)
     parts, left_out = breakdown(facts)
     length_s = facts.window.length_s if facts.window else SHORT_S
-    short = [Finding("note.short_window", {"length_s": length_s})] if length_s < SHORT_S else []
+    short = [SteadyPartShort(length_s)] if length_s < SHORT_S else []
     cell = measured(facts, *of_closed(facts, series))
     cell = replace(
         cell,
@@ -89,11 +89,11 @@ def result(facts: Facts, series: Series) -> CellResult:
     return replace(cell, diagnosis=diagnoses[0], findings=diagnoses)
 
 
-def with_failures(reason: finding.Finding, failures: FailedRequests | None) -> finding.Finding:
+def with_failures(reason: Finding, failures: FailedRequests | None) -> Finding:
     return replace(reason, failures=failures) if isinstance(reason, Reason) else reason
 
 
-def measured(facts: Facts, word: Verdict, reason: finding.Finding) -> CellResult:
+def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
     """What was counted and seen of any valid cell, closed loop or at a rate, and as a part of its
     reason what failed meanwhile."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
@@ -146,22 +146,49 @@ def measured(facts: Facts, word: Verdict, reason: finding.Finding) -> CellResult
     )
 
 
+class SteadyPartShort(Finding):
+    """the steady part lasted only {length_s:duration}: raise --rounds"""
+
+    length_s: float
+
+
+class SlotHeldAfterApp(Finding):
+    """in the worker: after the app is done with a request, a slot stays taken for
+    {held_s:duration}, and other requests wait for it"""
+
+    held_s: float
+
+
+class LongerLoadFollowed(Finding):
+    """the throughput varied in a load of {pilot_s:duration}, so a longer one followed: the figures
+    are those of its {load_s:duration} (--rounds or --duration fix the length)"""
+
+    pilot_s: float
+    load_s: float
+
+
+class MeasuredAgainAlone(Finding):
+    """measured again, alone: beside other cells all of them used {cores:.2f} cores, more than
+    leaves the figures as they are"""
+
+    cores: float
+
+
 def _held(facts: Facts) -> Iterable[Finding]:
     """A slot that stays taken for long after the app is done with a request: in the worker."""
     held_s = queued_gap_s(facts)
     if held_s is not None and held_s >= LONG_HELD_S:
-        yield Finding("note.held", {"held_s": held_s})
+        yield SlotHeldAfterApp(held_s)
 
 
 def _pilot(facts: Facts) -> Iterable[Finding]:
     if facts.record.pilot_s is not None:
-        values = {"pilot_s": facts.record.pilot_s, "load_s": facts.load_s}
-        yield Finding("note.pilot", values)
+        yield LongerLoadFollowed(facts.record.pilot_s, facts.load_s)
 
 
 def _again(facts: Facts) -> Iterable[Finding]:
     if facts.record.again_cores is not None:
-        yield Finding("note.again", {"cores": facts.record.again_cores})
+        yield MeasuredAgainAlone(facts.record.again_cores)
 
 
 def _paused(facts: Facts) -> Iterable[pauses.PauseDuringLoad]:

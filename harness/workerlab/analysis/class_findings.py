@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from workerlab import model
 from workerlab.analysis.ab_identities import identities
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis.base import Diagnosis
@@ -221,5 +220,5 @@ def _phases(cells: Cells, phases: Mapping[str, tuple[Phase, ...]]) -> Iterable[P
 def _identities(cells: Cells) -> Iterable[Finding]:
     """Of each cell that ab loaded, and that took any time."""
     for cell in cells:
-        if cell.ab and (values := identities(cell.ab)):
-            yield model.Finding("ab.identities", {**values, "load": load_level(cell.trial.cell)})
+        if cell.ab and (shown := identities(cell.ab, load_level(cell.trial.cell))):
+            yield shown

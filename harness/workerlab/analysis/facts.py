@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from workerlab import model
 from workerlab.analysis.outcomes import Outcome, excused, outcome
 from workerlab.analysis.samples import NS, durations_s, most_open, usage
 from workerlab.analysis.window import Window, steady_window
@@ -25,6 +24,7 @@ from workerlab.model import (
     Beats,
     Cell,
     Counters,
+    FaultKind,
     Measurement,
     NullCounts,
     Observations,
@@ -298,6 +298,14 @@ def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
     return kept
 
 
+class TrialFault(Finding):
+    """{reason}[[; {detail}]]"""
+
+    kind: FaultKind
+    reason: str
+    detail: str | None
+
+
 def unusable(data: TrialData) -> Finding | None:
     found = facts_of(data)
     return found if isinstance(found, Finding) else None
@@ -314,8 +322,8 @@ def _facts_of(data: TrialData) -> Facts | Finding:
     if record is None:
         return Note("the trial did not run to its end")
     if record.fault is not None:
-        fault = {"reason": record.fault.reason, "detail": record.fault.detail or None}
-        return model.Finding(f"fault.{record.fault.kind}", fault)
+        reason = "unavailable: " * (record.fault.kind == "unavailable") + record.fault.reason
+        return TrialFault(record.fault.kind, reason, record.fault.detail or None)
     if record.load_start_ns is None or record.load_end_ns is None:
         return Note("the load was never started")
     if data.parse_error is not None:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.occupancy import overhead_s
 from workerlab.analysis.samples import NS, durations_s
-from workerlab.model import Finding, Span, Summary
+from workerlab.finding import Finding
+from workerlab.model import Span, Summary
 from workerlab.numbers.quantiles import summarise
 
 REFUSED = frozenset({429, 503})
@@ -38,12 +39,20 @@ def _mixed(facts: Facts) -> bool:
     return facts.outcome.wrong > 0 or facts.measurement.requests != facts.outcome.answered
 
 
+class FailuresInTimes(Finding):
+    """no response times: {tool} mixes those of successes with those of
+    {requests:# failed request}; --tool {other} times each request"""
+
+    tool: str
+    requests: int
+    other: str
+
+
 def mixed_notes(facts: Facts) -> tuple[Finding, ...]:
     if facts.measurement.timings or not _mixed(facts):
         return ()
     failed = facts.outcome.wrong + abs(facts.measurement.requests - facts.outcome.answered)
-    values = {"tool": facts.tool, "requests": failed, "other": SEPARATES}
-    return (Finding("note.failures_in_times", values),)
+    return (FailuresInTimes(facts.tool, requests=failed, other=SEPARATES),)
 
 
 @once

@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from workerlab import finding
 from workerlab.analysis.facts import Facts, once
-from workerlab.model import ConnectionSample, Counters, Finding
+from workerlab.finding import Finding
+from workerlab.model import ConnectionSample, Counters
 from workerlab.numbers import formats
 
 EARLY_S, LATE_S = 0.002, 0.25  # how far from its step a connect may stand
@@ -104,7 +104,7 @@ def _own_alone(counters: Counters) -> bool:
     return counters.listen_overflows is None and counters.socket_drops is not None
 
 
-class SynSteps(finding.Finding):
+class SynSteps(Finding):
     """Connections by when they were made: the steps at which this kernel repeats a dropped SYN."""
 
     steps: tuple[tuple[float, int], ...]
@@ -117,7 +117,7 @@ class SynSteps(finding.Finding):
         return f"{', '.join(each)}: the {when} at which this kernel repeats a dropped SYN"
 
 
-class HandshakesDropped(finding.Finding):
+class HandshakesDropped(Finding):
     """the accept queue was full: {counters:values} ({where})[[; {steps}]]"""
 
     counters: Mapping[str, int]
@@ -125,7 +125,7 @@ class HandshakesDropped(finding.Finding):
     steps: SynSteps | None
 
 
-class DropsSuspected(finding.Finding):
+class DropsSuspected(Finding):
     """connecting took up to {longest_s:duration}, likely because the accept queue was full and the
     kernel dropped handshakes"""
 
@@ -144,10 +144,17 @@ def drops(found: Handshakes) -> HandshakesDropped | DropsSuspected | None:
     return DropsSuspected(found.longest_s or 0.0) if found.suspected else None
 
 
+class CountersOfOthers(Finding):
+    """{counters:values}: counted in the whole network namespace, and nothing shows that this server
+    dropped anything"""
+
+    counters: Mapping[str, int]
+
+
 def counters_of_others(facts: Facts) -> tuple[Finding, ...]:
     """Counters that grew although this server dropped nothing."""
     found = handshakes(facts)
     grew = found.counters.listen_overflows or found.counters.syn_retransmits
     if found.dropped or not grew:
         return ()
-    return (Finding("note.counters_of_others", {"counters": growth(found.counters)}),)
+    return (CountersOfOthers(growth(found.counters)),)

@@ -43,8 +43,8 @@ from workerlab.analysis.holding import queued_gap_s
 from workerlab.analysis.occupancy import overhead_s
 from workerlab.analysis.samples import NS, per_second
 from workerlab.analysis.window import completions, ended
+from workerlab.finding import Finding, Note
 from workerlab.model import (
-    Finding,
     Memory,
     Needs,
     RequestNeed,
@@ -72,6 +72,43 @@ class Cost(Struct, frozen=True):
     core_wait_s: float
 
 
+NO_REQUESTS = Note("no request was seen in the app")
+NO_CPU = Note("The CPU of the workers was not seen, so what a request needs is not known")
+NO_MEMORY = Note(
+    "What the workers hold of memory is missing: this system does not say what they share"
+)
+
+
+class RequestsFailed(Finding):
+    """{failed:percent} of its requests were not answered as expected[[ ({causes:counts})]]
+    [[, with status {statuses:list}]]"""
+
+    worker_class: str
+    failed: float
+    causes: Mapping[str, int] | None  # by the load tool
+    statuses: tuple[str, ...] | None
+
+
+class FailuresInMean(RequestsFailed):
+    """{worker_class}: {failed:percent} of the requests that show what one needs failed
+    [[ ({causes:counts})]], and are in the mean"""
+
+
+class ForecastUncertain(Finding):
+    """The forecast for {classes:list} is uncertain: in the load that it is made from, requests in
+    one worker kept each other waiting, and how long each waits by itself is not known. What was
+    launched does not rest on it"""
+
+    classes: tuple[str, ...]
+
+
+class GapFromLoneRequests(Finding):
+    """{worker_class}: no request waited for a slot, so how long one is held beside the app is taken
+    from lone requests"""
+
+    worker_class: str
+
+
 @once
 def needs_of(facts: Facts) -> Needs | Finding:
     """Or why it cannot be said."""
@@ -79,14 +116,14 @@ def needs_of(facts: Facts) -> Needs | Finding:
     if spans is None and facts.outcome.success >= HALF:  # what failed takes of the server, too
         spans = facts.finished
         if facts.outcome.success < MOSTLY:
-            mixed = (_failures("needs.mixed", facts),)
+            mixed = (_failures(FailuresInMean, facts),)
     spans = [span for span in spans or () if span.end_ns is not None]
     if not spans:
         few = facts.outcome.success < HALF
-        return _failures("needs.failed", facts) if few else Finding("needs.no_requests")
+        return _failures(RequestsFailed, facts) if few else NO_REQUESTS
     cost = _cost(facts)
     if cost is None:
-        return Finding("needs.no_cpu")
+        return NO_CPU
     gap_s, notes = _gap(facts)
     notes = (*mixed, *notes)
     overhead = overhead_s(facts)
@@ -94,10 +131,10 @@ def needs_of(facts: Facts) -> Needs | Finding:
     outside_s = max(0.0, cost.cpu_s - fmean(one.cpu_s for one in parts))  # of its CPU, beside them
     crowd = _crowd(spans, parts, loop=facts.data.worker_class.loop)
     if not crowd.certain:
-        notes = (*notes, Finding("needs.contended", {"classes": (facts.cell.server.variant,)}))
+        notes = (*notes, ForecastUncertain((facts.cell.server.variant,)))
     memory = _memory(facts)
     if memory is None:
-        notes = (*notes, Finding("needs.no_memory"))
+        notes = (*notes, NO_MEMORY)
     return Needs(
         trial=facts.key,
         requests=_requests(facts, spans, parts, outside_s, crowd.lost_s),
@@ -110,13 +147,13 @@ def needs_of(facts: Facts) -> Needs | Finding:
     )
 
 
-def _failures(code: str, facts: Facts) -> Finding:
-    """`failed`: a share; `causes`: why, by the load tool."""
-    success, errors = facts.outcome.success, dict(facts.outcome.errors)
-    statuses = tuple(map(str, sorted(wrong_statuses(facts))))
-    variant = facts.cell.server.variant
-    values = {"failed": 1 - success, "causes": errors or None, "statuses": statuses or None}
-    return Finding(code, {"worker_class": variant, **values})
+def _failures(kind: type[RequestsFailed], facts: Facts) -> RequestsFailed:
+    return kind(
+        worker_class=facts.cell.server.variant,
+        failed=1 - facts.outcome.success,
+        causes=dict(facts.outcome.errors) or None,
+        statuses=tuple(map(str, sorted(wrong_statuses(facts)))) or None,
+    )
 
 
 # --- CPU ------------------------------------------------------------------------------------------
@@ -345,9 +382,7 @@ def _gap(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
     measured_s = queued_gap_s(facts)
     if measured_s is not None:
         return measured_s, ()
-    return overhead_s(facts), (
-        Finding("needs.gap_alone", {"worker_class": facts.cell.server.worker_class}),
-    )
+    return overhead_s(facts), (GapFromLoneRequests(facts.cell.server.worker_class),)
 
 
 def _memory(facts: Facts) -> Memory | None:

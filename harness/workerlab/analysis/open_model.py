@@ -23,7 +23,8 @@ from workerlab.analysis.growth import growth
 from workerlab.analysis.offered import Offered, of_offered
 from workerlab.analysis.samples import missing_notes
 from workerlab.analysis.verdict import REFUSED, Reason
-from workerlab.model import Breakdown, Cell, CellResult, Finding, Report, Verdict
+from workerlab.finding import Finding
+from workerlab.model import Breakdown, Cell, CellResult, Report, Verdict
 
 TOLD = 0.05  # of the same, from which on lag is a part that a breakdown would need
 
@@ -114,29 +115,66 @@ def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     """Only where each request was followed: the estimates rest on the closed loop's N = X * R."""
     lag_s = facts.measurement.lag.mean or 0.0
     if lag_s > TOLD * (facts.measurement.response.mean or 0.0):
-        return Breakdown(), (Finding("breakdown.sent_late", {"lag_s": lag_s}),)
+        return Breakdown(), (NoBreakdownAsSentLate(lag_s),)
     parts, left_out = breakdown(facts)
     return (parts, left_out) if parts.exact else (Breakdown(), ())
+
+
+EVENLY = "evenly spaced"
+
+
+class NoBreakdownAsSentLate(Finding):
+    """no breakdown: requests were sent {lag_s:duration} late on average, as they found no free
+    connection or the load tool was busy"""
+
+    lag_s: float
+
+
+class SharesOfHighest(Finding):
+    """shares are of the highest throughput that the closed loop reached ({rps:number} requests/s);
+    its capacity may be higher: add higher levels"""
+
+    rps: float
+
+
+class SentLate(Finding):
+    """{lag_s:duration} of the mean response of {response_s:duration} is lag: {tool} sent late while
+    connections were free, so these times say little about the server"""
+
+    tool: str
+    lag_s: float | None
+    response_s: float | None
+
+
+class RequestsDue(Finding):
+    """{due:# request was/requests were} due, {how}[[; 95 % were sent no later than
+    {lag_p95_s:duration} after they were due, all within {lag_max_s:duration}]]"""
+
+    due: int
+    how: str
+    lag_p95_s: float | None
+    lag_max_s: float | None
 
 
 def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
     """`highest_rps`: what its rate is a share of, where that is no capacity."""
     rate, said = facts.cell.rate, offered.said
     if rate and rate.share is not None and highest_rps is not None:
-        yield Finding("note.share_of_highest", {"rps": highest_rps})
+        yield SharesOfHighest(highest_rps)
     if offered.due is not None:
         yield _schedule(facts, offered.due)
     if offered.keeps_up and offered.late and offered.idle:
-        times = {"lag_s": said.lag.mean, "response_s": said.response.mean}
-        yield Finding("note.sent_late", {"tool": offered.tool, **times})
+        yield SentLate(offered.tool, lag_s=said.lag.mean, response_s=said.response.mean)
 
 
 def _schedule(facts: Facts, due: int) -> Finding:
     """What was due, and how late it was sent."""
     record, lag = facts.record, facts.measurement.lag
-    late = {"lag_p95_s": lag.p95, "lag_max_s": lag.max}
-    known = lag.p95 is not None and lag.max is not None
-    values = {"due": due, "late": Finding("note.schedule.late", late) if known else None}
-    if record.arrivals == "poisson":
-        values["seed"] = record.schedule
-    return Finding(f"note.schedule.{record.arrivals}", values)
+    poisson = record.arrivals == "poisson"
+    seed = f"(Poisson, seed {record.schedule})"
+    return RequestsDue(
+        due=due,
+        how=f"at random moments that were fixed before the load {seed}" if poisson else EVENLY,
+        lag_p95_s=lag.p95,
+        lag_max_s=lag.max,
+    )

@@ -27,13 +27,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from workerlab import finding
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import DONE
 from workerlab.analysis.samples import NS
-from workerlab.model import Finding, Phase
+from workerlab.finding import Finding
+from workerlab.model import Phase
 from workerlab.numbers.quantiles import quantile
 
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
@@ -143,22 +143,71 @@ def _parts(
 # --- what marks them ----------------------------------------------------------------------
 
 
+class ConnectionsRise(Finding):
+    """ESTABLISHED only rises, from {first} to {last} of the load's connections
+    [[ until {until_s:duration}; then response times rise to their level]]"""
+
+    first: int
+    last: int
+    until_s: float | None
+
+
+class NeverSteady(Finding):
+    """ESTABLISHED only rises, from {first} to {last} of the load's connections; response times rose
+    until the load ended, so no part of it is steady: raise --duration"""
+
+    first: int
+    last: int
+
+
+class ResponsesFall(Finding):
+    """no new connections, and response times fall from {before_s:duration} to {after_s:duration}"""
+
+    before_s: float
+    after_s: float
+
+
+class ConnectionsStay(Finding):
+    """1 LISTEN and {established} ESTABLISHED, both ends of {connections} connections
+    [[; {timed} {p50_s:duration}, 90 % of them {p5_s:duration} to {p95_s:duration}]]"""
+
+    established: int
+    connections: int
+    timed: Literal["responses take", "inside the app requests spend"]
+    p5_s: float | None = None
+    p95_s: float | None = None
+    p50_s: float | None = None
+
+
+class ConnectionsClose(Finding):
+    """connections close: {closing} more sockets in TIME_WAIT, FIN_WAIT or CLOSE_WAIT
+    [[ (at most {states:counts})]], {left} of {most} still ESTABLISHED
+    [[; responses take {p50_s:duration}, 90 % of them {p5_s:duration} to {p95_s:duration}]]"""
+
+    closing: int
+    left: int
+    most: int
+    states: Mapping[str, int] | None
+    p5_s: float | None = None
+    p95_s: float | None = None
+    p50_s: float | None = None
+
+
 def _ramp(until: Sequence[Sockets], risen_s: float | None, end_s: float) -> Phase:
     """`end_s`: of the load, where the response times never stopped rising (`risen_s` None)."""
     first, last = until[0], until[-1]
-    rise = {"first": first.client, "last": last.client}
     if risen_s is None:
-        return Phase("ramp-up", first.at_s, end_s, Finding("phase.never_steady", rise))
+        never = NeverSteady(first.client, last.client)
+        return Phase("ramp-up", first.at_s, end_s, never)
     until_s = last.at_s if risen_s > last.at_s else None
-    why = Finding("phase.ramp_up", {**rise, "until_s": until_s})
+    why = ConnectionsRise(first.client, last.client, until_s)
     return Phase("ramp-up", first.at_s, max(risen_s, last.at_s), why)
 
 
 def _drain(responses: Sequence[Response], begin_s: float, end_s: float) -> Phase:
     before_s = median(took_s for at_s, took_s in responses if at_s <= end_s)
     after_s = median(took_s for at_s, took_s in responses if at_s > end_s)
-    why = Finding("phase.drain", {"before_s": before_s, "after_s": after_s})
-    return Phase("drain", begin_s, end_s, why)
+    return Phase("drain", begin_s, end_s, ResponsesFall(before_s, after_s))
 
 
 def _steady(
@@ -171,10 +220,14 @@ def _steady(
     both = round(median(one.client + one.server for one in still)) if still else 0
     users = round(median(one.client for one in still)) if still else 0
     inside = [took_s for at_s, took_s in responses if at_s > stretch_s[0]]
-    times = _middle(inside)
-    code = "phase.steady_in_app" if in_app and inside else "phase.steady"
-    why = Finding(code, {"established": both, "connections": users, **times})
-    return Phase("steady", *stretch_s, why)
+    begin_s, end_s = stretch_s
+    why = ConnectionsStay(
+        established=both,
+        connections=users,
+        timed="inside the app requests spend" if in_app else "responses take",
+        **_middle(inside),
+    )
+    return Phase("steady", begin_s, end_s, why)
 
 
 def _middle(times_s: Sequence[float]) -> dict[str, float]:
@@ -188,9 +241,14 @@ def _churn(after: Sequence[Sockets], most: int, times_s: Sequence[float]) -> Pha
     before, closing = after[0], max(one.closing for one in after)
     left = min(one.client for one in after)
     states = {name: max(sample.states.get(name, 0) for sample in after) for name in CLOSING}
-    closed = {"closing": closing - before.closing, "left": left, "most": most}
-    during = {"states": {name: n for name, n in states.items() if n}, **_middle(times_s)}
-    return Phase("churn", before.at_s, after[-1].at_s, Finding("phase.churn", closed | during))
+    why = ConnectionsClose(
+        closing=closing - before.closing,
+        left=left,
+        most=most,
+        states={name: count for name, count in states.items() if count} or None,
+        **_middle(times_s),
+    )
+    return Phase("churn", before.at_s, after[-1].at_s, why)
 
 
 # --- of a trial ---------------------------------------------------------------------------
@@ -255,12 +313,12 @@ def over_time(
 # --- what is said of them ---------------------------------------------------------------------
 
 
-class PhaseOfLoad(finding.Finding):
+class PhaseOfLoad(Finding):
     """{title} until {end_s:duration}[[ ({why})]]."""
 
     title: str
     end_s: float
-    why: finding.Finding | None
+    why: Finding | None
 
 
 def phase_finding(phase: Phase) -> PhaseOfLoad:

@@ -23,7 +23,8 @@ from msgspec import Struct
 from workerlab.analysis.facts import Facts, TrialData
 from workerlab.analysis.occupancy import overhead_s
 from workerlab.analysis.samples import durations_s
-from workerlab.model import Finding, Server
+from workerlab.finding import Finding
+from workerlab.model import Server
 from workerlab.numbers.intervals import half_of_mean
 
 CONTRADICTED = 1.05  # how much longer than the load proves a lone response may seem
@@ -78,6 +79,14 @@ def _mean(values: Sequence[float]) -> R0:
     return R0(fmean(values), half_of_mean(values))
 
 
+class SlowerAlone(Finding):
+    """lone requests took {lone_s:duration}, slower than under load, where no request holds a slot
+    for more than {most_s:duration} on average: bound and knee are computed from that"""
+
+    lone_s: float
+    most_s: float
+
+
 def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:
     """R0 in the light of the valid trials of a closed loop, and what there is to note of it."""
     lightest = _of_lightest(closed) if lone.relative_half > KNOWN else None
@@ -87,8 +96,7 @@ def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ..
     most_s = min(limits_s, default=None)
     if most_s is None or lone.seconds <= CONTRADICTED * most_s:
         return lone, ()
-    values = {"lone_s": lone.seconds, "most_s": most_s}
-    return R0(most_s, lone.half_s), (Finding("note.slower_alone", values),)
+    return R0(most_s, lone.half_s), (SlowerAlone(lone.seconds, most_s),)
 
 
 def _of_lightest(closed: Sequence[Facts]) -> R0 | None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from workerlab.model import Finding, Observations, ProcessSample, Record, Span, Usage
+from workerlab.finding import Finding
+from workerlab.model import Observations, ProcessSample, Record, Span, Usage
 
 NS = 1e9
 
@@ -89,12 +90,28 @@ def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
+SAMPLERS = {
+    "queue": "accept queue",
+    "processes": "CPU and memory",
+    "connections": "TCP connections",
+    "counters": "kernel counters",
+    "services": "CPU of storage and cache",
+    "app_metrics": "app metrics",
+    "workers": "CPU of each worker",
+    "memory": "memory of the workers",
+}
+
+
+class SamplesMissing(Finding):
+    """{samplers:, } missing: {why}"""
+
+    samplers: tuple[str, ...]
+    why: str
+
+
 def missing_notes(seen: Observations) -> tuple[Finding, ...]:
     """One per reason, with the samplers that are missing for it."""
-    about: dict[str, list[Finding]] = {}
+    about: dict[str, list[str]] = {}
     for sampler, why in seen.missing.items():
-        about.setdefault(why, []).append(Finding(f"sampler.{sampler}"))
-    return tuple(
-        Finding("note.missing", {"samplers": tuple(samplers), "why": why})
-        for why, samplers in about.items()
-    )
+        about.setdefault(why, []).append(SAMPLERS[sampler])
+    return tuple(SamplesMissing(tuple(samplers), why) for why, samplers in about.items())

@@ -8,7 +8,6 @@ from statistics import fmean, median
 
 from msgspec import Struct
 
-from workerlab import finding
 from workerlab.analysis.batches import precision
 from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts, TrialData
@@ -16,7 +15,8 @@ from workerlab.analysis.knee import FLAT, REACHED, Capacity, Knee, Sample, capac
 from workerlab.analysis.occupancy import FULL, occupancy
 from workerlab.analysis.r0 import R0
 from workerlab.analysis.stall import stood_still
-from workerlab.model import Cell, CellResult, Finding
+from workerlab.finding import Finding
+from workerlab.model import Cell, CellResult
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
 STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
@@ -24,7 +24,7 @@ HALF = 0.5  # of their time served: the response is twice that of a lone request
 OVER = 1.05  # times as many connections as slots: some have to wait
 
 # Why the load tool was the limit; (): it was not; None: unknown
-Reasons = tuple[finding.Finding, ...] | None
+Reasons = tuple[Finding, ...] | None
 
 
 class Series(Struct, dict=True, frozen=True, eq=False):

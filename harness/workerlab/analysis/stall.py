@@ -42,7 +42,8 @@ from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.occupancy import slot_changes
 from workerlab.analysis.samples import NS
 from workerlab.analysis.window import Window, completions, ended
-from workerlab.model import Finding, Span
+from workerlab.finding import Finding
+from workerlab.model import Span
 
 APART = 0.9  # of the steady throughput: below, the whole load's is noted
 STALLED = 0.7  # of the same: below, it is a stall without the kernel's evidence, too
@@ -142,13 +143,20 @@ def stood_still(facts: Facts) -> float:
     return min(MOST_STILL, sum(pauses.lengths_s(facts, part)) / part.length_s)
 
 
+class SlowerAsAWhole(Finding):
+    """over the whole load, its end included, {whole_rps:number} requests/s succeeded;
+    {steady_rps:number} in its steady part, while all connections were busy"""
+
+    whole_rps: float | None
+    steady_rps: float
+
+
 def apart(facts: Facts) -> tuple[Finding, ...]:
     """A note where the whole load came to a tenth less than its steady part."""
     whole, steady = whole_load(facts), facts.window
     if whole is None or steady is None or stalled(facts) or whole.rps >= APART * steady.rps:
         return ()
-    values = {"whole_rps": whole_rps(facts), "steady_rps": headline_rps(facts)}
-    return (Finding("note.whole_load", values),)
+    return (SlowerAsAWhole(whole_rps(facts), headline_rps(facts)),)
 
 
 # --- what was lost ----------------------------------------------------------------------------

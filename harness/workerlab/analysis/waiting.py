@@ -16,11 +16,36 @@ every request is timed and d is at most 5 % of the mean response; otherwise None
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import success_response, success_service, success_spans
 from workerlab.analysis.samples import durations_s
-from workerlab.model import Finding, Summary
+from workerlab.finding import Finding, Note
+from workerlab.model import Summary
 from workerlab.numbers.quantiles import summarise
 
 RESOLUTION_S = 0.001  # ab's whole milliseconds, rounded
 EVEN = 0.05  # how far a service may be from the mean, as a fraction of the mean response
+
+UNANSWERED = "no waiting time: some requests reached a worker and were never answered"
+
+
+class WaitingByLittle(Finding):
+    """waiting follows from Little's law: {tool} gives no exact mean response"""
+
+    tool: str
+
+
+class WaitingNegative(Finding):
+    """no waiting time: the mean response of {response_s:duration} is shorter than the mean service
+    of {service_s:duration}"""
+
+    response_s: float
+    service_s: float
+
+
+class TimesOfNeverAccepted(Finding):
+    """no waiting time: {tool}'s response times hold {requests:# request} that never reached a
+    worker"""
+
+    tool: str
+    requests: int
 
 
 def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
@@ -31,8 +56,7 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
         return Summary(), notes
     mean_s = response_s - service_s
     if mean_s < -RESOLUTION_S:
-        means = {"response_s": response_s, "service_s": service_s}
-        return Summary(), (Finding("note.waiting_negative", means),)
+        return Summary(), (WaitingNegative(response_s, service_s),)
     good = [one.end_s for one in facts.measurement.timings if one.cause is None]
     ends_s = [end_s for end_s in good if end_s is not None]
     furthest_s = max((abs(one - service_s) for one in durations_s(spans or ())), default=0.0)
@@ -44,13 +68,13 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
 
 def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
     """The mean response in seconds, and a note where it is missing or not the tool's own."""
-    tool, measured = {"tool": facts.tool}, facts.measurement
+    measured = facts.measurement
     if not measured.exact_mean:
         if not facts.rps:
             return None, ()
-        return facts.connections / facts.rps, (Finding("note.waiting_by_little", tool),)
+        return facts.connections / facts.rps, (WaitingByLittle(facts.tool),)
     if (never := measured.requests - facts.outcome.answered) > 0:
-        return None, (Finding("note.waiting_never_accepted", {**tool, "requests": never}),)
+        return None, (TimesOfNeverAccepted(facts.tool, never),)
     if facts.data.counted and len(facts.finished) != facts.outcome.answered:
-        return None, (Finding("note.waiting_unanswered"),)
+        return None, (Note(UNANSWERED),)
     return success_response(facts).mean, ()

@@ -33,7 +33,7 @@ from workerlab.experiments.trial import run as run_trial
 from workerlab.load.registry import tool_named
 from workerlab.model import Cell, Load, NullServer, Plan, Trial
 from workerlab.plan import null_cell, null_plan
-from workerlab.report.messages import text
+from workerlab.report.values import text
 from workerlab.server import preflight
 from workerlab.server.worker_classes import configured_slots
 from workerlab.user_cache import user_cache

@@ -14,7 +14,7 @@ from workerlab.experiments.reading import find
 from workerlab.model import Document, UsageError
 from workerlab.report import FORMATS, publish, text
 from workerlab.report.document import SWEEP
-from workerlab.report.messages import text as message
+from workerlab.report.values import text as message
 from workerlab.terminal.console import output_columns, program, short, tell
 
 

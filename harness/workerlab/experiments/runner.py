@@ -30,7 +30,7 @@ from workerlab.experiments.results import document_of, print_document, print_loc
 from workerlab.load.registry import tool_named
 from workerlab.model import Document, EnvironmentProblem, Plan, UsageError
 from workerlab.plan import trials
-from workerlab.report.messages import text
+from workerlab.report.values import text
 from workerlab.server import preflight
 from workerlab.terminal.console import program, tell
 from workerlab.terminal.interrupt import Stopped

@@ -18,10 +18,9 @@ from workerlab.analysis.verdict import TrialInvalid
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.document import SWEEP
-from workerlab.report.messages import counts_text, text
 from workerlab.report.shapes import JsonCellRow
 from workerlab.report.terminal import clean
-from workerlab.report.values import DIGITS, cell, jsonable
+from workerlab.report.values import DIGITS, cell, counts_text, jsonable, text
 
 
 def render(document: Document) -> str:

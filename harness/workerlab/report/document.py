@@ -6,11 +6,10 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from workerlab import finding
 from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
-from workerlab.finding import Answer, Note
+from workerlab.finding import Answer, Finding, Note
 from workerlab.model import CellResult, Document, Report
 from workerlab.numbers.formats import counted, fill, listed
 from workerlab.numbers.units import format_duration
@@ -184,7 +183,7 @@ class AffectedCells(Answer):
 
     state: Literal["Invalid", "Inconclusive", "Disturbed"]
     cells: str
-    reason: finding.Finding
+    reason: Finding
     example: str | None = None  # where other cells have other figures
 
 
@@ -192,10 +191,10 @@ class CellsNote(Answer):
     """{cells}: {note}"""
 
     cells: str
-    note: finding.Finding
+    note: Finding
 
 
-Causes = Iterable[tuple[finding.Finding, CellResult]]
+Causes = Iterable[tuple[Finding, CellResult]]
 
 
 def affected(report: Report, names: Names) -> Iterator[Answer]:
@@ -228,10 +227,10 @@ def by_kind(
 
 
 def by_cause(
-    causes: Causes, key: Callable[[finding.Finding], str] = lambda cause: repr(_shared(cause))
-) -> Iterator[tuple[finding.Finding, list[CellResult], tuple[str, ...]]]:
+    causes: Causes, key: Callable[[Finding], str] = lambda cause: repr(_shared(cause))
+) -> Iterator[tuple[Finding, list[CellResult], tuple[str, ...]]]:
     """Each cause once, as the first of its cells has it, with these cells and their trials."""
-    groups: dict[str, tuple[finding.Finding, list[CellResult]]] = {}
+    groups: dict[str, tuple[Finding, list[CellResult]]] = {}
     for cause, cell in causes:
         groups.setdefault(key(cause), (cause, []))[1].append(cell)
     for cause, cells in groups.values():
@@ -240,7 +239,7 @@ def by_cause(
 
 def _shared(value: Any) -> Any:
     """Without what is a trial's own, such as the file to look into."""
-    if isinstance(value, finding.Finding):
+    if isinstance(value, Finding):
         return value.code, _shared(value.values)
     if isinstance(value, Mapping):
         return {name: _shared(inner) for name, inner in value.items() if name != OWN}

@@ -12,8 +12,7 @@ from workerlab.finding import Finding
 from workerlab.model import Column, Table, Value
 from workerlab.numbers.formats import FORMATS, count_text
 from workerlab.numbers.units import DURATION, MISSING, three_digits
-from workerlab.report.messages import counts_text, heading, text
-from workerlab.report.values import finite
+from workerlab.report.values import counts_text, finite, heading, text
 
 
 class GridColumn(Struct, frozen=True):

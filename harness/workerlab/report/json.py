@@ -13,8 +13,7 @@ from workerlab.finding import Finding
 from workerlab.model import SCHEMA, Chart, Document, Level, Mark, Series, Table
 from workerlab.report import shapes
 from workerlab.report.document import SWEEP
-from workerlab.report.messages import heading, question_of
-from workerlab.report.values import DIGITS, cell, filled, group, jsonable, rounded, spoken
+from workerlab.report.values import DIGITS, cell, filled, group, heading, jsonable, rounded, spoken
 
 
 def render(document: Document) -> str:
@@ -63,9 +62,7 @@ def _tables(document: Document) -> dict[str, object]:
 
 
 def _finding(finding: Finding) -> shapes.JsonFinding:
-    return filled(
-        shapes.JsonFinding, finding, question=question_of(finding), answer=spoken(finding)
-    )
+    return filled(shapes.JsonFinding, finding, question=finding.question, answer=spoken(finding))
 
 
 def _table(table: Table) -> shapes.JsonTable:

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
 from workerlab.report.grid import explained, grid
-from workerlab.report.messages import question_of, text
+from workerlab.report.values import text
 
 
 def render(document: Document) -> str:
     """A document of its own, ready to be pasted into an issue."""
-    answers = [finding for finding in document.findings if question_of(finding)]
-    others = [finding for finding in document.findings if not question_of(finding)]
+    answers = [finding for finding in document.findings if finding.question]
+    others = [finding for finding in document.findings if not finding.question]
     blocks = [f"## {escaped(document.run)}", escaped(text(document.title))]
     blocks += [_answer(finding) for finding in answers]
     legends: set[tuple[str, str]] = set()
@@ -25,7 +25,7 @@ def render(document: Document) -> str:
 
 
 def _answer(finding: Finding) -> str:
-    answer = f"**{escaped(question_of(finding))}** {escaped(text(finding))}"
+    answer = f"**{escaped(finding.question)}** {escaped(text(finding))}"
     evidence = [text(each) for each in finding.evidence]
     return f"{answer}\n\n{bullets(evidence)}" if evidence else answer
 

@@ -17,6 +17,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
+from workerlab.analysis.breakdown import PartsEstimated
 from workerlab.analysis.cell_targets import target_of
 from workerlab.analysis.open_closed import one_trial, pairs
 from workerlab.analysis.overview import dropped_handshakes, is_uncertain, part_of_load
@@ -227,10 +228,7 @@ def sources_of(cells: Cells) -> tuple[str, str]:
             sources.setdefault(PARTS[part], {})[str(source)] = None
     parts = ", ".join(f"{part} ({' or '.join(each)})" for part, each in sources.items())
     reasons = (
-        f"{note}."
-        for cell in estimated
-        for note in cell.notes
-        if note.code == "breakdown.not_followed"
+        f"{note}." for cell in estimated for note in cell.notes if isinstance(note, PartsEstimated)
     )
     why = next(reasons, "")
     exact = "Exact: every request was followed from the client into the app."

@@ -17,14 +17,14 @@ from rich.console import JustifyMethod
 from rich.table import Table as Drawing
 from rich.text import Text as Styled
 
-from workerlab import finding
 from workerlab.analysis.class_findings import NoValidCell
-from workerlab.model import Document, Finding, Table
+from workerlab.finding import Finding
+from workerlab.model import Document, Table
 from workerlab.numbers.formats import counted, listed
 from workerlab.numbers.units import MISSING
 from workerlab.report.grid import Grid, blank_columns, grid, join, legend
-from workerlab.report.messages import question_of, short, text
 from workerlab.report.terminal import WIDEST, bare_table, clean, drawn, natural, to_ascii, wrapped
+from workerlab.report.values import text
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
 COLOURS = {
@@ -53,7 +53,7 @@ def render(
         document = replace(document, findings=tuple(reasons), tables=())
     answers, others = (
         [_finding(conclusion, colour, width, explain) for conclusion in document.findings
-         if bool(question_of(conclusion)) is answer]
+         if bool(conclusion.question) is answer]
         for answer in (True, False)
     )  # fmt: skip
     blocks = [_head(document, width), *answers]
@@ -73,9 +73,9 @@ def _head(document: Document, width: int | None) -> str:
     )
 
 
-def _finding(conclusion: finding.Finding, colour: bool, width: int | None, explain: bool) -> str:
+def _finding(conclusion: Finding, colour: bool, width: int | None, explain: bool) -> str:
     """The question that it answers, its sentence, and with `explain` its evidence."""
-    question = wrapped([question_of(conclusion)], width)
+    question = wrapped([conclusion.question], width)
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
     lines.append(wrapped([text(conclusion)], width, "  " if question else ""))
     if explain:
@@ -131,8 +131,6 @@ def _table(
         below += ["-: missing."] if MISSING in chain(*fitting.rows) else []
     elif table.short_note:
         below.append(table.short_note)
-    elif isinstance(table.note, Finding) and (brief := short(table.note)) != table.note:
-        below.append(text(brief))
     below.append(blank_columns(whole))
     if hidden:
         below.append(f"Columns hidden (terminal too narrow): {', '.join(hidden)}.")

@@ -18,13 +18,13 @@ from workerlab.model import (
     Breakdown,
     CellResult,
     ClassResult,
+    Column,
     Label,
     Server,
     Summary,
     Value,
 )
 from workerlab.report import shapes
-from workerlab.report.messages import text
 from workerlab.report.naming import AMOUNTS, taken
 
 S = TypeVar("S", bound=Struct)
@@ -33,6 +33,24 @@ R = TypeVar("R", bound=shapes.JsonCellRow)
 AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
 DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
+
+
+def text(label: Label | None) -> str:
+    """The sentence of a finding, a name as it is, "" for none."""
+    return str(label or "")
+
+
+def heading(column: Column) -> str:
+    """The words above a column; where it has none, its name without its unit, which stands below,
+    or beside each value."""
+    name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
+    name = name.removesuffix("_s") if column.form == "seconds" else name
+    return column.heading or name.replace("_", " ")
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """ "no_files 8982, reset 1"."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
 @overload

@@ -25,7 +25,8 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.app_metrics import app_metrics
 from workerlab.analysis.checks import BodyMismatch, contradictions
 from workerlab.analysis.facts import Facts
-from workerlab.model import AppMetrics, AppMetricsSample, Finding, ServiceSample
+from workerlab.finding import Finding
+from workerlab.model import AppMetrics, AppMetricsSample, ServiceSample
 
 PAGE, OTHER = "a" * 64, "b" * 64
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.builders.analysis import derived, evidence, server, with_spans
 from workerlab.analysis.diagnosis.loop import BlockingLine, blocking_lines
 from workerlab.model import CodeLine, Stacks, StackSample
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 MS = 1_000_000
 TRIAL = evidence(server("asgi", 2), 8, slots=[8])

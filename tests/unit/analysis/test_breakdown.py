@@ -25,8 +25,9 @@ from tests.builders.analysis import (
     with_spans,
 )
 from workerlab.analysis import TrialData
+from workerlab.analysis.samples import SAMPLERS
 from workerlab.analysis.window import Window
-from workerlab.model import Breakdown, Finding, Server, Span, Timing
+from workerlab.model import Breakdown, Server, Span, Timing
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 
@@ -113,7 +114,7 @@ def test_a_failure_of_the_window_is_left_out_and_counted() -> None:
     cell = judged(saying(base, timings=tuple(timings), **counted))
     assert cell.breakdown.exact
     assert cell.breakdown.service_s == pytest.approx(1.0, rel=0.01)
-    assert noted(cell)["breakdown.left_out"].values == {"requests": 1}
+    assert noted(cell)["FailuresLeftOut"].values == {"requests": 1}
 
 
 def test_what_has_no_source_is_missing_and_not_spread() -> None:
@@ -125,9 +126,9 @@ def test_what_has_no_source_is_missing_and_not_spread() -> None:
     assert set(found.sources) == {"connect", "service", "transfer"}
     assert (cell.accept_queue_max, cell.counters.listen_overflows) == (None, None)
     (missing,) = cell.notes
-    assert (missing.code, missing.values["why"]) == ("note.missing", "not Linux")
+    assert (missing.code, missing.values["why"]) == ("SamplesMissing", "not Linux")
     names = ("queue", "processes", "connections", "counters")
-    assert missing.values["samplers"] == tuple(Finding(f"sampler.{name}") for name in names)
+    assert missing.values["samplers"] == tuple(SAMPLERS[name] for name in names)
 
 
 def test_wrk_tells_neither_connect_nor_transfer() -> None:
@@ -143,7 +144,7 @@ def test_kept_connections_wait_as_unread_requests() -> None:
     trial = kept(evidence(asked, 8, slots=[2, 2], deal=lambda number: number % 2))
     found = judged(trial).breakdown
     assert found.in_worker_s == pytest.approx(1.0, rel=0.06)
-    assert found.sources["in_worker"] == Finding("source.unread")
+    assert found.sources["in_worker"] == "unread requests, by Little's law"
     few = seeing(trial, connections=trial.observations.connections[:9])
     assert judged(few).breakdown.in_worker_s is None
 

@@ -42,7 +42,7 @@ def mean(seconds: float) -> Summary:
 CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
     "a fault": (
         recording(BASE, fault=Fault("server", "worker 101 died under the load")),
-        "fault.server",
+        "TrialFault",
         {"reason": "worker 101 died under the load"},
     ),
     "no load": (

@@ -37,7 +37,7 @@ from workerlab.analysis.series import Series
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult, Rate, Verdict
 from workerlab.report.document import of_sweep
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 
 def series(*levels: int, bound: Mapping[str, tuple[Finding, ...]] | None = None) -> Series:

@@ -17,7 +17,7 @@ from workerlab.analysis.diagnosis.cpu import CoresStolen, CoresTaken, Disturbanc
 from workerlab.analysis.samples import lab_cores
 from workerlab.analysis.timeline import timeline
 from workerlab.model import CoreWait, ServiceSample
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 SECONDS = st.floats(0, 10)
 

@@ -56,7 +56,7 @@ from workerlab.analysis.diagnosis.slots import (
 )
 from workerlab.finding import Finding
 from workerlab.model import Counters, ProcessSample, Report, Server
-from workerlab.report.messages import text
+from workerlab.report.values import text
 from workerlab.server.worker_classes import class_named
 
 

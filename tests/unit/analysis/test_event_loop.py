@@ -28,7 +28,7 @@ from workerlab.analysis.diagnosis.loop import (
 )
 from workerlab.analysis.event_loop import LoopUse, WorkerLoop, loop_use, unexplained_ns
 from workerlab.model import Beat, Beats, Pause
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 MS = 1_000_000
 

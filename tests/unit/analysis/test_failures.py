@@ -89,10 +89,10 @@ def test_times_are_of_successes_or_unknown() -> None:
     mixed = answering(503, tool="ab")
     assert success_response(derived(mixed)) == Summary()
     assert success_spans(derived(mixed)) is None
-    note = noted(judged(mixed))["note.failures_in_times"]
+    note = noted(judged(mixed))["FailuresInTimes"]
     assert note.values["other"] == "fast"
     assert judged(mixed).breakdown.response_s is None
-    assert "breakdown.failures" in noted(judged(mixed))
+    assert "NoBreakdownOfFailures" in noted(judged(mixed))
 
 
 def test_without_failures_they_are_the_tools() -> None:

@@ -33,8 +33,8 @@ from workerlab.analysis.diagnosis.slots import (
     LikelyFullAcceptQueue,
 )
 from workerlab.analysis.handshakes import OWN_SOCKET, DropsSuspected, SynSteps, at_steps
-from workerlab.model import CellResult, Counters, Finding
-from workerlab.report.messages import text
+from workerlab.model import CellResult, Counters
+from workerlab.report.values import text
 from workerlab.server.worker_classes import class_named
 
 STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
@@ -101,7 +101,10 @@ def test_connections_that_only_the_client_has_wait_as_in_the_queue() -> None:
     assert dropped.breakdown.accept_queue_s == pytest.approx(
         whole.breakdown.accept_queue_s, rel=0.01
     )
-    assert dropped.breakdown.sources["accept_queue"] == Finding("source.queue_and_half_open")
+    assert (
+        dropped.breakdown.sources["accept_queue"]
+        == "queue length and half-open connections, by Little's law"
+    )
     assert every(dropped.diagnosis)["FullAcceptQueue"].half_open == 5
     quiet = judged(drops)
     assert (quiet.breakdown.unattributed_s or 0) == pytest.approx(5 / (2 / 0.3), rel=0.01)
@@ -120,7 +123,7 @@ def shows_drops(cell: CellResult) -> bool:
 def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
     cell = judged(dropping(connects_s=(0.001,) * 5, longest=2))
     assert not shows_drops(cell)
-    assert noted(cell)["note.counters_of_others"].values["counters"]["ListenOverflows"] == 40
+    assert noted(cell)["CountersOfOthers"].values["counters"]["ListenOverflows"] == 40
     # late, but this kernel dropped nothing
     assert not shows_drops(judged(dropping(counters=Counters(0, 0, 0, 0))))
 
@@ -140,7 +143,7 @@ def test_beside_other_trials_a_servers_own_sockets_say_what_it_dropped() -> None
     assert cell.counters == Counters(socket_drops=7)
     quiet = judged(beside(dropping(counters=replace(DROPS, socket_drops=0))))
     assert not shows_drops(quiet)
-    assert "note.counters_of_others" not in noted(quiet)
+    assert "CountersOfOthers" not in noted(quiet)
 
 
 def test_where_nobody_knows_whose_drops_it_were_it_is_likely() -> None:
@@ -179,7 +182,7 @@ def test_what_ab_calls_complete_and_no_worker_saw_was_never_accepted() -> None:
     assert Failing not in map(type, cell.findings)  # said once
     assert cell.waiting.mean is None
     never = {"tool": "ab", "requests": 3}
-    assert noted(cell)["note.waiting_never_accepted"].values == never
+    assert noted(cell)["TimesOfNeverAccepted"].values == never
 
 
 def test_what_the_server_answered_itself_is_not_counted_twice() -> None:

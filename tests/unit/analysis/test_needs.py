@@ -9,9 +9,17 @@ from msgspec.structs import replace
 
 from tests.builders import analysis as make
 from workerlab.analysis import TrialData
-from workerlab.analysis.needs import Crowded, crowded, needs_of, with_crowd
+from workerlab.analysis.needs import (
+    NO_CPU,
+    NO_MEMORY,
+    NO_REQUESTS,
+    Crowded,
+    crowded,
+    needs_of,
+    with_crowd,
+)
+from workerlab.finding import Finding
 from workerlab.model import (
-    Finding,
     Memory,
     MemorySample,
     Needs,
@@ -22,7 +30,7 @@ from workerlab.model import (
     SpanCost,
     WorkersSample,
 )
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 REQUESTS, LENGTH_S, CPU_S, QUEUED_S = 40, 0.08, 0.02, 0.01
 IDLE, BEFORE_S, AFTER_S = 0.01, 1.0, 0.2  # cores of each worker, and seconds beside the load
@@ -111,10 +119,10 @@ def test_what_held_up_its_steps_is_no_need() -> None:
     one = replace(cost(steps_s=CPU_S + QUEUED_S), held_up_ns=5_000_000)
     found = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
     assert found.requests[0].wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - 0.005)
-    assert "needs.contended" not in {one.code for one in found.notes}
+    assert "ForecastUncertain" not in {one.code for one in found.notes}
     one = replace(one, held_up_ns=40_000_000)
     found = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
-    assert "needs.contended" in {one.code for one in found.notes}
+    assert "ForecastUncertain" in {one.code for one in found.notes}
 
 
 def test_requests_that_are_there_at_once_wait_for_each_other() -> None:
@@ -133,10 +141,10 @@ def test_requests_that_are_there_at_once_wait_for_each_other() -> None:
     )
     found = needs(crowded)
     assert all(one.wait_s < CPU_S / 10 for one in found.requests)
-    assert "needs.contended" in {one.code for one in found.notes}
+    assert "ForecastUncertain" in {one.code for one in found.notes}
     found = needs(apart)
     assert all(1.0 - 2 * CPU_S <= one.wait_s <= 1.0 - CPU_S for one in found.requests)
-    assert "needs.contended" not in {one.code for one in found.notes}
+    assert "ForecastUncertain" not in {one.code for one in found.notes}
 
 
 def test_gunicorns_cpu_is_in_the_gap_and_counts_once() -> None:
@@ -162,19 +170,21 @@ def test_memory_is_shared_and_private() -> None:
     assert found == Memory(30 * MB, 35 * MB, 2)
     assert found.of(4) == 170 * MB
     assert needs(data).memory is None
-    assert Finding("needs.no_memory") in needs(data).notes
+    assert NO_MEMORY in needs(data).notes
 
 
 def test_what_was_not_measured_is_said() -> None:
     data = trial(spans([cost()] * REQUESTS))
-    assert needs_of(make.derived(make.seeing(data, workers=()))) == Finding("needs.no_cpu")
+    assert needs_of(make.derived(make.seeing(data, workers=()))) == NO_CPU
     early = data.observations.workers[:2]
-    assert needs_of(make.derived(make.seeing(data, workers=early))) == Finding("needs.no_cpu")
+    assert needs_of(make.derived(make.seeing(data, workers=early))) == NO_CPU
     nothing = replace(data, spans=replace(data.spans, spans=()))
-    assert needs_of(make.derived(nothing)) == Finding("needs.no_requests")
+    assert needs_of(make.derived(nothing)) == NO_REQUESTS
 
 
-@pytest.mark.parametrize(("failed", "code"), [(1, None), (4, "needs.mixed"), (30, "needs.failed")])
+@pytest.mark.parametrize(
+    ("failed", "code"), [(1, None), (4, "FailuresInMean"), (30, "RequestsFailed")]
+)
 def test_an_app_that_fails_now_and_then_is_known_by_all_of_its_requests(
     failed: int, code: str | None
 ) -> None:
@@ -184,14 +194,14 @@ def test_an_app_that_fails_now_and_then_is_known_by_all_of_its_requests(
     assert data.measurement is not None
     data = make.saying(data, requests=count, failed=failed, errors={"non_2xx": failed}, timings=())
     found = needs_of(make.derived(data))
-    if code == "needs.failed":
+    if code == "RequestsFailed":
         assert isinstance(found, Finding)
         assert (found.code, found.values["failed"]) == (code, pytest.approx(0.75))
         assert "75 % of its requests were not answered as expected" in text(found)
         return
     assert isinstance(found, Needs)
     assert found.requests[0].cpu_s == pytest.approx(CPU_S + GUNICORN_S, rel=0.05)
-    mixed = [one for one in found.notes if one.code == "needs.mixed"]
+    mixed = [one for one in found.notes if one.code == "FailuresInMean"]
     assert [one.values["failed"] for one in mixed] == pytest.approx([0.1] if code else [])
 
 

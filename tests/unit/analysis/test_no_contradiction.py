@@ -14,7 +14,7 @@ from workerlab.analysis.verdict import SlotsFilled
 from workerlab.experiments.reading import report_of
 from workerlab.finding import Finding
 from workerlab.model import CellResult
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 NOTHING, ALL = 0.02, 0.95  # of the response; of the slots
 LOADED = ("sweep", "advise", "compare", "demo", "ladder")

@@ -26,14 +26,14 @@ from workerlab.analysis.offered import (
     ToolTooSlow,
     of_offered,
 )
-from workerlab.analysis.open_model import capacity_of
+from workerlab.analysis.open_model import RequestsDue, capacity_of
 from workerlab.analysis.pauses import PauseDuringLoad
 from workerlab.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
 from workerlab.report.document import of_sweep
 from workerlab.report.html.figure import spec
 from workerlab.report.html.page import figures
 from workerlab.report.html.pictures import picture
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 LEVELS = (1, 2, 4, 8, 16)
 CAPACITY = 40.0
@@ -164,9 +164,9 @@ def test_when_requests_were_due_and_how_late_they_were_sent_is_noted(kind: Arriv
     assert trial.record is not None
     record = replace(trial.record, arrivals=kind, schedule=70_001)
     found = cell(run(replace(trial, record=record)))
-    (note,) = [one for one in found.notes if one.code == f"note.schedule.{kind}"]
-    assert note.values["due"] == round(10 * (found.due_rps or 0.0))
-    assert note.values["late"].values["lag_p95_s"] == found.lag.p95
+    (note,) = [one for one in found.notes if isinstance(one, RequestsDue)]
+    assert note.due == round(10 * (found.due_rps or 0.0))
+    assert note.lag_p95_s == found.lag.p95
     assert ("70001" in text(note)) is (kind == "poisson")
     assert (found.arrivals, found.schedule) == (kind, 70_001)
 
@@ -378,8 +378,8 @@ def test_the_capacity_is_that_of_the_closed_loop() -> None:
 def test_a_capacity_that_was_not_reached_is_called_so() -> None:
     few = [evidence(connections=at, tool="fast", delay_s=0.1) for at in (1, 2)]
     found = cell(analyse("run", {}, [*few, share(0.25)]))
-    assert "note.share_of_highest" in noted(found)
-    assert "note.share_of_highest" not in noted(cell(run(share(0.5))))
+    assert "SharesOfHighest" in noted(found)
+    assert "SharesOfHighest" not in noted(cell(run(share(0.5))))
 
 
 def test_the_chart_has_every_believed_cell() -> None:

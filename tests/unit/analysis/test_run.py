@@ -18,10 +18,10 @@ from tests.builders.analysis import (
     saying,
     server,
 )
-from workerlab.analysis import TrialData, analyse
+from workerlab.analysis import CapacityNeedsTrials, NoCapacity, TrialData, analyse
 from workerlab.analysis.knee import KneeAbove, KneeUnknown
 from workerlab.analysis.verdict import BelowPossible, DealtUnevenly, MostInApp, SlotsShared
-from workerlab.model import Fault, Finding, Report, Server, Summary
+from workerlab.model import Fault, Report, Server, Summary
 from workerlab.notes import Unfinished
 
 LEVELS = (4, 8, 16)
@@ -124,7 +124,7 @@ def test_a_negative_wait_is_missing_or_rounding() -> None:
         mean = Summary(1.0 - less, 1.0, 1.0, 1.0, 1.0)
         cell = sweep(saying(evidence(SYNC, 4), response=mean)).cells[0]
         assert cell.waiting.mean == expected
-        assert ("note.waiting_negative" in noted(cell)) == (expected is None)
+        assert ("WaitingNegative" in noted(cell)) == (expected is None)
 
 
 def test_wrk_has_its_waiting_from_littles_law() -> None:
@@ -139,7 +139,7 @@ def test_a_lone_response_that_the_load_contradicts_is_not_used() -> None:
     """Cold lone requests must not make a saturated server look idle."""
     slow = _cold(evidence(SYNC, 4), 1.2)
     (cell,) = sweep(slow).cells
-    assert noted(cell)["note.slower_alone"].values["lone_s"] == pytest.approx(1.2)
+    assert noted(cell)["SlowerAlone"].values["lone_s"] == pytest.approx(1.2)
     assert cell.throughput_rps is not None
     assert cell.bound_rps == pytest.approx(cell.throughput_rps)
     report = sweep(slow, *(_cold(evidence(SYNC, n)) for n in (8, 16)))
@@ -216,10 +216,10 @@ def test_capacity_with_its_interval() -> None:
 
 def test_missing_capacity_is_noted() -> None:
     once = sweep(evidence(SYNC, 4)).notes
-    assert once == (Finding("note.capacity_needs_trials", {"trials": 3}),)
+    assert once == (CapacityNeedsTrials(3),)
     repeated = [evidence(SYNC, level, trial=n) for level in (4, 8) for n in (1, 2, 3)]
     (note,) = sweep(*repeated).notes
-    assert note.code == "note.no_capacity"
+    assert isinstance(note, NoCapacity)
     assert note.values["why"] == "an interval needs a level of at most 2"
 
 

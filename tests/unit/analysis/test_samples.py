@@ -23,12 +23,11 @@ from tests.builders.analysis import (
 from workerlab.analysis import analyse
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.keepalive import held_by
-from workerlab.analysis.samples import missing_notes, most_open, usage
+from workerlab.analysis.samples import SAMPLERS, SamplesMissing, missing_notes, most_open, usage
 from workerlab.analysis.window import Window
 from workerlab.model import (
     ConnectionSample,
     Counters,
-    Finding,
     Observations,
     ProcessSample,
     Record,
@@ -145,16 +144,15 @@ def test_a_sampler_that_died_sums_up_to_nothing() -> None:
         cell = judged(seeing(trial, missing={name: "it broke"}))
         for field, value in cleared.items():
             assert getattr(cell, field) == value
-        missing = {"samplers": (Finding(f"sampler.{name}"),), "why": "it broke"}
-        assert cell.notes == (Finding("note.missing", missing),)
+        assert cell.notes == (SamplesMissing((SAMPLERS[name],), "it broke"),)
     assert judged(trial).accept_queue_max == 4
 
 
 def test_samplers_that_are_missing_for_one_reason_share_a_note() -> None:
     seen = Observations(missing={"queue": "not Linux", "counters": "not Linux", "processes": "x"})
     assert [note.values for note in missing_notes(seen)] == [
-        {"samplers": (Finding("sampler.queue"), Finding("sampler.counters")), "why": "not Linux"},
-        {"samplers": (Finding("sampler.processes"),), "why": "x"},
+        {"samplers": ("accept queue", "kernel counters"), "why": "not Linux"},
+        {"samplers": ("CPU and memory",), "why": "x"},
     ]
 
 

@@ -35,7 +35,7 @@ from workerlab.analysis.verdict import SlotsIdled
 from workerlab.experiments.reading import trial_data
 from workerlab.model import CellResult, Pause
 from workerlab.report.document import of_sweep
-from workerlab.report.messages import text
+from workerlab.report.values import text
 from workerlab.run_store import load
 
 LATE_S = 12.0
@@ -158,7 +158,7 @@ def test_a_long_tail_of_the_app_is_no_stall() -> None:
     trial = evidence(SYNC, 8, delays=lambda number: 10.0 if number == 40 else 1.0)
     cell = judged(trial)
     assert stalled(derived(trial)) is None
-    assert noted(cell)["note.whole_load"].values["whole_rps"] == cell.whole_rps
+    assert noted(cell)["SlowerAsAWhole"].values["whole_rps"] == cell.whole_rps
     assert cell.throughput_rps == pytest.approx(4.0)
 
 

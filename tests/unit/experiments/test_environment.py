@@ -18,7 +18,7 @@ from workerlab.experiments.compare.command import first_plan
 from workerlab.experiments.environment import interpreters, python_of
 from workerlab.experiments.planning import plan_of
 from workerlab.model import EnvironmentProblem, Plan
-from workerlab.report.messages import text
+from workerlab.report.values import text
 from workerlab.server import versions
 from workerlab.server.preflight import Interpreter
 

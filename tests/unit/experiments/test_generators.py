@@ -39,10 +39,9 @@ from workerlab.experiments.generators.findings import (
     findings,
 )
 from workerlab.experiments.generators.usage import GeneratorLoad, Usage, usage_of
-from workerlab.finding import Answer, Inconclusive, stored
+from workerlab.finding import Answer, Finding, Inconclusive, stored
 from workerlab.model import (
     Fault,
-    Finding,
     Load,
     Measurement,
     NullCounts,

@@ -13,7 +13,7 @@ from workerlab.model import Chart, Column, Document, Level, Mark, Series, Table
 from workerlab.report.html import pictures, render
 from workerlab.report.html.document_charts import chart_figures
 from workerlab.report.html.figure import OWN_AXIS, PICTURE_SERIES, grouped, spec
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 CONNECT = ("connect", "circle")
 TOPS = {"slow": 40.0, "quick": 2000.0, "slower": 20.0, "quicker": 900.0}

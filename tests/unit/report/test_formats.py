@@ -24,7 +24,7 @@ from tests.builders.document import full_document
 from tests.builders.runs import NAMES, recorded
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.results import document_of
-from workerlab.model import SCHEMA, Document, Finding, Report
+from workerlab.model import SCHEMA, Document, Report
 from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
 from workerlab.report.document import of_sweep
@@ -82,8 +82,7 @@ def _in_its_place(one: Document) -> Document:
     def moved(finding: Any) -> Any:
         moves = {name: place[name] for name, value in finding.values.items()
                  if name in place and value}  # fmt: skip
-        old = isinstance(finding, Finding)
-        return replace(finding, **({"values": {**finding.values, **moves}} if old else moves))
+        return replace(finding, **moves)
 
     findings, notes = (tuple(map(moved, some)) for some in (one.findings, one.notes))
     return replace(one, findings=findings, notes=notes)

@@ -23,7 +23,7 @@ from tests.builders.html import cell, group, invalid, no_cells, over_time, sweep
 from tests.builders.page import Page, rendered
 from tests.builders.runs import recorded
 from tests.builders.sweep import everything, targeted
-from workerlab.analysis import analyse
+from workerlab.analysis import RanSideBySide, analyse
 from workerlab.analysis.class_findings import NoValidCell
 from workerlab.analysis.comparison import tie
 from workerlab.analysis.diagnosis.cpu import CoresTaken
@@ -43,7 +43,6 @@ from workerlab.model import (
     Column,
     CoreWait,
     Document,
-    Finding,
     Report,
     Series,
     Server,
@@ -66,8 +65,8 @@ from workerlab.report.html.pictures import picture
 from workerlab.report.html.series import all_series, cells_over_time, most_telling
 from workerlab.report.html.series import over_time as observed
 from workerlab.report.html.timeline import SHORT
-from workerlab.report.messages import text
 from workerlab.report.player import SCRIPTS
+from workerlab.report.values import text
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 ALL = ("sync", "gthread", "eventlet", "gevent", "tornado", "asgi", "uvicorn")
@@ -186,7 +185,7 @@ def test_foreign_text_is_only_text() -> None:
 
 
 def test_a_number_of_cells_is_not_what_a_note_is_about() -> None:
-    said = emphasised(Finding("note.beside", {"cells": 6}))
+    said = emphasised(RanSideBySide(6))
     assert said.startswith("6 cells ran side by side")
     assert "<strong>" not in said
 

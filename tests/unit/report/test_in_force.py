@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from tests.builders.analysis import evidence, recording, seeing, server
 from tests.builders.page import rendered
 from workerlab.analysis import TrialData, analyse
-from workerlab.model import Document, Finding, QueueSample
+from workerlab.analysis.facts import TrialFault
+from workerlab.model import Document, QueueSample
 from workerlab.report import FORMATS
 from workerlab.report.document import of_sweep
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 
 def limited(worker_class: str, backlog: int, has: int | None) -> TrialData:
@@ -96,6 +97,5 @@ def test_an_invalid_cell_tells_it_as_well() -> None:
 
 
 def test_findings_of_one_cause_differ_by_their_details_only() -> None:
-    assert Finding("fault.server", {"reason": "x", "detail": None}).values["detail"] is None
-    words = text(Finding("fault.server", {"reason": "x", "detail": "its log: y"}))
-    assert words == "x; its log: y"
+    assert str(TrialFault("server", "x", None)) == "x"
+    assert str(TrialFault("server", "x", "its log: y")) == "x; its log: y"

@@ -13,11 +13,13 @@ from tests.builders.analysis import sentence
 from tests.builders.html import cell, group, over_time, trial
 from tests.builders.page import rendered
 from workerlab.analysis.diagnosis.cpu import CoresTaken
-from workerlab.model import CellResult, CoreWait, Document, Finding, Report
+from workerlab.analysis.waiting import WaitingByLittle
+from workerlab.finding import Finding
+from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS
 from workerlab.report.document import AffectedCells, of_sweep
-from workerlab.report.messages import text
 from workerlab.report.text import COLOURS, render
+from workerlab.report.values import text
 
 WAITS = sentence("requests waited, nobody knows for whom")
 
@@ -99,7 +101,7 @@ def test_one_kind_of_reason_is_told_once() -> None:
 
 def test_all_that_is_so_of_a_cell_is_told() -> None:
     first, second = sentence("the first thing"), sentence("another thing")
-    second = Finding("note.waiting_by_little", {"tool": "x"})
+    second = WaitingByLittle("x")
     one = replace(cell(trial("sync", 8)), diagnosis=first, findings=(first, second))
     document = sweep(one)
     (found,) = json.loads(FORMATS["json"](document))["cells"]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from workerlab import model
+from workerlab.analysis.needs import ForecastUncertain
 from workerlab.bundled import label_of
 from workerlab.experiments.advise.answers import answers, left_out
 from workerlab.experiments.advise.blocked import is_of_others
@@ -124,15 +124,14 @@ def _notes(result: Result) -> Iterator[Finding]:
         yield Note(f"Discarded and repeated: {', '.join(reasons)}")
 
 
-def _once(notes: Iterable[model.Finding]) -> Iterable[model.Finding]:
+def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
     """What is said of several classes in the same words, of all of them at once."""
-    merged: dict[str, model.Finding] = {}
+    merged: dict[str, Finding] = {}
     for note in notes:
-        classes = note.values.get("classes")
-        key = note.code if classes else f"{note.code} {sorted(note.values.items())}"
-        if classes and key in merged:
-            classes = (*merged[key].values["classes"], *classes)
-            note = replace(note, values={**note.values, "classes": classes})
+        key = note.code if isinstance(note, ForecastUncertain) else str(note)
+        before = merged.get(key)
+        if isinstance(note, ForecastUncertain) and isinstance(before, ForecastUncertain):
+            note = ForecastUncertain((*before.classes, *note.classes))
         merged[key] = note
     return merged.values()
 

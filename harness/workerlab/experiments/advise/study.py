@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab import codec, model
+from workerlab import codec
 from workerlab.analysis import pauses
 from workerlab.analysis.diagnosis.loop import (
     BlockedLoop,
@@ -26,13 +26,17 @@ from workerlab.analysis.needs import Crowded, crowded, needs_of, with_crowd
 from workerlab.analysis.target import Requests, judge, requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.reading import as_argument, read_before, report_of, trial_data
-from workerlab.finding import Answer, Finding
+from workerlab.finding import Answer, Finding, Note
 from workerlab.model import Cell, CellResult, Needs, Plan, Route, Server, Summary
 from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term, parse
 
 TOOL = "fast"  # the one that times every request, at arrivals of a schedule
+
+ROUTES_ALIKE = Note(
+    "What each kind of request computes is not known: all are taken for the mean of their class"
+)
 
 
 class AdviseRequest(Struct, frozen=True):
@@ -318,7 +322,7 @@ def one_by_one(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
     if needs.each or len(names) < 2:
         return needs
     if not names <= routes.keys():
-        return replace(needs, notes=(*needs.notes, model.Finding("needs.routes_alike")))
+        return replace(needs, notes=(*needs.notes, ROUTES_ALIKE))
     like = {name: cycle(routes[name].requests) for name in names}
     requests = tuple(
         replace(next(like[need.route]), route=need.route) if need.route else need

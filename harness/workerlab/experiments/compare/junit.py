@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from workerlab.experiments.compare.document import outcome_text
 from workerlab.experiments.compare.pairs import Compared
-from workerlab.report.messages import text
+from workerlab.report.values import text
 from workerlab.terminal.console import tell
 
 

@@ -22,7 +22,7 @@ from workerlab.experiments.lesson.steps import Step
 from workerlab.model import Breakdown, CellResult
 from workerlab.numbers.formats import counted, fill
 from workerlab.numbers.units import format_duration
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 # The parts of a response time, as the report calls them, in the order in which they pass
 PARTS = {

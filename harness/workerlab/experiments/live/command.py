@@ -21,7 +21,7 @@ from workerlab.experiments.live.stage import Stage
 from workerlab.model import EnvironmentProblem, UsageError
 from workerlab.options import ALL_ADDRESSES, SHARE_PORT
 from workerlab.report import publish
-from workerlab.report.messages import text
+from workerlab.report.values import text
 from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal.console import tell

@@ -13,7 +13,7 @@ from workerlab.model import Chart
 from workerlab.numbers.units import three_digits
 from workerlab.report.html.colours import var
 from workerlab.report.html.figure import by_name, data, tip
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 NAME_LETTERS = 18  # in a line of a name
 BAND = {"bars": 22, "stacked": 30}  # pixels of a bar that lies

@@ -37,7 +37,7 @@ from workerlab.report.html.figure import (
     tip,
 )
 from workerlab.report.html.scatter import scatter_figure
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 LINES = ("solid", "dashed", "dotted")
 FEW = 12  # places on an axis that are all named

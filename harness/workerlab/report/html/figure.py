@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from workerlab.model import Chart, Label
 from workerlab.report.html.colours import CLASSES, var
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 AXIS = 58  # room left of every pane, so that their horizontal axes agree
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"

@@ -23,7 +23,7 @@ from workerlab.report.html.figure import (
     tip,
     unit,
 )
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 MEGABYTE = 2.0**20
 LEAST_CORES = 0.1  # cores: below, a line shows the kernel's ticks of 10 ms

@@ -23,9 +23,9 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
-from workerlab import finding as findings
 from workerlab.analysis.overview import headline
-from workerlab.model import Column, Document, Finding, Table, Verdict
+from workerlab.finding import Finding
+from workerlab.model import Column, Document, Table, Verdict
 from workerlab.numbers.formats import counted, fill
 from workerlab.numbers.units import MISSING, format_duration
 from workerlab.report import player
@@ -38,7 +38,7 @@ from workerlab.report.html.levels import breakdown, keepalive, longest_s
 from workerlab.report.html.open_and_closed import open_and_closed
 from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.throughput import throughput
-from workerlab.report.messages import question_of, text
+from workerlab.report.values import text
 
 SIZE = 1_950_000  # bytes of the whole page
 FRAME = 80_000  # of these, the player, headings of series, what is said of cells without room
@@ -91,7 +91,7 @@ def render(document: Document) -> str:
     )
 
 
-def headline_of(document: Document) -> findings.Finding:
+def headline_of(document: Document) -> Finding:
     inconclusive = any(cell.verdict == "inconclusive" for cell in document.cells)
     series = {each.name: each.levels for each in all_series(document)}
     return headline(series, inconclusive=inconclusive)
@@ -110,9 +110,9 @@ def left_out_text(cells: Sequence[str]) -> str:
     return fill(words, values) if cells else ""
 
 
-def _by_place(conclusions: Sequence[findings.Finding]) -> dict[str, list[findings.Finding]]:
+def _by_place(conclusions: Sequence[Finding]) -> dict[str, list[Finding]]:
     """Answers to questions; what stands above the tables, and below them; invalid cells last."""
-    places: dict[str, list[findings.Finding]] = {
+    places: dict[str, list[Finding]] = {
         place: [] for place in ("answers", "others", "costs", "invalid")
     }
     for finding in conclusions:
@@ -122,7 +122,7 @@ def _by_place(conclusions: Sequence[findings.Finding]) -> dict[str, list[finding
             case Overhead():
                 place = "costs"
             case _:
-                place = "answers" if question_of(finding) else "others"
+                place = "answers" if finding.question else "others"
         places[place].append(finding)
     return places
 
@@ -182,7 +182,6 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         text=text,
         compact=compact,
-        question=question_of,
         emphasised=emphasised,
         duration=format_duration,
     )
@@ -205,17 +204,14 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def emphasised(finding: findings.Finding) -> Markup:
+def emphasised(finding: Finding) -> Markup:
     """What it says, with what it is about in bold: a name, as a number names nothing."""
     values = ((name, finding.values.get(name)) for name in SUBJECTS)
     subject = next((name for name, value in values if value and not isinstance(value, int)), None)
     if subject is None:
         return escape(text(finding))
     bold = Markup("<strong>{}</strong>").format(text(finding.values[subject]))
-    older = isinstance(finding, Finding)
-    marked = replace(
-        finding, **{"values": {**finding.values, subject: MARK}} if older else {subject: MARK}
-    )
+    marked = replace(finding, **{subject: MARK})
     return escape(text(marked)).replace(MARK, bold)
 
 

@@ -11,7 +11,7 @@ from workerlab.model import Document
 from workerlab.report.html.colours import in_light, var
 from workerlab.report.html.figure import DASHES, Figure, Key, config, data
 from workerlab.report.html.page import figures
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 WIDTH = 760
 SCALE = 2.0

@@ -29,7 +29,7 @@ from workerlab.report.html.figure import (
     some,
     tip,
 )
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 LEVEL = ("connect", "dashed")
 SIZES = {"circle": 60, "square": 90, "diamond": 220}

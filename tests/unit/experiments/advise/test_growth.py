@@ -19,6 +19,7 @@ from workerlab.experiments.advise.growth import (
     stacks_cells,
 )
 from workerlab.experiments.advise.study import (
+    ROUTES_ALIKE,
     AdviseRequest,
     Exclusion,
     NeedsUnknown,
@@ -99,7 +100,7 @@ def test_a_request_then_computes_as_those_of_its_route_did() -> None:
     assert [one.cpu_s for one in found.requests] == [0.001, 0.009, 0.011]
     assert [one.route for one in found.requests] == labels
     (note,) = one_by_one(together, {CHEAP.label: routes[CHEAP.label]}).notes
-    assert note.code == "needs.routes_alike"
+    assert note == ROUTES_ALIKE
     assert one_by_one(replace(together, each=True), routes).requests == mixed
 
 

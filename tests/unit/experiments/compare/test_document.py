@@ -25,7 +25,7 @@ from workerlab.experiments.compare.findings import (
 from workerlab.experiments.compare.pairs import Compared, Group
 from workerlab.finding import Note
 from workerlab.model import App, Cell, CellResult, Document, Record, Server, Trial
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
 INVALID = CellResult(Trial(CELL, 1), "", None, "invalid", Note("invalid"))

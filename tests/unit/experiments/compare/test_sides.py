@@ -9,7 +9,7 @@ from workerlab.experiments.compare.command import first_plan, pair, with_other_s
 from workerlab.experiments.compare.options import side
 from workerlab.experiments.compare.pairs import Compared, CompareRequest, Group, apart
 from workerlab.model import Cell, Server, UsageError
-from workerlab.report.messages import text
+from workerlab.report.values import text
 
 BASE = ("compare", "sync,gthread", "4,8")
 

@@ -28,7 +28,7 @@ from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import class_of, lines_of, strange
 from workerlab.finding import Finding
 from workerlab.model import Document
-from workerlab.report.messages import text
+from workerlab.report.values import text
 from workerlab.server.inside.introspect import names_of, settings_of
 from workerlab.server.worker_classes import CLASSES, class_named
 

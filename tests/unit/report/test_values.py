@@ -1,34 +1,11 @@
-"""How sentences are written down: nothing is lost, and every template can be filled."""
+"""Sentences of findings, and what columns are called."""
 
 from __future__ import annotations
-
-import re
-import string
-from collections import Counter
 
 from workerlab.analysis.verdict import FailedRequests
 from workerlab.model import Column
 from workerlab.notes import FlagIgnored
-from workerlab.report.messages import TEMPLATES, TEXTS, heading
-
-
-def test_every_line_is_a_code_and_its_template_or_goes_on() -> None:
-    lines = [line for line in TEXTS.splitlines() if line and not line.startswith("# ")]
-    codes = Counter[str]()
-    for line in lines:
-        if not line.startswith("    "):
-            match = re.match(r"([\w.:-]+(?:, [\w.:-]+)*) = \S", line)
-            assert match, line
-            codes.update(match[1].split(", "))
-    assert lines[0][0] != " "
-    assert codes.most_common(1)[0][1] == 1  # no code twice
-    assert codes.keys() == TEMPLATES.keys()
-
-
-def test_every_template_names_values() -> None:
-    assert not [code for code, one in TEMPLATES.items() if one.count("[[") != one.count("]]")]
-    fields = [field for one in TEMPLATES.values() for field in string.Formatter().parse(one)]
-    assert all(name.isidentifier() for _, name, _, _ in fields if name is not None)
+from workerlab.report.values import heading
 
 
 def test_causes_of_failures_are_words() -> None:
