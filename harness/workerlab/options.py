@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from workerlab.bundled import APPS, BUNDLED_GUNICORN
-from workerlab.load.registry import ALSO, TOOLS
+from workerlab.load.registry import ALIASES, TOOLS
 from workerlab.model import Rate, UsageError
 from workerlab.numbers.arrivals import KINDS
 from workerlab.report import FORMATS
@@ -140,8 +140,8 @@ def classes(text: str) -> tuple[str, ...]:
 
 
 def tools(text: str) -> tuple[str, ...]:
-    names = names_of("load tool", (*TOOLS, *ALSO))(text)
-    return tuple(dict.fromkeys(ALSO.get(name, name) for name in names))
+    names = names_of("load tool", (*TOOLS, *ALIASES))(text)
+    return tuple(dict.fromkeys(ALIASES.get(name, name) for name in names))
 
 
 def whole(text: str, least: int = 1) -> int:

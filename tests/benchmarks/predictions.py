@@ -35,7 +35,7 @@ from workerlab.experiments import trial
 from workerlab.experiments.advise.growth import MANY_S, filling
 from workerlab.experiments.execution import task_for
 from workerlab.experiments.reading import evidence
-from workerlab.load.programs import FOLLOWED
+from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
 from workerlab.numbers.quantiles import quantile
 from workerlab.server.preflight import cores
@@ -135,7 +135,7 @@ def capacity_rps(server: Server, needs: Needs, tool_s: float) -> float:
 
 
 def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> dict[str, float]:
-    lasts_s = min(run.seconds, float(FOLLOWED // rps))  # each request is timed
+    lasts_s = min(run.seconds, float(MAX_ROW_ARRIVALS // rps))  # each request is timed
     cell = Cell(server, "fast", 500, rate=Rate(rps=rps), schedule=seed, duration_s=lasts_s)
     facts = run.facts(cell, rps)
     timings = facts.measurement.timings

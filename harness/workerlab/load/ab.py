@@ -1,35 +1,37 @@
-"""ApacheBench: its command and what its report means.
+"""ApacheBench: its command and its report.
 
-Checked against ab 2.4.71 and its source. What shapes this file:
+Checked against ab 2.4.71 and its source. Its peculiarities:
 
-- ab sends its **first request alone**; the others start when its headers arrive. It stands in every
-  figure ab prints, and no record says which one it was, so it is not taken out here.
+- ab sends its **first request alone**; the others start when its headers arrive. All its figures
+  include that request, and no record says which one it was, so it cannot be removed.
 - Its report has whole milliseconds. The `-e` file has microseconds, but its row i is
   `stats[floor(0.5 + n*i/100)]`, which for n <= 50 reads past the end of the array from some row on:
-  the rows are order statistics at a known rank, and those out of range are dropped (`_fill`).
-- A server that closes without answering gives "Complete requests: n, Failed: 0", exit 0. So do a
-  body that breaks off and bytes that are no HTTP. Only where no byte came at all is that certain.
-- SIGINT gives a whole report of a part of the run, exit 1. Only exit 0 is believed.
-- `-r` (go on after a reset) is used only where the accept queue is shorter than the connections:
-  there the kernel gives up on connections that the client believes to have, and the first such
-  reset would end ab without a report. With it ab counts the reset request as complete (and as a
-  Receive and an Exception), and its time stands in every distribution.
+  rows are order statistics of known rank, and those out of range are dropped (`_fill`).
+- If the server closes without answering, ab reports "Complete requests: n, Failed: 0" and exits
+  with 0; the same for truncated bodies and bytes that are not HTTP. Only a report without a single
+  byte received is certain to be a failure.
+- SIGINT gives a complete report of a part of the run and exit code 1. Only exit code 0 is accepted.
+- `-r` (continue after a reset) is used only if the accept queue is shorter than the number of
+  connections: the kernel then drops connections that the client considers open, and the first
+  reset would end ab without a report. With -r, ab counts the reset request as complete (and as a
+  Receive and an Exception), and includes its time in every distribution.
 
-What the Measurement holds:
+The Measurement:
 
 - `requests`: ab's "Complete requests", whatever their status.
-- `errors`: connect, read (ab's Receive), length, exception, write, non_2xx; other where ab's
-  sum is more than its causes. ab counts *events*, and leaves non-2xx out of its own "Failed
-  requests". `failed` is the sum of all events, where a reset (one Receive and one Exception) is
-  one, but never more than complete requests plus connections that did not come up.
+- `errors`: connect, read (ab's Receive), length, exception, write, non_2xx; other if ab's total
+  exceeds its causes. ab counts *events*, and does not include non-2xx in its "Failed requests".
+  `failed` is the sum of all events, counting a reset (one Receive and one Exception) once, but at
+  most complete requests plus failed connections.
 - `response`: from the start of connect() to the server's close, over all complete requests.
 - `connect`, `connects_s`: from the start of connect() to the request's first write, in whole ms,
-  without waiting for accept(). Not known with -k: a kept connection has 0, as a fast one may.
-- `first_byte`: ab's ctime + wait, i.e. since the start of connect(), less the time of writing
-  the request; within 1 ms, as it is the sum of two rounded ms.
-- `duration_s`, `rps`: ab's "Time taken" and "Requests per second", lone first request included.
-- `lone_s`: the response time of the first request, where the `-g` file shows which one it was.
-- `ab`: the report as printed. Of a kept connection ab counts 0 ms to connect.
+  without waiting for accept(). Unknown with -k: ab prints 0 for a reused connection.
+- `first_byte`: ab's ctime + wait, that is since the start of connect(), without the time to write
+  the request; within 1 ms, as it is the sum of two rounded values.
+- `duration_s`, `rps`: ab's "Time taken" and "Requests per second", including the lone first
+  request.
+- `lone_s`: the response time of the first request, if the `-g` file shows which one it was.
+- `ab`: the report as printed. ab counts 0 ms to connect for a reused connection.
 """
 
 import math
@@ -54,12 +56,12 @@ from workerlab.numbers.quantiles import summarise
 
 ROWS, PERCENTILES = "gnuplot.tsv", "percentiles.csv"
 MAX_CONCURRENCY = 20_000  # compiled into ab
-LONE_MIN_MS = 100  # rounding to whole ms is then at most 0.5 %
+LONE_MIN_MS = 100  # from there on, rounding to whole ms is at most 0.5 %
 
 ROWS_HEADER = "starttime\tseconds\tctime\tdtime\tttime\twait"
 PERCENTILES_HEADER = "Percentage served,Time in ms"
 
-_N = r"(\d{1,15})"  # a whole number; no report of ab has a longer one
+_N = r"(\d{1,15})"  # a whole number; ab prints no longer ones
 
 # Exit code and errno in ab's message, on Linux and on macOS. 70007 is APR_TIMEUP.
 ABORTS = {
@@ -73,7 +75,7 @@ ABORTS = {
 
 COUNTS = ("Concurrency Level", "Total transferred", "HTML transferred")  # of its report
 TIMES = ("Connect", "Processing", "Waiting", "Total")  # rows of its table of connection times
-# Rates in ab's report by their labels: the unit, and how many are a second or a byte per second
+# Rates in ab's report by label: the unit, and how many make a second or a byte per second
 RATES = {
     "Time per request": ("[ms] (mean)", 1000),
     "Time per request, across": ("[ms] (mean, across all concurrent requests)", 1000),
@@ -98,7 +100,7 @@ class Ab(Tool):
     )
 
     def check(self, load: Load) -> None:
-        """Beyond its limit, or fewer requests than connections, ab would refuse."""
+        """ab refuses more connections than its limit, and fewer requests than connections."""
         if not 1 <= load.concurrency <= MAX_CONCURRENCY:
             raise UsageError(
                 f"ab makes 1 to {MAX_CONCURRENCY} connections at a time, not {load.concurrency}."
@@ -109,8 +111,8 @@ class Ab(Tool):
             )
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a wait
-        per request: ab only gives up when no connection had an event for that long."""
+        """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a
+        timeout per request: ab gives up only if no connection had an event for that long."""
         words = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
         words += ["-s", str(max(1, math.ceil(load.deadline_s)))]
         words += ["-k"] * load.keepalive + ["-r"] * load.drops
@@ -122,7 +124,7 @@ class Ab(Tool):
             words += ["-u" if load.method == "PUT" else "-p", load.body_file]
             words += ["-T", types[-1] if types else "application/octet-stream"]
             if load.method not in ("POST", "PUT"):
-                words += ["-m", load.method]  # after -p: the last one names the method
+                words += ["-m", load.method]  # after -p, as the last option sets the method
         elif load.method == "HEAD":
             words.append("-i")
         elif load.method != "GET":
@@ -131,7 +133,7 @@ class Ab(Tool):
         return Command(argv=(*words, url))
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError for anything but the whole report of a whole run, with its two files."""
+        """ParseError for anything but the complete report of a complete run, with its two files."""
         if output.exit_code != 0:
             raise _aborted(output)
         report = _Report(output.stdout)
@@ -142,10 +144,10 @@ class Ab(Tool):
         rows = _rows(output.files.get(ROWS), requests)
         totals = _fill([row.total_ms for row in rows], _percentiles(output.files.get(PERCENTILES)))
         report.check_totals(totals)
-        twice = min(errors.get("read", 0), errors.get("exception", 0))
-        kept = report.count("Keep-Alive requests", optional=True)  # connections used again, with -k
-        connects_ms = [] if kept else [row.connect_ms for row in rows]
-        failed = min(sum(errors.values()) - twice, requests + errors.get("connect", 0))
+        resets = min(errors.get("read", 0), errors.get("exception", 0))  # counted as both
+        reused = report.count("Keep-Alive requests", optional=True)
+        connects_ms = [] if reused else [row.connect_ms for row in rows]
+        failed = min(sum(errors.values()) - resets, requests + errors.get("connect", 0))
         return Measurement(
             requests=requests,
             failed=failed,
@@ -168,7 +170,7 @@ AB = Ab()
 
 
 def _aborted(output: Output) -> ParseError:
-    """Why ab ended otherwise than with 0. On stderr stands "func: message (errno)"."""
+    """Why ab did not exit with 0. It prints "func: message (errno)" to stderr."""
     code = output.exit_code
     for line in output.stderr.splitlines():
         if match := re.fullmatch(rf"[\w():]+: .* \({_N}\)", line.strip()):
@@ -177,7 +179,7 @@ def _aborted(output: Output) -> ParseError:
     if code is None:
         return ParseError("ab did not end")
     lines = output.stderr.strip().splitlines() or [""]
-    last = lines[0 if code == 22 else -1]  # of a usage error the reason first, then all options
+    last = lines[0 if code == 22 else -1]  # a usage error begins with its reason
     if code < 0:
         return ParseError(f"ab was ended by signal {-code}", last)
     if "Complete requests:" in output.stdout:
@@ -186,7 +188,7 @@ def _aborted(output: Output) -> ParseError:
 
 
 class _Row(NamedTuple):
-    """A line of the -g file: whole ms, and the second the request started in."""
+    """A line of the -g file: whole milliseconds, and the second in which the request started."""
 
     started_s: int
     connect_ms: int
@@ -202,11 +204,11 @@ class _Report:
         for line in text.splitlines():
             label, colon, value = line.partition(":")
             if colon:
-                label += ", across" if "across all" in value else ""  # of two alike
+                label += ", across" if "across all" in value else ""  # else a duplicate
                 self._values.setdefault(label.strip(), []).append(value.strip())
 
     def line(self, label: str) -> str:
-        """The label's one line. ParseError where it is missing or stands twice."""
+        """The line with this label. ParseError if it is missing or not unique."""
         lines = [f"{label}: {value}" for value in self._values.get(label, [])]
         if len(lines) != 1:
             raise ParseError(f'ab\'s report has {len(lines)} lines "{label}", not one', *lines[:1])
@@ -220,27 +222,27 @@ class _Report:
         return match
 
     def count(self, label: str, *, optional: bool = False) -> int:
-        """A whole number; "bytes" may follow. `optional`: 0 where it is missing."""
+        """A whole number; "bytes" may follow. `optional`: 0 if it is missing."""
         if optional and label not in self._values:
             return 0
         return int(self._match(label, rf"{_N}(?: bytes)?")[1])
 
     def errors(self) -> dict[str, int]:
-        """Events by cause, zeros left out."""
-        found: dict[str, int] = {}
+        """Events by cause, without zeros."""
+        events: dict[str, int] = {}
         if bad := self.count("Failed requests"):
             pattern = rf"{_N}, (?:Receive: {_N}, )?Length: {_N}, Exceptions: {_N}\)"
             counts = (int(count or 0) for count in self._match("(Connect", pattern).groups())
-            found = dict(zip(("connect", "read", "length", "exception"), counts, strict=True))
-            found["other"] = bad - sum(found.values())
-            if found["other"] < 0:
+            events = dict(zip(("connect", "read", "length", "exception"), counts, strict=True))
+            events["other"] = bad - sum(events.values())
+            if events["other"] < 0:
                 raise ParseError("ab's causes are more than its failures", self.line("(Connect"))
-        found["write"] = self.count("Write errors", optional=True)
-        found["non_2xx"] = self.count("Non-2xx responses", optional=True)
-        return {cause: count for cause, count in found.items() if count}
+        events["write"] = self.count("Write errors", optional=True)
+        events["non_2xx"] = self.count("Non-2xx responses", optional=True)
+        return {cause: count for cause, count in events.items() if count}
 
     def rate(self, requests: int) -> tuple[float, float | None]:
-        """(seconds, requests per second); the latter is left out by ab for no time at all."""
+        """(seconds, requests per second); None for the latter if ab measured no time at all."""
         seconds = float(self._match("Time taken for tests", r"(\d{1,9}\.\d{3}) seconds")[1])
         label = "Requests per second"
         if seconds == 0 and label not in self._values:
@@ -253,12 +255,22 @@ class _Report:
         return seconds, rps
 
     def printed(self, requests: int, taken_s: float) -> AbReport:
-        """`requests` and `taken_s` as read. ab prints no rates of a run that took no time."""
+        """`requests` and `taken_s` as parsed. ab prints no rates for a run that took no time."""
         rated = taken_s > 0 or "Transfer rate" in self._values
         mean_s, across_s, rate = (self._rate(label) if rated else None for label in RATES)
         concurrency, total, html = (self.count(label) for label in COUNTS)
         times = {name.lower(): self.times(name) for name in TIMES}
-        return AbReport(concurrency, requests, taken_s, mean_s, across_s, rate, total, html, times)
+        return AbReport(
+            concurrency=concurrency,
+            requests=requests,
+            time_taken_s=taken_s,
+            time_per_request_s=mean_s,
+            time_per_request_across_s=across_s,
+            transfer_rate_bytes_per_s=rate,
+            total_transferred_bytes=total,
+            html_transferred_bytes=html,
+            times=times,
+        )
 
     def _rate(self, label: str) -> float:
         unit, units = RATES[label]
@@ -266,15 +278,17 @@ class _Report:
         return round(float(match[1]) / units, 6)
 
     def times(self, label: str) -> AbTimes:
-        """A row of the table of connection times; with ab's -S it has neither sd nor median."""
+        """A row of the table of connection times; with ab's -S it lacks sd and median."""
         match = self._match(label, rf"{_N}\s+{_N}(?:\s+(\d{{1,15}}\.\d)\s+{_N})?\s+{_N}")
         return AbTimes(*(None if ms is None else float(ms) / 1000 for ms in match.groups()))
 
     def check_totals(self, totals: list[float]) -> None:
-        """ParseError unless the last line of the table agrees with the -g and -e files: least and
-        greatest to the ms, the mean within both roundings."""
+        """ParseError unless the last line of the table agrees with the -g and -e files: minimum and
+        maximum to the millisecond, the mean within both roundings."""
         line, row = self.line("Total"), self.times("Total")
-        least, mean, greatest = (round(1000 * (one or 0.0)) for one in (row.min, row.mean, row.max))
+        least, mean, greatest = (
+            round(1000 * (value_s or 0.0)) for value_s in (row.min, row.mean, row.max)
+        )
         gap = abs(mean - math.fsum(totals) / len(totals))
         if (least, greatest) != (_whole(totals[0]), _whole(totals[-1])) or gap > 1.01:
             raise ParseError("ab's table of connection times and its files disagree", line)
@@ -286,7 +300,7 @@ def _whole(ms: float) -> int:
 
 
 def _rows(text: str | None, requests: int) -> list[_Row]:
-    """The -g file: a row per complete request, by total time."""
+    """The -g file: a row per complete request, ordered by total time."""
     rows = []
     for line in table_lines(text, "ab", ROWS, ROWS_HEADER):
         match = re.fullmatch(rf"[^\t]+\t{_N}\t{_N}\t{_N}\t{_N}\t{_N}", line, re.ASCII)
@@ -304,7 +318,7 @@ def _rows(text: str | None, requests: int) -> list[_Row]:
 
 
 def _percentiles(text: str | None) -> list[int]:
-    """The -e file: microseconds at 0, 1, ... 100 percent, those out of range included."""
+    """The -e file: microseconds at 0, 1, ... 100 percent, including those out of range."""
     lines = table_lines(text, "ab", PERCENTILES, PERCENTILES_HEADER)
     figures = []
     for percent, line in enumerate(lines):
@@ -318,8 +332,8 @@ def _percentiles(text: str | None) -> list[int]:
 
 
 def _fill(rounded: list[int], microseconds: list[int]) -> list[float]:
-    """Total times in ms, ascending: exact where the -e file has that rank (all of them up to 100
-    requests), else between the two exact neighbours, within the rounding of the -g file.
+    """Total times in ms, ascending: exact if the -e file has that rank (always up to 100 requests),
+    else interpolated between the two exact neighbours, within the rounding of the -g file.
 
     Row i of the -e file has rank floor(0.5 + n*i/100), the last one n - 1; ab.c, output_results.
     """
@@ -347,8 +361,8 @@ def _seconds(ms: list[float] | list[int]) -> Summary:
 
 
 def _lone(rows: list[_Row], totals: list[float]) -> float | None:
-    """Seconds the first request took, where it is the only one of its second, as start times are
-    whole seconds. Where its time is known to the ms only, from 100 ms on."""
+    """Seconds the first request took, if no other started in the same second, as start times are
+    whole seconds. Times rounded to milliseconds count from LONE_MIN_MS on."""
     first = min(row.started_s for row in rows)
     rank, *others = (rank for rank, row in enumerate(rows) if row.started_s == first)
     rough = len(rows) > 100 and totals[rank] < LONE_MIN_MS
@@ -362,6 +376,6 @@ class FirstByteAfterEnd(Finding):
 
 
 def _notes(rows: list[_Row]) -> tuple[Finding, ...]:
-    """What the rows show that is odd, but does not make the rest doubtful."""
+    """Oddities in the rows that do not make the rest unreliable."""
     early = sum(row.wait_ms > row.total_ms for row in rows)
     return (FirstByteAfterEnd(early),) if early else ()

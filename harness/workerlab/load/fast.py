@@ -1,17 +1,16 @@
 """`fast`: the lab's own generator, with every request timed.
 
-A load that counts its requests leaves a row for each of them beside its document, and so does one
-with a ramp, of a mix or at a moderate rate; each is checked against the other. Other loads that
-run for a time have the document only.
+A load with a number of requests, a ramp, a mix or a moderate rate leaves a row per request beside
+its document, and each is checked against the other. Other loads have the document only.
 
-What the Measurement holds:
+The Measurement:
 
-- `timings`: every request that was sent, in order of start; the first was sent alone (but with a
-  ramp), and is among them and in every figure. Each is named by its number, also to the server.
+- `timings`: every request that was sent, in order of start. The first is sent alone (except with a
+  ramp), and all figures include it. Each is named by its number, also to the server.
 - `response`, `connect`, `first_byte`: since the request's start, before its connect(); with a rate
   since its intended start. Response and first byte over complete responses, whatever their status;
-  connect over every connection that came up, as `connects_s`. Exact with rows; without them from
-  histograms, at most 0.4 % beside that.
+  connect over every established connection, as `connects_s`. Exact with rows; without them from
+  histograms, at most 0.4 % off.
 - `origin_ns`: the zero of the timings on CLOCK_MONOTONIC, the clock of the spans.
 - `duration_s`: from the first start to the end of the last request, or the deadline; `rps`:
   successes in it.
@@ -31,12 +30,12 @@ from workerlab.model import Measurement, Output, ParseError, Summary, Timing
 from workerlab.numbers.quantiles import summarise
 
 ROWS = "requests.csv"
-# As in COLUMNS; of a name the probe keeps 16 bytes
+# As in COLUMNS; the probe stores 16 bytes of a name
 ROW = re.compile(
     r"(\d{1,18})" + r",(\d{0,18})" * 4 + r",([^,]*),(\d{1,16}),([0-2])(?:,(\d{1,9}))?", re.ASCII
 )
 
-Row = tuple[Timing, bool]  # a request, and whether it was sent again
+Row = tuple[Timing, bool]  # a request, and whether it was repeated on a new connection
 
 
 @dataclass(frozen=True)
@@ -46,30 +45,29 @@ class Fast(Program):
     INSTALL_HINT = "It comes with the lab: there is nothing to install."
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError where the document or a row is missing, cut short, or disagrees."""
-        said = self.document_of(output)
-        found = measurement(said)
-        if not said.asked.rows:
-            return found
-        rows = _rows(output.files.get(ROWS), MIXED if said.routes else COLUMNS)
-        _agree(said, rows)
-        return _exact(found, rows)
+        """ParseError if the document or a row is missing or cut short, or if they disagree."""
+        document = self.document_of(output)
+        if not document.asked.rows:
+            return measurement(document)
+        rows = _rows(output.files.get(ROWS), MIXED if document.routes else COLUMNS)
+        _agree(document, rows)
+        return _exact(measurement(document), rows)
 
 
 FAST = Fast("fast", PROCESSES=True)
 
 
-def _exact(found: Measurement, rows: Sequence[Row]) -> Measurement:
-    """With what the rows know of each request."""
+def _exact(summary: Measurement, rows: Sequence[Row]) -> Measurement:
+    """The measurement with exact times from the rows."""
     timings = tuple(timing for timing, _ in rows)
     response = _summary(t.end_s for t in timings)
-    found = replace(found, timings=timings, response=response, percentiles_s={})
-    if found.asked_rps is not None:  # rows begin when a request was due, not when it connected
-        return found
-    # Of one that was sent again, only the last try is known: not how long it took
+    exact = replace(summary, timings=timings, response=response, percentiles_s={})
+    if exact.asked_rps is not None:  # rows begin when a request was due, not when it connected
+        return exact
+    # A repeated request's row has its last attempt only
     connects = [timing.connect_s for timing, again in rows if not (timing.reused or again)]
     return replace(
-        found,
+        exact,
         connect=_summary(connects),
         first_byte=_summary(t.first_byte_s for t in timings if t.end_s is not None),
         connects_s=tuple(took_s for took_s in connects if took_s is not None),
@@ -81,7 +79,7 @@ def _summary(values_s: Iterable[float | None]) -> Summary:
 
 
 def _rows(text: str | None, columns: str) -> list[Row]:
-    """Every request, by start. ParseError at the first line that is not a whole row."""
+    """Every request, by start. ParseError at the first malformed line."""
     lines = table_lines(text, "fast", ROWS, columns)
     return sorted(map(_row, lines), key=lambda row: row[0].start_s)
 
@@ -89,7 +87,7 @@ def _rows(text: str | None, columns: str) -> list[Row]:
 def _row(line: str) -> Row:
     if (match := ROW.fullmatch(line)) is None:
         raise ParseError("a row of an unknown form", line)
-    *cells, cause, number, reused, place = match.groups()
+    *cells, cause, number, reused, route_text = match.groups()
     start, *cells = cells
     *moments, status = (int(cell) if cell else None for cell in cells)
     reached = [moment for moment in moments if moment is not None]
@@ -97,32 +95,41 @@ def _row(line: str) -> Row:
     if not in_order or (status is None) != (moments[2] is None):
         raise ParseError("a row whose moments are out of order", line)
     connect_s, first_byte_s, end_s = (None if ns is None else ns / 1e9 for ns in moments)
-    how = int(reused)
-    if how == KEPT and connect_s != 0:
+    connection = int(reused)
+    if connection == KEPT and connect_s != 0:
         raise ParseError("a row that connected, and did not", line)
-    moments_s = (int(start) / 1e9, connect_s, first_byte_s, end_s)
-    route = None if place is None else int(place)
-    return Timing(*moments_s, status, cause or None, number, how == KEPT, route), how == AGAIN
+    timing = Timing(
+        start_s=int(start) / 1e9,
+        connect_s=connect_s,
+        first_byte_s=first_byte_s,
+        end_s=end_s,
+        status=status,
+        cause=cause or None,
+        request_id=number,
+        reused=connection == KEPT,
+        route=None if route_text is None else int(route_text),
+    )
+    return timing, connection == AGAIN
 
 
-def _agree(said: Document, rows: Sequence[Row]) -> None:
-    """ParseError unless document and rows say the same."""
+def _agree(document: Document, rows: Sequence[Row]) -> None:
+    """ParseError unless document and rows agree."""
     timings = [timing for timing, _ in rows]
     causes = Counter(timing.cause for timing in timings if timing.cause is not None)
     silent = sum(timing.end_s is None and timing.cause is None for timing in timings)
     lone_s = next((t.end_s for t in timings[:1] if t.cause is None), None)  # if it was a success
-    lone_ns = None if said.lone_ns is None or lone_s is None else round(lone_s * 1e9)
+    lone_ns = None if document.lone_ns is None or lone_s is None else round(lone_s * 1e9)
     pairs = (
-        ("sent", said.sent, len(timings)),
-        ("complete", said.complete, sum(t.end_s is not None for t in timings)),
-        ("errors", said.errors, dict(causes)),
-        ("reconnects", said.reconnects, sum(again for _, again in rows)),
+        ("sent", document.sent, len(timings)),
+        ("complete", document.complete, sum(t.end_s is not None for t in timings)),
+        ("errors", document.errors, dict(causes)),
+        ("reconnects", document.reconnects, sum(again for _, again in rows)),
         ("rows without an end or a cause", 0, silent),
         ("different numbers", len(timings), len({timing.request_id for timing in timings})),
-        ("lone_ns", said.lone_ns, lone_ns),
+        ("lone_ns", document.lone_ns, lone_ns),
     )
-    for what, one, other in pairs:
-        if one != other:
+    for what, in_document, in_rows in pairs:
+        if in_document != in_rows:
             raise ParseError(
-                f"the document of fast and its rows disagree on {what}: {one}, {other}"
+                f"the document of fast and its rows disagree on {what}: {in_document}, {in_rows}"
             )

@@ -1,7 +1,7 @@
-"""Load from other machines: whether their names mean something, and how they reach this one.
+"""Load from other machines: whether their names resolve, and how they reach this one.
 
-Only where a host is named can a server be reached from elsewhere than this machine: it then listens
-on the one address that leads to the first of them.
+Without load hosts, servers listen on loopback only; with them, on the one address that faces the
+first host.
 """
 
 import socket
@@ -11,21 +11,21 @@ from workerlab.model import UsageError
 
 
 def reached_at(hosts: tuple[str, ...]) -> str:
-    """This machine's IPv4 address on the way to the first of `hosts`; loopback if there is none.
-    Raises UsageError for a name or a way that is unknown."""
+    """This machine's IPv4 address on the route to the first of `hosts`; loopback without hosts.
+    Raises UsageError for an unknown host, or one without a route."""
     if not hosts:
         return "127.0.0.1"
     address = _address(hosts[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
         try:
-            way.connect((address, 9))  # nothing is sent: the kernel is asked for the way
+            route.connect((address, 9))  # sends nothing: the kernel looks up the route
         except OSError as error:
             raise UsageError(f"--load-hosts: no route to {hosts[0]}: {error}") from None
-        return str(way.getsockname()[0])
+        return str(route.getsockname()[0])
 
 
 def check(hosts: Iterable[str], port: int) -> None:
-    """Raises UsageError for a host that is unknown, or a port that is taken here."""
+    """Raises UsageError for an unknown host, or if `port` is taken here."""
     for host in hosts:
         _address(host)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as here:
@@ -40,7 +40,7 @@ def check(hosts: Iterable[str], port: int) -> None:
 
 def _address(host: str) -> str:
     try:
-        found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UsageError(f"--load-hosts: unknown host {host}: {error}") from None
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])

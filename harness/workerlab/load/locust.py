@@ -1,24 +1,24 @@
 """Locust, with either of its clients: `locust` is its HttpUser, `locust-fast` its FastHttpUser.
 
 Checked against Locust 2.47. It is run as `python -m locust` with the lab's own locustfile
-(generators/locustfile.py), where every user sends one request after the other, or at a rate those
-that are due while it is free, and which writes what each process has seen. Importing Locust patches
-the standard library: nobody does.
+(generators/locustfile.py): every user sends one request after the other, or, with a rate, the next
+request that is due, and each process writes its results. The lab itself never imports Locust, as
+that patches the standard library.
 
-Several processes (`load.processes`) talk on loopback. From several hosts (`load.hosts`), this
-machine is the master, and each of them runs `worker_command`, which fetches the locustfile from
-here: they need nothing but Locust, and begin anew for each trial.
+Several processes (`load.processes`) communicate on loopback. With several hosts (`load.hosts`),
+this machine is the master, and each host runs `worker_command`, which fetches the locustfile from
+here: hosts need Locust alone, and start anew for each trial.
 
-What the Measurement holds:
+The Measurement:
 
-- `requests`: complete answers, whatever their status; `errors` says why others are no success.
-- `response`: as Locust timed them (before it connects until it has the body), complete answers;
-  percentiles from a histogram, at most 0.4 % beside the exact ones.
-- `duration_s`: from the first request to the end of the last one, in the process where that took
-  longest; the clocks of different hosts are never compared.
-- With a rate: `response` since a request was due, `lag` (how much later it was sent), `unsent`
-  (due, and never sent) and `origin_ns`, the beginning of the schedule where one machine sends it.
-- `achieved_concurrency`: mean number of requests under way (Little's law), failures included.
+- `requests`: complete answers, whatever their status; `errors`: failures by cause.
+- `response`: of complete answers, as timed by Locust (from before connect to the whole body);
+  percentiles from a histogram, at most 0.4 % off.
+- `duration_s`: from the first request to the end of the last one, the longest of all processes;
+  the clocks of different hosts are never compared.
+- With a rate: `response` since a request was due, `lag` (how late it was sent), `unsent` (due, and
+  never sent) and `origin_ns`, the start of the schedule if one machine sends it.
+- `achieved_concurrency`: mean number of requests in flight (Little's law), including failures.
 """
 
 import json
@@ -28,7 +28,7 @@ import shlex
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -53,9 +53,9 @@ from workerlab.numbers.histogram import Histogram
 LOCUSTFILE = str(Path(__file__).parent / "generators" / "locustfile.py")
 RESULT = "locust.json"
 FORMAT = 1
-PORT = 5557  # where workers on other hosts find their master: Locust's own
-JOIN_S = 120  # until they must have come
-GRACE_SHARE = 0.8  # of the time until the deadline, for what is under way at the end
+PORT = 5557  # of the master for workers on other hosts: Locust's default
+JOIN_S = 120  # for workers to connect
+GRACE_SHARE = 0.8  # of the time until the deadline, for requests in flight at the end
 PASSED_ON = (
     *("method", "headers", "body_file", "keepalive", "expect_status", "same_body"),
     *("duration_s", "ramp_s", "rate_rps", "arrivals", "schedule"),
@@ -84,13 +84,14 @@ class Locust(Tool):
             raise UsageError(f"{self.NAME} cannot send the header {twice} twice; use fast.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """All users at once, or over the ramp; the locustfile ends the run, not --run-time."""
-        spawned = load.concurrency / load.ramp_s if load.ramp_s else load.concurrency
+        """All users start at once, or over the ramp; the locustfile ends the run, not
+        --run-time."""
+        spawn_rate = load.concurrency / load.ramp_s if load.ramp_s else load.concurrency
         words = [sys.executable, "-I", "-m", "locust", "--locustfile", LOCUSTFILE]
         words += ["--headless", "--only-summary", "--exit-code-on-error", "0"]
-        words += ["--users", str(load.concurrency), "--spawn-rate", f"{spawned:g}"]
+        words += ["--users", str(load.concurrency), "--spawn-rate", f"{spawn_rate:g}"]
         words += ["--stop-timeout", str(math.ceil(_grace_s(load)))]
-        asked = {name: getattr(load, name) for name in PASSED_ON} | {
+        request = {name: getattr(load, name) for name in PASSED_ON} | {
             "user": self.USER,
             "urls": [url, *load.urls],
             "together": not load.hosts,
@@ -100,20 +101,20 @@ class Locust(Tool):
             "mix": f"{workdir}/{FILE}" if load.mix else None,
             "shares": _processes(load),
         }
-        words += ["--workerlab", json.dumps(asked)]
+        words += ["--workerlab", json.dumps(request)]
         if load.hosts:
             words += ["--master", "--master-bind-port", str(PORT)]
             words += ["--expect-workers", str(_processes(load))]
             words += ["--expect-workers-max-wait", str(JOIN_S)]
         elif load.processes > 1:
-            port = str(20_000 + zlib.crc32(workdir.encode()) % 10_000)  # below those of the kernel
+            port = str(20_000 + zlib.crc32(workdir.encode()) % 10_000)  # below the ephemeral ports
             words += ["--processes", str(load.processes), "--master-bind-host", "127.0.0.1"]
             words += ["--master-bind-port", port, "--master-port", port]
         return Command(argv=(*words, self.USER), files=mix_file(load))
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError where the result is missing, cut short, disagrees with itself or lacks a
-        process, and where hosts did not come."""
+        """ParseError if the result is missing, cut short, inconsistent or lacks a process, or if
+        hosts did not connect."""
         if missing := missing_hosts(output.stderr):
             raise ParseError(missing)
         self.ended_well(output)
@@ -121,7 +122,7 @@ class Locust(Tool):
 
 
 def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str, ...]:
-    """What a host runs to be a worker, once: for the next trial it is run again."""
+    """What a host runs to be a worker for one trial."""
     words = ["locust", "--worker", "--locustfile", "-"]
     words += ["--master-host", master_host, "--master-port", str(port)]
     words += ["--exit-code-on-error", "0"]
@@ -129,12 +130,12 @@ def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str,
 
 
 def host_command(worker: Sequence[str]) -> str:
-    """One line for a host's shell that is `worker` again and again, until Ctrl-C.
+    """A line for a host's shell that runs `worker` in a loop until Ctrl-C.
 
-    Locust leaves the locustfile it was sent in the directory for temporary files, so it gets its
-    own. The shell waits for it in the background: a signal that comes just as a shell starts a
-    program in the foreground may be lost on that program, and be heeded only after its end. For the
-    same reason Locust is killed where it does not end.
+    Locust leaves the locustfile it received in the temporary directory, so it gets its own. It runs
+    in the background: a signal that arrives just as a shell starts a foreground program may miss
+    that program, and be handled only after its end. For the same reason Locust is killed if it does
+    not end.
     """
     end = r"exec 2>/dev/null; kill \$!; sleep 1; kill -9 \$!; exit"
     return (
@@ -145,7 +146,7 @@ def host_command(worker: Sequence[str]) -> str:
 
 
 def missing_hosts(stderr: str) -> str | None:
-    """Why a master gave up that waited for its workers; None if it did not."""
+    """Why the master gave up waiting for its workers; None if it did not."""
     if "Gave up waiting for workers to connect" not in stderr:
         return None
     counts = re.findall(r"Waiting for workers to be ready, (\d+ of \d+) connected", stderr)
@@ -161,13 +162,13 @@ def _processes(load: Load) -> int:
 
 
 def _grace_s(load: Load) -> float:
-    """The tool ends before the harness gives up on it: what it saw is worth more than that."""
-    beside_s = load.duration_s + (JOIN_S if load.hosts else 0.0)
-    return max(1.0, GRACE_SHARE * (load.deadline_s - beside_s))
+    """Locust must end before the harness kills it and its results are lost."""
+    other_s = load.duration_s + (JOIN_S if load.hosts else 0.0)
+    return max(1.0, GRACE_SHARE * (load.deadline_s - other_s))
 
 
 class Part(Struct, frozen=True):
-    """What a process has seen, see `generators/locustfile.py`; ValueError if it cannot be so."""
+    """The results of a process, see `generators/locustfile.py`. ValueError if inconsistent."""
 
     sent: Count
     complete: Count
@@ -181,8 +182,8 @@ class Part(Struct, frozen=True):
     response: Histogram
     body_sha256: Digest | None = None  # of the first body
     routes: dict[str, Account] = {}  # of a mix, by label
-    unsent: Count = 0  # due in its time
-    lag: Histogram = field(default_factory=Histogram)  # sent later than due
+    unsent: Count = 0  # due, and never sent
+    lag: Histogram = field(default_factory=Histogram)  # from due to sent
     socket_ns: dict[Literal["connect", "send", "receive"], Count] = {}  # of all requests together
     received_bytes: Count | None = None  # heads and bodies
     answers_ns: tuple[tuple[Count, Count], ...] = ()
@@ -195,12 +196,12 @@ class Part(Struct, frozen=True):
 
     @property
     def right(self) -> int:
-        """Answers that were what was asked for, their bodies like the first one."""
+        """Answers that are successes: expected status, and a body equal to the first one."""
         return self.complete - sum(self.errors.get(cause, 0) for cause in WRONG)
 
     @property
     def seconds(self) -> float:
-        """From its first request to the end of its last one."""
+        """From the first request to the end of the last one."""
         if self.first_ns is None or self.last_ns is None:
             return 0.0
         return (self.last_ns - self.first_ns) / 1e9
@@ -214,30 +215,30 @@ class Result(Struct, frozen=True):
     expected: Count
     cpu_ns: Count  # of the process that wrote the result
     parts: dict[str, Part]
-    rate_rps: float | None = None  # open model: arrivals per second that it was asked for
+    rate_rps: float | None = None  # open model: requested arrivals per second
 
 
 def _result(tool: Locust, text: str) -> Result:
     try:
-        said = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         raise ParseError(f"{tool.NAME} left no whole {RESULT}", text) from None
     try:
-        found = converted(said, Result)
+        result = converted(document, Result)
     except ValueError as error:
         raise ParseError(f"the result of {tool.NAME} is incomplete ({error})", text) from None
-    if (found.tool, found.format, found.user) != ("locust", FORMAT, tool.USER):
+    if (result.tool, result.format, result.user) != ("locust", FORMAT, tool.USER):
         raise ParseError(f"not a result of {tool.NAME}, format {FORMAT}", text)
-    if not found.whole:
+    if not result.whole:
         raise ParseError(f"{tool.NAME} was interrupted: its result covers a part of the run")
-    if lost := found.expected - len(found.parts):
-        what = f"{lost} of {found.expected} processes of {tool.NAME}"
+    if lost := result.expected - len(result.parts):
+        what = f"{lost} of {result.expected} processes of {tool.NAME}"
         raise ParseError(f"{what} were lost under the load")
-    return found
+    return result
 
 
 def _errors(parts: Collection[Part], bodies: Sequence[str]) -> Counter[str]:
-    """Each process compares with its own first body: those that began with another all differ."""
+    """Each process compares with its own first body: if that differs, so do all its answers."""
     errors = Counter[str]()
     for part in parts:
         errors.update(part.errors)
@@ -247,7 +248,7 @@ def _errors(parts: Collection[Part], bodies: Sequence[str]) -> Counter[str]:
 
 
 def _sockets(parts: Collection[Part], sent: int) -> dict[str, Any]:
-    """What a Measurement says of the sockets."""
+    """The fields of a Measurement about sockets."""
     received = [part.received_bytes for part in parts if part.received_bytes is not None]
     spent_ns = Counter[str]()
     for part in parts:
@@ -256,24 +257,29 @@ def _sockets(parts: Collection[Part], sent: int) -> dict[str, Any]:
     return {"received_bytes": sum(received) if received else None, "calls_s": calls_s}
 
 
-def _measurement(name: str, said: Result) -> Measurement:
-    parts = said.parts.values()
-    response, lag = Histogram(), Histogram()
-    for part in parts:
-        response.add(part.response)
-        lag.add(part.lag)
+def _merged(histograms: Iterable[Histogram]) -> Histogram:
+    total = Histogram()
+    for histogram in histograms:
+        total.add(histogram)
+    return total
+
+
+def _measurement(name: str, result: Result) -> Measurement:
+    parts = result.parts.values()
+    response = _merged(part.response for part in parts)
+    lag = _merged(part.lag for part in parts)
     bodies = list(dict.fromkeys(part.body_sha256 for part in parts if part.body_sha256 is not None))
     errors = _errors(parts, bodies)
-    sent, unsent = (sum(getattr(part, name) for part in parts) for name in ("sent", "unsent"))
-    if said.rate_rps and not sent + unsent:
-        raise ParseError(f"no request was due at {said.rate_rps:g} requests/s: load for longer")
+    sent, unsent = sum(part.sent for part in parts), sum(part.unsent for part in parts)
+    rate_rps = result.rate_rps
+    if rate_rps and not sent + unsent:
+        raise ParseError(f"no request was due at {rate_rps:g} requests/s: load for longer")
     duration_s = max((part.seconds for part in parts), default=0.0)
     if not sent or not duration_s:
         raise ParseError(f"{name} sent nothing")
     failed = errors.total()
-    alone = "local" in said.parts  # otherwise a master wrote the result, which is none of the parts
+    alone = "local" in result.parts  # else a master wrote the result, and is none of the parts
     firsts = [part.first_ns for part in parts if part.first_ns is not None]
-    cpu_ns = sum(part.cpu_ns for part in parts) + (0 if alone else said.cpu_ns)
     return Measurement(
         requests=sum(part.complete for part in parts),
         failed=failed,
@@ -282,23 +288,23 @@ def _measurement(name: str, said: Result) -> Measurement:
         rps=(sent - failed) / duration_s,
         response=summary_of(response),
         percentiles_s=percentiles_of(response),
-        origin_ns=min(firsts) if alone or (said.rate_rps and len(set(firsts)) == 1) else None,
+        origin_ns=min(firsts) if alone or (rate_rps and len(set(firsts)) == 1) else None,
         achieved_concurrency=sum(part.in_flight_ns for part in parts) / 1e9 / duration_s,
-        asked_rps=said.rate_rps,
+        asked_rps=rate_rps,
         sent=sent,
-        unsent=unsent if said.rate_rps else None,
+        unsent=unsent if rate_rps else None,
         lag=summary_of(lag),
-        cpu_s=cpu_ns / 1e9,
+        cpu_s=(sum(part.cpu_ns for part in parts) + (0 if alone else result.cpu_ns)) / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
         routes=results(part.routes for part in parts),
         answers_ns=tuple(answer for part in parts for answer in part.answers_ns),
         **_sockets(parts, sent),
         notes=(
-            *(rate_notes(sent, unsent, said.rate_rps, lag) if said.rate_rps else ()),
+            *(rate_notes(sent, unsent, rate_rps, lag) if rate_rps else ()),
             *recorded(part.note for part in parts if part.note),
         ),
     )
 
 
-HTTP = Locust("locust", "Http")
-FAST = Locust("locust-fast", "Fast")
+HTTP = Locust("locust", USER="Http")
+FAST = Locust("locust-fast", USER="Fast")

@@ -1,8 +1,8 @@
-"""The lab's own generators as load tools: a program and a document each, in `generators/`.
+"""The lab's own generators as load tools: programs in `generators/` that print a document each.
 
-What the Measurement holds: `response` and `first_byte` of complete answers, whatever their status;
-`connect` of every connection that came up; percentiles from histograms, at most 0.4 % beside the
-exact ones; `rps` successes over `duration_s`, which runs from the first start to the last end.
+The Measurement: `response` and `first_byte` of complete answers, whatever their status; `connect`
+of every established connection; percentiles from histograms, at most 0.4 % off; `rps`: successes
+over `duration_s`, which is from the first start to the last end.
 """
 
 from __future__ import annotations
@@ -43,27 +43,26 @@ from workerlab.numbers.histogram import Histogram
 T = TypeVar("T")
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256
 
-EVERY_CORE = 1024  # more than any machine has
+ALL_CORES = 1024  # more than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
-LATE_NS = 10e6  # later than that is no rounding of a timer
-DEADLINE_SHARE = 0.95  # the generator ends by itself before the harness gives up on it
-FOLLOWED = 50_000  # arrivals of an open cell: a row for each costs little
+LATE_NS = 10e6  # more than a timer is late
+DEADLINE_SHARE = 0.95  # the generator ends before the harness kills it
+MAX_ROW_ARRIVALS = 50_000  # of an open load with a row per request, which then cost little
 
 
 def followed(load: Load) -> bool:
-    """Whether a row per request is worth what it costs: where they are counted, few, or come up
-    over a ramp, so that their response times over time are what is looked for; and of a mix, or
-    nobody knows which route a worker's span was of."""
+    """Whether to write a row per request: if their number is given or small, over a ramp, where
+    response times over time matter, and for a mix, to match workers' spans with routes."""
     if load.summed:
         return False
     if load.rate_rps:
-        return load.rate_rps * load.duration_s <= FOLLOWED
+        return load.rate_rps * load.duration_s <= MAX_ROW_ARRIVALS
     return not load.timed or load.ramp_s > 0 or bool(load.mix)
 
 
 @dataclass(frozen=True)
 class Program(Tool):
-    """A generator of the lab as a Tool. `PROCESS_PER`: what it starts one for, unasked."""
+    """A generator of the lab as a Tool. `PROCESS_PER`: what it starts a process for by default."""
 
     NAME: str
     NEEDS: tuple[str, ...] = ()
@@ -73,10 +72,10 @@ class Program(Tool):
     TIMED = RAMPS = True
 
     def cores_used(self, concurrency: int, processes: int) -> int:
-        """Each process computes on one core at a time, as Python does."""
+        """A core per process, as Python computes on one at a time."""
         if self.PROCESS_PER == "connection":
             return concurrency
-        return EVERY_CORE if self.PROCESS_PER == "core" and processes == 1 else processes
+        return ALL_CORES if self.PROCESS_PER == "core" and processes == 1 else processes
 
     def check(self, load: Load) -> None:
         if load.concurrency < 1 or load.requests < 1:
@@ -86,9 +85,9 @@ class Program(Tool):
                              f" {load.processes} processes.")  # fmt: skip
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """-I -S where it needs no packages: half the start-up time."""
+        """With -S if it needs no packages, which halves the start-up time."""
         words = [sys.executable, *(["-I"] if self.NEEDS else ["-I", "-S"]), GENERATORS, self.NAME]
-        words += [word for one in (url, *load.urls) for word in ("--url", one)]
+        words += [word for address in (url, *load.urls) for word in ("--url", address)]
         words += ["--concurrency", str(load.concurrency)]
         if load.timed or load.rate_rps:
             words += ["--duration", f"{load.duration_s:.12g}"]
@@ -121,28 +120,30 @@ class Program(Tool):
         return measurement(self.document_of(output))
 
     def document_of(self, output: Output) -> Document:
-        """ParseError unless the generator ended well and printed a whole document."""
+        """ParseError unless the generator exited with 0 and printed a complete document."""
         self.ended_well(output)
         name, line = self.NAME, output.stdout.strip()
         try:
-            said = json.loads(line)
+            printed = json.loads(line)
         except (ValueError, RecursionError):
             raise ParseError(f"{name} did not print its document", line) from None
-        if not isinstance(said, dict) or said.get("generator") != name:
+        if not isinstance(printed, dict) or printed.get("generator") != name:
             raise ParseError(f"not a document of {name}", line)
-        if said.get("format") != FORMAT:
+        if printed.get("format") != FORMAT:
             raise ParseError(
                 f"a document of another version of {name}, not of format {FORMAT}", line
             )
         try:
-            found = converted(said, Document)
+            document = converted(printed, Document)
         except ValueError as error:
             raise ParseError(f"the document of {name} is incomplete ({error})", line) from None
-        _agree(name, found, line)
-        return found
+        _agree(name, document, line)
+        return document
 
 
 class Asked(msgspec.Struct, frozen=True):
+    """The requested load, as the generator understood it."""
+
     requests: int | None
     duration_s: float | None
     rate_rps: float | None
@@ -152,7 +153,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What a generator printed, see `generators/document.py`."""
+    """What a generator prints, see `generators/document.py`."""
 
     asked: Asked
     sent: Count
@@ -174,70 +175,73 @@ class Document(msgspec.Struct, frozen=True):
     lag: Histogram
     lone_ns: Count | None
     notes: list[str]
-    body_sha256: Digest | None = None  # of the body that all answers had
+    body_sha256: Digest | None = None  # of the body, if all answers had the same
     routes: dict[str, Account] = {}  # of a mix, by label
 
 
-def converted(said: object, kind: type[T]) -> T:
-    """What a generator said, checked. Raises ValueError."""
-    return codec.convert(said, kind, lambda _, value: Histogram.from_json(value))
+def converted(printed: object, kind: type[T]) -> T:
+    """What a generator printed, as a struct of this kind. Raises ValueError."""
+    return codec.convert(printed, kind, lambda _, value: Histogram.from_json(value))
 
 
-def _agree(name: str, said: Document, line: str) -> None:
-    """ParseError unless the document agrees with itself."""
+def _agree(name: str, document: Document, line: str) -> None:
+    """ParseError unless the document is consistent."""
+    load, sent = document.asked, document.sent
+    complete, failed = document.complete, document.failed
     pairs = [
-        ("failed", said.failed, sum(said.errors.values())),
-        ("complete", said.complete, said.response.count),
+        ("failed", failed, sum(document.errors.values())),
+        ("complete", complete, document.response.count),
     ]
-    if said.asked.requests is not None:
-        pairs.append(("requests", said.asked.requests, said.sent + said.unsent))
-    if routes := said.routes.values():
+    if load.requests is not None:
+        pairs.append(("requests", load.requests, sent + document.unsent))
+    if routes := document.routes.values():
+        errors = sum(sum(route.errors.values()) for route in routes)
         pairs += [
-            ("requests by route", said.sent, sum(one.sent for one in routes)),
-            ("answers by route", said.complete, sum(one.complete for one in routes)),
-            ("failures by route", said.failed, sum(sum(one.errors.values()) for one in routes)),
+            ("requests by route", sent, sum(route.sent for route in routes)),
+            ("answers by route", complete, sum(route.complete for route in routes)),
+            ("failures by route", failed, errors),
         ]
-    for what, one, other in pairs:
-        if one != other:
-            raise ParseError(f"{name} disagrees with itself on {what}: {one}, {other}", line)
-    if said.asked.rate_rps and not said.sent + said.unsent:
-        due = f"in {said.asked.duration_s:g} s at {said.asked.rate_rps:g} requests/s"
+    for what, count, total in pairs:
+        if count != total:
+            raise ParseError(f"{name} disagrees with itself on {what}: {count}, {total}", line)
+    if load.rate_rps and not sent + document.unsent:
+        due = f"in {load.duration_s:g} s at {load.rate_rps:g} requests/s"
         raise ParseError(f"no request was due {due}: make the load longer")
-    if not said.sent:
+    if not sent:
         raise ParseError(f"{name} sent nothing", line)
-    if max(said.complete, said.failed) > said.sent:
+    if max(complete, failed) > sent:
         raise ParseError(f"{name} counts more answers than requests", line)
 
 
-def measurement(said: Document) -> Measurement:
-    duration_s = said.duration_ns / NS
+def measurement(document: Document) -> Measurement:
+    duration_s = document.duration_ns / NS
     return Measurement(
-        requests=said.complete,
-        failed=said.failed,
-        errors=said.errors,
+        requests=document.complete,
+        failed=document.failed,
+        errors=document.errors,
         duration_s=duration_s,
-        rps=(said.sent - said.failed) / duration_s if duration_s else None,
-        response=summary_of(said.response),
-        percentiles_s=percentiles_of(said.response),
-        connect=summary_of(said.connect),
-        first_byte=summary_of(said.first_byte),
-        lone_s=None if said.lone_ns is None else said.lone_ns / NS,
-        origin_ns=said.origin_ns,
-        achieved_concurrency=said.in_flight_ns / NS / duration_s if duration_s else None,
-        connections=said.connections,
-        asked_rps=said.asked.rate_rps,
-        sent=said.sent,
-        unsent=said.unsent,
-        lag=summary_of(said.lag),
-        cpu_s=said.cpu_ns / NS,
-        body_sha256=said.body_sha256,
-        routes=results([said.routes]),
-        notes=tuple(_notes(said)),
+        rps=(document.sent - document.failed) / duration_s if duration_s else None,
+        response=summary_of(document.response),
+        percentiles_s=percentiles_of(document.response),
+        connect=summary_of(document.connect),
+        first_byte=summary_of(document.first_byte),
+        lone_s=None if document.lone_ns is None else document.lone_ns / NS,
+        origin_ns=document.origin_ns,
+        achieved_concurrency=document.in_flight_ns / NS / duration_s if duration_s else None,
+        connections=document.connections,
+        asked_rps=document.asked.rate_rps,
+        sent=document.sent,
+        unsent=document.unsent,
+        lag=summary_of(document.lag),
+        cpu_s=document.cpu_ns / NS,
+        body_sha256=document.body_sha256,
+        routes=results([document.routes]),
+        notes=tuple(_notes(document)),
     )
 
 
 def recorded(texts: Iterable[str]) -> tuple[Finding, ...]:
-    """What a program told in its own words, each once."""
+    """The notes a program printed, without duplicates."""
     return tuple(map(Note, dict.fromkeys(texts)))
 
 
@@ -271,20 +275,20 @@ class RequestsSentLate(Finding):
     lag_s: float
 
 
-def _notes(said: Document) -> Iterator[Finding]:
-    if said.reconnects:
-        yield RequestsSentAgain(said.reconnects)
-    if said.deadline_struck:
-        yield StoppedAtDeadline(said.unsent)
-    elif said.asked.rate_rps:
-        yield from rate_notes(said.sent, said.unsent, said.asked.rate_rps, said.lag)
-    yield from recorded(said.notes)
+def _notes(document: Document) -> Iterator[Finding]:
+    if document.reconnects:
+        yield RequestsSentAgain(document.reconnects)
+    if document.deadline_struck:
+        yield StoppedAtDeadline(document.unsent)
+    elif document.asked.rate_rps:
+        yield from rate_notes(document.sent, document.unsent, document.asked.rate_rps, document.lag)
+    yield from recorded(document.notes)
 
 
 def rate_notes(sent: int, unsent: int, rate_rps: float, lag: Histogram) -> Iterator[Finding]:
-    """What was not sent at a rate, or late."""
-    late_ns = lag.quantile(0.5)
+    """Notes on requests of an open load that were sent late or never."""
+    median_lag_ns = lag.quantile(0.5)
     if unsent:
         yield RequestsNeverSent(unsent, due=sent + unsent, rate_rps=rate_rps)
-    elif late_ns is not None and late_ns > LATE_NS:
-        yield RequestsSentLate(late_ns / NS)
+    elif median_lag_ns is not None and median_lag_ns > LATE_NS:
+        yield RequestsSentLate(median_lag_ns / NS)

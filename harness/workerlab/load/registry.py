@@ -1,7 +1,4 @@
-"""The load tools, one pure file each: how the tool is run, and what its output means.
-
-To add one, write such a file with a `Tool`, and add it to TOOLS.
-"""
+"""The load tools, by name. To add one, write a file with its `Tool` and add that to TOOLS."""
 
 from workerlab.load import locust
 from workerlab.load.ab import AB
@@ -20,18 +17,17 @@ TOOLS: dict[str, Tool] = {
         Program("processes", NEEDS=("requests",), PROCESS_PER="connection"),
         Program("threads", NEEDS=("requests",)),
         Program("coroutines", NEEDS=("aiohttp",)),
-        Program("processes-coroutines", ("aiohttp",), PROCESSES=True, PROCESS_PER="core"),
+        Program("processes-coroutines", NEEDS=("aiohttp",), PROCESSES=True, PROCESS_PER="core"),
         locust.HTTP,
         locust.FAST,
     )
 }
 
-# Other names that are understood
-ALSO = {"python": "fast", "processes\u00d7coroutines": "processes-coroutines"}
+ALIASES = {"python": "fast", "processes\u00d7coroutines": "processes-coroutines"}
 
 
 def tool_named(name: str) -> Tool:
-    """The tool of that name, or of one it is also known by, or one that makes a mistake, which
-    nobody is offered. KeyError for others."""
-    known = ALSO.get(name, name)
-    return TOOLS[known] if known in TOOLS else MISTAKES[known]
+    """The tool with that name or alias, or one of the deliberate mistakes, which no option offers.
+    KeyError for others."""
+    key = ALIASES.get(name, name)
+    return TOOLS[key] if key in TOOLS else MISTAKES[key]

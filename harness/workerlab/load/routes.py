@@ -1,9 +1,9 @@
-"""The mix of a load: the file that a generator reads it from, and what it says of each route.
+"""The mix of a load: the file that generators read it from, and their results by route.
 
     [{"label", "weight", "method", "path", "headers": [[name, value]], "body_file", "expect": []}]
 
-in the order of Load.mix; requests with one label are one route. Of each, by label, the generator
-says what is in `Account`.
+in the order of Load.mix; requests with the same label are one route. For each route, generators
+print an `Account`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Of a route. `response`: of successes, nanoseconds; `body`: how the first answer began whose
-    status was not expected."""
+    """The results of a route. `response`: of successes, in nanoseconds; `body`: the beginning of
+    the first answer with an unexpected status."""
 
     sent: Count
     complete: Count
@@ -44,7 +44,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def mix_file(load: Load) -> dict[str, str]:
-    """The file to write, by name; none where all requests are the same."""
+    """The file to write, by name; none if all requests are the same."""
     if not load.mix:
         return {}
     kinds = [
@@ -63,22 +63,22 @@ def mix_file(load: Load) -> dict[str, str]:
 
 
 def results(parts: Iterable[Mapping[str, Account]]) -> dict[str, RouteResult]:
-    """Of all processes together."""
-    every: dict[str, list[Account]] = {}
+    """The results by label, added up over processes."""
+    by_label: dict[str, list[Account]] = {}
     for part in parts:
         for label, account in part.items():
-            every.setdefault(label, []).append(account)
-    return {label: _result(accounts) for label, accounts in every.items()}
+            by_label.setdefault(label, []).append(account)
+    return {label: _result(accounts) for label, accounts in by_label.items()}
 
 
 def _result(accounts: Iterable[Account]) -> RouteResult:
     errors, statuses, response = Counter[str](), Counter[str](), Histogram()
     requests, body = 0, ""
-    for one in accounts:
-        errors.update(one.errors)
-        statuses.update(one.statuses)
-        response.add(one.response)
-        requests, body = requests + one.complete, body or one.body
+    for account in accounts:
+        errors.update(account.errors)
+        statuses.update(account.statuses)
+        response.add(account.response)
+        requests, body = requests + account.complete, body or account.body
     return RouteResult(
         requests=requests,
         failed=errors.total(),
@@ -90,13 +90,14 @@ def _result(accounts: Iterable[Account]) -> RouteResult:
 
 
 def percentiles_of(histogram: Histogram) -> dict[float, float]:
-    """Of nanoseconds, in seconds, by per cent."""
-    found = {one: histogram.quantile(one / 100) for one in percents_of(histogram.count)}
-    return {one: value / NS for one, value in found.items() if value is not None}
+    """Seconds by per cent, from a histogram of nanoseconds."""
+    percents = percents_of(histogram.count)
+    values_ns = {percent: histogram.quantile(percent / 100) for percent in percents}
+    return {percent: ns / NS for percent, ns in values_ns.items() if ns is not None}
 
 
 def summary_of(histogram: Histogram) -> Summary:
-    """Of nanoseconds, in seconds."""
+    """In seconds, from a histogram of nanoseconds."""
     at = histogram.quantile
     values_ns = (histogram.mean, at(0.50), at(0.95), at(0.99), histogram.most, at(0.90))
     return Summary(*(None if value is None else value / NS for value in values_ns))

@@ -1,24 +1,24 @@
-"""wrk: its command and what its report means.
+"""wrk: its command and its report.
 
 Checked against wrk 4.1.0 and its source. wrk prints figures for humans (three digits, changing
-units), so a small Lua script adds one line of exact ones when the run is over; the text must
-agree with it, within its own rounding. The script defines neither `request` nor `response`: both
-would be called for each request, and cost the CPU that the load needs.
+units), so a small Lua script prints a line of exact ones at the end; the text must agree with
+it, within its rounding. The script defines neither `request` nor `response`: wrk would call both
+for each request, which costs CPU that the load needs.
 
-A new connection per request (`Connection: close`), so that it asks of the server what ab asks.
-wrk then reconnects when the server has closed. Without that header it keeps its connections.
+Each request has a new connection (`Connection: close`), as with ab: wrk reconnects when the server
+has closed. Without that header it keeps its connections.
 
-What the Measurement holds:
+The Measurement:
 
-- `requests`: responses wrk read to the end, whatever their status; not those under way when the
-  time is over, though the server still works on them.
+- `requests`: responses wrk read to the end, whatever their status; not those in flight when the
+  time is over, which the server still works on.
 - `errors`: connect, read, write, timeout, and non_2xx, which for wrk means a status of 400 and
-  above. A response later than --timeout is a timeout *and* a request. A connection that could not
-  be made is not tried again: fewer than asked for are then busy.
-- `failed`: the sum of all these, but never more than requests plus connections broken.
-- `response`: wrk "corrects" its latencies with synthetic samples, so these are wrk's word, not to
-  be compared with another tool's (`exact_mean` is False). Late responses are not among them.
-- `connect`, `first_byte`, `lone_s`: wrk does not say.
+  above. A response later than --timeout is a timeout *and* a request. A connection that failed is
+  not retried, so fewer than requested are then busy.
+- `failed`: the sum of all these, but at most requests plus broken connections.
+- `response`: wrk "corrects" its latencies with synthetic samples, so they cannot be compared with
+  another tool's (`exact_mean` is False). They do not include late responses.
+- `connect`, `first_byte`, `lone_s`: not available.
 """
 
 import math
@@ -45,9 +45,9 @@ from workerlab.numbers.units import scan_bytes, scan_count, scan_duration
 
 SCRIPT = "report.lua"
 MARKER = "workerlab-wrk "
-ONE_THREAD_UP_TO = 64  # connections one thread drives without being the bottleneck itself
+ONE_THREAD_UP_TO = 64  # connections that one thread drives without being the bottleneck
 
-# What wrk's text rounds to: two decimals of a figure that is at least 0.85 of its unit.
+# Of wrk's text: two decimals of a figure that is at least 0.85 of its unit.
 ROUNDING = 0.01
 
 DONE = r"""
@@ -101,7 +101,7 @@ def _script(load: Load) -> str:
 
 
 def _lua(text: str) -> str:
-    """A Lua string literal; every byte that is not plain is escaped by number."""
+    """A Lua string literal; all other bytes than plain ASCII are escaped by number."""
     codes = text.encode("utf-8", "surrogateescape")
     plain = (
         chr(code) if 32 <= code < 127 and code not in b'"\\' else f"\\{code:03d}" for code in codes
@@ -113,7 +113,7 @@ Figure = Annotated[float, msgspec.Meta(gt=-1e21, lt=1e21)]
 
 
 class _Exact(msgspec.Struct, frozen=True):
-    """The script's line. Microseconds as wrk gives them; None where wrk had no sample."""
+    """The script's line. Microseconds as in wrk; None if wrk had no sample."""
 
     asked_s: Count
     duration_us: Count
@@ -137,10 +137,10 @@ class _Exact(msgspec.Struct, frozen=True):
 
     @property
     def response(self) -> Summary:
-        """Unknown without a sample: wrk then prints zeros. percentile(100) is always 0, so max."""
-        middle = (self.mean_us, self.p50_us, self.p95_us, self.p99_us)
-        known = (*middle, self.max_us, self.p90_us) if self.max_us else ()
-        return Summary(*(None if us is None else us / 1e6 for us in known))
+        """Empty without a sample: wrk then prints zeros. max_us, as percentile(100) is always 0."""
+        middle_us = (self.mean_us, self.p50_us, self.p95_us, self.p99_us)
+        values_us = (*middle_us, self.max_us, self.p90_us) if self.max_us else ()
+        return Summary(*(None if us is None else us / 1e6 for us in values_us))
 
 
 class Wrk(Tool):
@@ -157,22 +157,22 @@ class Wrk(Tool):
         return threads(concurrency)
 
     def check(self, load: Load) -> None:
-        """wrk's table has one header of each name."""
+        """wrk's table has one header per name."""
         if load.concurrency < 1:
             raise UsageError("wrk needs at least one connection.")
         if twice := given_twice(load):
             raise UsageError(f"wrk cannot send the header {twice} twice; use another tool.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """Whole seconds, rounded up: wrk knows no others."""
+        """In whole seconds, rounded up: wrk accepts no others."""
         argv = ["wrk", "-t", str(threads(load.concurrency)), "-c", str(load.concurrency)]
         argv += ["-d", f"{_asked_s(load)}s", "--timeout", f"{max(1, math.ceil(load.deadline_s))}s"]
         argv += ["-s", f"{workdir}/{SCRIPT}", url]
         return Command(argv=tuple(argv), files={SCRIPT: _script(load)})
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError for a run that was cut short or answered nothing, and for text that is not
-        whole or disagrees with the script's line."""
+        """ParseError for a run that was cut short or got no response, and for text that is
+        incomplete or disagrees with the script's line."""
         if output.exit_code != 0:
             text = output.stderr.strip() or output.stdout.strip()
             raise ParseError(f"wrk gave up with exit code {output.exit_code}", text.split("\n")[0])
@@ -222,7 +222,7 @@ def _notes(exact: _Exact) -> Iterator[Finding]:
 
 
 def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
-    """The script's line, which stands once and last. Where the script fails, wrk says so on
+    """The script's line, which must be unique and last. If the script fails, wrk prints so on
     stderr and goes on without it."""
     *_, last = ["", *stdout.splitlines()]
     if not last.startswith(MARKER) or stdout.count(MARKER) != 1 or not stdout.endswith("\n"):
@@ -235,7 +235,7 @@ def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
 
 
 def _agree(stdout: str, exact: _Exact) -> None:
-    """ParseError unless wrk's own text is whole and says the same, within its rounding."""
+    """ParseError unless wrk's own text is complete and agrees, within its rounding."""
     seconds, figure, anything = exact.duration_us / 1e6, r" +(\S+)", (str, None)
     _check(stdout, r" *(\d+) requests in (\S+), (\S+) read",
            (int, exact.requests), (scan_duration, seconds), (scan_bytes, exact.bytes))  # fmt: skip
@@ -258,18 +258,19 @@ def _agree(stdout: str, exact: _Exact) -> None:
 def _check(
     stdout: str, pattern: str, *wanted: tuple[Callable[[str], float | str], float | None]
 ) -> None:
-    """ParseError unless the one line of this form has these figures: whole numbers exactly, others
-    within wrk's rounding, and anything that can be read where it is not known."""
-    found = [m for line in stdout.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
-    if len(found) != 1:
-        raise ParseError(f"wrk's report has {len(found)} lines of the form {pattern.strip()!r}")
-    for text, (scan, exact) in zip(found[0].groups(), wanted, strict=True):
+    """ParseError unless the only line of this form has these figures: whole numbers exactly, others
+    within wrk's rounding; None: any figure that can be scanned."""
+    matches = [m for line in stdout.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
+    if len(matches) != 1:
+        raise ParseError(f"wrk's report has {len(matches)} lines of the form {pattern.strip()!r}")
+    for text, (scan, exact) in zip(matches[0].groups(), wanted, strict=True):
         try:
-            said = scan(text)
+            figure = scan(text)
         except ValueError as error:
-            raise ParseError(str(error), found[0][0]) from None
-        if exact is None or isinstance(said, str):
+            raise ParseError(str(error), matches[0][0]) from None
+        if exact is None or isinstance(figure, str):
             continue
         slack = 0 if scan is int else ROUNDING * max(1e-6, abs(exact)) + 0.005
-        if abs(said - exact) > slack:
-            raise ParseError(f"wrk's text and its exact figures disagree ({exact:g})", found[0][0])
+        if abs(figure - exact) > slack:
+            why = f"wrk's text and its exact figures disagree ({exact:g})"
+            raise ParseError(why, matches[0][0])

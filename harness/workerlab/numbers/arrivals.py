@@ -1,17 +1,16 @@
-"""When the requests of an open load are due: fixed before the load starts, by a seed, and the same
-for whoever computes it. Standard library only, for generators and analysis alike.
+"""When the requests of an open load are due: a schedule that its seed alone determines, so that
+generators and analysis compute the same one. Standard library only.
 
     even      k / rate, k = 0, 1, ...
     poisson   sums of gaps -ln(1 - U) / rate: those of a Poisson process are independent and
               exponential (Kingman, Poisson Processes, 1993, 4.1)
 
-U is random.Random(seed).random(), which Python promises to give the same numbers in every version
-(expovariate() is promised nothing). At another rate the same seed gives the same gaps, scaled. How
-many requests are due is random as well, with a standard deviation of its square root: a schedule
-with a given number would not be what users send. What else a seed decides takes a stream of its
-own, or what is asked for would depend on when.
+U is random.Random(seed).random(), whose numbers Python guarantees for every version, unlike those
+of expovariate(). At another rate the same seed gives the same gaps, scaled. The number of requests
+is random too, with a standard deviation of its square root, as it is with real users. Other uses of
+the seed draw from streams of their own, so that they do not depend on the arrivals.
 
-Of several processes, number i of n sends `moments[i::n]`.
+Of n processes, number i sends `moments[i::n]`.
 """
 
 import math

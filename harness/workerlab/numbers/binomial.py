@@ -1,9 +1,9 @@
-"""What a count of k among n requests says: of a share, and by ranks of a quantile.
+"""Confidence intervals of a share (k of n requests), and of a quantile by ranks.
 
 A share has the interval of Clopper & Pearson (1934), exact for any k and n. That of a quantile
-stands between two order statistics (Hahn & Meeker 1991, 5.2): how many of n values are below it
-is binomial, whatever their distribution. Both suppose requests that do not depend on each other; in
-a queue they do, so an interval says what one load tells at best.
+lies between two order statistics (Hahn & Meeker 1991, 5.2): the number of values below it is
+binomial, whatever their distribution. Both assume independent requests. Requests that queue are
+not, so the true interval of a single load is wider.
 
 The binomial distribution is a regularised incomplete beta function (DLMF 8.17.5), which a continued
 fraction gives for a million requests as fast as for ten. Rejected: sums of its terms (half a
@@ -13,8 +13,8 @@ million of them for a median), the normal approximation (wrong where hardly any 
 import math
 from collections.abc import Callable
 
-STEPS = 60  # of bisection: beyond the digits that a float between 0 and 1 has
-TINY = 1e-300
+BISECTIONS = 60  # more than the digits of a float between 0 and 1
+TINY = 1e-300  # replaces a zero denominator
 
 
 def at_most(k: int, n: int, p: float) -> float:
@@ -25,37 +25,37 @@ def at_most(k: int, n: int, p: float) -> float:
 
 
 def share_interval(k: int, n: int, tail: float) -> tuple[float, float]:
-    """Of the share of which k of n were seen: each end is wrong with a probability of `tail` at
-    most. (0, 1) of nothing."""
+    """(low, high) of a share observed as k of n: each end is wrong with a probability of at most
+    `tail`. (0, 1) for n = 0."""
     low = 0.0 if k == 0 else _root(lambda p: 1 - at_most(k - 1, n, p) < tail)
     high = 1.0 if k == n else _root(lambda p: at_most(k, n, p) > tail)
     return low, high
 
 
 def quantile_ranks(n: int, q: float, tail: float) -> tuple[int | None, int | None]:
-    """Of n values in ascending order those, counted from 1, below and above which the q-quantile
-    is with a probability of `tail` at most; None where n is too small for that."""
+    """Ranks (from 1) of n ascending values that enclose the q-quantile: it lies below the first, or
+    above the second, with a probability of at most `tail`. None where n is too small."""
     low = _first(n, lambda rank: at_most(rank - 1, n, q) > tail) - 1
     high = _first(n, lambda rank: 1 - at_most(rank - 1, n, q) <= tail)
     return low or None, high if high <= n else None
 
 
 def clean_needed(q: float, tail: float) -> int:
-    """As many values below a limit show that their q-quantile is."""
+    """How many values, all below a limit, show that their q-quantile is below it."""
     return math.ceil(math.log(tail) / math.log(q))
 
 
 def _root(below: Callable[[float], bool]) -> float:
-    """Where that ends to be so, between 0 and 1."""
+    """The value between 0 and 1 from which on `below` is false."""
     low, high = 0.0, 1.0
-    for _ in range(STEPS):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         low, high = (middle, high) if below(middle) else (low, middle)
     return (low + high) / 2
 
 
 def _first(n: int, true: Callable[[int], bool]) -> int:
-    """The first rank from 1 to n of which that is so, as of all above it; n + 1: of none."""
+    """The first rank from 1 to n for which `true` holds, as it does for all above; else n + 1."""
     low, high = 1, n + 1
     while low < high:
         middle = (low + high) // 2
@@ -64,8 +64,8 @@ def _first(n: int, true: Callable[[int], bool]) -> int:
 
 
 def _beta(a: float, b: float, x: float, y: float) -> float:
-    """I_x(a, b), 0 < x < 1, y = 1 - x. The fraction converges fast below the mean; above it stands
-    the complement (DLMF 8.17.4)."""
+    """I_x(a, b), 0 < x < 1, y = 1 - x. The fraction converges fast below the mean; above it, the
+    complement is used (DLMF 8.17.4)."""
     if x > (a + 1) / (a + b + 2):
         return 1 - _beta(b, a, y, x)
     log_front = a * math.log(x) + b * math.log(y) - _log_beta(a, b)

@@ -1,6 +1,6 @@
-"""How values are written in a sentence: `fill("{wait_s:duration}", {"wait_s": 0.25})` is "250 ms".
+"""Formats values in sentences: `fill("{wait_s:duration}", {"wait_s": 0.25})` is "250 ms".
 
-A template is that of str.format, with units of this lab after the colon:
+Templates are those of str.format, with these formats after the colon:
 
     {wait_s:duration}      0.25 -> "250 ms"
     {wait_s:milliseconds}  0 -> "0 ms"
@@ -24,8 +24,8 @@ A template is that of str.format, with units of this lab after the colon:
     {reasons:; }           joined by what follows the colon, one of JOINS
     {why:sentence}         "it died" -> "it died.", "It died." -> "It died."
 
-[[Double brackets]] enclose what is left out where one of its values is missing or empty.
-{step.took_s:duration} is the value of a value.
+[[Double brackets]] enclose text that is omitted if one of its values is missing or empty.
+{step.took_s:duration} reads an attribute of a value.
 """
 
 import re
@@ -36,11 +36,11 @@ from typing import Any
 
 from workerlab.numbers.units import format_bytes, format_duration, three_digits
 
-OF_A_RATIO = ("times", "interval")  # which it formats itself (`intervals.Ratio`)
+OF_A_RATIO = ("times", "interval")  # formatted by `intervals.Ratio` itself
 JOINS = (", ", "; ", " ", " and ", " or ", "\n")
 OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 EMPTY: tuple[object, ...] = (None, "", (), [], {})
-# Why requests fail, by the names that load tools' outputs are parsed to
+# Why requests fail, by cause as in Measurement.errors
 CAUSES = {
     "non_2xx": "status other than 2xx",
     "unexpected_2xx": "unexpected success",
@@ -67,7 +67,7 @@ CAUSES = {
 
 
 def amount(value: float) -> str:
-    """A rate or a count in three digits: '4', '3.98', '12.5', '1250', '61,200'."""
+    """A rate or a count to three significant digits: '4', '3.98', '12.5', '1250', '61,200'."""
     if abs(value) >= 10_000:
         return f"{float(f'{value:.3g}'):,.0f}"
     text = three_digits(value)
@@ -91,7 +91,7 @@ def counted(count: float, noun: str) -> str:
 
 
 def caused(counts: Mapping[str, int]) -> str:
-    """'2 x connection reset, 1 x no answer in time'; a cause without words as it is."""
+    """'2 x connection reset, 1 x no answer in time'; an unknown cause unchanged."""
     return ", ".join(
         f"{count_text(count)} x {CAUSES.get(cause, cause)}"
         for cause, count in sorted(counts.items())
@@ -123,7 +123,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
 
 
 class Formatter(string.Formatter):
-    """str.format with the units of this lab."""
+    """str.format with the FORMATS above."""
 
     def format_field(self, value: Any, spec: str) -> str:
         if spec in FORMATS:
@@ -139,15 +139,15 @@ class Formatter(string.Formatter):
     def fill(self, template: str, values: Mapping[str, Any]) -> str:
         """The template with its values. KeyError for a value that is not given."""
 
-        def kept(match: re.Match[str]) -> str:
+        def present(match: re.Match[str]) -> str:
             missing = any(_value(values, name) in EMPTY for name, _ in fields(match[1]))
             return "" if missing else match[1]
 
-        return self.vformat(OPTIONAL.sub(kept, template), (), values)
+        return self.vformat(OPTIONAL.sub(present, template), (), values)
 
 
 def _value(values: Mapping[str, Any], name: str) -> Any:
-    """Of "step.took_s", the attribute of that value; None where it is not there."""
+    """The value of "step.took_s", its attributes resolved; None if one is missing."""
     first, *attributes = name.split(".")
     return reduce(lambda value, inner: getattr(value, inner, None), attributes, values.get(first))
 
@@ -157,12 +157,12 @@ fill = FORMATTER.fill
 
 
 def fields(template: str) -> Iterator[tuple[str, str]]:
-    """The values that a template names, each with its format."""
+    """(name, format) of each value in a template."""
     for _, name, spec, _ in FORMATTER.parse(template):
         if name:
             yield name, spec or ""
 
 
 def is_format(spec: str) -> bool:
-    """Whether a format is one of those above, or one of str.format's own."""
+    """Whether a format is one of the above or of str.format's own."""
     return spec in (*FORMATS, *OF_A_RATIO) or not re.fullmatch("[a-z_]{2,}", spec)

@@ -1,8 +1,8 @@
-"""Counts durations in bounded memory, so that a million of them need no list.
+"""Counts durations in bounded memory, without keeping a list of them.
 
-Log-linear buckets (as HdrHistogram has them): a value of b bits falls into one of SUB buckets of
-its power of two. A quantile is answered with a bucket's middle, at most 1/(2*SUB) = 0.4 % beside
-the exact one; values below 2*SUB, count, sum, least and most are exact.
+Log-linear buckets, as in HdrHistogram: each power of two is split into SUB_BUCKETS buckets. A
+quantile is the middle of its bucket, at most 1/(2*SUB_BUCKETS) = 0.4 % off; values below
+2*SUB_BUCKETS, count, sum, minimum and maximum are exact.
 
 Standard library only: the load generators import it in an interpreter without site packages.
 """
@@ -17,23 +17,23 @@ from itertools import accumulate
 from typing import Any
 
 BITS = 7
-SUB = 1 << BITS
+SUB_BUCKETS = 1 << BITS
 
 
 def bucket(value: int) -> int:
-    """The number of the bucket that counts `value` (>= 0)."""
+    """The number of the bucket for `value` (>= 0)."""
     shift = value.bit_length() - BITS - 1
     return value if shift <= 0 else (shift << BITS) + (value >> shift)
 
 
 def middle(number: int) -> float:
-    """The middle of what a bucket counts: the inverse of `bucket`."""
+    """The middle of a bucket's range: the inverse of `bucket`."""
     shift = max(0, (number >> BITS) - 1)
     return float(((number - (shift << BITS)) << shift) + ((1 << shift) - 1) / 2)
 
 
 class Histogram:
-    """Whole numbers of 0 and above; in this lab nanoseconds."""
+    """Counts integers of at least 0; nanoseconds throughout the lab."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -47,21 +47,21 @@ class Histogram:
         self.record_all((value,))
 
     def record_all(self, values: Iterable[int]) -> None:
-        """Many at once cost a third of the same one by one. ValueError for a negative value."""
-        known = values if isinstance(values, (list, tuple)) else list(values)
-        if not known:
+        """Three times as fast as `record` in a loop. ValueError for a negative value."""
+        counted = values if isinstance(values, (list, tuple)) else list(values)
+        if not counted:
             return
-        least, most = min(known), max(known)
+        least, most = min(counted), max(counted)
         if least < 0:
             raise ValueError(f"a duration of {least}")
-        self._buckets.update(map(bucket, known))
-        self.count += len(known)
-        self.sum += sum(known)
+        self._buckets.update(map(bucket, counted))
+        self.count += len(counted)
+        self.sum += sum(counted)
         self.least = least if self.least is None else min(self.least, least)
         self.most = most if self.most is None else max(self.most, most)
 
     def add(self, other: Histogram) -> None:
-        """Take over all that `other` counted."""
+        """Add the counts of `other`."""
         if other.least is None or other.most is None:
             return
         self._buckets.update(other._buckets)
@@ -71,7 +71,8 @@ class Histogram:
         self.most = other.most if self.most is None else max(self.most, other.most)
 
     def quantile(self, share: float) -> float | None:
-        """As `workerlab.numbers.quantiles.quantile` (type 7) of the same values; None of none."""
+        """As `workerlab.numbers.quantiles.quantile` (type 7) of the same values; None if there are
+        none."""
         if not self.count:
             return None
         rank = share * (self.count - 1)
@@ -84,7 +85,7 @@ class Histogram:
         least, most = float(self.least or 0), float(self.most or 0)
         if rank in (0, self.count - 1):
             return most if rank else least
-        if self._ranked[0] != self.count:  # several quantiles are asked of the same counts
+        if self._ranked[0] != self.count:  # cached: several quantiles are usually read at once
             numbers = sorted(self._buckets)
             up_to = list(accumulate(self._buckets[number] for number in numbers))
             self._ranked = self.count, numbers, up_to
@@ -96,7 +97,7 @@ class Histogram:
         return self.sum / self.count if self.count else None
 
     def to_json(self) -> dict[str, Any]:
-        """Buckets by number; `least` and `most` are null of nothing."""
+        """Buckets by number; `least` and `most` are null for an empty histogram."""
         return {
             "count": self.count,
             "sum": self.sum,
@@ -108,20 +109,21 @@ class Histogram:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Histogram:
         """The inverse of `to_json`. ValueError for anything else, and where its parts disagree."""
-        found = cls()
+        histogram = cls()
         try:
-            found.count, found.sum = values["count"], values["sum"]
+            histogram.count, histogram.sum = values["count"], values["sum"]
             buckets = {int(number): n for number, n in values["buckets"].items()}
             least, most = values["least"], values["most"]
             ends = () if least is None and most is None else (least, most)
-            numbers = (found.count, found.sum, *buckets.values(), *ends)
+            numbers = (histogram.count, histogram.sum, *buckets.values(), *ends)
             if not {*map(type, numbers)} <= {int} or min(numbers) < 0:
                 raise ValueError(f"not counts: {values!r:.100}")
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a histogram: {error!r}") from None
-        found._buckets.update(buckets)
-        found.least, found.most = least, most
-        known = {min(buckets), max(buckets)} if found.count and buckets else set()
-        if found.count != sum(buckets.values()) or {bucket(end) for end in ends} != known:
+        histogram._buckets.update(buckets)
+        histogram.least, histogram.most = least, most
+        end_buckets = {min(buckets), max(buckets)} if histogram.count and buckets else set()
+        total = sum(buckets.values())
+        if histogram.count != total or {bucket(end) for end in ends} != end_buckets:
             raise ValueError("a histogram whose parts disagree")
-        return found
+        return histogram

@@ -1,8 +1,8 @@
 """95 % intervals of a mean, of a difference of two means, and of a ratio.
 
-Of a mean it is Student's. Of a difference it is Welch's (Welch 1947): both sides may vary by an
-amount of their own. The Welch-Satterthwaite degrees of freedom are rounded down. A ratio is a
-difference of logarithms.
+A mean has Student's interval. A difference has Welch's (Welch 1947), as the two sides may differ
+in variance; the Welch-Satterthwaite degrees of freedom are rounded down. A ratio is a difference
+of logarithms.
 """
 
 import math
@@ -18,7 +18,7 @@ from workerlab.numbers.units import three_digits
 Effect = Literal["more", "less", "none", "chance"]
 
 COUNTS = 1.03  # times: throughputs that differ by less are the same
-ROUNDING = 1e-9  # degrees of freedom that are whole come out below that, by the last digits
+ROUNDING = 1e-9  # floating-point error of integer degrees of freedom
 FOUR_OF_FIVE = 0.8416  # standard normal quantile
 TRIALS = 3  # of each side: with fewer the interval is too wide to be of use
 # Student's t, 0.975 quantile, for 1 to 30 degrees of freedom; beyond, the value at 30 is used,
@@ -36,11 +36,11 @@ def student(degrees: int) -> float:
 
 
 def half_width(
-    one: Sequence[float], other: Sequence[float], quantile: Callable[[int], float] = student
+    left: Sequence[float], right: Sequence[float], quantile: Callable[[int], float] = student
 ) -> float:
-    """Half of Welch's interval of a difference of means, 95 % but for another `quantile` of
-    Student's t. At least two values on each side."""
-    parts = [(variance(side) / len(side), len(side) - 1) for side in (one, other)]
+    """Half of Welch's interval of a difference of means: the 95 % interval unless another
+    `quantile` of Student's t is given. At least two values on each side."""
+    parts = [(variance(side) / len(side), len(side) - 1) for side in (left, right)]
     total = sum(part for part, _ in parts)
     if total <= 0:
         return 0.0
@@ -49,7 +49,7 @@ def half_width(
 
 
 def half_of_mean(values: Sequence[float]) -> float | None:
-    """Half of Student's 95 % interval of a mean; None for less than two values."""
+    """Half of Student's 95 % interval of a mean; None for fewer than two values."""
     degrees = len(values) - 1
     if degrees < 1:
         return None
@@ -72,12 +72,12 @@ class Ratio(Struct, frozen=True):
 
     @property
     def differs(self) -> bool | None:
-        """Whether the interval lies beyond a difference that counts; None where there is none."""
+        """Whether the interval lies beyond a relevant difference; None without an interval."""
         return self.beyond(COUNTS)
 
     def effect(self, times: float) -> Effect | None:
-        """What the whole interval shows: "more" or "less" by at least `times`, "none" within it, or
-        that chance may explain it; None where there is no interval."""
+        """What the whole interval shows: "more" or "less" by at least `times`, "none" if it is
+        within that factor, else "chance"; None without an interval."""
         if self.low is None or self.high is None:
             return None
         if self.low > times:
@@ -96,14 +96,14 @@ class Ratio(Struct, frozen=True):
 
 
 def ratio(after: Sequence[float], before: Sequence[float], count: int | None = None) -> Ratio:
-    """`after` over `before`: at least one positive value on each side. `count`: expected of so many
-    values on each side that scatter as these, two at least: where this interval decides, theirs
-    does in four of five cases (the usual sample size for a power)."""
-    ends = [math.log(one) for one in after], [math.log(one) for one in before]
-    centre = fmean(ends[0]) - fmean(ends[1])
-    half = half_width(*ends) if min(map(len, ends)) > 1 else None
+    """`after` over `before`: at least one positive value on each side. `count`: the interval to
+    expect of `count` (at least two) values on each side with the same variance, widened to a power
+    of 80 %: if it decides, the interval of those values will do so in four of five cases."""
+    logs = [math.log(value) for value in after], [math.log(value) for value in before]
+    centre = fmean(logs[0]) - fmean(logs[1])
+    half = half_width(*logs) if min(map(len, logs)) > 1 else None
     if half is not None and count is not None:
-        error = math.sqrt(sum(map(variance, ends)) / count)
+        error = math.sqrt(sum(map(variance, logs)) / count)
         half = (student(count - 1) + FOUR_OF_FIVE) * error
     if half is None:
         return Ratio(math.exp(centre))

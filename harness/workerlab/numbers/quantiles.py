@@ -5,12 +5,12 @@ Type 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996): as
 import math
 from collections.abc import Iterable, Sequence
 
-PERCENTS = (1.0, *map(float, range(5, 100, 5)), 99.0, 99.9)  # where a curve has its points
+PERCENTS = (1.0, *map(float, range(5, 100, 5)), 99.0, 99.9)  # the points of a curve
 
 
 def percents_of(count: int) -> tuple[float, ...]:
-    """Those of PERCENTS that so many values can tell: at least one lies beyond."""
-    return tuple(one for one in PERCENTS if count * (100 - one) >= 100)
+    """The PERCENTS that `count` values resolve: at least one value lies beyond each."""
+    return tuple(percent for percent in PERCENTS if count * (100 - percent) >= 100)
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -29,7 +29,7 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def summarise(values: Iterable[float]) -> tuple[float | None, ...]:
-    """Mean, median, 95 %, 99 %, most and 90 %, in the unit of the values; all None of an empty
+    """Mean, median, 95 %, 99 %, maximum and 90 %, in the unit of the values; all None for an empty
     sample."""
     ordered = sorted(values)
     if not ordered:

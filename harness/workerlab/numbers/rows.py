@@ -1,12 +1,12 @@
-"""Rows for intervals that overlap: one definition for every picture of requests over time."""
+"""Row numbers for overlapping intervals, shared by all pictures of requests over time."""
 
 import heapq
 from collections.abc import Iterable
 
 
 def row_numbers(intervals: Iterable[tuple[float, float]]) -> list[int]:
-    """The row of each interval (start, end), which come by start: the lowest that is free. One
-    that begins when another ends may follow it on its row."""
+    """The lowest free row for each interval (start, end); they must be sorted by start. An interval
+    may follow another on its row when it begins as that one ends."""
     busy: list[tuple[float, int]] = []
     free: list[int] = []
     numbers: list[int] = []

@@ -1,7 +1,7 @@
-"""Whether values in order rise or fall, and how steeply, whatever their distribution.
+"""Whether a sequence of values rises or falls, and how steeply, whatever their distribution.
 
-The test asks only which of each two values is the larger one, and the slope is a median: one part
-of a load that was disturbed makes no trend. Rejected: a regression line, which follows its ends.
+The test only compares values in pairs, and the slope is a median, so one disturbed part of a load
+makes no trend. Rejected: a regression line, which outliers at either end tilt.
 """
 
 import math
@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from itertools import combinations
 from statistics import median
 
-SIGNIFICANT = 1.96  # |z|: a trend by chance in one of twenty loads without one
+SIGNIFICANT = 1.96  # |z|: one in twenty loads without a trend exceeds it by chance
 
 
 def mann_kendall(values: Sequence[float]) -> float:
     """Mann (1945) and Kendall (1975): the statistic z of the test for a trend, above 0 where values
     rise, with the variance for ties and the continuity correction (Gilbert 1987, 16.4.2). Normal
-    from about 8 values on. 0 where there is none to be seen: fewer than 3 values, or all equal.
+    from about 8 values on. 0 for fewer than 3 values, or if all are equal.
 
-    Its values must not depend on one another: means over stretches, not single response times.
+    Values must be independent: means over stretches, not single response times.
     """
     n = len(values)
     ties = Counter(values).values()
@@ -34,8 +34,8 @@ def _weight(count: int) -> int:
 
 
 def slope(values: Sequence[float]) -> float:
-    """Sen (1968): the median of the slopes between each two values, from one value to the next, in
-    their unit. ValueError for fewer than 2."""
+    """Sen (1968): the median of the slopes of all pairs, in the values' unit per step. ValueError
+    for fewer than 2."""
     if len(values) < 2:
         raise ValueError("a slope needs two values")
     pairs = combinations(enumerate(values), 2)

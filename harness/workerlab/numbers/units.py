@@ -1,5 +1,5 @@
-"""One table of units, read in both directions: seconds, bytes and counts become something a person
-would say ("12.3 ms"), and a tool's text a number again ("890us", "1.20k", "22.62KB")."""
+"""One table of units to format with ("12.3 ms"), and to parse what load tools print ("890us",
+"1.20k", "22.62KB")."""
 
 import math
 import re
@@ -7,7 +7,7 @@ import re
 # Each table: unit -> how many base units it is, from small to large
 DURATION = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 COUNT = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-# wrk's "KB" is 1024 bytes (its units.c); nobody in this lab prints another kind.
+# wrk's "KB" is 1024 bytes (its units.c), and so is the lab's.
 BYTES = {"B": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30, "TB": 2.0**40, "PB": 2.0**50}
 
 MISSING = "-"
@@ -49,13 +49,13 @@ def _format(value: float | None, table: dict[str, float]) -> str:
         return MISSING
     unit = next(iter(table)) if value else next(unit for unit, size in table.items() if size == 1.0)
     for larger, size in table.items():
-        # A unit is taken once its rounded figure reaches 1, so that 999.6 ms reads 1.00 s.
+        # Rounded to three digits: 999.6 ms is printed as 1.00 s.
         if abs(value) / size >= 0.9995:
             unit = larger
     return f"{three_digits(value / table[unit])} {unit}"
 
 
-# What a person says of a wait: minutes stay seconds up to two of them.
+# Seconds up to two minutes, as people say it.
 _SPOKEN = {unit: size for unit, size in DURATION.items() if unit not in ("ns", "m", "h")}
 
 

@@ -1,21 +1,21 @@
-"""What an app counts about itself while it is loaded, added up over its processes.
+"""Metrics that an app publishes while it is loaded, added up over its processes.
 
-Any app may publish such app metrics. Where the environment variable WORKERLAB_METRICS names a
+Any app may publish app metrics. Where the environment variable WORKERLAB_METRICS names a
 directory, each process of the app makes a file in it, `metrics-PID.bin`, writes all of it at once,
-and adds to the sums while it serves (in memory that it maps: then adding needs no system call):
+and adds to the sums while it serves (in mapped memory, where adding needs no system call):
 
     8 bytes       METRICS1
-    8 bytes       L, how many bytes the names take; a multiple of 8
-    L bytes       the names, ASCII, separated by blanks and filled up with blanks
+    8 bytes       L, the bytes of the names; a multiple of 8
+    L bytes       the names, ASCII, separated by and padded with blanks
     8 bytes each  the sums, in the order of the names
 
-Numbers are unsigned, of 64 bits, in the machine's own byte order. Sums only ever grow; those of a
-process that has ended still count. What they mean follows from their names:
+Numbers are unsigned 64-bit integers in native byte order. Sums only ever grow; those of a process
+that has ended still count. Their names define their meaning:
 
-    requests           served; what all others are divided by, so that it must be there
-    X_ns               nanoseconds of wall-clock time spent in X; parts should exclude each other
-    X_asked, X_hits    how often a cache was asked, and had the answer: both, or neither
-    any other name     a number of something, such as round trips to a database
+    requests           served; required, as all others are divided by it
+    X_ns               nanoseconds of wall-clock time spent in X; parts should not overlap
+    X_asked, X_hits    lookups of a cache, and hits: both, or neither
+    any other name     a count, such as round trips to a database
 
 An app in Python:
 
@@ -57,9 +57,9 @@ def read_metrics(path: Path) -> dict[str, int]:
 
 
 def sample_app_metrics(directory: Path) -> AppMetricsSample | None:
-    """Of all files in a trial's directory; None where there are none: the app does not count.
-    Raises OSError, ValueError."""
-    # An empty one was made a moment ago
+    """The sum of all files in a trial's directory; None if there are none. Raises OSError,
+    ValueError."""
+    # An empty file is still being made
     paths = [path for path in directory.glob(FILES) if path.stat().st_size]
     totals, at_ns = Counter[str](), time.monotonic_ns()
     for path in paths:

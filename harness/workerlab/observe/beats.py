@@ -11,8 +11,8 @@ PATTERN = "beats-*.map"
 
 
 def parse_map(data: bytes) -> tuple[int, bool, list[Beat]]:
-    """(pid, whether the ring was full, so that it may have lost some; beats in order of time) of
-    one map's bytes. Raises ValueError when they are not a whole map of beats."""
+    """(pid, whether the ring was full and may have lost some, beats by time) of one map's bytes.
+    Raises ValueError if they are not a whole map of beats."""
     head = header(data, MAGIC, RECORD)
     beats = [
         Beat(head.pid, at, *(max(0, part) for part in parts))  # a timer may fire before its time
@@ -23,11 +23,11 @@ def parse_map(data: bytes) -> tuple[int, bool, list[Beat]]:
 
 
 def read_beats(directory: Path) -> Beats:
-    """Of all workers of a trial. Raises ValueError or OSError when a map cannot be read whole."""
+    """The beats of all workers of a trial. Raises ValueError or OSError if a map cannot be read."""
     beats: list[Beat] = []
     cut: list[int] = []
     for path in sorted(directory.glob(PATTERN)):
-        pid, was_cut, found = parse_map(path.read_bytes())
-        beats += found
+        pid, was_cut, worker_beats = parse_map(path.read_bytes())
+        beats += worker_beats
         cut += [pid] * was_cut
     return Beats(tuple(beats), tuple(cut))

@@ -1,9 +1,9 @@
 """CPU, waiting for a core, and memory of the server's processes and the load tool's; CPU and memory
-of what the app stands on, and of the whole machine; network bytes by interface.
+of the app's services, and of the whole machine; network bytes by interface.
 
-The CPU of a tree is the sum over its live processes of their own time and that of the children
-they awaited, so that a child which ends is not forgotten. The tree is looked up anew for each
-sample: /proc/PID/task/TID/children is not there on every kernel.
+The CPU of a tree is that of its live processes and of the children they have waited for, so that
+children that ended are included. Each sample looks up the tree anew, as not every kernel has
+/proc/PID/task/TID/children.
 """
 
 import contextlib
@@ -20,17 +20,17 @@ from msgspec import Struct
 from workerlab.model import ProcessSample, ServiceSample
 from workerlab.observe.run_queue import NS, RunQueue
 
-# Time with nothing to do, and time that is counted a second time (a guest's is in `user` too).
-# Steal stays: a core that was wanted and given to another machine was not to be had.
+# Idle time, and time counted twice (a guest's is in `user` too). Steal counts as busy: the core
+# was wanted, and given to another machine.
 NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")
-FRESH_S = 0.3  # what the whole lab used is good for so long: to look takes ms where many run
-SAME_S = 0.01  # the trees of one sample are looked up together
-REUSE_S = 5.0  # sooner no pid is given to another process: all others come first
+LAB_CPU_VALID_S = 0.3  # with many processes a look takes milliseconds
+PARENTS_VALID_S = 0.01  # one look for all trees of a sample
+PID_REUSE_S = 5.0  # a pid is not reused sooner, as the kernel takes all others first
 
 
 class Parents:
-    """Of all processes of this machine, kept between looks: to read the parent of each, every time
-    and for every tree, took most of what the observer used where many run."""
+    """The parents of all processes, kept between looks: reading them anew for every tree took most
+    of the observer's CPU time where many processes run."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -39,9 +39,9 @@ class Parents:
         self._looked_s = -math.inf
 
     def below(self, root: int) -> set[int]:
-        """Pids."""
+        """The pids of all descendants of `root`."""
         with self._lock:
-            if time.monotonic() - self._looked_s >= SAME_S:
+            if time.monotonic() - self._looked_s >= PARENTS_VALID_S:
                 self._look()
             members = set[int]()
             level = {root}
@@ -51,9 +51,9 @@ class Parents:
         return members
 
     def _look(self) -> None:
-        """Read the parents of processes that are new, and of those whose parent has gone: they have
-        another one then."""
-        if time.monotonic() - self._looked_s >= REUSE_S:
+        """Read the parents of new processes, and of those whose parent has ended: they have
+        another one now."""
+        if time.monotonic() - self._looked_s >= PID_REUSE_S:
             self._names, self._parents = set(), {}
         before, self._names = self._names, set(os.listdir("/proc"))
         for pid in _pids(before - self._names):
@@ -69,7 +69,7 @@ def _pids(names: Iterable[str]) -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """0 where it has none that is to be seen, or is gone itself."""
+    """0 if it has none that is visible, or has ended."""
     with contextlib.suppress(OSError):
         handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
         try:  # the program's name may hold spaces and brackets
@@ -83,23 +83,23 @@ PARENTS = Parents()
 
 
 class Tree:
-    """A process and all below it."""
+    """A process and all its descendants."""
 
     def __init__(self, pid: int | None) -> None:
-        """`pid` None: it did not start. Raises psutil.NoSuchProcess when it is gone already."""
-        if pid is None:  # which psutil would take for this process
+        """`pid` None: it did not start. Raises psutil.NoSuchProcess if it has ended."""
+        if pid is None:  # psutil would take it for this process
             raise psutil.NoSuchProcess(0)
         self._root = psutil.Process(pid)
-        self.used_s = 0.0  # CPU, as far as it was looked at
-        self.pids: tuple[int, ...] = ()  # that were there when it was last looked at
+        self.used_s = 0.0  # CPU, as of the last look
+        self.pids: tuple[int, ...] = ()  # as of the last look
         self._members: dict[int, psutil.Process] = {}
 
     def used(self) -> tuple[float, int] | None:
-        """(CPU seconds so far, resident bytes now); None once its root has ended. Pages that
-        processes share count for each of them."""
+        """(CPU seconds so far, resident bytes now); None once its root has ended. Shared
+        pages count for each process."""
         try:
             self.pids = ()
-            if self._root.status() == psutil.STATUS_ZOMBIE:  # its memory would read as 0
+            if self._root.status() == psutil.STATUS_ZOMBIE:  # its memory reads as 0
                 return None
             self._members = self._look()
             cpu_s, rss_bytes = _used(self._root)
@@ -110,12 +110,12 @@ class Tree:
             with contextlib.suppress(psutil.NoSuchProcess):
                 more_s, more_bytes = _used(member)
                 cpu_s, rss_bytes = cpu_s + more_s, rss_bytes + more_bytes
-        # One that ended between the look at its parent and at itself is in neither, this once
+        # A process that ended between the reads of its parent and itself is in neither, this once
         self.used_s = max(self.used_s, cpu_s)
         return self.used_s, rss_bytes
 
     def _look(self) -> dict[int, psutil.Process]:
-        """All below the root now, by pid."""
+        """All descendants of the root, by pid."""
         if sys.platform != "linux":
             return {member.pid: member for member in self._root.children(recursive=True)}
         members = dict[int, psutil.Process]()
@@ -133,11 +133,11 @@ def _used(process: psutil.Process) -> tuple[float, int]:
 
 
 class Host(Struct, frozen=True):
-    """CPU seconds of all cores since this machine began."""
+    """CPU seconds of all cores since boot."""
 
     busy_s: float
-    irq_s: float  # of these in interrupts
-    steal_s: float | None  # given to another machine; None: the kernel does not say
+    irq_s: float  # part of `busy_s`
+    steal_s: float | None  # given to another machine; None: not known
 
 
 def host_cpu() -> Host:
@@ -148,15 +148,17 @@ def host_cpu() -> Host:
 
 
 def network_bytes() -> dict[str, int]:
-    """As in ProcessSample."""
+    """Bytes by interface and direction, as in ProcessSample."""
+    sizes: dict[str, int] = {}
     with contextlib.suppress(OSError):
-        every = psutil.net_io_counters(pernic=True).items()
-        return {f"{name} {w}": one[w == "in"] for name, one in every for w in ("out", "in")}
-    return {}
+        for name, counters in psutil.net_io_counters(pernic=True).items():
+            sizes[f"{name} out"] = counters.bytes_sent
+            sizes[f"{name} in"] = counters.bytes_recv
+    return sizes
 
 
 class Services:
-    """Samples what each of `pids` and all below it have used since the first sample, by name."""
+    """Samples what each of `pids` and its descendants used since the first sample, by name."""
 
     def __init__(self, pids: Mapping[str, int | None]) -> None:
         self._pids = pids
@@ -164,18 +166,18 @@ class Services:
         self._zero_s: dict[str, float] = {}
 
     def used(self) -> dict[str, tuple[float, int]]:
-        """(CPU seconds, resident bytes) of those that have not ended. Raises psutil.Error where one
+        """(CPU seconds, resident bytes) of those still running. Raises psutil.Error if one
         never ran or is hidden."""
         self._trees = self._trees or {name: Tree(pid) for name, pid in self._pids.items()}
-        found = {name: used for name, tree in self._trees.items() if (used := tree.used())}
+        by_name = {name: used for name, tree in self._trees.items() if (used := tree.used())}
         return {
             name: (cpu_s - self._zero_s.setdefault(name, cpu_s), rss_bytes)
-            for name, (cpu_s, rss_bytes) in found.items()
+            for name, (cpu_s, rss_bytes) in by_name.items()
         }
 
     @property
     def pids(self) -> list[int]:
-        """Of all that was there when they were last looked at."""
+        """All pids as of the last look."""
         return [pid for tree in self._trees.values() for pid in tree.pids]
 
     def sample(self) -> ServiceSample:
@@ -188,8 +190,8 @@ class Services:
 
 
 class Lab:
-    """CPU seconds of this process and of all that it has started, what has ended included. Asked by
-    the observer of each trial that runs, in threads of their own."""
+    """CPU seconds of this process and of all it has started, including what has ended. Thread-safe:
+    the observers of all running trials share it."""
 
     def __init__(self) -> None:
         self._tree, self._lock = Tree(os.getpid()), threading.Lock()
@@ -197,15 +199,15 @@ class Lab:
 
     def cpu_s(self) -> float:
         with self._lock:
-            if time.monotonic() - self._looked_s >= FRESH_S:
+            if time.monotonic() - self._looked_s >= LAB_CPU_VALID_S:
                 self._tree.used()
                 self._looked_s = time.monotonic()
             return self._tree.used_s
 
 
 class Processes:
-    """Samples what has been used since the first sample, of the servers and of a load tool. `lab`:
-    where other trials run at the same time, which are no strangers."""
+    """Samples what the servers and a load tool have used since the first sample. `lab`: given where
+    other trials run at the same time."""
 
     def __init__(self, *server_pids: int | None, lab: Lab | None = None) -> None:
         self._lab = lab
@@ -218,18 +220,19 @@ class Processes:
         self._zero: tuple[Host, float] | None = None
 
     def follow(self, tool_pid: int | None) -> None:
-        """The load tool was started: all it has used, it used since sampling began."""
+        """The load tool was started, after sampling began: all its CPU time counts."""
         self._tool_pid = tool_pid
         with contextlib.suppress(psutil.Error):
             self._tool = Tree(tool_pid)
 
     def tool_ended(self, wait_s: float | None) -> None:
-        """Its main thread, whose end no sample sees, waited so long for a core in all."""
+        """`wait_s`: how long its main thread waited for a core, up to its end, which no sample
+        sees."""
         if self._tool_pid is not None and wait_s is not None:
             self._tool_queue.add({self._tool_pid: round(wait_s * NS)})
 
     def sample(self) -> ProcessSample:
-        """Raises psutil.Error when the server is gone or hidden."""
+        """Raises psutil.Error if the server has ended or is hidden."""
         servers = self._servers.used().values()
         alive = len(servers) == self._count  # None once one of them has ended
         server_s = sum(cpu_s for cpu_s, _ in servers)
@@ -257,8 +260,8 @@ class Processes:
         )
 
     def _beside_s(self, own_s: float) -> float | None:
-        """What the lab used since the first sample but for the server and this process, `own_s`,
-        and the load tool, which may have ended meanwhile."""
+        """CPU of the lab since the first sample, without `own_s` (the server and this process) and
+        the load tool, which may have ended."""
         if self._lab is None:
             return None
         tool_s = self._tool.used_s if self._tool else 0.0

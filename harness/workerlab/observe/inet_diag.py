@@ -1,10 +1,9 @@
-"""The TCP sockets of one port, straight from the kernel: sock_diag(7) over netlink.
+"""The TCP sockets of one port, from the kernel: sock_diag(7) over netlink.
 
-The kernel itself picks those whose local or remote port it is, by a program of five words sent with
-the request. That is why /proc/net/tcp is not read: a fast cell leaves up to 131,072 sockets in
-TIME_WAIT for the next minute; putting them all into text took 120 to 1,200 ms where this takes 10.
-Those that listen have a table of their own: 0.1 ms. Nor is pyroute2 used: it picks by one of the
-two ports only, unpacks a socket in 0.1 ms, where this takes 2 us, and takes 0.15 s to load.
+The kernel filters by local or remote port, by a bytecode program sent with the request. Rejected:
+/proc/net/tcp (a fast cell leaves up to 131,072 sockets in TIME_WAIT for a minute; formatting them
+as text took 120 to 1,200 ms where this takes 10, and 0.1 for listening sockets), pyroute2 (filters
+by one of the two ports only, takes 0.1 ms per socket instead of 2 us, and 0.15 s to import).
 """
 
 import os
@@ -24,9 +23,9 @@ MEMORY = 7  # INET_DIAG_SKMEMINFO: numbers of 32 bits, the last of these below
 DROPS = 8  # SK_MEMINFO_DROPS (include/uapi/linux/sock_diag.h)
 JUMP, LOCAL_IS, REMOTE_IS = 1, 11, 12
 HEADER = struct.Struct("=LHHLL")  # length, type, flags, sequence, port
-REQUEST = struct.Struct("=BBBBL48x")  # family, protocol, wanted, -, states; no socket in particular
+REQUEST = struct.Struct("=BBBBL48x")  # family, protocol, extensions, -, states; any socket
 ATTRIBUTE = struct.Struct("=HH")  # length, type
-PROGRAM = struct.Struct("=" + 5 * "BBH")  # of each word: operation, way if true, way if false
+PROGRAM = struct.Struct("=" + 5 * "BBH")  # per instruction: operation, jump if true, jump if false
 # family, state, -, -, ports, addresses, -, -, -, queues, -, inode
 ANSWER = struct.Struct("=BBxx2s2s16s16s12x4xLLLL")
 ANSWER_S = 2.0
@@ -34,10 +33,9 @@ BUFFER_BYTES = 1 << 17
 
 
 class Socket(Struct, frozen=True):
-    """`state` as in include/net/tcp_states.h, addresses packed; `inode` 0: no process has it. The
-    queues in bytes; of a listener: connections not yet accepted, and the limit of these. `drops`:
-    packets that it has dropped since it began, of a listener that it did not let in; None: not
-    asked for, or this kernel does not say."""
+    """`state` as in include/net/tcp_states.h, addresses packed; `inode` 0: no process has it open.
+    Queues in bytes; of a listener: connections not yet accepted, and their limit. `drops`: packets
+    dropped since it was opened (of a listener: handshakes); None: not requested, or not known."""
 
     state: int
     local: tuple[bytes, int]
@@ -51,31 +49,30 @@ class Socket(Struct, frozen=True):
 def sockets(
     family: socket.AddressFamily, states: int, port: int, *, drops: bool = False
 ) -> list[Socket]:
-    """Those in one of `states` (a bit each) that have `port` at either end. Raises OSError where
-    the kernel does not answer, AttributeError where there is no netlink."""
+    """The sockets in one of `states` (a bit each) with `port` at either end. Raises OSError if the
+    kernel does not answer, AttributeError without netlink."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
         kernel.settimeout(ANSWER_S)
         kernel.send(_request(family, states, port, 1 << (MEMORY - 1) if drops else 0))
-        found: list[Socket] = []
-        while _read(kernel.recv(BUFFER_BYTES), found):
+        matches: list[Socket] = []
+        while _read(kernel.recv(BUFFER_BYTES), matches):
             pass
-        return found
+        return matches
 
 
-def _request(family: int, states: int, port: int, wanted: int) -> bytes:
-    # Ways are distances in bytes; one that ends at the program's end takes the socket, one that
-    # goes beyond it does not
+def _request(family: int, states: int, port: int, extensions: int) -> bytes:
+    # Jumps are in bytes: to the program's end accepts the socket, beyond it rejects it
     program = PROGRAM.pack(
         *(LOCAL_IS, 8, 12), *(0, 0, port), *(JUMP, 4, 12), *(REMOTE_IS, 8, 12), *(0, 0, port)
     )
-    body = REQUEST.pack(family, socket.IPPROTO_TCP, wanted, 0, states)
+    body = REQUEST.pack(family, socket.IPPROTO_TCP, extensions, 0, states)
     body += ATTRIBUTE.pack(ATTRIBUTE.size + PROGRAM.size, BYTECODE) + program
     length = HEADER.size + len(body)
     return HEADER.pack(length, SOCK_DIAG_BY_FAMILY, REQUEST_DUMP, 0, 0) + body
 
 
-def _read(data: bytes, found: list[Socket]) -> bool:
-    """Add one datagram's sockets to `found`; whether more follow. Raises OSError."""
+def _read(data: bytes, matches: list[Socket]) -> bool:
+    """Append one datagram's sockets to `matches`; whether more follow. Raises OSError."""
     at = 0
     while at < len(data):
         length, kind, *_ = HEADER.unpack_from(data, at)
@@ -84,7 +81,7 @@ def _read(data: bytes, found: list[Socket]) -> bool:
             if number:
                 raise OSError(-number, f"inet_diag: {os.strerror(-number)}")
             return False
-        found.append(_socket(data, at + HEADER.size, at + length))
+        matches.append(_socket(data, at + HEADER.size, at + length))
         at += (length + 3) & ~3
     return True
 
@@ -95,18 +92,18 @@ def _socket(data: bytes, at: int, end: int) -> Socket:
     )
     size = 16 if family == socket.AF_INET6 else 4
     return Socket(
-        state,
-        (local[:size], int.from_bytes(local_port, "big")),
-        (remote[:size], int.from_bytes(remote_port, "big")),
-        unread,
-        unsent,
-        inode,
-        _drops(data, at + ANSWER.size, end),
+        state=state,
+        local=(local[:size], int.from_bytes(local_port, "big")),
+        remote=(remote[:size], int.from_bytes(remote_port, "big")),
+        receive_queue=unread,
+        send_queue=unsent,
+        inode=inode,
+        drops=_drops(data, at + ANSWER.size, end),
     )
 
 
 def _drops(data: bytes, at: int, end: int) -> int | None:
-    """From the attributes that follow a socket."""
+    """Read from the attributes that follow a socket."""
     while at + ATTRIBUTE.size <= end:
         length, kind = ATTRIBUTE.unpack_from(data, at)
         numbers = (length - ATTRIBUTE.size) // 4

@@ -1,4 +1,4 @@
-"""What this kernel's TCP counts, and when it repeats an unanswered SYN."""
+"""The kernel's TCP counters, and when it retransmits an unanswered SYN."""
 
 import time
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class CountersSample(Struct, frozen=True):
 
 def parse_netstat(text: str) -> dict[str, int]:
     """The counters of the TcpExt group, by the kernel's names: a line of names, one of values.
-    Raises ValueError when there is no such group."""
+    Raises ValueError if there is no such group."""
     rows = [line.split() for line in text.splitlines() if line.startswith("TcpExt:")]
     if len(rows) != 2:
         raise ValueError("the kernel's netstat table has no group TcpExt")
@@ -38,23 +38,23 @@ def parse_netstat(text: str) -> dict[str, int]:
 
 
 def sample_counters(socket_drops: int | None = None) -> CountersSample:
-    """With what the server's own sockets have dropped, where that is known. Raises OSError or
-    ValueError where the kernel keeps no such counters."""
-    found = parse_netstat(NETSTAT.read_text())
-    counts = {ours: found[theirs] for ours, theirs in NAMES.items() if theirs in found}
+    """`socket_drops`: what the server's own sockets have dropped, if known. Raises OSError or
+    ValueError if the kernel has no such counters."""
+    values = parse_netstat(NETSTAT.read_text())
+    counts = {ours: values[theirs] for ours, theirs in NAMES.items() if theirs in values}
     counts |= {} if socket_drops is None else {"socket_drops": socket_drops}
     return CountersSample(time.monotonic_ns(), counts)
 
 
 def steps_s(linear: int, retries: int) -> tuple[float, ...]:
-    """When an unanswered SYN is sent again, after the first one. The first `linear` timeouts are
-    1 s each, the `retries` after them double from 1 s on (Linux, networking/ip-sysctl.rst)."""
+    """When an unanswered SYN is sent again, in seconds after the first. The first `linear` timeouts
+    are 1 s each, the `retries` after them double from 1 s on (Linux, networking/ip-sysctl.rst)."""
     timeouts = [1.0] * linear + [float(min(2**n, RTO_MAX_S)) for n in range(retries)]
     return tuple(accumulate(timeouts))
 
 
 def syn_steps_s() -> tuple[float, ...]:
-    """This kernel's; empty where it does not say."""
+    """The same for this kernel's settings; empty if they are not known."""
     retries = sysctl("net.ipv4.tcp_syn_retries")
     if retries is None:
         return ()

@@ -1,6 +1,6 @@
-"""The maps that workers leave in a trial's directory: a header, and records of one size.
+"""The maps that workers leave in a trial's directory: a header and fixed-size records.
 
-The probe makes them (`server/inside/probe.py`), for its spans and for the beats of the event loop.
+The probe creates them (`server/inside/probe.py`) for spans, costs, beats and stack samples.
 """
 
 import os
@@ -12,7 +12,7 @@ from msgspec import Struct
 from workerlab.server.inside.probe import HEADER, HEADER_BYTES
 
 PATTERN = "*-*-*.map"
-AT_ONCE = 256  # records read in one go
+READ_RECORDS = 256  # per read
 
 
 class Header(Struct, frozen=True):
@@ -22,25 +22,25 @@ class Header(Struct, frozen=True):
 
 
 def header(data: bytes, magic: bytes, record: Layout) -> Header:
-    """Raises ValueError when this is no map of such records."""
+    """Raises ValueError if this is no map of such records."""
     if len(data) < HEADER_BYTES:
         raise ValueError("a map is shorter than its header")
-    found, pid, record_bytes, capacity, mark = HEADER.unpack_from(data)
-    if found != magic or record_bytes != record.size:
+    map_magic, pid, record_bytes, capacity, mark = HEADER.unpack_from(data)
+    if map_magic != magic or record_bytes != record.size:
         raise ValueError(f"not a map of this version: {magic.decode()}")
-    return Header(pid, capacity, mark)
+    return Header(pid=pid, capacity=capacity, mark=mark)
 
 
 def whole(data: bytes, record: Layout) -> bytes:
-    """Its records, without one that is cut off."""
+    """The records, without one that is cut off."""
     return data[HEADER_BYTES : len(data) - (len(data) - HEADER_BYTES) % record.size]
 
 
 def used_bytes(data: bytes) -> int:
-    """How much of a map holds records. Threads begin in order, so the last one that began ends it
-    (a record that was taken but never started leaves a gap, not an end)."""
+    """The bytes up to the last record that was begun (a record that was taken but never begun
+    leaves a gap, not an end)."""
     record_bytes, last = HEADER.unpack_from(data)[2], len(data)
-    for records in (AT_ONCE, 1):  # most of a map is empty: half a million records
+    for records in (READ_RECORDS, 1):  # in large steps: a map has up to half a million records
         empty = bytes(records * record_bytes)
         while empty and data.endswith(empty, HEADER_BYTES, last):
             last -= len(empty)
@@ -48,8 +48,8 @@ def used_bytes(data: bytes) -> int:
 
 
 def shrink(directory: Path) -> None:
-    """Cut each map after its last record, once no process maps it any more."""
+    """Truncate each map after its last record, once no process maps it."""
     for path in directory.glob(PATTERN):
         data = path.read_bytes()
-        if len(data) >= HEADER_BYTES:  # a worker may die while it makes one
+        if len(data) >= HEADER_BYTES:  # a worker may die while making one
             os.truncate(path, used_bytes(data))

@@ -1,8 +1,8 @@
-"""Reads what the observer saw during a trial, `observed.jsonl` in the trial's directory.
+"""Reads the observer's samples of a trial: `observed.jsonl` in the trial's directory.
 
-Its lines are described in `workerlab.observe.observer`. The doubt about one line spreads to all
-that it may have belonged to: what is missing is said by sampler, what was seen is kept. Of what is
-only there with some apps, nothing seen is not missing, unless its sampler was lost.
+Its lines are described in `workerlab.observe.observer`. An unreadable line makes every sampler that
+it may have belonged to incomplete: `missing` names these, and what was read is kept. Samplers that
+only some trials have are not missing if there are no samples, unless they failed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ from workerlab.observe.kernel import CountersSample
 
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")
-# Not every app stands on something, or counts; not every trial asks what requests need; a machine
-# seldom stands still
-SOMETIMES = ("services", "app_metrics", "workers", "memory", "pauses")
+# Not all apps have services or metrics, not all trials measure what requests need, and machines
+# seldom stand still
+OPTIONAL_SAMPLERS = ("services", "app_metrics", "workers", "memory", "pauses")
 
 
 class Header(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Header(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """A sampler that failed, and is not asked again."""
+    """A sampler that failed; it was not tried again."""
 
     sampler: str
     reason: str
@@ -61,18 +61,18 @@ class Line(Struct, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is None for name in self.__struct_fields__):
-            raise ValueError("a line says something")
+            raise ValueError("an empty line")
 
 
 def read_observations(directory: Path) -> Observations:
-    """All that was observed; what was not is named in `missing`, never taken for 0."""
+    """All samples; what could not be sampled is named in `missing`, and never counts as 0."""
     try:
         data = (directory / FILE).read_bytes()
     except FileNotFoundError:
         return Observations(missing=dict.fromkeys(SAMPLERS, "the trial was not observed"))
     except OSError as error:
         return Observations(missing=dict.fromkeys(SAMPLERS, f"{FILE} cannot be read: {error}"))
-    # What stands after the last newline is torn or empty
+    # After the last newline: nothing, or a line cut off
     return parse_observations(data.split(b"\n")[:-1])
 
 
@@ -83,15 +83,15 @@ def parse_observations(lines: Sequence[bytes | str]) -> Observations:
             read.append(codec.decode(line, Line))
         except ValueError:
             unread = unread or f"line {number} of {FILE} cannot be read"
-    found: dict[str, tuple[Any, ...]] = {
-        name: tuple(value for one in read if (value := getattr(one, name)) is not None)
+    by_kind: dict[str, tuple[Any, ...]] = {
+        name: tuple(value for line in read if (value := getattr(line, name)) is not None)
         for name in Line.__struct_fields__
     }
-    if not unread and not found["end"]:
+    if not unread and not by_kind["end"]:
         unread = "the observation was cut short"
-    missing = _missing(found, unread)
-    header = found["header"][0] if found["header"] else Header()
-    samples = {name: found[name] for name in (*SAMPLERS, *SOMETIMES)}
+    missing = _missing(by_kind, unread)
+    header = by_kind["header"][0] if by_kind["header"] else Header()
+    samples = {name: by_kind[name] for name in (*SAMPLERS, *OPTIONAL_SAMPLERS)}
     counters = samples.pop("counters")
     return Observations(
         **samples,
@@ -102,13 +102,13 @@ def parse_observations(lines: Sequence[bytes | str]) -> Observations:
     )
 
 
-def _missing(found: Mapping[str, Sequence[Any]], unread: str) -> dict[str, str]:
-    """What gave nothing, or not all that it should have, and why. `unread`: of all of them."""
-    missing = {one.sampler: one.reason for one in found["lost"]}
-    for name in (*SAMPLERS, *(name for name in SOMETIMES if found[name])):
-        if unread or not found[name]:
+def _missing(by_kind: Mapping[str, Sequence[Any]], unread: str) -> dict[str, str]:
+    """Samplers without samples, or not with all of them, and why. `unread`: a reason for all."""
+    missing = {lost.sampler: lost.reason for lost in by_kind["lost"]}
+    for name in (*SAMPLERS, *(name for name in OPTIONAL_SAMPLERS if by_kind[name])):
+        if unread or not by_kind[name]:
             missing.setdefault(name, unread or "it was never looked at")
-    if len(found["counters"]) < 2:  # what they were says nothing, only how they grew
+    if len(by_kind["counters"]) < 2:  # only their growth matters
         missing.setdefault("counters", "they were not read at both ends of the load")
     return missing
 

@@ -1,22 +1,21 @@
-"""What the kernel and /proc say while the load runs, written down as it is seen.
+"""Samples the kernel and /proc while the load runs.
 
-One thread of the harness asks its samplers in turn and appends what they say to `observed.jsonl`
-in the trial's directory. A sampler that used t seconds of CPU is left alone for t / SHARE, between
-a least and a most, so that looking never becomes a load of its own. The distance is drawn a little
-longer at random: an app that sleeps 50 ms, looked at every 50 ms, would always be seen in the same
-phase.
+One thread of the harness calls its samplers in turn and appends their samples to `observed.jsonl`
+in the trial's directory. A sampler that used t seconds of CPU rests for t / CPU_SHARE, within its
+limits, so that sampling never becomes a load of its own. A random jitter lengthens the rest: an app
+that sleeps 50 ms, sampled every 50 ms, would always be seen in the same phase.
 
     {"header": {"cores", "syn_steps_s"}}            first
     {"queue" | "processes" | "connections" | "counters": a sample}
-    {"services": a sample}                          where the app stands on what the lab started
+    {"services": a sample}                          where the lab started services of the app
     {"app_metrics": a sample}                       where the app publishes them
-    {"workers" | "memory": a sample}                where asked for, the memory after the load
+    {"workers" | "memory": a sample}                if requested, the memory after the load
     {"pauses": a pause}                             the machine, or the lab, stood still
-    {"lost": {"sampler", "reason"}}                 that sampler failed and is not asked again
-    {"end": at_ns}                                  last; where it lacks, more may lack
+    {"lost": {"sampler", "reason"}}                 that sampler failed and is not tried again
+    {"end": at_ns}                                  last; without it, samples may be missing
 
-Lines go to the kernel at once and are not synced: waiting for a disk would delay the next sample.
-Rejected: a process of its own (costs a start per trial), asyncio (reading /proc blocks anyway).
+Lines are written at once and not synced: waiting for a disk would delay the next sample. Rejected:
+a process of its own (a start per trial), asyncio (reading /proc blocks anyway).
 """
 
 from __future__ import annotations
@@ -42,23 +41,23 @@ from workerlab.observe.pauses import Pauses
 from workerlab.observe.tcp import AcceptQueues, Connections
 from workerlab.observe.workers import sample_memory, sample_workers
 
-SHARE = 0.015  # of a core, per sampler
-BESIDE_SHARE = 0.005  # where other trials are looked at, too
+CPU_SHARE = 0.015  # of a core, per sampler
+SIDE_BY_SIDE_CPU_SHARE = 0.005  # while other trials are observed, too
 JITTER = 0.25
 SETUP_S = 5.0  # the load waits no longer than this for the first samples
 GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
 
 
 class Sampler(Struct):
-    """What asking costs decides when to ask again, between `least_s` and `most_s`."""
+    """What a sample costs decides when the next is due, between `least_s` and `most_s`."""
 
     name: str
-    ask: Callable[[], object]  # a sample; None: there is nothing to see, it is not asked again
+    ask: Callable[[], object]  # a sample; None: there is nothing to sample, now or later
     least_s: float
     most_s: float
-    last: bool = True  # ask once more when the load ends: what it sums up covers the whole load
-    due_s: float | None = 0.0  # the moment (CLOCK_MONOTONIC) to ask; None once it has failed
-    share: float = SHARE
+    last: bool = True  # sample once more when the load ends: its sums cover the whole load
+    due_s: float | None = 0.0  # CLOCK_MONOTONIC; None once it has failed
+    share: float = CPU_SHARE
 
     def pause_s(self, cost_s: float) -> float:
         pause_s = min(max(cost_s / self.share, self.least_s), self.most_s)
@@ -66,7 +65,7 @@ class Sampler(Struct):
 
 
 class Observer:
-    """Looks on as long as its `with` lasts, or until `stop`. Raises nothing, whatever it meets."""
+    """Samples for as long as its `with` lasts, or until `stop`. Raises nothing, whatever fails."""
 
     def __init__(
         self,
@@ -83,48 +82,52 @@ class Observer:
         lab: Lab | None = None,
     ) -> None:
         """The server listens on `host`:`port`; `server_pid` is its arbiter. `others`: the same of
-        servers beside it, added up. `states_s`: the connections are looked at as often as this at
-        least, whatever that costs. `services`: what the app stands on, pids by name. `needs`: the
-        CPU of each worker is sampled, and after the load its memory. `lab`: where other trials run
+        the other instances; all are added up. `states_s`: the longest time between samples of the
+        connections, whatever they cost. `services`: those of the app, pids by name. `needs`: sample
+        the CPU of each worker, and its memory after the load. `lab`: given where other trials run
         at the same time."""
         places = ((host, port), *((name, number) for name, number, _ in others))
+        masters = (server_pid, *(pid for _, _, pid in others))
         self.latest: dict[str, object] = {}  # the newest sample, by sampler
         self._path = directory / FILE
         self._queues = AcceptQueues(places)
-        masters = (server_pid, *(pid for _, _, pid in others))
         self._processes = Processes(*masters, lab=lab)
-        connections, metrics = Connections(places, workers), partial(sample_app_metrics, directory)
-        self.samplers = [
-            # Jitter included, the queue is seen at least every 100 ms
-            Sampler("queue", self._queues.sample, 0.05, 0.1 / (1 + JITTER), last=False),
-            Sampler("connections", connections.sample, min(0.1, states_s), states_s),
-            # Every half second at least, jitter included, though a hundred processes cost more than
-            # the share: a load of a few seconds has no other word on its CPU
-            Sampler("processes", self._processes.sample, 0.25, 0.4),
-            Sampler("counters", self._counters, 1.0, 5.0),
-            Sampler("app_metrics", metrics, 0.1, 0.4),
-        ]
+        connections = Connections(places, workers)
+        self.samplers = self._always(connections, directory, states_s)
         if services:
             self.samplers.append(Sampler("services", Services(services).sample, 0.25, 0.4))
-        self._after: list[Sampler] = []  # asked once, when the load has ended
+        self._after: list[Sampler] = []  # called once, when the load has ended
         if needs:
             self.samplers.append(Sampler("workers", partial(sample_workers, workers), 0.1, 0.4))
             memory = partial(sample_memory, masters, workers, directory)
             self._after.append(Sampler("memory", memory, 0.0, 0.0))
         if lab is not None:
             for sampler in self.samplers:
-                sampler.share = BESIDE_SHARE
+                sampler.share = SIDE_BY_SIDE_CPU_SHARE
         self._tool_wait_s: float | None = None
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
+    def _always(self, connections: Connections, directory: Path, states_s: float) -> list[Sampler]:
+        metrics = partial(sample_app_metrics, directory)
+        return [
+            # At least every 100 ms, including jitter
+            Sampler("queue", self._queues.sample, 0.05, 0.1 / (1 + JITTER), last=False),
+            Sampler("connections", connections.sample, min(0.1, states_s), states_s),
+            # At least every half second, including jitter, even if a hundred processes cost more
+            # than the share: a load of a few seconds has no other measure of its CPU
+            Sampler("processes", self._processes.sample, 0.25, 0.4),
+            Sampler("counters", self._counters, 1.0, 5.0),
+            Sampler("app_metrics", metrics, 0.1, 0.4),
+        ]
+
     def __enter__(self) -> Observer:
-        """Returns when the first samples are taken: what follows is the load's."""
+        """Returns once the first samples are taken, so that later ones measure the load."""
         try:
             self._thread.start()
             self._started.wait(SETUP_S)
         except RuntimeError:
-            pass  # no thread to be had: nothing is written, which the reader calls missing
+            pass  # no thread available: nothing is written, and the reader reports it missing
         except BaseException:
             self._stop.set()
             raise
@@ -135,15 +138,15 @@ class Observer:
 
     @property
     def latest_queue(self) -> int | None:
-        found = self.latest.get("queue")
-        return found.length if isinstance(found, QueueSample) else None
+        sample = self.latest.get("queue")
+        return sample.length if isinstance(sample, QueueSample) else None
 
     def follow(self, tool_pid: int | None) -> None:
         self._processes.follow(tool_pid)
 
     def stop(self, tool_wait_s: float | None = None) -> None:
-        """Take the last samples now, and end. `tool_wait_s`: what the load tool's main thread had
-        waited for a core when it ended, where its guard could read it."""
+        """Take the last samples now, and end. `tool_wait_s`: how long the load tool's main thread
+        waited for a core until it ended, if its guard could read that."""
         self._tool_wait_s = tool_wait_s
         self._stop.set()
         if self._thread.is_alive():
@@ -161,7 +164,7 @@ class Observer:
                 stack.callback(pauses.close)
                 self._observe(handle, pauses)
         except OSError:
-            pass  # nothing more can be written; the missing end says so
+            pass  # nothing more can be written; the reader notices the missing end
         finally:
             self._started.set()
 
@@ -193,7 +196,7 @@ class Observer:
         before_s, sampler.due_s = time.thread_time(), None
         try:
             sample = sampler.ask()
-        except Exception as error:  # of any kind: it is lost, the others and the trial go on
+        except Exception as error:  # this sampler is lost; the others and the trial go on
             reason = str(error) or type(error).__name__
             _write(handle, "lost", {"sampler": sampler.name, "reason": reason})
             return
@@ -204,7 +207,7 @@ class Observer:
 
 
 def _write(handle: int, kind: str, value: object) -> None:
-    """Raises OSError when the line does not fit on the disk as a whole."""
+    """Raises OSError if the line does not fit on the disk."""
     line = codec.encode({kind: value}) + b"\n"
     if os.write(handle, line) < len(line):
         raise OSError("the disk is full")

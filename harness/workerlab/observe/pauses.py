@@ -1,14 +1,13 @@
-"""Whether the whole machine stood still: a thread of the lab that was to sleep until a moment went
-on much later, although it waited for no core and its process hardly ran.
+"""Whether the whole machine stood still: a sleeping thread of the lab woke up much too late,
+although it waited for no core and its process hardly ran.
 
-A host stops its guests for a copy or for a move to another machine, a laptop is closed, a container
-is frozen. No counter of a thread has that time, and steal has it only on some hosts. To all else
-that is measured it looks like a call that sleeps in the server, or like a load tool that is late.
-Where other threads of this process computed meanwhile, or waited for a core, they may have had the
-GIL, and that is no pause. Somebody who stops this process alone (Ctrl-Z) looks the same from inside
-it. Between two sleeps the thread looks at the kernel's tables, which takes long on a busy machine:
-what it neither computed nor waited for a core then is a pause as well, if it is longer than a table
-or a file may block a thread.
+Hosts stop their guests for a snapshot or a migration, laptops are closed, containers are frozen. No
+counter of a thread includes that time, and steal only does on some hosts; other measurements would
+take it for a call that sleeps in the server, or for a load tool that is late. Time in which other
+threads of this process computed, or waited for a core, is no pause: they may have held the GIL.
+Stopping this process alone (Ctrl-Z) looks the same from inside. Between two sleeps the thread reads
+the kernel's tables, which takes long on a busy machine: time in which it neither computed nor
+waited for a core is a pause as well, if it is longer than such a read may block.
 """
 
 import os
@@ -20,14 +19,14 @@ from msgspec import Struct
 from workerlab.model import Pause
 from workerlab.server.inside.heartbeat import SCHEDSTAT, Others, counted_ns
 
-LEAST_NS = 50_000_000  # far more than a timer is late on a machine that is merely busy
-LEAST_AWAKE_NS = 200_000_000
-COMPUTED = 0.1  # of the time in question, by other threads of this process
+MIN_PAUSE_NS = 50_000_000  # far more than timers are late on a busy machine
+MIN_AWAKE_PAUSE_NS = 200_000_000  # between two sleeps
+MAX_OTHERS_SHARE = 0.1  # of a pause that other threads of this process may have computed
 TICK_S = 0.02  # of the thread that watches while another is blocked
 
 
 class Moment(Struct, frozen=True):
-    """Of the thread: CLOCK_MONOTONIC; what it and all threads computed and it waited for a core."""
+    """CLOCK_MONOTONIC, the thread's wait for a core, its CPU, and that of all threads."""
 
     at_ns: int
     queued_ns: int
@@ -36,8 +35,8 @@ class Moment(Struct, frozen=True):
 
 
 class Pauses:
-    """Belongs to the thread that makes it. Finds none where the kernel does not say how long a
-    thread waits for a core."""
+    """Used by the thread that creates it. Finds no pauses if the kernel does not say how long
+    threads wait for a core."""
 
     def __init__(self) -> None:
         try:
@@ -55,8 +54,8 @@ class Pauses:
             self._others.close()
 
     def sleep(self, stop: Event, seconds: float) -> Pause | None:
-        """Until `stop` is set, or for so long: the pause by which that became longer, or the time
-        since the last call, if any."""
+        """Sleep for `seconds`, or until `stop` is set. Returns the pause in that time, or since the
+        last call, if any."""
         if self._schedstat is None:
             stop.wait(seconds)
             return None
@@ -69,8 +68,8 @@ class Pauses:
             return None
         planned_ns = round(seconds * 1e9)
         due_ns, late_ns = begun.at_ns + planned_ns, _still_ns(begun, self._woke, planned_ns)
-        awake_ns, late = _still_ns(woke, begun), late_ns - others_ns >= LEAST_NS
-        if awake_ns - others_ns >= LEAST_AWAKE_NS:
+        awake_ns, late = _still_ns(woke, begun), late_ns - others_ns >= MIN_PAUSE_NS
+        if awake_ns - others_ns >= MIN_AWAKE_PAUSE_NS:
             return Pause(begun.at_ns - awake_ns, due_ns + late_ns if late else begun.at_ns)
         return Pause(due_ns, due_ns + late_ns) if late else None
 
@@ -78,8 +77,8 @@ class Pauses:
         return Moment(monotonic_ns(), queued_ns, thread_time_ns(), process_time_ns())
 
     def _others_queued_ns(self) -> int | None:
-        """How long other threads waited for a core since the last call. None if one that computed
-        has ended: it may have waited all the time."""
+        """How long other threads waited for a core since the last call. None if one of them ended
+        after computing: it may have waited all the time."""
         computed_ns = process_time_ns() - thread_time_ns()
         since_ns = computed_ns - self._others_computed_ns
         self._others_computed_ns = computed_ns
@@ -87,18 +86,17 @@ class Pauses:
 
 
 def _still_ns(begun: Moment, ended: Moment, planned_ns: int = 0) -> int:
-    """Beyond what was planned, in which the thread neither ran nor waited for a core; 0 where other
-    threads computed so much that they may have had the GIL."""
+    """Time beyond `planned_ns` in which the thread neither ran nor waited for a core; 0 if other
+    threads computed so much that they may have held the GIL."""
     own_ns = ended.computed_ns - begun.computed_ns
     waited_ns = ended.queued_ns - begun.queued_ns + own_ns
     still_ns = ended.at_ns - begun.at_ns - planned_ns - waited_ns
     others_ns = ended.all_computed_ns - begun.all_computed_ns - own_ns
-    return still_ns if others_ns <= COMPUTED * still_ns else 0
+    return still_ns if others_ns <= MAX_OTHERS_SHARE * still_ns else 0
 
 
 class PauseWatch:
-    """As a context manager: a thread that looks for pauses while another one is blocked, every
-    `tick_s`. It watches once the context is entered."""
+    """A context manager: a thread looks for pauses every `tick_s` while the caller is blocked."""
 
     def __init__(self, tick_s: float = TICK_S) -> None:
         self._tick_s = tick_s
@@ -109,7 +107,7 @@ class PauseWatch:
 
     def __enter__(self) -> "PauseWatch":
         self._thread.start()
-        self._watching.wait()  # or a pause that follows at once would be missed
+        self._watching.wait()  # or an immediate pause would be missed
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -117,10 +115,10 @@ class PauseWatch:
         self._thread.join()
 
     def stood_still(self, since_ns: int) -> bool:
-        """Whether the machine did, after this moment of CLOCK_MONOTONIC."""
+        """Whether the machine stood still after this time of CLOCK_MONOTONIC."""
         now_ns = monotonic_ns()
-        while self._looked_ns < now_ns - LEAST_NS and self._thread.is_alive():
-            sleep(TICK_S)  # it may have been in the middle of a pause, too
+        while self._looked_ns < now_ns - MIN_PAUSE_NS and self._thread.is_alive():
+            sleep(TICK_S)  # the pause may have stopped the watching thread, too
         return any(pause.to_ns > since_ns for pause in tuple(self._pauses))
 
     def _watch(self) -> None:

@@ -1,6 +1,7 @@
-"""Reads the span maps the probe leaves in a trial's directory: at its end, and while they grow, to
-say how many requests each worker holds right now."""
+"""Reads the span maps that the probe leaves in a trial's directory: at its end, and while they
+grow, for the requests that each worker is serving."""
 
+from collections.abc import Iterator
 from itertools import chain, repeat, takewhile
 from operator import itemgetter
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from workerlab.model import Span, SpanCost, Spans
-from workerlab.observe.maps import AT_ONCE, header, whole
+from workerlab.observe.maps import READ_RECORDS, header, whole
 from workerlab.server.inside import costs
 from workerlab.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
@@ -17,16 +18,16 @@ PATTERN = "spans-*.map"
 
 
 def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, list[Span]]:
-    """(pid, full, spans in the order they began) of one map's bytes, and those of the map of their
-    costs. Raises ValueError when they are not a whole span map."""
+    """(pid, full, spans in the order they began) of one map's bytes, and those of the map of its
+    costs. Raises ValueError if they are not whole maps."""
     head = header(data, MAGIC, RECORD)
     records = RECORD.iter_unpack(whole(data, RECORD))
     full = bool(head.mark & 0xFF)
     if costs_data is not None:
-        known = chain(parse_costs(costs_data), repeat(None))
+        span_costs = chain(parse_costs(costs_data), repeat(None))
         return head.pid, full, [
             Span(head.pid, start, end or None, accepted or None, _name(request_id), cost)
-            for (start, end, accepted, request_id), cost in zip(records, known, strict=False)
+            for (start, end, accepted, request_id), cost in zip(records, span_costs, strict=False)
             if start
         ]  # fmt: skip
     spans = [
@@ -38,8 +39,8 @@ def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, 
 
 
 def parse_costs(data: bytes) -> list[SpanCost | None]:
-    """Those of a map's bytes, None where the clock did not stop. Raises ValueError when they are
-    not a whole map of costs."""
+    """The costs in a map's bytes, None for requests that did not end. Raises ValueError if they
+    are not a whole map of costs."""
     header(data, costs.MAGIC, costs.RECORD)
     return [
         SpanCost(cpu, queued, steps or None, held_up, route - 1 if route else None, *gil)
@@ -56,27 +57,27 @@ def _name(request_id: bytes) -> str | None:
 
 
 def read_spans(directory: Path) -> Spans:
-    """All spans of a trial. Raises ValueError or OSError when a map cannot be read whole."""
+    """All spans of a trial. Raises ValueError or OSError if a map cannot be read."""
     spans: list[Span] = []
     full: list[int] = []
     for path in sorted(directory.glob(PATTERN)):
         beside = path.with_name(path.name.replace("spans-", "costs-", 1))
         costs_data = beside.read_bytes() if beside.exists() else None
-        pid, was_full, found = parse_map(path.read_bytes(), costs_data)
-        spans += found
+        pid, was_full, worker_spans = parse_map(path.read_bytes(), costs_data)
+        spans += worker_spans
         full += [pid] * was_full
     return Spans(tuple(spans), tuple(full))
 
 
 def served(directory: Path) -> set[int]:
     """Pids of the workers that have begun a request."""
-    found = set()
+    pids = set()
     for path in directory.glob(PATTERN):
         with path.open("rb") as file:
             head = file.read(HEADER_BYTES + RECORD.size)
         if len(head) == HEADER_BYTES + RECORD.size and any(head[HEADER_BYTES:]):
-            found.add(HEADER.unpack_from(head)[1])
-    return found
+            pids.add(HEADER.unpack_from(head)[1])
+    return pids
 
 
 # --- while they grow -----------------------------------------------------------------------
@@ -92,7 +93,7 @@ class _Map(Struct):
 
 
 class Live:
-    """Look again and again, for a picture on the screen: only what is new is read."""
+    """Counts the requests in the app, for a picture; each look reads only what is new."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -103,32 +104,32 @@ class Live:
         """(requests in the app now, by worker pid; requests served since the first look)."""
         for path in sorted(self._directory.glob(PATTERN)):
             self._read(path)
-        served = sum(one.ended for one in self._maps.values())
+        served = sum(worker.ended for worker in self._maps.values())
         if self._before is None:
             self._before = served
-        return {one.pid: one.open for one in self._maps.values()}, served - self._before
+        return {worker.pid: worker.open for worker in self._maps.values()}, served - self._before
 
     def _read(self, path: Path) -> None:
         with path.open("rb") as file:
             if path not in self._maps:
                 self._maps[path] = _Map(HEADER.unpack_from(file.read(HEADER_BYTES))[1])
-            one = self._maps[path]
-            opened = later = 0  # open records; ended ones behind the first open one
-            number, leading = one.first, True
+            worker = self._maps[path]
+            opened = later = 0  # open records; ended ones after the first open one
+            number, leading = worker.first, True
             file.seek(HEADER_BYTES + number * RECORD.size)
-            while begun := _begun(file.read(AT_ONCE * RECORD.size)):
+            while begun := _begun(file.read(READ_RECORDS * RECORD.size)):
                 for ended in begun:
                     leading = leading and ended
-                    one.first += leading
+                    worker.first += leading
                     opened += not ended
                     later += ended and not leading
-                if len(begun) < AT_ONCE:
+                if len(begun) < READ_RECORDS:
                     break
-            one.open, one.ended = opened, one.first + later
+            worker.open, worker.ended = opened, worker.first + later
 
 
 class _Followed(Struct):
-    """One worker's map: how many records have begun, and which of them had not ended."""
+    """One worker's map: how many records have begun, and which of them are open."""
 
     pid: int
     begun: int = 0
@@ -136,50 +137,48 @@ class _Followed(Struct):
 
 
 class Following:
-    """What began or ended in the app since the last look, as spans: those that began have no end,
-    and come again when they have. In no order."""
+    """Spans that began or ended since the last look, in no order. One that began has no end, and is
+    returned again once it has."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._maps: dict[Path, _Followed] = {}
-        self.full = False  # a worker has no room for more
+        self.full = False  # whether a worker has run out of records
 
     def look(self) -> list[Span]:
-        found: list[Span] = []
+        changed: list[Span] = []
         for path in self._directory.glob(PATTERN):
             with path.open("rb") as file:
                 head = file.read(HEADER_BYTES)
-                if len(head) < HEADER_BYTES:  # being made
+                if len(head) < HEADER_BYTES:  # being created
                     continue
                 _, pid, _, _, full = HEADER.unpack_from(head)
                 self.full = self.full or bool(full)
-                one = self._maps.setdefault(path, _Followed(pid))
-                first = min(one.open, default=one.begun)
+                worker = self._maps.setdefault(path, _Followed(pid))
+                first = min(worker.open, default=worker.begun)
                 file.seek(HEADER_BYTES + first * RECORD.size)
-                self._read(file, one, first, found)
-        return found
+                changed += self._read(file, worker, first)
+        return changed
 
-    def _read(self, file: BinaryIO, one: _Followed, number: int, found: list[Span]) -> None:
-        """Up to the first record that has not begun."""
-        while data := file.read(AT_ONCE * RECORD.size):
+    def _read(self, file: BinaryIO, worker: _Followed, number: int) -> Iterator[Span]:
+        """From record `number` up to the first that has not begun."""
+        while data := file.read(READ_RECORDS * RECORD.size):
             records = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
             for start, end, accepted, request_id in records:
                 if not start:
                     return
-                new = number >= one.begun
-                if new or (end and number in one.open):
-                    found.append(
-                        Span(one.pid, start, end or None, accepted or None, _name(request_id))
-                    )
+                new = number >= worker.begun
+                if new or (end and number in worker.open):
+                    yield Span(worker.pid, start, end or None, accepted or None, _name(request_id))
                 if new:
-                    one.begun = number + 1
-                    one.open.update(() if end else (number,))
+                    worker.begun = number + 1
+                    worker.open.update(() if end else (number,))
                 elif end:
-                    one.open.discard(number)
+                    worker.open.discard(number)
                 number += 1
 
 
 def _begun(data: bytes) -> list[bool]:
-    """Of the records that have begun, in order: whether each has ended."""
+    """For each record that has begun, in order: whether it has ended."""
     records = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
     return [bool(end) for _, end, *_ in takewhile(itemgetter(0), records)]

@@ -1,4 +1,4 @@
-"""The server's sockets as the kernel has them: who waits to be accepted, and who is connected."""
+"""The server's sockets in the kernel: accept queues and connections."""
 
 import contextlib
 import os
@@ -19,13 +19,13 @@ STATES = {
 }  # fmt: skip
 LISTEN = 10
 CONNECTED = sum(1 << state for state in STATES)
-SERVED = sum(1 << state for state in (1, 3, 8))  # the server has not let go of them
+SERVED = sum(1 << state for state in (1, 3, 8))  # the server has not closed them
 
-Places = Collection[tuple[str, int]]  # hosts and ports of the servers; to the load they are one
+Places = Collection[tuple[str, int]]  # (host, port) of each server instance
 
 
 class Unseen(Exception):
-    """What was asked for is not to be seen here; says why."""
+    """The sockets cannot be read here; says why."""
 
 
 def family(host: str) -> socket.AddressFamily:
@@ -33,21 +33,21 @@ def family(host: str) -> socket.AddressFamily:
 
 
 class AcceptQueues:
-    """Those of the sockets that listen on `places`, added up."""
+    """The accept queues of the sockets that listen on `places`, added up."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._refused: str | None = None  # why the kernel cannot be asked directly
+        self._refused: str | None = None  # why netlink is not available
 
     def sample(self) -> QueueSample:
-        """Raises Unseen where neither the kernel nor ss tells."""
+        """Raises Unseen if neither netlink nor ss works."""
         refused = self._refused
         if refused is None:
             try:
                 return self._sum(_by_kernel)
             except (OSError, AttributeError) as error:  # no netlink, no permission, ...
                 refused = self._refused = str(error)
-            except Unseen as error:  # where a socket listens anew, it is missing for a moment
+            except Unseen as error:  # a socket that listens anew is missing for a moment
                 refused = str(error)
         try:
             return self._sum(_by_ss)
@@ -55,14 +55,14 @@ class AcceptQueues:
             raise Unseen(f"inet_diag: {refused}; ss: {error}") from error
 
     def drops(self) -> int | None:
-        """Handshakes that these sockets, and no others, have dropped since they began; None where
-        the kernel does not tell."""
+        """Handshakes that these sockets alone have dropped since they were opened; None if the
+        kernel does not say."""
         try:
-            found = [_listener(host, port, drops=True).drops for host, port in self._places]
+            counts = [_listener(host, port, drops=True).drops for host, port in self._places]
         except (OSError, AttributeError, Unseen):
             return None
-        known = [count for count in found if count is not None]
-        return sum(known) if len(known) == len(found) else None
+        present = [count for count in counts if count is not None]
+        return sum(present) if len(present) == len(counts) else None
 
     def _sum(self, ask: Callable[[str, int], tuple[int, int]]) -> QueueSample:
         at_ns = time.monotonic_ns()
@@ -71,20 +71,20 @@ class AcceptQueues:
 
 
 def _by_kernel(host: str, port: int) -> tuple[int, int]:
-    found = _listener(host, port)
-    return found.receive_queue, found.send_queue
+    listener = _listener(host, port)
+    return listener.receive_queue, listener.send_queue
 
 
 def _listener(host: str, port: int, *, drops: bool = False) -> inet_diag.Socket:
     address = socket.inet_pton(family(host), host), port
-    for one in inet_diag.sockets(family(host), 1 << LISTEN, port, drops=drops):
-        if one.local == address:
-            return one
+    for listener in inet_diag.sockets(family(host), 1 << LISTEN, port, drops=drops):
+        if listener.local == address:
+            return listener
     raise Unseen(f"nothing listens on {host} port {port}")
 
 
 def drops_are_told() -> bool:
-    """Whether this kernel says of each listening socket what it dropped."""
+    """Whether this kernel counts the drops of each listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return AcceptQueues([listener.getsockname()[:2]]).drops() is not None
 
@@ -96,7 +96,7 @@ def _by_ss(host: str, port: int) -> tuple[int, int]:
 
 
 def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
-    """(length, limit) of the listener's queue; Unseen when it is not there. A line reads
+    """(length, limit) of the listener's queue; raises Unseen if it is missing. A line is
     `LISTEN 3 5 127.0.0.1:8000 0.0.0.0:*`: state, Recv-Q, Send-Q, local, peer."""
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     for line in text.splitlines():
@@ -107,21 +107,22 @@ def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
 
 
 def served_connections(places: Places) -> int | None:
-    """How many connections the servers have accepted or will, and have not closed; None where the
-    kernel does not tell."""
+    """How many connections the servers have not closed, including those to be accepted; None if
+    the kernel does not say."""
     count = 0
     try:
         for host, port in places:
             kind = family(host)
             address = socket.inet_pton(kind, host), port
-            count += sum(one.local == address for one in inet_diag.sockets(kind, SERVED, port))
+            served = inet_diag.sockets(kind, SERVED, port)
+            count += sum(connection.local == address for connection in served)
     except (OSError, AttributeError):
         return None
     return count
 
 
 class Connections:
-    """The TCP connections of the servers on `places`, and which worker owns which."""
+    """The TCP connections of the servers on `places`, by state and by worker."""
 
     def __init__(self, places: Places, workers: Collection[int]) -> None:
         self._workers = tuple(workers)
@@ -130,37 +131,37 @@ class Connections:
         ]
 
     def sample(self) -> ConnectionSample:
-        """Raises OSError where the kernel does not tell."""
+        """Raises OSError if the kernel does not answer."""
         at_ns = time.monotonic_ns()
         server, client = list[inet_diag.Socket](), Counter[str]()
         for kind, address in self._servers:
-            found = inet_diag.sockets(kind, CONNECTED, address[1])
-            server += [one for one in found if one.local == address]
-            client.update(STATES[one.state] for one in found if one.remote == address)
-        held = [one for one in server if one.inode]  # 0: not accepted yet, or let go of
-        owners = self._owners() if held else {}
-        owned = Counter(owners[one.inode] for one in held if one.inode in owners)
-        unread = sum(  # behind a FIN, the FIN's own number counts as unread
-            one.receive_queue > 0 and STATES[one.state] == "ESTABLISHED" and one.inode in owners
-            for one in held
+            sockets = inet_diag.sockets(kind, CONNECTED, address[1])
+            server += [end for end in sockets if end.local == address]
+            client.update(STATES[end.state] for end in sockets if end.remote == address)
+        accepted = [end for end in server if end.inode]  # 0: not accepted yet, or closed
+        owners = self._owners() if accepted else {}
+        owned = Counter(owners[end.inode] for end in accepted if end.inode in owners)
+        unread = sum(  # ESTABLISHED: after a FIN, its sequence number counts as unread
+            end.receive_queue > 0 and STATES[end.state] == "ESTABLISHED" and end.inode in owners
+            for end in accepted
         )
         return ConnectionSample(
             at_ns,
-            server=dict(Counter(STATES[one.state] for one in server)),
+            server=dict(Counter(STATES[end.state] for end in server)),
             client=dict(client),
             per_worker={pid: owned[pid] for pid in self._workers},
             unread=unread,
         )
 
     def _owners(self) -> dict[int, int]:
-        """Inode -> worker, of every socket the workers have open."""
-        found: dict[int, int] = {}
+        """The worker's pid by inode, for all sockets that the workers have open."""
+        owners: dict[int, int] = {}
         for pid in self._workers:
-            place = f"/proc/{pid}/fd".encode()
+            directory = f"/proc/{pid}/fd".encode()
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                for number in os.listdir(place):
+                for number in os.listdir(directory):
                     with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-                        target = os.readlink(place + b"/" + number)
+                        target = os.readlink(directory + b"/" + number)
                         if target.startswith(b"socket:["):
-                            found[int(target[8:-1])] = pid
-        return found
+                            owners[int(target[8:-1])] = pid
+        return owners

@@ -1,13 +1,12 @@
-"""CPU and memory of the workers, for what a request needs of them.
+"""CPU and memory of the workers, to compute what a request needs.
 
-CPU is read from the clock of each process (`clock_getcpuclockid`): the counter of which the first
-number of /proc/PID/task/TID/schedstat is a thread's share, summed by the kernel up to this moment
-and over threads that have ended, which a sum over /proc/PID/task would lose. Elsewhere than on
-Linux, and for the programs that a worker ran and awaited, it is what psutil says.
+CPU is read from the clock of each process (`clock_getcpuclockid`), which the kernel sums up to this
+moment, including threads that have ended; a sum over /proc/PID/task would lose these. On other
+systems than Linux, and for the child processes of a worker, psutil is used.
 
-Memory is the proportional set size (Pss) of /proc/PID/smaps: pages that processes share are
-divided between them, so that a sum over all of them counts each once. What the lab has mapped into
-a worker, its spans for one, is left out: of half a million spans that would be 20 MB.
+Memory is the proportional set size (Pss) of /proc/PID/smaps: shared pages are divided between the
+processes, so that a sum over all counts each page once. The lab's own maps in a worker are left
+out: half a million spans would be 20 MB.
 """
 
 import re
@@ -28,13 +27,13 @@ COUNTED = ("Pss", "Private_Clean", "Private_Dirty")
 
 
 def sample_workers(pids: Collection[int]) -> WorkersSample:
-    """Raises psutil.Error where one has ended or is hidden."""
+    """Raises psutil.Error if one has ended or is hidden."""
     at_ns = time.monotonic_ns()
     return WorkersSample(at_ns, {pid: ran_s(pid) for pid in pids})
 
 
 def ran_s(pid: int) -> float:
-    """CPU seconds of a process since it began, and of the programs that it awaited."""
+    """CPU seconds of a process since it began, and of the children it has waited for."""
     times = psutil.Process(pid).cpu_times()
     own_s = float(times.user + times.system)
     if sys.platform == "linux":
@@ -52,27 +51,27 @@ class Held(Struct, frozen=True):
 def sample_memory(
     masters: Iterable[int | None], workers: Iterable[int], directory: Path
 ) -> MemorySample | None:
-    """What servers and workers hold; what is mapped from `directory` is the lab's. None where this
-    system does not say what processes share. Raises OSError where one has ended or is hidden."""
+    """Memory of servers and workers, without files mapped from `directory`, which are the lab's.
+    None if the system has no Pss. Raises OSError if a process has ended or is hidden."""
     if not Path("/proc/self/smaps").exists():
         return None
     at_ns = time.monotonic_ns()
-    above = [held(_smaps(pid), directory) for pid in masters if pid is not None]
-    each = {pid: held(_smaps(pid), directory) for pid in workers}
-    pss = sum(one.pss for one in (*above, *each.values()))
-    return MemorySample(at_ns, pss, {pid: one.private for pid, one in each.items()})
+    of_masters = [held(_smaps(pid), directory) for pid in masters if pid is not None]
+    by_worker = {pid: held(_smaps(pid), directory) for pid in workers}
+    pss = sum(memory.pss for memory in (*of_masters, *by_worker.values()))
+    return MemorySample(at_ns, pss, {pid: memory.private for pid, memory in by_worker.items()})
 
 
 def _smaps(pid: int) -> str:
     return Path(f"/proc/{pid}/smaps").read_text(errors="replace")
 
 
-def held(smaps: str, but: Path) -> Held:
-    """Of all mappings, but for those of files in this directory."""
+def held(smaps: str, excluded: Path) -> Held:
+    """The memory of all mappings but those of files in the directory `excluded`."""
     sums, counts = dict.fromkeys(COUNTED, 0), True
     for line in smaps.splitlines():
         if MAPPING.match(line):
-            counts = str(but) not in line
+            counts = str(excluded) not in line
         elif counts and (name := line.partition(":")[0]) in sums:
             sums[name] += int(line.split()[1]) * KB
     return Held(sums["Pss"], sums["Private_Clean"] + sums["Private_Dirty"])

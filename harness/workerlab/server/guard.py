@@ -1,26 +1,26 @@
-"""A process that outlives the harness just long enough to clean up after it.
+"""A process that outlives the harness, to clean up after it.
 
     harness --(control pipe)--> guard --(fork, own session)--> gunicorn or a load tool
 
-The harness can end in ways no `finally` sees: SIGKILL, a crash of the interpreter, a lost terminal.
-The kernel then closes its end of the control pipe; the guard reads end-of-file and kills everything
-below it. It is a child subreaper (Linux), so orphans of a killed arbiter and daemonised
-grandchildren come back to it as children and are found. Rejected: PR_SET_PDEATHSIG (reaches only
+The harness can end without running any `finally`: SIGKILL, an interpreter crash, a lost terminal.
+The kernel then closes its end of the control pipe; the guard reads end-of-file and kills all its
+descendants. It is a child subreaper (Linux), so orphans of a killed arbiter and daemonised
+grandchildren become its children. Rejected: PR_SET_PDEATHSIG (reaches only
 the direct child; workers lived on for seconds).
 
-A program by itself (`python -I -S guard.py [WORDS] GRACE_S OUT ERR PROGRAM ARGS…`) that imports
-little, since every trial starts two. It speaks lines on its stdout: `started PID`, `exited CODE
-CPU_S WAIT_S` (a negative code is the signal; CPU seconds of the program and the children it
-awaited; seconds its main thread waited for a core, `-` where the kernel does not say), `cleared`
-once nothing is left below it. On its stdin it understands `stop` (TERM, then KILL after
-the grace) and end-of-file (KILL). WORDS:
+A program of its own (`python -I -S guard.py [WORDS] GRACE_S OUT ERR PROGRAM ARGS…`) that imports
+little, as every trial starts two. It prints lines to stdout: `started PID`, `exited CODE CPU_S
+WAIT_S` (a negative code is the signal; CPU seconds of the program and the children it waited for;
+seconds that its main thread waited for a core, `-` if not known), and `cleared` once it has no
+descendants. On stdin it reads `stop` (TERM, then KILL after the grace) and end-of-file (KILL).
+WORDS:
 
-    --as USER      the program runs as this user; root may ask for that
-    --remove DIR   made where it is missing, given to that user, and removed with all that is in it
-                   once nothing is left below and the harness has let go of stdin: a program's data
-                   does not outlive a killed harness, and its last words can be read until then
-    --end SIGNAL   (QUIT, INT, ...) in place of TERM; sent at end-of-file too, and given the grace:
-                   for a program that leaves something behind when it is killed
+    --as USER      run the program as this user; for root only
+    --remove DIR   create it if missing, owned by that user, and remove it with its contents once
+                   no descendants are left and the harness has closed stdin: a program's data does
+                   not outlive a killed harness, and its output can be read until then
+    --end SIGNAL   (QUIT, INT, ...) instead of TERM; also sent at end-of-file, with the grace: for
+                   programs that leave something behind when killed
 """
 
 import contextlib
@@ -33,12 +33,12 @@ import time
 from collections.abc import Callable, Sequence
 
 PR_SET_CHILD_SUBREAPER = 36
-GIVE_UP_S = 10.0  # a process in uninterruptible sleep cannot be killed; do not wait for ever
+GIVE_UP_S = 10.0  # a process in uninterruptible sleep cannot be killed
 
 
 def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> int:
-    """Fork and exec `argv` in a session of its own, its output in files. Returns its pid, once
-    the program runs: a signal sent between fork and exec would be lost to inherited handlers."""
+    """Fork and exec `argv` in a session of its own, its output in files. Returns its pid after the
+    exec: a signal between fork and exec would run inherited handlers."""
     executed, closes_on_exec = os.pipe()
     pid = os.fork()
     if pid:
@@ -54,12 +54,12 @@ def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(out, flags, 0o644), 1)
         os.dup2(os.open(err, flags, 0o644), 2)
-        if user is not None:  # with its groups and no others
-            found = pwd.getpwnam(user)
-            if os.geteuid() != found.pw_uid:
-                os.initgroups(user, found.pw_gid)
-                os.setgid(found.pw_gid)
-                os.setuid(found.pw_uid)
+        if user is not None:  # with the user's groups alone
+            account = pwd.getpwnam(user)
+            if os.geteuid() != account.pw_uid:
+                os.initgroups(user, account.pw_gid)
+                os.setgid(account.pw_gid)
+                os.setuid(account.pw_uid)
         os.execvp(argv[0], list(argv))
     except (OSError, KeyError) as error:
         with contextlib.suppress(OSError):
@@ -68,19 +68,19 @@ def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> 
 
 
 def children() -> list[int]:
-    """Pids whose parent is this process, adopted orphans included; none without a Linux /proc."""
-    me, found = os.getpid(), []
+    """Pids whose parent is this process, including adopted orphans; none without Linux's /proc."""
+    own_pid, pids = os.getpid(), []
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
-                # comm may hold spaces and brackets: the fields start after the last ")"
-                if int(stat.read().rpartition(b")")[2].split()[1]) == me:
-                    found.append(int(name))
-    return found
+                # comm may contain spaces and brackets: the fields start after the last ")"
+                if int(stat.read().rpartition(b")")[2].split()[1]) == own_pid:
+                    pids.append(int(name))
+    return pids
 
 
 def waited_s(pid: int) -> float | None:
-    """Seconds that the main thread was ready to run without a core; a zombie still tells. As in
+    """Seconds that the main thread waited for a core; also readable of a zombie. As in
     `observe.run_queue`, which this program cannot import."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
         ran, waited, slices = map(int, file.read().split())
@@ -98,10 +98,10 @@ class Guard:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.code: int | None = None
-        self.alone = False  # no child of any kind is left
+        self.alone = False  # no child is left
 
     def reap(self) -> None:
-        """Collect every child that has ended; report the guarded one."""
+        """Reap all children that have ended; report the guarded one."""
         while True:
             wait_s = waited_s(self.pid) if self.code is None else None
             try:
@@ -117,9 +117,9 @@ class Guard:
                 say(f"exited {self.code} {used.ru_utime + used.ru_stime:.6f} {waited}")
 
     def clear(self) -> None:
-        """KILL all that is below, until nothing is. A killed child's own children are adopted,
-        so killing children again and again reaches every depth."""
-        if not self.alone or sys.platform != "linux":  # else the number may be another's by now
+        """KILL all descendants. A killed child's own children are adopted, so killing children
+        repeatedly reaches every depth."""
+        if not self.alone or sys.platform != "linux":  # else the pid may have been reused
             send(self.pid, signal.SIGKILL, os.killpg)
         give_up = time.monotonic() + GIVE_UP_S
         while not self.alone and time.monotonic() < give_up:
@@ -132,13 +132,13 @@ class Guard:
 
 
 def say(line: str) -> None:
-    """Tell the harness; it may be gone, which is what the guard is for."""
+    """Report to the harness, which may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode())
 
 
 def watch(guard: Guard, wakeup: int, grace_s: float, end: int | None = None) -> None:
-    """Return when the guarded process has ended or must end now."""
+    """Return when the guarded process has ended, or must be killed now."""
     deadline: float | None = None
     control = [0]
     while guard.code is None:
@@ -149,7 +149,7 @@ def watch(guard: Guard, wakeup: int, grace_s: float, end: int | None = None) -> 
                 os.read(wakeup, 4096)
         if 0 in ready:
             words = os.read(0, 4096)
-            if not words:  # the harness is gone, or wants it killed
+            if not words:  # the harness is gone, or requests a kill
                 if end is None:
                     return
                 control.clear()
@@ -165,12 +165,12 @@ def make(directory: str, user: str | None) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o700)
     if user is not None and os.geteuid() == 0:
-        found = pwd.getpwnam(user)
-        os.chown(directory, found.pw_uid, found.pw_gid)
+        account = pwd.getpwnam(user)
+        os.chown(directory, account.pw_uid, account.pw_gid)
 
 
 def remove(directory: str) -> None:
-    """Others that work in it may be about to end too, and still write: again, until it is gone."""
+    """Retried until it is gone, as processes that are about to end may still write to it."""
     import shutil
 
     give_up = time.monotonic() + GIVE_UP_S
@@ -188,13 +188,13 @@ def main(argv: Sequence[str]) -> None:
     grace_s, out, err = float(argv[0]), argv[1], argv[2]
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the harness's parent may have blocked SIGCHLD
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # inherited; SIGCHLD may be blocked
     wakeup, write_end = os.pipe()
     os.set_blocking(wakeup, False)
     os.set_blocking(write_end, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    if sys.platform == "linux":  # orphans below become its children; elsewhere the group has to do
+    if sys.platform == "linux":  # adopt orphans; elsewhere killing the group must do
         import ctypes
 
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -206,7 +206,7 @@ def main(argv: Sequence[str]) -> None:
         watch(guard, wakeup, grace_s, end)
         guard.clear()
         while directory is not None and os.read(0, 4096):
-            pass  # the harness may still look at it
+            pass  # the harness may still read it
     finally:
         if directory is not None:
             remove(directory)

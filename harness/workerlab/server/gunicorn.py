@@ -1,7 +1,7 @@
-"""The server under test: Gunicorn on a loopback port of the kernel's choice, as a context manager.
+"""The server under test: Gunicorn on a free loopback port, as a context manager.
 
-Ready means: N workers have loaded the app (each has written its proof from inside) and a real
-request got the expected answer. A listening socket proves neither, it exists before any worker.
+It is ready once N workers have loaded the app (each writes its proof from inside) and a request got
+the expected answer. A listening socket proves neither, as it exists before any worker.
 """
 
 import json
@@ -21,14 +21,14 @@ from workerlab.server.versions import with_version
 from workerlab.server.warmup import warm_up
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
-BOOT_S = 60.0  # an app may load for long; a server that has not come up by then will not
+BOOT_S = 60.0  # some apps take long to load
 POLL_S = 0.01
 RESPAWNS = 3  # of workers that end before they have loaded the app
-LEAST_BYTES = 1 << 20  # on disk: with less, records of spans hardly find room
-GRACE_S = 1  # between TERM and KILL: the load is over, nothing of value is under way
+MIN_FREE_BYTES = 1 << 20  # on disk; span maps hardly fit into less
+GRACE_S = 1  # between TERM and KILL, as the load is over
 TIMEOUT_S = 30  # as in configs/
-BLOCKED_S = 600  # of a loop that one of the lab's apps blocks: 10 turns of it, all requests in each
-# What would steer Gunicorn from outside the plan
+BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
+# Environment variables that would change Gunicorn's settings
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
 NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
@@ -41,14 +41,16 @@ def _write_launch(launch: Launch) -> None:
         **{name: value for name, (value, _) in FORCED.items()},
         "bind": f"{launch.host}:0",
         "control_socket_disable": True,  # or Gunicorn writes under the user's home
-        "chdir": str(launch.app.chdir or launch.code),  # as planned; the user's file had its say
+        "chdir": str(launch.app.chdir or launch.code),  # already includes the user's file
         **{name: getattr(server, name) for name in planned},
     }
-    if server.preload:  # else the user's file may say so
+    if server.preload:  # else the user's file decides
         settings["preload_app"] = True
-    if launch.app.sleep_s and not launch.config:  # or a long sleep would be taken for a dead worker
+    if launch.app.sleep_s and not launch.config:  # a long sleep must not look like a dead worker
         row, sleep_s = class_named(server.worker_class), launch.app.sleep_s
-        settings["timeout"] = max(BLOCKED_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s))
+        settings["timeout"] = max(
+            BLOCKED_TIMEOUT_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s)
+        )
     own = server.worker_class in WORKER_CLASSES
     configs = [str(launch.code / "configs" / f"{server.worker_class if own else 'common'}.py")]
     plan = {
@@ -63,8 +65,8 @@ def _write_launch(launch: Launch) -> None:
     (launch.trial / "launch.json").write_text(json.dumps(plan, indent=1))
 
 
-# What would make a benchmark wrong, or leave something behind: the value that is put in its place,
-# and what the user is told whose own file sets another.
+# Settings that would invalidate a benchmark, or leave something behind: (the value that overrides
+# the user's, the reason shown to the user).
 FORCED: Mapping[str, tuple[object, str]] = {
     "bind": ("127.0.0.1:0", "the lab takes a free port on loopback"),
     "daemon": (False, "the lab must be able to end the server"),
@@ -81,25 +83,27 @@ FORCED: Mapping[str, tuple[object, str]] = {
 
 @contextmanager
 def running(launch: Launch, turn: Turn | None = None) -> Iterator[Running]:
-    """A server that is ready and warmed up, and as many beside it as there are to be; gone, with
-    all their processes, afterwards. `turn`: where servers of other trials start, too. Raises
-    Faulty: "unavailable" when it does not boot or the app is of the wrong kind, "answer" when it
-    boots and does not answer what is expected."""
+    """A server that is ready and warmed up, with its other instances; all their processes are gone
+    afterwards. `turn`: given where servers of other trials start at the same time. Raises Faulty:
+    "unavailable" if it does not boot or the app is of the wrong kind, "answer" if it boots and does
+    not answer as expected."""
     turn = turn or Turn()
     with ExitStack() as stack:
         turn.begin()
         _write_launch(launch)
-        server = stack.enter_context(_one(launch, 1, frozenset(), turn))
+        server = stack.enter_context(_instance(launch, 1, frozenset(), turn))
         for number in range(2, launch.server.instances + 1):
-            other = stack.enter_context(_one(launch, number, frozenset(server.proofs), turn))
+            other = stack.enter_context(_instance(launch, number, frozenset(server.proofs), turn))
             server.others.append(other)
             server.proofs |= other.proofs
         yield server
 
 
 @contextmanager
-def _one(launch: Launch, number: int, strangers: frozenset[int], turn: Turn) -> Iterator[Running]:
-    """One of them, by its number; `strangers`: the workers of those before it."""
+def _instance(
+    launch: Launch, number: int, strangers: frozenset[int], turn: Turn
+) -> Iterator[Running]:
+    """The instance of this number; `strangers`: pids of the workers of earlier instances."""
     began, trial = time.monotonic(), str(launch.trial)
     listening = numbered(launch.trial, "listening.json", number)
     log = numbered(launch.trial, "server.log", number)
@@ -143,11 +147,11 @@ def _proofs(
     strangers: frozenset[int],
     turn: Turn,
 ) -> dict[int, dict[str, object]]:
-    """Those of all its workers, as soon as each has loaded the app."""
+    """Wait until each worker has loaded the app. Returns their proofs by pid; raises Faulty."""
     until, workers = time.monotonic() + BOOT_S, launch.server.workers
     while True:
         turn.look()
-        proofs = read_proofs(launch.trial, but=strangers)
+        proofs = read_proofs(launch.trial, excluded=strangers)
         if len(proofs) >= workers and listening.exists():
             return proofs
         if process.wait(POLL_S):
@@ -163,7 +167,7 @@ def _proofs(
 
 
 def boots(log: Path) -> int:
-    """How many workers were started, by the server's log."""
+    """How many workers were started, according to the server's log."""
     try:
         return log.read_text(errors="replace").count("Booting worker with pid")
     except OSError:
@@ -171,7 +175,7 @@ def boots(log: Path) -> int:
 
 
 def _next_step(launch: Launch, why: str) -> str:
-    """Where a module is missing: what to do about it; else ""."""
+    """What to do if a module is missing; else ""."""
     missing = NO_MODULE.search(why)
     if missing is None:
         return ""
@@ -189,15 +193,15 @@ def _next_step(launch: Launch, why: str) -> str:
 
 
 def _check_room(directory: Path) -> None:
-    """Raises Faulty where a worker could not keep its records: they are allocated when it boots."""
+    """Raises Faulty if the disk is too full for a worker's span map, allocated when it boots."""
     free = shutil.disk_usage(directory).free
-    if free < LEAST_BYTES:
+    if free < MIN_FREE_BYTES:
         why = f"only {free >> 10} KB are free in {directory.parents[1]}, where the run is kept"
         raise Faulty("storage", why)
 
 
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:
-    """Gunicorn boots an app of the wrong kind and answers fast 500s; say it before that."""
+    """Raises Faulty for an app of the wrong kind, which Gunicorn would boot and answer with 500."""
     kind = str(next(iter(proofs.values()))["app_kind"])
     row = class_named(launch.server.worker_class)
     if row.serves and kind not in (*row.serves, "unknown"):

@@ -1,10 +1,10 @@
-"""Cores and memory that a server on this machine can use: the machine's, or what its control groups
-leave of them. A container sees all cores of its host in /proc, and is held to its quota.
+"""Cores and memory that a server can use: those of the machine, or the limits of its control
+groups. A container sees all cores of its host in /proc, but has a quota.
 
-Of control groups every one counts from this process's own up to the root, for each limits all below
-it: version 2 (`cpu.max`, `memory.max`), version 1 (`cpu.cfs_quota_us` and `cpu.cfs_period_us`,
-`memory.limit_in_bytes`), or both at once. Where a container has a namespace of its own, its path
-may not exist below what is mounted; the root of the mount is then its own group.
+All control groups count from this process's own up to the root, as each limits all below it:
+version 2 (`cpu.max`, `memory.max`), version 1 (`cpu.cfs_quota_us` and `cpu.cfs_period_us`,
+`memory.limit_in_bytes`), or both at once. In a container with its own namespace, the
+path may not exist in the mount; the root of the mount is then its own group.
 """
 
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 
 ROOT = Path("/")
 MOUNTED = "sys/fs/cgroup"
-UNIFIED = "unified"  # where version 2 is mounted beside version 1
+UNIFIED = "unified"  # the mount of version 2 beside version 1
 
 
 def cores(root: Path = ROOT) -> float:
-    """May be a fraction: a quota of 150 % is 1.5."""
+    """May be fractional: a quota of 150 % is 1.5."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quotas = [quota for group in _groups(root, "cpu") if (quota := _quota(group)) is not None]
     return min([float(affinity or 1), *quotas])
@@ -32,7 +32,7 @@ def memory_bytes(root: Path = ROOT) -> int:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Directories of this process's control groups that may limit it, and of those above."""
+    """Directories of this process's control groups, and of their ancestors."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         number, names, path = line.split(":", 2)
         if number == "0" and not names:
@@ -43,7 +43,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
             continue
         inner = Path(path.strip("/"))
         for mount in mounts:
-            yield from (mount / one for one in (inner, *inner.parents))
+            yield from (mount / group for group in (inner, *inner.parents))
 
 
 def _quota(group: Path) -> float | None:

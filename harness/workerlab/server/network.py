@@ -1,4 +1,4 @@
-"""A network namespace (Linux), where a load may use up ports without taking them from others."""
+"""A network namespace (Linux), in which a load cannot use up the ports of other programs."""
 
 import ctypes
 import fcntl
@@ -15,8 +15,8 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h, linux/if.h
 
 @contextmanager
 def own_network(tw_reuse: int) -> Iterator[None]:
-    """One for this thread and all that it starts meanwhile, with loopback, the kernel's usual
-    settings and this net.ipv4.tcp_tw_reuse. Raises OSError where the user may not make one."""
+    """A namespace for this thread and all it starts meanwhile, with loopback, the kernel's default
+    settings and this net.ipv4.tcp_tw_reuse. Raises OSError if the user may not create one."""
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
@@ -30,5 +30,5 @@ def own_network(tw_reuse: int) -> Iterator[None]:
     finally:
         failed = libc.setns(before, CLONE_NEWNET)
         os.close(before)
-        if failed:  # all that this thread starts would be cut off
+        if failed:  # whatever this thread starts would have no network
             raise OSError(ctypes.get_errno(), "cannot return to the network namespace")

@@ -1,4 +1,4 @@
-"""The server that does nothing, started and stopped like the one under test."""
+"""The null server, started and stopped like the server under test."""
 
 import json
 import os
@@ -17,11 +17,11 @@ PROGRAM = str(Path(__file__).parent / "null")
 READY, COUNTS, LOG = "ready.json", "null-server.json", "null-server.log"
 BOOT_S = 30.0
 POLL_S = 0.01
-GRACE_S = 5.0  # it answers nothing more, but writes what it counted
+GRACE_S = 5.0  # to write its counts
 
 
 class RunningNull(Serving, kw_only=True):
-    """A null server that listens. It has no workers, so nothing proves itself in it."""
+    """A null server that listens. It has no workers, and so no proofs."""
 
     def lost(self) -> Fault | None:
         if self.process.running:
@@ -42,8 +42,8 @@ def command(server: Server, directory: Path) -> list[str]:
 
 @contextmanager
 def null_server(server: Server, directory: Path) -> Iterator[RunningNull]:
-    """A null server that listens; gone afterwards, what it counted in `directory`, which is there
-    already. Raises Faulty where it does not come up."""
+    """A null server that listens; afterwards it is gone, and its counts are in `directory`, which
+    must exist. Raises Faulty if it does not start."""
     began, log = time.monotonic(), directory / LOG
     argv, tw_reuse = command(server, directory), server.null.tw_reuse if server.null else None
     with (
@@ -53,11 +53,11 @@ def null_server(server: Server, directory: Path) -> Iterator[RunningNull]:
         while not (directory / READY).exists():
             if process.wait(POLL_S) or time.monotonic() > began + BOOT_S:
                 raise Faulty("unavailable", explained("the null server did not start", log))
-        place = json.loads((directory / READY).read_text())
+        address = json.loads((directory / READY).read_text())
         yield RunningNull(
             process=process,
-            host=place["host"],
-            port=place["port"],
+            host=address["host"],
+            port=address["port"],
             backlog=server.backlog,
             log=log,
             start_s=time.monotonic() - began,

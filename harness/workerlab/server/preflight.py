@@ -1,4 +1,4 @@
-"""What this machine and the server's interpreter can do, looked at before anything is started."""
+"""What this machine and the server's interpreter support, checked before anything is started."""
 
 import json
 import os
@@ -23,9 +23,9 @@ from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
 INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
 APP_KIND = INTROSPECT.with_name("app_kind.py")
-ASK_S = 60.0
+INTROSPECT_S = 60.0
 VERSION_S = 10.0
-SPARE_FILES = 64  # what a process has open beside its connections
+SPARE_FILES = 64  # that a process has open besides its connections
 PYTHON = ">=3.10"  # of what runs inside the server
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h
 SYSCTLS = (
@@ -42,11 +42,11 @@ SYSCTLS = (
 
 
 class NoGunicorn(EnvironmentProblem):
-    """The interpreter has none of its own."""
+    """The interpreter has no Gunicorn installed."""
 
 
 class Interpreter(Struct, frozen=True):
-    """What `introspect` says of the interpreter that serves the app; see there."""
+    """The interpreter that serves the app, as printed by `introspect`."""
 
     python: str
     gunicorn: str
@@ -55,13 +55,13 @@ class Interpreter(Struct, frozen=True):
     classes: Mapping[str, Mapping[str, Any]]
     settings: Mapping[str, object]
     names: Sequence[str] = ()
-    asked: str = ""  # the version of Gunicorn that was asked for; "": its own serves
+    asked: str = ""  # the requested version of Gunicorn; "": its own
     unfit: str = ""  # why no class can run there
     pip: bool = True
-    note: Finding | None = None  # why it, or this Gunicorn, serves, where nobody named it
+    note: Finding | None = None  # why it, or this Gunicorn, was chosen, if the user named none
 
     def lacks(self, name: str) -> str | None:
-        """Why this class cannot run there, with the next step; None when it can."""
+        """Why this class cannot run there, with the next step; None if it can."""
         if self.unfit:
             return self.unfit
         row = class_named(name)
@@ -77,15 +77,15 @@ class Interpreter(Struct, frozen=True):
         return None
 
     def ignores(self, name: str) -> tuple[str, ...]:
-        """The settings that change nothing for this class in its version of Gunicorn."""
+        """The settings that have no effect on this class in this version of Gunicorn."""
         row, own = class_named(name), Version(self.gunicorn)
         return tuple(
-            one for one in row.ignores
-            if one not in row.heeds_from or own < Version(row.heeds_from[one])
+            setting for setting in row.ignores
+            if setting not in row.heeds_from or own < Version(row.heeds_from[setting])
         )  # fmt: skip
 
     def serves_asgi(self, name: str) -> bool | None:
-        """Whether applications for this class are ASGI; None where its ancestors do not tell."""
+        """Whether applications for this class are ASGI; None if not known."""
         row = class_named(name)
         return row.asgi if row.slots_known else self.classes.get(name, {}).get("asgi")
 
@@ -98,31 +98,16 @@ def interpreter(
     env: Mapping[str, str] = {},
     gunicorn: str = "",
 ) -> Interpreter:
-    """`classes`: those that are to serve; `env`: of the apps; `gunicorn`: the version of Gunicorn
-    that serves, "" for its own. Raises EnvironmentProblem when it does not run, NoGunicorn among
-    these, or none of that version can be had; UsageError when the user's Gunicorn file cannot be
-    read."""
+    """`classes`: the worker classes to run; `env`: of the apps; `gunicorn`: the version of Gunicorn
+    to run, "" for the interpreter's own. Raises EnvironmentProblem if the interpreter does not run
+    or that version is not available, NoGunicorn if it has none; UsageError if the user's Gunicorn
+    file cannot be read."""
     packages = {package for row in WORKER_CLASSES.values() for package in row.packages}
     own = [name for name in classes if name not in WORKER_CLASSES]
     request = {"config": config, "packages": sorted(packages), "classes": own}
-    together = {**os.environ, **env}
-    try:
-        done = subprocess.run(
-            [python, str(INTROSPECT), json.dumps(request)],
-            cwd=chdir,
-            env={**together, **with_version(gunicorn, together)},
-            capture_output=True,
-            text=True,
-            timeout=ASK_S,
-            stdin=subprocess.DEVNULL,
-        )
-        said = done.stdout.splitlines() or [""]
-        answer = json.loads(said[-1])
-    except ValueError:
-        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-        raise EnvironmentProblem(f"{python} does not answer as a Python should: {why}") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
+    merged_env = {**os.environ, **env}
+    merged_env |= with_version(gunicorn, merged_env)
+    answer = _introspect(python, request, chdir, merged_env)
     version, requires = answer.pop("python"), answer.pop("requires")
     if answer["gunicorn"] is None:
         how = f"{python} -m pip install gunicorn, or say --gunicorn 25.3.0"
@@ -138,8 +123,32 @@ def interpreter(
     return Interpreter(python, **answer, asked=gunicorn, unfit=unfit)
 
 
+def _introspect(
+    python: str, request: Mapping[str, object], chdir: Path, env: Mapping[str, str]
+) -> dict[str, Any]:
+    """The document that `introspect` prints there. Raises EnvironmentProblem."""
+    try:
+        done = subprocess.run(
+            [python, str(INTROSPECT), json.dumps(request)],
+            cwd=chdir,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=INTROSPECT_S,
+            stdin=subprocess.DEVNULL,
+        )
+        lines = done.stdout.splitlines() or [""]
+        answer: dict[str, Any] = json.loads(lines[-1])
+    except ValueError:
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        raise EnvironmentProblem(f"{python} does not answer as a Python should: {why}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
+    return answer
+
+
 def _unfit(python: str, version: str, gunicorn: str, requires: str | None) -> str:
-    """Why an interpreter of that version cannot serve under the lab; "" where it can."""
+    """Why an interpreter of that version cannot run the server; "" if it can."""
     for what, wanted in ((f"Gunicorn {gunicorn}", requires or ""), ("workerlab", PYTHON)):
         if not SpecifierSet(wanted).contains(version, prereleases=True):
             return f"{what} needs Python {wanted}, and {python} is {version}"
@@ -148,7 +157,7 @@ def _unfit(python: str, version: str, gunicorn: str, requires: str | None) -> st
 
 def app_kind(interpreter: Interpreter, app: App, config: str | None) -> str:
     """Which interface the app has, by an import in the interpreter that will serve it: "wsgi",
-    "asgi", "asgi2" or "tornado"; "unknown" where it does not say, or cannot be imported so."""
+    "asgi", "asgi2" or "tornado"; "unknown" if that is unclear, or the import fails."""
     env = {**os.environ, **dict(app.env)}
     request = {"app": app.target, "config": os.path.abspath(config) if config else None}
     try:
@@ -160,7 +169,7 @@ def app_kind(interpreter: Interpreter, app: App, config: str | None) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            timeout=ASK_S,
+            timeout=INTROSPECT_S,
             check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError):
@@ -171,20 +180,27 @@ Interpreters = Mapping[tuple[str, str], Interpreter]  # by `python` and `gunicor
 
 
 def of_plan(plan: Plan, chdir: Path) -> Interpreters:
-    """Those that the servers of a plan need. Raises as `interpreter`."""
+    """The interpreters that the servers of a plan need. Raises as `interpreter`."""
     classes = [server.worker_class for server in plan.servers if server.null is None]
     env = dict(pair for server in plan.servers for pair in server.app.env)
     return {
         (own, version): interpreter(
-            own or plan.python, chdir, plan.config, classes, env, version or plan.gunicorn
+            own or plan.python,
+            chdir,
+            plan.config,
+            classes=classes,
+            env=env,
+            gunicorn=version or plan.gunicorn,
         )
-        for own, version in dict.fromkeys((one.python, one.gunicorn) for one in plan.servers)
+        for own, version in dict.fromkeys(
+            (server.python, server.gunicorn) for server in plan.servers
+        )
     }
 
 
 def raise_file_limit() -> int | None:
-    """Lift the soft limit of open files to the hard one, for us and all we start. Returns it;
-    None: unlimited."""
+    """Raise the soft limit of open files to the hard one, for this process and all it starts.
+    Returns it; None: unlimited."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -200,7 +216,7 @@ def port_range() -> tuple[int, int] | None:
 
 
 def narrows_ports() -> bool:
-    """Whether a socket can be told which local ports to use (Linux 6.3)."""
+    """Whether sockets can be restricted to a range of local ports (Linux 6.3)."""
     with socket.socket() as probe:
         try:
             probe.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, 0)
@@ -210,8 +226,8 @@ def narrows_ports() -> bool:
 
 
 def check_levels(levels: Iterable[int], sources: int = 1) -> None:
-    """Raises UsageError for a concurrency this machine's limits do not allow. `sources`: local
-    addresses to connect from, each of which has all ports anew."""
+    """Raises UsageError for a concurrency beyond this machine's limits. `sources`: the number of
+    local addresses to connect from, each with all ports."""
     files, ports, highest = raise_file_limit(), port_range(), max(levels)
     needed = highest + SPARE_FILES
     if files is not None and needed > files:
@@ -232,8 +248,8 @@ def find_tool(program: str | None) -> bool:
 
 
 def tool_version(argv: tuple[str, ...]) -> str | None:
-    """The first line a load tool says of itself. No more is read: what is called ab may be
-    anything, and never stop."""
+    """The first line that a load tool prints. No more is read: a program called ab may be anything,
+    and never end."""
     try:
         tool = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -256,7 +272,7 @@ def _cpu_model() -> str | None:
 
 
 def _text(path: str) -> str | None:
-    """Of a file that this kernel may not have."""
+    """The text of a file that this kernel may not have."""
     try:
         return Path(path).read_text().strip()
     except OSError:
@@ -268,7 +284,7 @@ def sysctl(name: str) -> str | None:
 
 
 def _usable() -> list[int]:
-    """Cores that this process may run on; none where processes cannot be bound to any."""
+    """Cores that this process may run on; [] if the system has no CPU affinity."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
@@ -277,13 +293,13 @@ def cores() -> int | None:
 
 
 def own_core() -> int | None:
-    """The core a server that is not under test gets to itself: the last one of several."""
+    """The core reserved for a server that is not under test: the last one of several."""
     usable = _usable()
     return usable[-1] if len(usable) > 1 else None
 
 
 def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
-    """What somebody else must know to believe or repeat the numbers. None: not known here."""
+    """What others need to know to trust or repeat the numbers. None: not known."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cpu": _cpu_model(),
@@ -301,8 +317,8 @@ def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
 def fingerprint(
     interpreters: Iterable[Interpreter], tools: Mapping[str, str | None]
 ) -> dict[str, object]:
-    """The same where Gunicorn is under test, and in which versions."""
-    every = tuple(interpreters)
-    pythons = dict.fromkeys(one.python for one in every)
-    versions = dict.fromkeys(one.gunicorn for one in every)
+    """`machine`, with the interpreters and versions of the Gunicorn under test."""
+    used = tuple(interpreters)
+    pythons = dict.fromkeys(interpreter.python for interpreter in used)
+    versions = dict.fromkeys(interpreter.gunicorn for interpreter in used)
     return {**machine(tools), "server_python": ", ".join(pythons), "gunicorn": ", ".join(versions)}

@@ -1,4 +1,4 @@
-"""The harness's end of a guarded process: start, watch, stop. See `guard` for the other end."""
+"""The harness's side of a guarded process: start, watch, stop. See `guard` for the other side."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 GUARD = Path(__file__).with_name("guard.py")
-GUARD_SLACK_S = 15.0  # longer than the guard itself tries
+GUARD_SLACK_S = 15.0  # longer than the guard's own timeout
 
 
 class Guarded:
-    """A program run below a guard, as a context manager: whatever happens, it is gone after it.
+    """A program run by a guard, as a context manager: it is gone afterwards, whatever happens.
 
-    `pid` is the program's pid and its process group; `exit_code` is negative when a signal ended
-    it; None while it runs or when it could not be learned, as are `cpu_s`, the CPU time of the
-    program and of the children it awaited, and `wait_s`, how long its main thread was ready to run
-    without a core. `stderr`: a file of its own, else with `stdout`. `user`,
-    `remove`, `end`: see `guard`. Raises OSError if the guard itself cannot be started.
+    `pid` is the program's pid and its process group; `exit_code` is negative if a signal ended it.
+    `cpu_s` is the CPU time of the program and of the children it waited for, `wait_s` how long its
+    main thread waited for a core. All three are None while it runs, or if they are not known.
+    `stderr`: a file of its own, else that of `stdout`. `user`, `remove`, `end`: see `guard`. Raises
+    OSError if the guard itself cannot be started.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class Guarded:
         self.wait_s: float | None = None
         self._ended = False
         self._unread = b""
-        self._talking = threading.Lock()  # `abandon` closes what `stop` writes to
+        self._talking = threading.Lock()  # `abandon` closes the pipe that `stop` writes to
         options = {"--as": user, "--remove": remove, "--end": end and end.name.removeprefix("SIG")}
         words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
-        places = (str(grace_s), str(stdout), str(stderr or stdout))
+        arguments = (str(grace_s), str(stdout), str(stderr or stdout))
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), *words, *places, *argv],
+            [sys.executable, "-I", "-S", str(GUARD), *words, *arguments, *argv],
             cwd=cwd,
             env=dict(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is for the harness alone
+            start_new_session=True,  # Ctrl-C in the terminal is handled by the harness
         )
         assert self._guard.stdin is not None
         assert self._guard.stdout is not None
@@ -74,13 +74,13 @@ class Guarded:
 
     @property
     def running(self) -> bool:
-        """As far as its guard has said by now."""
+        """Whether it runs, as of the guard's last report."""
         if not self._ended:
             self._listen(0.0)
         return not self._ended
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the program has ended; False when it has not within `timeout_s`."""
+        """Wait until the program has ended; False if it has not within `timeout_s`."""
         until = time.monotonic() + timeout_s
         while not self._ended:
             left = until - time.monotonic()
@@ -90,7 +90,7 @@ class Guarded:
         return True
 
     def stop(self) -> None:
-        """TERM, then KILL after the grace; returns when nothing of it is left."""
+        """TERM, then KILL after the grace; returns once nothing of it is left."""
         if not self._ended:
             with contextlib.suppress(BrokenPipeError), self._talking:  # the guard is gone
                 if not self._stdin.closed:
@@ -99,7 +99,7 @@ class Guarded:
         self.kill()
 
     def kill(self) -> None:
-        """KILL at once; returns when nothing of it is left: the guard's exit says so."""
+        """KILL at once; returns once nothing of it is left, when the guard exits."""
         self.abandon()
         until = time.monotonic() + GUARD_SLACK_S
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -108,20 +108,20 @@ class Guarded:
                 if self._ended and not self._unread:
                     self._guard.wait(max(0.01, until - time.monotonic()))
         if self.exit_code is None and not self._stdout.closed:
-            self._listen(0.0)  # its last words, where it ended right after them
+            self._listen(0.0)  # its last report, if it ended right after that
         self._ended = True
         self._stdout.close()
 
     def abandon(self) -> None:
-        """KILL at once, and do not wait: for another thread than the one that uses it, which will
-        see its program end."""
+        """KILL at once without waiting. For other threads than the one that uses it, which then
+        sees the program end."""
         with self._talking:
             self._stdin.close()
 
     def _listen(self, timeout_s: float) -> None:
-        """Read what the guard says, for at most `timeout_s`."""
-        heard, _, _ = select.select([self._stdout], [], [], max(0.0, timeout_s))
-        if not heard:
+        """Read the guard's reports, for at most `timeout_s`."""
+        readable, _, _ = select.select([self._stdout], [], [], max(0.0, timeout_s))
+        if not readable:
             return
         words = os.read(self._stdout.fileno(), 4096)
         if not words:

@@ -1,4 +1,4 @@
-"""A server as the harness sees it: what it is started from, and what is known of it."""
+"""A server from the harness's side: its launch, its state, and why it failed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXCEPTION = re.compile(
 )
 TRACEBACK = "Traceback (most recent call last):"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
-# Of Gunicorn's log; and files that are none of the app's
+# Lines of Gunicorn's log, and files that are not the app's
 LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d ")
 NOT_THE_APPS = re.compile(r"site-packages|dist-packages|/lib/python3|/server/inside/|^<|/gunicorn/")
 PID = re.compile(r" \(pid:\d+\)")
@@ -29,7 +29,7 @@ WARNING = re.compile(r".*\[WARNING\] (?P<what>.*)")
 
 
 class Faulty(Exception):
-    """A trial cannot go on; `fault` says why in one sentence, and what is this trial's own."""
+    """A trial cannot go on; `fault` has the reason in one sentence, and details of this trial."""
 
     def __init__(self, kind: FaultKind, reason: str, detail: str = "") -> None:
         self.fault = Fault(kind, reason, detail)
@@ -37,7 +37,7 @@ class Faulty(Exception):
 
 
 class Launch(Struct, frozen=True):
-    """What a server is started from. Paths are absolute."""
+    """What a server is started with. Paths are absolute."""
 
     server: Server
     app: App
@@ -45,37 +45,37 @@ class Launch(Struct, frozen=True):
     code: Path  # the run's copy of probe, configuration, configs/ and apps/
     trial: Path  # this trial's directory
     config: str | None  # the user's own Gunicorn file
-    records: int  # room for spans, per worker
-    warmup_path: str | None = None  # a cheaper request, where the lab knows one
-    named: bool = False  # the load names its requests
-    kept: bool = False  # it keeps its connections
-    beats: bool = True  # the workers' event loops are looked at
+    records: int  # capacity for spans, per worker
+    warmup_path: str | None = None  # a cheaper request, for bundled apps
+    named: bool = False  # whether the load names its requests
+    kept: bool = False  # whether it keeps its connections
+    beats: bool = True  # whether the workers' event loops are watched
     inside: Inside = ""  # what else is measured in the workers, as in Cell
     host: str = "127.0.0.1"  # the address it listens on
-    env: tuple[tuple[str, str], ...] = ()  # beside the app's own, and written nowhere: passwords
-    services: Mapping[str, int] = {}  # what it works with: pids by name
-    gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
+    env: tuple[tuple[str, str], ...] = ()  # besides the app's; has passwords, so never written
+    services: Mapping[str, int] = {}  # that the app uses: pids by name
+    gunicorn: str = ""  # the version to run; "": that of the interpreter's environment
 
 
 class Turn:
-    """Whose turn it is, where several servers start beside each other. A single one never waits."""
+    """Takes turns where several trials start servers at the same time. This one never waits."""
 
     def begin(self) -> None:
-        """Before it starts."""
+        """Called before the server starts."""
 
     def started(self, process: Guarded) -> None:
-        """It may have to be ended from outside."""
+        """Called once its process exists, which may have to be ended from outside."""
 
     def look(self) -> None:
-        """Again and again while it boots. Raises where it is not to go on."""
+        """Called repeatedly while it boots. Raises if it is to stop."""
 
     def calm(self) -> float:
-        """It is up and warm, and what comes now is measured. Returns seconds that it waited."""
+        """Called once it is warm, before the measurement. Returns the seconds it waited."""
         return 0.0
 
 
 class Serving(Struct, kw_only=True):
-    """A server that answers, whichever it is: what a trial needs to know of it."""
+    """A server that answers, of any kind: what a trial needs to know about it."""
 
     process: Guarded
     host: str
@@ -90,15 +90,15 @@ class Serving(Struct, kw_only=True):
     lone_begun_ns: list[int] = []  # when each of them began, CLOCK_MONOTONIC
     lone_weights: tuple[float, ...] = ()  # as in Record
     warnings: list[StoredFinding] = []
-    drops: bool = False  # the load has more connections than the accept queue takes
-    others: list[Serving] = []  # of the same kind, beside this one
+    drops: bool = False  # whether the load has more connections than the accept queue holds
+    others: list[Serving] = []  # the other instances
 
     @property
     def url(self) -> str:
         return f"http://{self.host}:{self.port}{self.path}"
 
     def lost(self) -> Fault | None:
-        """What has happened to its processes since it was ready, if anything."""
+        """The fault of a process that ended or was replaced since the server was ready, if any."""
         raise NotImplementedError
 
 
@@ -114,14 +114,14 @@ class Running(Serving, kw_only=True):
     """A Gunicorn that answers."""
 
     launch: Launch
-    strangers: frozenset[int] = frozenset()  # pids of workers of the servers started before it
+    strangers: frozenset[int] = frozenset()  # pids of the workers of earlier instances
 
     def lost(self) -> Fault | None:
-        for one in (self, *self.others):
-            if not one.process.running:
-                why = f"the server ended under the load ({_ending(one.process.exit_code)})"
-                return Fault("server", explained(why, one.log))
-        import psutil  # 20 ms, which reading a saved run need not spend
+        for server in (self, *self.others):
+            if not server.process.running:
+                why = f"the server ended under the load ({_ending(server.process.exit_code)})"
+                return Fault("server", explained(why, server.log))
+        import psutil  # takes 20 ms, and reading a saved run does not need it
 
         now = read_proofs(self.launch.trial)
         gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # a zombie does exist
@@ -131,8 +131,8 @@ class Running(Serving, kw_only=True):
         idle = self._killed_idle() if self.drops else set[int]()
         if gone <= idle and len(new) <= len(idle):
             self.proofs = now
-            # ab opens new connections while others still connect. What comes up when its last
-            # request is sent stays open and unused: a sync worker that accepts it waits for ever
+            # ab opens new connections while others still connect. One established after its last
+            # request stays open and unused, and blocks a sync worker that accepts it
             self.warnings.append(stored(WorkersKilledWaiting(len(idle))))
             return None
         who = ", ".join(map(str, gone)) or "one"
@@ -148,8 +148,8 @@ class Running(Serving, kw_only=True):
         return {int(pid) for pid in re.findall(r"WORKER TIMEOUT \(pid:(\d+)\)", log)}
 
     def _busy(self) -> set[int]:
-        """Workers with a request in their app, or that died with one."""
-        return {one.pid for one in read_spans(self.launch.trial).spans if one.end_ns is None}
+        """Workers with a request in the app, including those that died with one."""
+        return {span.pid for span in read_spans(self.launch.trial).spans if span.end_ns is None}
 
     def _killed_idle(self) -> set[int]:
         """Workers that Gunicorn's timeout killed while no request was in their app."""
@@ -163,21 +163,21 @@ def _ending(code: int | None) -> str:
 
 
 def numbered(trial: Path, name: str, number: int) -> Path:
-    """A file of the server of that number: all of a trial write into its directory."""
+    """The file `name` of the instance `number`: all instances share the trial's directory."""
     path = trial / name
     return path if number == 1 else path.with_stem(f"{path.stem}-{number}")
 
 
-def read_proofs(trial: Path, but: Container[int] = ()) -> dict[int, dict[str, object]]:
-    """What each worker wrote about itself, by pid; `but`: leave out these."""
+def read_proofs(trial: Path, excluded: Container[int] = ()) -> dict[int, dict[str, object]]:
+    """The proof of each worker, by pid; `excluded`: pids to leave out."""
     proofs = (json.loads(path.read_text()) for path in trial.glob("worker-*.json"))
-    return {proof["pid"]: proof for proof in proofs if proof["pid"] not in but}
+    return {proof["pid"]: proof for proof in proofs if proof["pid"] not in excluded}
 
 
 def explained(why: str, log: Path, *, printed: bool = False) -> str:
-    """`why` with what the server's log tells last of an exception, and where in the app it was
-    raised; else of an error; else, of `printed` lines, the last that is not Gunicorn's, as
-    `sys.exit` prints its reason; else of a warning. Any other line explains nothing."""
+    """`why` with the last exception in the server's log, and where in the app it was raised; else
+    the last error; else, if `printed`, the last line that is not Gunicorn's, as `sys.exit` prints
+    its reason; else the last warning; else `why` alone."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
@@ -190,13 +190,13 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
         if pattern is ERROR and printed and plain:
             return f"{why}: {plain[-1].strip()[:300]}"
         for line in reversed(lines):
-            if found := pattern.match(line):
-                return f"{why}: {found['what'].strip()[:300]}"
+            if match := pattern.match(line):
+                return f"{why}: {match['what'].strip()[:300]}"
     return why
 
 
 def outside_tracebacks(lines: Iterable[str]) -> Iterator[str]:
-    """And without the exceptions that they end with, those by which Gunicorn itself halts."""
+    """The lines outside tracebacks, also without the exceptions at their ends."""
     inside = False
     for line in lines:
         if line.endswith(TRACEBACK):
@@ -208,16 +208,16 @@ def outside_tracebacks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def last_exception(lines: Iterable[str]) -> str | None:
-    """The last one that a traceback ends with, and the last line of the app that it names."""
-    exception, place, inside = None, "", False
+    """The exception of the last traceback, and the last line of the app in it."""
+    exception, location, inside = None, "", False
     for line in lines:
         if line.endswith(TRACEBACK):
-            inside, place = True, ""
+            inside, location = True, ""
         elif inside and (frame := FRAME.match(line)):
             if not NOT_THE_APPS.search(frame["file"]):
-                place = f" ({Path(frame['file']).name} line {frame['line']})"
+                location = f" ({Path(frame['file']).name} line {frame['line']})"
         elif inside and not line.startswith(" "):
             inside = False
-            if not line.startswith("gunicorn.errors."):  # it halts for another one
-                exception = f"{line.strip()[:300]}{place}"
+            if not line.startswith("gunicorn.errors."):  # Gunicorn halts because of another one
+                exception = f"{line.strip()[:300]}{location}"
     return exception

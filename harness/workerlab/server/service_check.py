@@ -1,7 +1,7 @@
-"""Which server answers at an address of a storage or a cache: asked by its own client.
+"""Which server answers at the address of a storage or a cache, queried by its own client.
 
-Addresses hold passwords: no message repeats more of one than host and port, not even what a client
-says of it. Clients are imported when they are needed: they are extras.
+Addresses contain passwords: messages show only host and port, even those of the clients. Clients
+are optional dependencies, imported on use.
 """
 
 import sqlite3
@@ -14,18 +14,18 @@ from msgspec import Struct
 from workerlab.model import EnvironmentProblem, UsageError
 
 ANSWER_S = 5
-OTHER = "a server"  # begins the version of one that stands in for another
+OTHER = "a server"  # begins the version of a stand-in
 EXTRA = "pip install 'workerlab[ladder]'"
 
 
 class NoAnswer(EnvironmentProblem):
-    """It does not answer; says which and why, in one sentence without a full stop."""
+    """The service does not answer; the message, without a full stop, says which and why."""
 
 
 class Kind(Struct, frozen=True):
-    """A kind of service. `option`: of the command line, names one that runs; `example`: of its
-    address, whose first scheme stands before `schemes`. `parse`: MODULE:NAME of its client's
-    function that raises where an address is malformed; `version`: which server answers."""
+    """A kind of service. `option`: the option for its address; `example`: of an address; `schemes`:
+    of URLs. `parse`: MODULE:NAME of its client's function that raises for a malformed address;
+    `version`: returns which server answers."""
 
     name: str
     option: str
@@ -47,8 +47,8 @@ def _postgresql(url: str) -> str:
 def _redis(url: str) -> str:
     import redis
 
-    with redis.Redis.from_url(url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as one:
-        info = one.info("server")
+    with redis.Redis.from_url(url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as db:
+        info = db.info("server")
     for name in ("valkey", "redis"):
         if f"{name}_version" in info:
             return f"{name.capitalize()} {info[f'{name}_version']}"
@@ -56,14 +56,14 @@ def _redis(url: str) -> str:
 
 
 def _mongodb(url: str) -> str:
-    """MongoDB's own server tells what it was built from."""
+    """Only MongoDB's own server reports the commit it was built from."""
     import pymongo
 
     limit_ms = ANSWER_S * 1000
     with pymongo.MongoClient[dict[str, object]](
         url, serverSelectionTimeoutMS=limit_ms, connectTimeoutMS=limit_ms, socketTimeoutMS=limit_ms
-    ) as one:
-        built = one.admin.command("buildInfo")
+    ) as client:
+        built = client.admin.command("buildInfo")
     name = f"MongoDB {built['version']}"
     return name if "gitVersion" in built else f"{OTHER} that calls itself {name} and is not it"
 
@@ -98,23 +98,23 @@ def ask(kind: str, url: str) -> str:
         return KINDS[kind].version(url)
     except ModuleNotFoundError as error:
         raise NoAnswer(f"{name} needs {error.name}, which is not installed: {EXTRA}") from None
-    except Exception as error:  # each client has kinds of its own, and ValueError for an address
+    except Exception as error:  # clients raise their own types, and ValueError for an address
         raise NoAnswer(f"{name} at {place(url)} does not answer: {_why(error, url)}") from None
 
 
 def check_url(kind: str, url: str) -> None:
-    """Raises UsageError for an address that cannot be one of this kind; asks nobody."""
-    one = KINDS[kind]
-    wanted = f"{one.option} is not an address of {one.name}, such as {one.example}"
+    """Raises UsageError for an address that cannot be of this kind, without connecting."""
+    service = KINDS[kind]
+    wanted = f"{service.option} is not an address of {service.name}, such as {service.example}"
     scheme, separator, _ = url.partition("://")
-    if not separator or scheme not in one.schemes:
+    if not separator or scheme not in service.schemes:
         raise UsageError(wanted)
     try:
-        if scheme != "mongodb+srv":  # which would ask the DNS
-            resolve_name(one.parse)(url)
+        if scheme != "mongodb+srv":  # would query the DNS
+            resolve_name(service.parse)(url)
     except ModuleNotFoundError:
-        return  # that is said when it is asked
-    except Exception as error:  # each client has kinds of its own
+        return  # reported by `ask`
+    except Exception as error:  # clients raise their own types
         raise UsageError(f"{wanted}: {_why(error, url)}") from None
 
 
@@ -125,7 +125,7 @@ def _why(error: Exception, url: str) -> str:
 
 
 def place(url: str) -> str:
-    """Host and port (or the path) of an address: what may be shown of it."""
+    """Host and port (or the path) of an address, which messages may show."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -138,9 +138,9 @@ def place(url: str) -> str:
 
 
 def without_secrets(text: str, url: str) -> str:
-    """Raises nothing, whatever the address looks like."""
-    before, found, _ = url.partition("://")[2].rpartition("@")
-    password = before.partition(":")[2] if found else ""
+    """`text` without passwords of the address `url`. Raises nothing, whatever it looks like."""
+    before, at_sign, _ = url.partition("://")[2].rpartition("@")
+    password = before.partition(":")[2] if at_sign else ""
     text = text.replace(url, place(url))
     for secret in {before, unquote(before), password, unquote(password)}:
         if secret:

@@ -1,12 +1,11 @@
-"""What the app needs beside it: storages and a cache, started here where they are installed, or
-named by their address.
+"""The services of an app, storages and a cache: started here if installed, or given by address.
 
-What the lab starts listens on loopback only, keeps its data in a temporary directory that its guard
-makes and removes, and is gone after the `with`, and after a killed harness, too.
+Services that the lab starts listen on loopback only, keep their data in a temporary directory that
+the guard creates and removes, and are gone after the `with`, even if the harness is killed.
 
-PostgreSQL keeps its default settings, the durable ones included: what a commit costs is part of
-what is measured. It is ended by SIGQUIT: a smart shutdown (TERM) waits for its clients, a fast one
-writes what is thrown away a moment later, a killed one leaves a segment of shared memory behind.
+PostgreSQL keeps its default settings, including durability, as the cost of a commit is measured. It
+is ended by SIGQUIT: a smart shutdown (TERM) waits for clients, a fast one writes data that is
+deleted a moment later, and a killed one leaves a shared memory segment behind.
 """
 
 import contextlib
@@ -30,30 +29,30 @@ from workerlab.model import EnvironmentProblem
 from workerlab.server.process import Guarded
 from workerlab.server.service_check import ANSWER_S, EXTRA, KINDS, NoAnswer, ask
 
-UP_S = 60.0  # initdb writes 40 MB; a busy disk may take its time
-LOOK_S = 0.05
+START_S = 60.0  # initdb writes 40 MB, which takes long on a busy disk
+POLL_S = 0.05
 IDLE = "import signal; signal.pause()"
-PORTS = 5  # tries: another program may take the free one first
+PORT_ATTEMPTS = 5  # another program may take the free port first
 GRACE_S = 8.0  # PostgreSQL itself kills what does not end within 5 s
 SETUP = "./scripts/setup.sh --ladder"
-KEPT = ("usr/lib/postgresql/*", "opt/homebrew/opt/postgresql*", "usr/local/opt/postgresql*")
-BLOG = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")  # what it is made of
+INSTALL_DIRS = ("usr/lib/postgresql/*", "opt/homebrew/opt/postgresql*", "usr/local/opt/postgresql*")
+BLOG = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")  # its packages
 
 
 class Service(Struct, frozen=True):
-    """One that answers."""
+    """A service that answers."""
 
     kind: str  # of KINDS
     url: str
     version: str  # which server, in its own words
-    pid: int | None = None  # the root of its process tree, where the lab started it
+    pid: int | None = None  # of the root of its process tree, if the lab started it
 
 
 class Program(Struct, frozen=True):
-    """How a kind is started: `argv` of its `programs`, a directory and a port; `url` of that port.
-    `users`: whom it runs as in place of root. `end`: the signal that ends it. `is_ours`: whether
-    it is the one in this directory with this pid. `made`: makes what the app needs in it, and
-    returns the address of that."""
+    """How a kind is started: `argv(programs, directory, port)`; `url`: a template with the port.
+    `users`: run as the first that exists instead of root. `end`: the signal that ends it.
+    `is_ours(url, directory, pid)`: whether that server answers. `made(url)`: creates what the app
+    needs, and returns its address."""
 
     programs: tuple[str, ...]
     users: tuple[str, ...]
@@ -89,7 +88,7 @@ def _create_database(url: str) -> str:
 
 
 def _redis_argv(programs: Sequence[str], directory: Path, port: int) -> list[str]:
-    """It keeps nothing on disk."""
+    """Without persistence."""
     words = [*programs, "--port", str(port), "--bind", "127.0.0.1", "--protected-mode", "yes"]
     words += ["--save", "", "--appendonly", "no", "--dir", str(directory), "--daemonize", "no"]
     return [*words, "--maxmemory", "256mb", "--maxmemory-policy", "allkeys-lru"]
@@ -115,35 +114,35 @@ def _mongodb_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
         return client.admin.command("serverStatus").get("pid") == pid
 
 
-STAND_INS = {"mongod": "mongodb-stand-in"}  # that scripts/ladder.sh makes, with its options
+STAND_INS = {"mongod": "mongodb-stand-in"}  # built by scripts/ladder.sh, same options
 PROGRAMS = {
     "mongodb": Program(
-        ("mongod",), ("mongodb", "mongod"), _mongodb_argv, "mongodb://127.0.0.1:{port}/blog",
-        _mongodb_is_ours, signal.SIGTERM,
+        programs=("mongod",), users=("mongodb", "mongod"), argv=_mongodb_argv,
+        url="mongodb://127.0.0.1:{port}/blog", is_ours=_mongodb_is_ours, end=signal.SIGTERM,
     ),
     "postgresql": Program(
-        ("initdb", "postgres"), ("postgres", "nobody"), _postgresql_argv,
-        "postgresql://blog@127.0.0.1:{port}/postgres", _postgresql_is_ours, signal.SIGQUIT,
-        _create_database,
+        programs=("initdb", "postgres"), users=("postgres", "nobody"), argv=_postgresql_argv,
+        url="postgresql://blog@127.0.0.1:{port}/postgres", is_ours=_postgresql_is_ours,
+        end=signal.SIGQUIT, made=_create_database,
     ),
     "redis": Program(
-        ("redis-server",), ("redis", "nobody"), _redis_argv, "redis://127.0.0.1:{port}",
-        _redis_is_ours,
+        programs=("redis-server",), users=("redis", "nobody"), argv=_redis_argv,
+        url="redis://127.0.0.1:{port}", is_ours=_redis_is_ours,
     ),
 }  # fmt: skip
 
 
 def lacks(kind: str) -> str | None:
-    """Why the lab cannot start a `kind` here, and what would help; None where it can."""
+    """Why the lab cannot start a `kind` here, and what to do; None if it can."""
     if kind == "sqlite":
         return None
-    name, or_url = KINDS[kind].name, f"; {KINDS[kind].option} names one that runs"
-    if missing := [one for one in PROGRAMS[kind].programs if _program(one) is None]:
+    label, or_url = KINDS[kind].name, f"; {KINDS[kind].option} names one that runs"
+    if missing := [name for name in PROGRAMS[kind].programs if _program(name) is None]:
         where = f"{' and '.join(missing)} not found"
         installs = f": {SETUP} installs it" if kind != "mongodb" else ""
-        return f"{name} is not installed here ({where}){installs}{or_url}"
+        return f"{label} is not installed here ({where}){installs}{or_url}"
     if kind == "postgresql" and os.geteuid() == 0 and _user(kind) is None:
-        return f"{name} refuses to run as root, and no other user is known{or_url}"
+        return f"{label} refuses to run as root, and no other user is known{or_url}"
     return None
 
 
@@ -158,8 +157,8 @@ def lacks_packages(names: Sequence[str]) -> str | None:
 
 @contextmanager
 def service(kind: str, url: str | None = None) -> Iterator[Service]:
-    """The one at `url`, else a fresh and empty one that is gone afterwards. Raises
-    EnvironmentProblem where it cannot be had, with what to do about it."""
+    """The service at `url`, or else a new and empty one that is gone afterwards. Raises
+    EnvironmentProblem, with what to do, if it is not available."""
     if why := lacks_driver(kind) or (None if url else lacks(kind)):
         raise EnvironmentProblem(why)
     if url:
@@ -169,27 +168,29 @@ def service(kind: str, url: str | None = None) -> Iterator[Service]:
             url = f"sqlite:///{directory / 'blog.sqlite'}"
             yield Service(kind, url, ask(kind, url))
     else:
-        with _started(kind) as one:
-            yield one
+        with _started(kind) as started:
+            yield started
 
 
 @contextmanager
 def _started(kind: str) -> Iterator[Service]:
     program, user = PROGRAMS[kind], _user(kind)
     programs = [str(_program(name)) for name in program.programs]
-    for left in reversed(range(PORTS)):
+    for left in reversed(range(PORT_ATTEMPTS)):
         directory, port = _place(user), free_port()
-        with _guarded(program.argv(programs, directory, port), directory, user, program.end) as one:
+        argv = program.argv(programs, directory, port)
+        with _guarded(argv, directory, user, program.end) as process:
             url = program.url.format(port=port)
-            version = _up(kind, url, one, directory, last=not left)
+            version = _up(kind, url, process, directory, last=not left)
             if version is not None:
-                yield Service(kind, program.made(url), f"{version}, started by the lab", one.pid)
+                version += ", started by the lab"
+                yield Service(kind, program.made(url), version, process.pid)
                 return
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """An empty directory; what is put into it goes with it. Raises EnvironmentProblem."""
+    """An empty directory, removed afterwards with its contents. Raises EnvironmentProblem."""
     directory = _place(None)
     with _guarded([sys.executable, "-I", "-S", "-c", IDLE], directory, None) as process:
         if process.pid is None or not directory.is_dir():
@@ -200,7 +201,7 @@ def folder() -> Iterator[Path]:
 def _guarded(
     argv: Sequence[str], directory: Path, user: str | None, end: signal.Signals | None = None
 ) -> Guarded:
-    """`directory` holds all it writes, its output as well."""
+    """`directory`: for all files it writes, including its output."""
     return Guarded(
         argv,
         cwd=Path("/"),
@@ -214,19 +215,19 @@ def _guarded(
 
 
 def _up(kind: str, url: str, process: Guarded, directory: Path, *, last: bool) -> str | None:
-    """Which server answers; None where its port was taken, and it is not the `last` try. Raises
-    EnvironmentProblem with its own words where it does not come up."""
-    give_up = time.monotonic() + UP_S
+    """Which server answers; None if its port was taken, unless this is the `last` attempt. Raises
+    EnvironmentProblem with the service's own message if it does not start."""
+    give_up = time.monotonic() + START_S
     no_answer: NoAnswer | None = None
     while process.running and time.monotonic() < give_up:
         try:
             version = ask(kind, url)
-            # Another one may have taken its port, and answer in its place until it has given up
+            # Another server that has taken the port may answer until ours gives up
             if PROGRAMS[kind].is_ours(url, directory, process.pid):
                 return version
-        except Exception as error:  # each client has kinds of its own
+        except Exception as error:  # clients raise their own types
             no_answer = error if isinstance(error, NoAnswer) else no_answer
-        process.wait(LOOK_S)
+        process.wait(POLL_S)
     output = ""
     with contextlib.suppress(OSError):
         output = (directory / "output").read_text(errors="replace")[-4096:]
@@ -237,27 +238,28 @@ def _up(kind: str, url: str, process: Guarded, directory: Path, *, last: bool) -
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _program(name: str) -> str | None:
-    """Debian and Homebrew keep PostgreSQL's, of each version, outside the PATH; take the newest."""
-    if found := shutil.which(name):
-        return found
-    kept = [path for place in KEPT for path in Path("/").glob(f"{place}/bin/{name}")]
+    """The path of a program. Debian and Homebrew install PostgreSQL's outside the PATH, by version:
+    the newest is taken."""
+    if on_path := shutil.which(name):
+        return on_path
+    installed = [path for place in INSTALL_DIRS for path in Path("/").glob(f"{place}/bin/{name}")]
 
     def major(program: Path) -> int:
         version = program.parent.parent.name.removeprefix("postgresql@")
         return int(version) if version.isdigit() else 0
 
-    newest = max((path for path in kept if os.access(path, os.X_OK)), key=major, default=None)
+    newest = max((path for path in installed if os.access(path, os.X_OK)), key=major, default=None)
     return str(newest) if newest else shutil.which(STAND_INS.get(name, name))
 
 
 def _user(kind: str) -> str | None:
-    """Whom a server runs as in place of root: the first that exists. None where this is no root."""
+    """The first existing user to run a service as instead of root. None if this is not root."""
     if os.geteuid() != 0 or kind not in PROGRAMS:
         return None
     for name in PROGRAMS[kind].users:
@@ -267,11 +269,11 @@ def _user(kind: str) -> str | None:
 
 
 def _place(user: str | None) -> Path:
-    """A directory that is not there yet, where `user` gets to."""
-    for one in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):
-        way = [one.resolve(), *one.resolve().parents]
-        open_to_all = user is None or all(step.stat().st_mode & 0o001 for step in way)
-        if open_to_all and os.access(one, os.W_OK):
-            return one.resolve() / f"workerlab-{secrets.token_hex(8)}"
+    """The path of a new directory, which `user` can reach."""
+    for base in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):
+        parents = [base.resolve(), *base.resolve().parents]
+        open_to_all = user is None or all(parent.stat().st_mode & 0o001 for parent in parents)
+        if open_to_all and os.access(base, os.W_OK):
+            return base.resolve() / f"workerlab-{secrets.token_hex(8)}"
     where = tempfile.gettempdir()
     raise EnvironmentProblem(f"{user or 'this user'} cannot write into {where}: set TMPDIR")

@@ -1,15 +1,15 @@
-"""Gunicorn in the version that somebody asks for: each in a directory of its own, made on demand.
+"""Gunicorn in any requested version: each in a directory of its own, installed on demand.
 
-A version is put first on the import path of the interpreter that serves the app, whose own
-environment stays as it is. Gunicorn is pure Python, so that one directory serves all interpreters;
-what it imports beside itself (`packaging`, for gevent and eventlet) is the interpreter's own.
+The version comes first on the import path of the interpreter that serves the app, whose own
+environment does not change. Gunicorn is pure Python, so one directory serves all interpreters; its
+dependencies (`packaging`, for gevent and eventlet) are those of the interpreter.
 
-    USER CACHE/workerlab/gunicorn/25.3.0/     whole: it gets this name when an import has checked it
-                                  .lock       held while one of them is made
-                                  .25.3.0-*   half-made; removed by whoever holds the lock next
+    USER CACHE/workerlab/gunicorn/25.3.0/     complete: renamed to this once an import succeeded
+                                  .lock       held while a version is installed
+                                  .25.3.0-*   incomplete; removed by the next holder of the lock
 
-The version that the lab itself has is copied, as it was installed. Any other is made by uv where it
-is there, else by pip; with uv also where there is no network, if its own cache has the version.
+The lab's own version is copied from its environment. Others are installed by uv if available, else
+by pip; uv also works without a network, if its cache has the version.
 """
 
 import base64
@@ -29,7 +29,7 @@ from workerlab.user_cache import user_cache
 
 INSTALL_S = 120.0
 CHECK = "import gunicorn.app.wsgiapp; print(gunicorn.__version__)"
-# What uv and pip say when it is not the version that is missing
+# Messages of uv and pip if the index, not the version, is missing
 NO_INDEX = (
     "from versions: none",
     "Failed to fetch",
@@ -40,13 +40,13 @@ NO_VERSION = ("No matching distribution", "there is no version", "No solution fo
 
 
 def place_of(version: str) -> Path:
-    """Where that version is, or would be."""
+    """The directory of that version, whether or not it exists."""
     return user_cache("gunicorn", version)
 
 
 def of_the_lab() -> str:
-    """The version in the lab's own environment; "" where it has none."""
-    from importlib import metadata  # takes long to import, and few commands ask
+    """The version in the lab's own environment; "" without one."""
+    from importlib import metadata  # slow to import, and few commands need it
 
     try:
         return metadata.version("gunicorn")
@@ -55,8 +55,8 @@ def of_the_lab() -> str:
 
 
 def provide(version: str) -> Path:
-    """The directory of that version of Gunicorn, made if need be. Raises EnvironmentProblem, in one
-    sentence, where it cannot be had."""
+    """The directory of that version of Gunicorn, installed if needed. Raises EnvironmentProblem if
+    that fails."""
     place = place_of(version)
     if place.is_dir():
         return place
@@ -74,7 +74,7 @@ def provide(version: str) -> Path:
 
 
 def with_version(version: str, env: Mapping[str, str]) -> dict[str, str]:
-    """What makes an interpreter with this environment import that version; {}: its own. Raises
+    """Environment variables that make an interpreter import that version; {} for its own. Raises
     EnvironmentProblem as `provide`."""
     if not version:
         return {}
@@ -84,7 +84,7 @@ def with_version(version: str, env: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """No other lab makes a version there meanwhile. The kernel lets go of it however this ends."""
+    """Hold the lock on that directory. The kernel releases it however this process ends."""
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for half_made in directory.glob(".*-*"):
@@ -93,7 +93,7 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def _make(version: str, place: Path) -> None:
-    """Install it beside its place, check it by an import, and give it its name."""
+    """Install to a temporary directory beside `place`, check by an import, and rename."""
     half_made = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{version}-"))
     try:
         if version != of_the_lab() or not _copy(half_made):
@@ -101,8 +101,8 @@ def _make(version: str, place: Path) -> None:
         env = {**os.environ, "PYTHONPATH": str(half_made), "PYTHONDONTWRITEBYTECODE": "1"}
         done = _run([sys.executable, "-c", CHECK], env)
         if done.returncode != 0:
-            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-            raise EnvironmentProblem(f"Gunicorn {version} cannot be imported: {said}")
+            why = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+            raise EnvironmentProblem(f"Gunicorn {version} cannot be imported: {why}")
         half_made.chmod(0o755)
         half_made.rename(place)
     finally:
@@ -110,8 +110,8 @@ def _make(version: str, place: Path) -> None:
 
 
 def _copy(directory: Path) -> bool:
-    """The lab's own. False, and nothing is there, where its files are not those of a release:
-    somebody works on them."""
+    """Copy the lab's own version. False, without copying, if its files were changed after the
+    installation."""
     from importlib import metadata
 
     contents = dict[Path, bytes]()
@@ -131,21 +131,22 @@ def _copy(directory: Path) -> bool:
 
 
 def _install(version: str, directory: Path) -> None:
-    """By the first installer that can. Raises EnvironmentProblem with what the last one said."""
-    said = ""
+    """With the first installer that works. Raises EnvironmentProblem with the first one's
+    output."""
+    output = ""
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     for argv in _installers():
-        shutil.rmtree(directory)  # pip would keep the half that another one left, and call it done
+        shutil.rmtree(directory)  # pip would accept an incomplete installation
         directory.mkdir()
         done = _run([*argv, "--no-deps", "--target", str(directory), f"gunicorn=={version}"], env)
         if done.returncode == 0 and (directory / "gunicorn").is_dir():
             return
-        said = said or done.stdout + done.stderr  # of what was tried with a network
-    raise EnvironmentProblem(f"Gunicorn {version} cannot be installed: {_why(said, directory)}")
+        output = output or done.stdout + done.stderr  # of the first, which had a network
+    raise EnvironmentProblem(f"Gunicorn {version} cannot be installed: {_why(output, directory)}")
 
 
 def _installers() -> Iterator[Sequence[str]]:
-    """What may install it, the best first."""
+    """Commands that may install it, the best first."""
     if uv := _uv():
         install = [*uv, "pip", "install", "--quiet", "--no-progress", "--no-build"]
         yield [*install, "--python", sys.executable]
@@ -158,8 +159,8 @@ def _installers() -> Iterator[Sequence[str]]:
 
 def _uv() -> list[str] | None:
     beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.exists() else shutil.which("uv")
-    return [found] if found else None
+    program = str(beside) if beside.exists() else shutil.which("uv")
+    return [program] if program else None
 
 
 def _run(argv: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -172,15 +173,15 @@ def _run(argv: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProces
         return subprocess.CompletedProcess(argv, 1, "", f"no answer within {INSTALL_S:.0f} s")
 
 
-def _why(said: str, directory: Path) -> str:
-    if not said:
+def _why(output: str, directory: Path) -> str:
+    if not output:
         return "neither uv nor pip is here to install it: python -m ensurepip"
-    if any(words in said for words in NO_INDEX):
+    if any(words in output for words in NO_INDEX):
         return "the package index does not answer (is there a network?)"
-    if any(words in said for words in NO_VERSION):
+    if any(words in output for words in NO_VERSION):
         return "there is no such version"
     free = shutil.disk_usage(directory).free
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1].removeprefix("ERROR: ").removeprefix("error: ") + (
         "" if free > 10_000_000 else f"; {free / 1e6:.0f} MB are left in {directory.parent}"
     )

@@ -1,8 +1,8 @@
-"""A server's first requests: it answers as expected, what a lone request costs, all are warm.
+"""A server's first requests: check that it answers, warm up all workers, and time lone requests.
 
-An app may fail some of its requests, and its load shows how many. So those that fail before it are
-counted, and left out of what a lone request costs; only an app that never answers as expected, or
-mostly does not, is not the one that was meant. The same holds of every route of a mix.
+An app may fail some requests, and the load measures how many. So failures before the load are
+counted, but do not count as lone responses; only an app that never answers as expected, or mostly
+does not, is rejected. The same applies to each route of a mix.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ from workerlab.observe.spans import served
 from workerlab.server.running import Faulty, Running, Turn, explained, read_proofs
 
 LONE_TIMEOUT_S = 60.0
-# Lone requests of an app whose time is known: one alone would be all noise where they are short
-STEADY_MOST, STEADY_S = 5, 0.5
-LONE_FEWEST, LONE_MOST, LONE_S = 3, 30, 3.0  # of any other app
-LONE_ERROR = 0.05  # enough of them: the standard error of their mean, by the mean
+# Lone requests of a bundled app, whose times vary little; several, as short ones are noisy
+MAX_STEADY, STEADY_S = 5, 0.5
+MIN_LONE, MAX_LONE, LONE_S = 3, 30, 3.0  # of any other app
+LONE_ERROR = 0.05  # sufficient: the standard error of their mean, relative to the mean
 WARMUP_S = 1.0
-PAUSED_MOST = 5  # repetitions of a lone request during which the machine stood still
-TRIES, PATIENCE_S = 5, 10.0  # so many failures, or so long of them, before a server is given up
+MAX_PAUSE_RETRIES = 5  # of a lone request during which the machine stood still
+TRIES, PATIENCE_S = 5, 10.0  # failures, or seconds of failures, before giving up
 SHOWN_ROUTES = 3  # of a mix, that never answer as expected
-MOSTLY = 2  # failures to each answer
+MAX_FAILURES_PER_ANSWER = 2
 NS = 1e9
 FAILURES = (OSError, http.client.HTTPException)
 
@@ -54,45 +54,48 @@ class WorkersNotWarmedUp(Finding):
 
 
 def warm_up(server: Running, turn: Turn) -> None:
-    """The readiness request, short bursts until every worker has served one, lone requests, which
-    must be no others' turn to start.
+    """The readiness request, bursts until every worker has served a request, then lone requests,
+    while no other server starts.
 
-    The latter of warm workers: the first request of each may connect to a database or fill a cache,
-    and would make the bound several times too low.
+    Lone requests need warm workers: the first request of each may connect to a database or fill a
+    cache, and would make the bound several times too low.
     """
     began = time.monotonic()
     launch = server.launch
     lones = [Lone(server, route) for route in routes_of(launch.app)]
     first_s = max(answering(lones, launch.warmup_path))
     burst_s = WARMUP_S if launch.warmup_path else max(WARMUP_S, 2 * first_s)
-    _reach_every_worker(server, [one.route for one in lones], time.monotonic() + burst_s)
+    _reach_every_worker(server, [lone.route for lone in lones], time.monotonic() + burst_s)
     waited_s = turn.calm()
     ask_alone(server, lones)
     if failed := sum(lone.failed for lone in lones):
         requests = failed + sum(lone.answered for lone in lones)
         server.warnings.append(stored(LoneRequestsFailed(failed, requests)))
-    server.proofs = read_proofs(launch.trial, but=server.strangers)
+    server.proofs = read_proofs(launch.trial, excluded=server.strangers)
     server.warmup_s = time.monotonic() - began - waited_s
 
 
 def routes_of(app: App) -> tuple[Route, ...]:
-    """What is asked: of each route of a mix its most frequent request, with its weight of 1."""
+    """The app's request, or for a mix the most frequent request of each route; weights sum to 1."""
     if not app.mix:
         own = Route(app.path, app.method, 1.0, app.headers, app.body_file, (app.expect_status,))
         return (own,)
     by_label: dict[str, list[Route]] = {}
     for route in app.mix:
         by_label.setdefault(route.label, []).append(route)
-    whole = fsum(route.weight for route in app.mix)
+    total = fsum(route.weight for route in app.mix)
     return tuple(
-        replace(max(same, key=lambda one: one.weight), weight=fsum(r.weight for r in same) / whole)
-        for same in by_label.values()
+        replace(
+            max(routes, key=lambda route: route.weight),
+            weight=fsum(route.weight for route in routes) / total,
+        )
+        for routes in by_label.values()
     )
 
 
 def answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
-    """Seconds of a first request to each route. Raises Faulty for those that never answer as
-    expected, with the reasons of the first."""
+    """Seconds of a first request to each route. Raises Faulty, with the reasons of the first few,
+    if some never answer as expected."""
     times_s, faults = list[float](), list[Fault]()
     for lone in lones:
         try:
@@ -108,60 +111,60 @@ def answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
 
 
 def ask_alone(server: Running, lones: Sequence["Lone"]) -> None:
-    """Lone requests: of a mix in rounds, each route once, whatever its weight. Among 30 by chance,
-    there would be none of a route that is rare and slow. Their mean by weight is what one costs."""
-    known = server.launch.app.sleep_s is not None
+    """Send lone requests, one per route and round: among 30 random ones, rare and slow routes would
+    be missing. Their weighted mean is the cost of a request."""
+    bundled = server.launch.app.sleep_s is not None
     if server.launch.app.mix:
         server.lone_weights = tuple(lone.route.weight for lone in lones)
     rounds_s, spent_s = list[float](), 0.0
     with PauseWatch() as watch:
-        while not enough(rounds_s, known=known):
+        while not enough(rounds_s, bundled=bundled):
             for lone in lones:
                 server.lone_s.append(_without_pause(lone, watch))
                 server.lone_begun_ns.append(lone.begun_ns)
             last_s = server.lone_s[-len(lones) :]
             spent_s += sum(last_s)
-            rounds_s.append(fsum(o.route.weight * s for o, s in zip(lones, last_s, strict=True)))
+            weighted_s = (lone.route.weight * s for lone, s in zip(lones, last_s, strict=True))
+            rounds_s.append(fsum(weighted_s))
             if len(lones) > 1 and spent_s >= LONE_S:
                 break
 
 
 def _without_pause(lone: "Lone", watch: PauseWatch) -> float:
-    """Seconds of a lone request, repeated up to PAUSED_MOST times while the machine stood still: a
-    pause would make the bound too low, and the server seem to serve more than it has slots."""
+    """Seconds of a lone request, repeated up to MAX_PAUSE_RETRIES times if the machine stood still:
+    a pause would make the bound too low, and the server seem to serve more than its slots."""
     took_s = lone.ask()
-    for _ in range(PAUSED_MOST):
+    for _ in range(MAX_PAUSE_RETRIES):
         if not watch.stood_still(lone.begun_ns):
             break
         took_s = lone.ask()
     return took_s
 
 
-def enough(lone_s: Sequence[float], *, known: bool) -> bool:
-    """Whether these lone responses, in seconds, say what one costs. `known`: the app is one of the
-    lab's, which always take the same time. Of any other the standard error of the mean decides, or
-    how many there were and how long they took; three that agree by chance are few, so where they
-    are short there are more."""
+def enough(lone_s: Sequence[float], *, bundled: bool) -> bool:
+    """Whether these lone responses, in seconds, suffice to know what a request costs. `bundled`
+    apps always take the same time. For others the standard error of the mean decides, or number and
+    total time; short requests are repeated for STEADY_S, as three may agree by chance."""
     count, spent_s = len(lone_s), sum(lone_s)
-    if known:
-        return count >= STEADY_MOST or spent_s >= STEADY_S
-    if count < LONE_FEWEST or (count < LONE_MOST and spent_s < STEADY_S):
+    if bundled:
+        return count >= MAX_STEADY or spent_s >= STEADY_S
+    if count < MIN_LONE or (count < MAX_LONE and spent_s < STEADY_S):
         return False
     error_s = stdev(lone_s) / sqrt(count)
-    return count >= LONE_MOST or spent_s >= LONE_S or error_s <= LONE_ERROR * spent_s / count
+    return count >= MAX_LONE or spent_s >= LONE_S or error_s <= LONE_ERROR * spent_s / count
 
 
 class Answer(NamedTuple):
-    """`took_s`: from before connect until the last byte."""
+    """`took_s`: from before connect to the last byte."""
 
     status: int
     body: bytes
     took_s: float
-    location: str | None = None  # where a redirect leads
+    location: str | None = None  # target of a redirect
 
 
 def ask(server: Running, route: Route) -> Answer:
-    """The answer to a request on a connection of its own. Raises FAILURES where it is not whole."""
+    """The answer to a request on a new connection. Raises FAILURES if it is not complete."""
     body = Path(route.body_file).read_bytes() if route.body_file else None
     headers = {"Connection": "close", **dict(route.headers)}
     connection = http.client.HTTPConnection(server.host, server.port, timeout=LONE_TIMEOUT_S)
@@ -175,8 +178,8 @@ def ask(server: Running, route: Route) -> Answer:
 
 
 class Lone:
-    """Requests of a route one after the other. `begun_ns`: of the last one that was answered as
-    expected, by CLOCK_MONOTONIC."""
+    """Sends requests of a route one at a time. `begun_ns`: start of the last one
+    (CLOCK_MONOTONIC)."""
 
     def __init__(self, server: Running, route: Route) -> None:
         self.route = route
@@ -185,8 +188,8 @@ class Lone:
         self._failing_s = 0.0
 
     def ask(self, path: str | None = None) -> float:
-        """Seconds of the next one that gets the expected answer, from another `path` if one is
-        given. Raises Faulty where most do not: of an app that never answers so, after TRIES."""
+        """Seconds of the next request with the expected answer; `path`: request that instead.
+        Raises Faulty if most are not answered so: if none is, after TRIES."""
         route = replace(self.route, path=path) if path else self.route
         while True:
             self.begun_ns = time.monotonic_ns()
@@ -203,8 +206,8 @@ class Lone:
 
     @property
     def _hopeless(self) -> bool:
-        most = self.failed > MOSTLY * self.answered
-        return most and (self.failed >= TRIES or self._failing_s >= PATIENCE_S)
+        mostly = self.failed > MAX_FAILURES_PER_ANSWER * self.answered
+        return mostly and (self.failed >= TRIES or self._failing_s >= PATIENCE_S)
 
 
 def _expected(server: Running, route: Route) -> float:
@@ -223,7 +226,7 @@ def _expected(server: Running, route: Route) -> float:
 
 
 def _unexpected(server: Running, route: Route, answer: Answer) -> str:
-    """Why a server that answers is not the one that was meant, with what the app says itself."""
+    """Why an answer is not the expected one, with the app's own message."""
     mixed, request = bool(server.launch.app.mix), f"{route.method} {route.path}"
     who = f"{route.name} ({request})" if route.name else request
     expected = " or ".join(map(str, route.expect)) or "2xx or 3xx"
@@ -247,16 +250,16 @@ def _unexpected(server: Running, route: Route, answer: Answer) -> str:
 
 
 def _reach_every_worker(server: Running, routes: Sequence[Route], until: float) -> None:
-    """Bursts of requests, all routes in turn; which worker takes which is the kernel's choice, so
-    look who served."""
+    """Send bursts of requests, over all routes, until all workers have served one: the kernel
+    chooses the worker."""
     launch = server.launch
     at_once = min(32, 2 * launch.server.workers)
 
-    cheaper = launch.warmup_path
-    turns = cycle([replace(one, path=cheaper) for one in routes] if cheaper else routes)
+    path = launch.warmup_path
+    turns = cycle([replace(route, path=path) for route in routes] if path else routes)
 
-    def one(route: Route) -> None:
-        with contextlib.suppress(*FAILURES):  # an overloaded server may refuse; the load shows it
+    def ask_once(route: Route) -> None:
+        with contextlib.suppress(*FAILURES):  # an overloaded server may refuse
             ask(server, route)
 
     pool = ThreadPoolExecutor(at_once)
@@ -266,6 +269,6 @@ def _reach_every_worker(server: Running, routes: Sequence[Route], until: float) 
                 unreached = launch.server.workers - len(reached)
                 server.warnings.append(stored(WorkersNotWarmedUp(unreached)))
                 return
-            list(pool.map(one, islice(turns, at_once)))
+            list(pool.map(ask_once, islice(turns, at_once)))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # an interrupt must not wait for answers

@@ -1,12 +1,12 @@
-"""The worker classes, as Gunicorn 25.3 behaves: a row each; how to add one: `docs/extending.md`.
+"""The worker classes as of Gunicorn 25.3, a row each. How to add one: `docs/extending.md`.
 
-Every command and every report format asks the row. Any other class works without one, by its dotted
-path: its slots are then "not known", and the rest is measured.
+All commands and reports use these rows. Any other class works by its dotted path without a row: its
+slots are then "not known", and the rest is measured.
 
-What the settings say is not always what an app reaches, so that is measured as well: gthread's
-`worker_connections` bounds what it accepts, not what it serves; native asgi stores the setting and
-does not enforce it; uvicorn is never told; tornado runs a WSGI app inside its loop, so one blocks
-the others; a blocking sleep in an `async def` serves one at a time whatever stands here.
+Settings do not always determine what an app reaches, so that is measured as well: gthread's
+`worker_connections` limits what it accepts, not what it serves; native asgi stores the setting and
+does not enforce it; uvicorn does not get it; tornado runs a WSGI app inside its loop, so requests
+block each other; a blocking sleep in an `async def` serves one request at a time in any case.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from workerlab.model import Server, WorkerClass
 
 ASGI = ("asgi", "asgi2")
 
-# What a worker that has Gunicorn's own HTTP parser, and others have not, does with a request
+# Settings of Gunicorn's own HTTP parser
 _OF_GUNICORNS_PARSER = ("header_map", "secure_scheme_headers", "proxy_protocol")
 _LIMITS = ("limit_request_line", "limit_request_fields", "limit_request_field_size")
 _HOOKS = ("pre_request", "post_request")
 MORE_CONNECTIONS = "a higher --worker-connections or more workers serve more at once"
-# `ignores` is what `workerlab settings` finds with Gunicorn 25.3; a test holds it to that
+# `ignores`: as found by `workerlab settings` with Gunicorn 25.3; a test checks it
 # fmt: off
 _ROWS = (
     WorkerClass("sync", "one", ignores=("threads", "worker_connections", "keepalive"),
@@ -57,10 +57,10 @@ ASGI_CLASSES = frozenset(row.name for row in _ROWS if row.asgi)
 
 
 def class_named(name: str) -> WorkerClass:
-    """Its row; of a dotted path one that says that little is known."""
+    """The row of a class; for a dotted path, one with unknown slots."""
     return WORKER_CLASSES.get(name) or WorkerClass(name, "unknown", serves=(), path=name)
 
 
 def configured_slots(server: Server) -> int | None:
-    """Requests served at once by the settings; None: unlimited, or not known."""
+    """Requests served at once according to the settings; None: unlimited, or not known."""
     return class_named(server.worker_class).slots_of(server)

@@ -1,4 +1,4 @@
-"""What the lab tells its user while it works, what it asks, and how the user has called it."""
+"""Messages and questions on the terminal, and how the user called the program."""
 
 import os
 import shutil
@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 def tell(line: str) -> None:
-    """On standard error: standard output holds results and nothing else."""
+    """Print to standard error: standard output is for results alone."""
     print(line, file=sys.stderr, flush=True)
 
 
 def program() -> str:
-    """How the user called this program, and can call it again."""
+    """The command that the user called this program by."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{Path(sys.executable).name} -m workerlab"
@@ -27,24 +27,24 @@ def program() -> str:
 
 
 def short(path: Path) -> Path:
-    """As one would type it here."""
+    """`path` as one would type it here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def interactive() -> bool:
-    """Whether somebody can be asked: both ends are a terminal."""
+    """Whether the user can be asked: both input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def output_columns() -> int | None:
-    """Columns of standard output, by COLUMNS or its terminal; None: any, as in a pipe."""
+    """Columns of standard output, from COLUMNS or its terminal; None: unlimited, as in a pipe."""
     return shutil.get_terminal_size((80 if sys.stdout.isatty() else 0, 24)).columns or None
 
 
 def one_key(prompt: str) -> str:
-    """The next key, in lower case; "" for the end of input. Ctrl-C stays what it is. What was typed
-    before the prompt is dropped: it was no answer to what is asked only now."""
+    """The next key, in lower case; "" at the end of input. Ctrl-C still interrupts. What was typed
+    before the prompt is discarded, as it was no answer to it."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     try:
@@ -58,7 +58,7 @@ def one_key(prompt: str) -> str:
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """What is typed meanwhile does not show, as it would in the middle of a picture."""
+    """Without echo: what is typed would show in the middle of a picture."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     quiet = [*before]
@@ -67,5 +67,5 @@ def unechoed() -> Iterator[None]:
         termios.tcsetattr(handle, termios.TCSADRAIN, quiet)
         yield
     finally:
-        termios.tcflush(handle, termios.TCIFLUSH)  # or the shell would take it for its own
+        termios.tcflush(handle, termios.TCIFLUSH)  # or the shell would read it
         termios.tcsetattr(handle, termios.TCSADRAIN, before)

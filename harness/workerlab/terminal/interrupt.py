@@ -1,7 +1,7 @@
-"""Ending on a signal: the first one unwinds (contexts clean up), a second one ends at once.
+"""Ending on a signal: the first unwinds, so that contexts clean up; a second ends at once.
 
-Ending at once is safe: the guards see their pipes close and kill what they guard. As long as
-nothing was started, the first one does so, too: an exception amid an import may be lost.
+Ending at once is safe: the guards see their pipes close and kill what they guard. Until something
+is started the first signal ends at once too, as an exception during an import may be lost.
 """
 
 import os
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """A signal asked the harness to end. Not an Exception: nothing may swallow it."""
+    """A signal ends the harness. A BaseException, so that no `except Exception` swallows it."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
@@ -21,27 +21,27 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ending_signals() -> list[signal.Signals]:
-    """Those that end this process. Under nohup, SIGHUP is ignored and stays so: the terminal may
-    close. SIGINT is not: a shell script ignores it for all that it starts in the background."""
+    """The signals that end this process. SIGHUP stays ignored under nohup, as the terminal may
+    close. SIGINT does not: shell scripts ignore it for whatever they start in the background."""
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in SIGNALS if number != signal.SIGHUP or not nohup]
 
 
 def end_at_once() -> None:
-    """Let any signal end the process: nothing was started yet."""
+    """Let any signal end the process, as nothing was started yet."""
     for number in ending_signals():
         signal.signal(number, lambda number, _frame: os._exit(128 + number))
 
 
 def install() -> None:
     """Let the first signal raise Stopped in the main thread, and a second one end the process."""
-    seen = False
+    unwinding = False
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        if seen:
+        nonlocal unwinding
+        if unwinding:
             os._exit(128 + number)
-        seen = True
+        unwinding = True
         raise Stopped(number)
 
     for number in ending_signals():
@@ -49,7 +49,7 @@ def install() -> None:
 
 
 def finish() -> None:
-    """All is said and cleaned up: a late signal must not change the exit code. (The interpreter
-    puts default handlers back while it ends.)"""
+    """Ignore late signals once all is cleaned up: they must not change the exit code. (The
+    interpreter restores default handlers as it ends.)"""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What the user sees while it runs, on standard error: a bar on a terminal, else a line a cell."""
+"""Progress on standard error: a bar on a terminal, else a line per cell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workerlab.model import Fault, Record, Trial
 from workerlab.numbers.units import format_wait
 from workerlab.terminal.console import tell
 
-APART = 1.1  # times: two times that are closer are told as one
+DISTINCT_RATIO = 1.1  # times closer to each other than this are printed as one
 
 
 def describe(trial: Trial) -> str:
@@ -38,9 +38,8 @@ def describe(trial: Trial) -> str:
 
 
 class Progress:
-    """`predict(one)` gives seconds, or None as long as nobody can know (a foreign app before
-    its first answer); `more_s(one)`: by how much it may take longer; `name(one)`: what is run.
-    Where several run at once, a prediction is what each adds to the whole."""
+    """`predict(trial)`: seconds, or None while unknown (before a foreign app's first answer);
+    `more_s(trial)`: by how many seconds it may take longer; `name(trial)`: what is shown."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class Progress:
         self._now = ""
         self._began: dict[str, float] = {}
         self._predicted: dict[str, float | None] = {}
-        self._longer_s: list[float] = []  # than predicted, of each that has ended
+        self._longer_s: list[float] = []  # than predicted, per ended trial
         self._console = Console(stderr=True)
         self._live: Live | None = None
         self._reasons: set[str] = set()
@@ -78,29 +77,29 @@ class Progress:
         tell(f"{self._counted()}, {about}")
 
     def _place(self) -> str:
-        """Which of them the last one was."""
+        """Which of the trials the last one was."""
         return f"[{self._done}/{self._total}] "
 
     def _counted(self) -> str:
         return f"{self._total} cell{'' if self._total == 1 else 's'}"
 
-    def begin(self, one: Trial) -> None:
-        self._now, self._began[one.key] = self._name(one), time.monotonic()
-        self._predicted[one.key] = self._predict(one)
+    def begin(self, trial: Trial) -> None:
+        self._now, self._began[trial.key] = self._name(trial), time.monotonic()
+        self._predicted[trial.key] = self._predict(trial)
 
     def watch(self, server: object, observer: object) -> None:
-        """Called again and again while a load runs: `__rich__` is all there is to see of it."""
+        """Called repeatedly while a load runs; here `__rich__` shows it all."""
 
-    def end(self, one: Trial, record: Record) -> None:
-        self._todo = [other for other in self._todo if other is not one]
+    def end(self, trial: Trial, record: Record) -> None:
+        self._todo = [other for other in self._todo if other is not trial]
         self._done += 1
-        took_s = time.monotonic() - self._began.pop(one.key)
+        took_s = time.monotonic() - self._began.pop(trial.key)
         self._done_s += took_s
-        predicted_s = self._predicted.pop(one.key, None)
+        predicted_s = self._predicted.pop(trial.key, None)
         if predicted_s is not None and not record.fault:
             self._longer_s.append(took_s - predicted_s)
         how = f"{self._fault(record.fault)}, after" if record.fault else "done in"
-        line = f"{self._place()}{self._name(one)}: {how} {took_s:.1f} s{self._rest()}"
+        line = f"{self._place()}{self._name(trial)}: {how} {took_s:.1f} s{self._rest()}"
         if self._live is None:
             tell(line)
         elif record.fault:
@@ -111,7 +110,7 @@ class Progress:
         return "" if left is None or not self._todo else f", {self._wait(left)} left"
 
     def _fault(self, fault: Fault) -> str:
-        """What happened, once: why, and where to look, is for the report to say."""
+        """The reason, once; the report has the details."""
         if fault.reason in self._reasons:
             return "invalid for the same reason"
         self._reasons.add(fault.reason)
@@ -129,7 +128,7 @@ class Progress:
         return None if predicted_s is None else predicted_s + max(self._more_s(trial), longer_s)
 
     def _wait(self, seconds: float) -> str:
-        """And what that may become. `seconds`: as predicted, without what has passed by now."""
+        """The range of the time left. `seconds`: as predicted, less what has passed."""
         passed_s = (self._left() or 0.0) - seconds
         ends = [self._together(predict) for predict in (self._soonest, self._latest)]
         return between(*(max(0.0, (end or 0.0) - passed_s) for end in ends))
@@ -156,14 +155,14 @@ class Progress:
 
 
 def between(least_s: float, most_s: float) -> str:
-    """Two times, or one where they are hardly apart."""
+    """Both times, or the longer one if they are similar."""
     least, most = format_wait(least_s), format_wait(most_s)
-    return most if least == most or most_s < APART * least_s else f"{least} to {most}"
+    return most if least == most or most_s < DISTINCT_RATIO * least_s else f"{least} to {most}"
 
 
 class Several(Progress):
-    """Of trials that run side by side. `left_s(predict, todo, so_far_s)`: until all of them are
-    done, of which some run already, by key."""
+    """Of trials that run side by side. `left_s(predict, todo, so_far_s)`: seconds until all are
+    done; `so_far_s`: for how long the running ones have run, by key."""
 
     def __init__(
         self,
@@ -178,7 +177,7 @@ class Several(Progress):
         self._left_s, self._start_s = left_s, time.monotonic()
 
     def _running(self) -> dict[str, float]:
-        """Since when each of them has run, in their order."""
+        """Seconds that each has run, by key, in order of start."""
         now_s = time.monotonic()
         return {key: now_s - began_s for key, began_s in tuple(self._began.items())}
 
@@ -193,13 +192,13 @@ class Several(Progress):
         bar = ProgressBar(total=total_s, completed=done_s, width=30, complete_style="cyan")
         wait = "" if left is None else f", {self._wait(left)} left"
         line.add_row(bar, Text(f"{self._done} of {self._counted()} done{wait}"))
-        names = {one.key: self._name(one) for one in self._todo}
+        names = {trial.key: self._name(trial) for trial in self._todo}
         rows = [f"{so_far_s:5.0f} s  {names.get(key, key)}" for key, so_far_s in running.items()]
         return Group(line, Text("\n".join(rows)))
 
 
 class Within(Progress):
-    """Of a part of a run whose end is a moment: `left_s()` seconds from now, whatever comes."""
+    """Of a part of a run with a time budget, of which `left_s()` seconds are left."""
 
     def __init__(
         self,
@@ -211,7 +210,7 @@ class Within(Progress):
         self._left_s = left_s
 
     def _announce(self) -> None:
-        """Each part would say it again."""
+        """Nothing: every part would repeat it."""
 
     def _place(self) -> str:
         return ""

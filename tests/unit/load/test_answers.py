@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workerlab.load.generators.answers import KEPT, LONGEST, Answer, Answers, Body
+from workerlab.load.generators.answers import MAX_CACHED, MAX_HEAD_BYTES, Answer, Answers, Body
 from workerlab.load.generators.http1 import Garbage, Response
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -181,7 +181,7 @@ def test_only_the_rest_of_a_body_is_read_where_its_head_came_first() -> None:
         (LENGTH + b"x", None),
         (LENGTH[:-1], None),
         (b"HTTP/1.1 200 OK\r\n\r\nhello", None),
-        (LENGTH.replace(b"5", b"5\r\nX: " + b"x" * LONGEST), None),
+        (LENGTH.replace(b"5", b"5\r\nX: " + b"x" * MAX_HEAD_BYTES), None),
         (b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n", None),
     ],
 )
@@ -191,10 +191,10 @@ def test_each_by_its_kind(data: bytes, wanted: Answer | None) -> None:
 
 def test_heads_that_all_differ_take_no_memory() -> None:
     answers = answers_of()
-    for number in range(3 * KEPT):
+    for number in range(3 * MAX_CACHED):
         data = LENGTH.replace(b"\r\n\r\n", b"\r\nETag: %d\r\n\r\n" % number)
         assert answers.recognised(data) == Answer(200, 5, keeps=True)
-        assert max(len(answers._heads), len(answers._tells)) <= KEPT
+        assert max(len(answers._heads), len(answers._tells)) <= MAX_CACHED
 
 
 def test_an_interim_response_is_no_answer_whatever_is_expected() -> None:

@@ -16,7 +16,7 @@ from workerlab.load.generators.document import COLUMNS, Tally, document
 from workerlab.load.generators.words import OPTIONAL, Words
 from workerlab.load.generators.words import parse as words_of
 from workerlab.load.programs import RequestsSentAgain, StoppedAtDeadline
-from workerlab.load.registry import ALSO, TOOLS, tool_named
+from workerlab.load.registry import ALIASES, TOOLS, tool_named
 from workerlab.model import Load, Output, ParseError, Timing, UsageError
 from workerlab.numbers.arrivals import schedule
 from workerlab.numbers.histogram import Histogram
@@ -81,7 +81,7 @@ def test_every_tool_is_called_by_its_name() -> None:
 
 def test_old_names_are_understood() -> None:
     assert tool_named("python") is FAST
-    for other, name in ALSO.items():
+    for other, name in ALIASES.items():
         assert tool_named(other) is TOOLS[name]
 
 

@@ -820,7 +820,7 @@ def test_a_client_lingers_only_for_so_long() -> None:
 
 
 def test_where_too_many_linger_the_oldest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workerlab.load.generators.engine.LINGER_MOST", 3)
+    monkeypatch.setattr("workerlab.load.generators.engine.MAX_LINGERING", 3)
     found, site = load_site(saying(LENGTH, 0.02), 1, 12, ("--linger", "60"))
     assert (found.requests, found.failed) == (12, 0)
     assert 4 <= max(site.in_flight_at_arrival) < 12

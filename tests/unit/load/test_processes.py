@@ -8,7 +8,7 @@ import pytest
 
 from workerlab.cli import parse
 from workerlab.experiments.planning import plan_of
-from workerlab.load.programs import EVERY_CORE
+from workerlab.load.programs import ALL_CORES
 from workerlab.load.registry import tool_named
 from workerlab.model import UsageError
 from workerlab.plan import grid, load_for
@@ -56,7 +56,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
         ("wrk", 100, 1, 2),
         ("processes", 20, 1, 20),
         ("threads", 20, 1, 1),
-        ("processes-coroutines", 20, 1, EVERY_CORE),
+        ("processes-coroutines", 20, 1, ALL_CORES),
         ("processes-coroutines", 20, 2, 2),
         ("locust", 500, 4, 4),
     ],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.numbers.histogram import SUB, Histogram, bucket, middle
+from workerlab.numbers.histogram import SUB_BUCKETS, Histogram, bucket, middle
 from workerlab.numbers.quantiles import quantile
 
 durations = st.integers(0, 1 << 50)
@@ -23,7 +23,7 @@ def of(*values: int) -> Histogram:
 
 @given(durations)
 def test_a_bucket_is_no_wider_than_its_share_of_what_it_counts(value: int) -> None:
-    assert abs(middle(bucket(value)) - value) <= value / (2 * SUB)
+    assert abs(middle(bucket(value)) - value) <= value / (2 * SUB_BUCKETS)
 
 
 @given(durations, durations)

@@ -117,7 +117,7 @@ def test_a_process_whose_parent_ends_is_below_another(stack: ExitStack) -> None:
 
 def below(pid: int) -> set[int]:
     """By a look of its own."""
-    time.sleep(cpu.SAME_S)
+    time.sleep(cpu.PARENTS_VALID_S)
     return cpu.PARENTS.below(pid)
 
 
@@ -158,7 +158,7 @@ def test_other_trials_are_what_the_lab_started_beside_this_one(
 ) -> None:
     """A server and a tool of its own, and a process of another trial, which ends: it has used what
     it has used."""
-    monkeypatch.setattr(cpu, "FRESH_S", 0.0)
+    monkeypatch.setattr(cpu, "LAB_CPU_VALID_S", 0.0)
     server = busy(stack)
     usage = Processes(server.pid, lab=Lab())
     first = usage.sample()
@@ -187,7 +187,7 @@ def test_alone_there_is_nothing_beside(stack: ExitStack) -> None:
 def test_what_the_lab_used_is_asked_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
     monkeypatch.setattr(Tree, "used", lambda self: looks.append(self))
-    monkeypatch.setattr(cpu, "FRESH_S", 1000.0)
+    monkeypatch.setattr(cpu, "LAB_CPU_VALID_S", 1000.0)
     lab = Lab()
     assert lab.cpu_s() == lab.cpu_s()
     assert len(looks) == 1

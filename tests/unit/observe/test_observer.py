@@ -22,7 +22,7 @@ from tests.builders.conditions import LONG_S, until
 from workerlab.model import ProcessSample, QueueSample
 from workerlab.observe import observer as observe
 from workerlab.observe.observations import FILE, SAMPLERS, read_observations
-from workerlab.observe.observer import SHARE, Observer, Sampler
+from workerlab.observe.observer import CPU_SHARE, Observer, Sampler
 from workerlab.observe.tcp import Unseen
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
@@ -36,7 +36,7 @@ def test_cost_decides_how_often(cost_s: float, least_s: float, most_s: float) ->
     pause_s = Sampler("any", lambda: None, least_s, most_s).pause_s(cost_s)
     assert least_s <= pause_s <= most_s * (1 + observe.JITTER)
     if pause_s < most_s:
-        assert cost_s / pause_s <= SHARE * (1 + 1e-9)
+        assert cost_s / pause_s <= CPU_SHARE * (1 + 1e-9)
 
 
 def test_it_does_not_keep_step_with_the_app() -> None:

@@ -72,7 +72,7 @@ def test_a_process_that_is_stopped_saw_it(tmp_path: Path) -> None:
         assert process.wait(timeout=LONG_S) == 0
     for before_ns, after_ns, pauses in found:
         for pause in pauses:
-            assert pause.to_ns - pause.from_ns >= pauses_module.LEAST_NS
+            assert pause.to_ns - pause.from_ns >= pauses_module.MIN_PAUSE_NS
         # All but the 0.1 s at most before it was due
         if sum(one.to_ns - one.from_ns for one in pauses) >= after_ns - before_ns - 110_000_000:
             break

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.model import Span, Spans
-from workerlab.observe.maps import AT_ONCE, shrink, used_bytes
+from workerlab.observe.maps import READ_RECORDS, shrink, used_bytes
 from workerlab.observe.spans import Following, parse_map, read_spans, served
 from workerlab.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
 
@@ -103,7 +103,7 @@ def test_a_request_id_that_is_no_text_is_shown_all_the_same() -> None:
 GAPPY = st.lists(st.one_of(st.none(), st.builds(Row, NS, UNKNOWN_OR_NS, UNKNOWN_OR_NS, NAMES)))
 
 
-FREE = st.one_of(st.integers(0, 5), st.integers(-2, 2).map(lambda off: 2 * AT_ONCE + off))
+FREE = st.one_of(st.integers(0, 5), st.integers(-2, 2).map(lambda off: 2 * READ_RECORDS + off))
 
 
 @given(PIDS, GAPPY, FREE)

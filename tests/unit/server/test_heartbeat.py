@@ -188,7 +188,7 @@ def test_one_that_computed_little_by_little_hides_none_that_has_ended(
     heart = heartbeat.Heart(create(tmp_path, 4), 4, lambda *_: None)
     heart.begin()
     with monkeypatch.context() as much:
-        much.setattr(heartbeat, "SEEN_NS", 60_000 * MS)
+        much.setattr(heartbeat, "OTHERS_CPU_NS", 60_000 * MS)
         lasting()
         heart.beat()
     gone_after_computing()

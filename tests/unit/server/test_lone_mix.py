@@ -17,7 +17,14 @@ from tests.builders.launch import launch
 from workerlab.model import App, Record, Route, Server
 from workerlab.observe.pauses import PauseWatch
 from workerlab.server.running import Faulty, Running
-from workerlab.server.warmup import LONE_FEWEST, PAUSED_MOST, Lone, answering, ask_alone, routes_of
+from workerlab.server.warmup import (
+    MAX_PAUSE_RETRIES,
+    MIN_LONE,
+    Lone,
+    answering,
+    ask_alone,
+    routes_of,
+)
 
 MIX = (
     Route("/", weight=6),
@@ -92,7 +99,7 @@ def test_lone_requests_go_round_the_routes(tmp_path: Path) -> None:
     assert weights == pytest.approx((0.6, 0.3, 0.1))
     assert len(lone_s) == len(begun_ns) == sum(seen.values())
     assert set(seen.values()) == {len(lone_s) // 3}
-    assert len(lone_s) // 3 >= LONE_FEWEST
+    assert len(lone_s) // 3 >= MIN_LONE
     assert begun_ns == sorted(begun_ns)
 
 
@@ -118,7 +125,7 @@ def test_where_it_always_stands_still_the_last_ones_count(
     seen = Counter[str]()
     with serving(tmp_path, MIX, seen) as server:
         ask_alone(server, lones(server))
-    assert sum(seen.values()) == len(server.lone_s) * (1 + PAUSED_MOST)
+    assert sum(seen.values()) == len(server.lone_s) * (1 + MAX_PAUSE_RETRIES)
 
 
 def test_routes_that_never_answer_as_expected_are_told_together(tmp_path: Path) -> None:

@@ -147,13 +147,13 @@ def test_the_report(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", [False, True])
 def test_the_last_answer_of_a_connection_says_so(told: bool) -> None:
-    kept = reply_to(keep=True, told=told, bodiless=False, body_bytes=12, fault="")
+    kept = reply_to(keep=True, confirm=told, bodiless=False, body_bytes=12, fault="")
     assert last_reply(kept) == reply_to(
-        keep=False, told=False, bodiless=False, body_bytes=12, fault=""
+        keep=False, confirm=False, bodiless=False, body_bytes=12, fault=""
     )
 
 
 @pytest.mark.parametrize("fault", ["reset", "half", "stall"])
 def test_a_faulty_answer_is_the_same_at_the_end(fault: str) -> None:
-    faulty = reply_to(keep=True, told=False, bodiless=False, body_bytes=12, fault=fault)
+    faulty = reply_to(keep=True, confirm=False, bodiless=False, body_bytes=12, fault=fault)
     assert last_reply(faulty) is faulty

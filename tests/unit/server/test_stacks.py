@@ -166,7 +166,7 @@ def test_a_full_disk_ends_it_with_the_lines_that_are_whole() -> None:
 def test_no_more_lines_than_there_is_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "LINES", 1)
+    monkeypatch.setattr(stacks, "MAX_LINES", 1)
     lines = os.open(tmp_path / "lines", os.O_WRONLY | os.O_CREAT)
     files = stacks.Files(str(Path(__file__).parent), "")
     sampler = stacks.Sampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]

@@ -9,12 +9,12 @@ from statistics import fmean, stdev
 
 import pytest
 
-from workerlab.server.warmup import LONE_ERROR, LONE_FEWEST, LONE_MOST, LONE_S, enough
+from workerlab.server.warmup import LONE_ERROR, LONE_S, MAX_LONE, MIN_LONE, enough
 
 
 def asked(take_s: Callable[[], float], *, known: bool = False) -> list[float]:
     lone_s: list[float] = []
-    while not enough(lone_s, known=known):
+    while not enough(lone_s, bundled=known):
         lone_s.append(take_s())
     return lone_s
 
@@ -31,7 +31,7 @@ def test_an_app_that_always_takes_the_same_time_is_asked_for_half_a_second(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "count"), [(20.0, LONE_FEWEST), (1.0, LONE_FEWEST), (0.125, 4), (0.001, LONE_MOST)]
+    ("seconds", "count"), [(20.0, MIN_LONE), (1.0, MIN_LONE), (0.125, 4), (0.001, MAX_LONE)]
 )
 def test_any_other_app_is_asked_three_times_and_for_half_a_second(
     seconds: float, count: int
@@ -47,6 +47,6 @@ def test_what_varies_is_asked_until_its_mean_is_known_or_time_is_up(
     chance = random.Random(seed)
     lone_s = asked(lambda: chance.expovariate(1 / mean_s))
     error = stdev(lone_s) / len(lone_s) ** 0.5 / fmean(lone_s)
-    assert len(lone_s) == LONE_MOST or sum(lone_s) >= LONE_S or error <= LONE_ERROR
-    assert LONE_FEWEST <= len(lone_s) <= LONE_MOST
-    assert len(lone_s) == LONE_FEWEST or sum(lone_s[:-1]) < LONE_S
+    assert len(lone_s) == MAX_LONE or sum(lone_s) >= LONE_S or error <= LONE_ERROR
+    assert MIN_LONE <= len(lone_s) <= MAX_LONE
+    assert len(lone_s) == MIN_LONE or sum(lone_s[:-1]) < LONE_S

@@ -25,7 +25,7 @@ from workerlab.experiments.advise.study import (
 )
 from workerlab.experiments.budget import Budget, load_s, used_s
 from workerlab.experiments.execution import Predict
-from workerlab.load.programs import FOLLOWED
+from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import Cell, Needs, Plan, Rate, Trial
 from workerlab.plan import trials
 from workerlab.run_store import Run
@@ -142,7 +142,7 @@ def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -
     share = SHORT if short else 1.0
     least_s = min(SHORTEST_S, max(FEW_S, budget_s / LAUNCHES))
     lasts_s = share * min(max(least_s, round(requests / rps)), LONGEST_S)
-    return float(min(lasts_s, max(1, math.floor(FOLLOWED / rps))))
+    return float(min(lasts_s, max(1, math.floor(MAX_ROW_ARRIVALS / rps))))
 
 
 class Growth:

@@ -1,7 +1,6 @@
 """Runs a generator by its name: `python harness/workerlab/load/generators NAME WORDS...`.
 
-Works in isolated mode (`python -I -S`), where nothing but the standard library is found: the
-checkout's own place is all it needs.
+Works in isolated mode (`python -I -S`), with the standard library and this checkout alone.
 """
 
 import gc
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 if __name__ == "__main__":
-    gc.disable()  # what imports make stays: to look through it took a tenth of a start
+    gc.disable()  # objects made by imports stay: collecting took a tenth of the start-up time
 
 from workerlab.load.generators.document import Tally, document
 from workerlab.load.generators.words import OPTIONAL, Words, parse
@@ -26,7 +25,7 @@ from workerlab.load.generators.words import OPTIONAL, Words, parse
 class Generator(NamedTuple):
     module: str  # imported by name, as most need packages that may be missing
     options: Collection[str] = ()  # of OPTIONAL
-    process_per: str = ""  # what it starts one for, where nobody says how many
+    process_per: str = ""  # what it starts a process for by default
 
 
 GENERATORS = {
@@ -40,17 +39,17 @@ GENERATORS = {
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 whatever the server did, 2 usage, 3 a package or file is missing."""
-    name, known = (*argv, "")[0], ", ".join(GENERATORS)
+    name, names = (*argv, "")[0], ", ".join(GENERATORS)
     if name in ("-h", "--help"):
-        print(f"usage: generators NAME WORDS...: {known}; NAME --help has its words")
+        print(f"usage: generators NAME WORDS...: {names}; NAME --help has its words")
         return 0
-    if name == "live":  # no load tool: it prints no document
+    if name == "live":  # not a load tool: it prints no document
         from workerlab.load.generators.live import main as live
 
         _collect_again()
         return live(argv[1:])
     if name not in GENERATORS:
-        print(f"generators: unknown generator {name!r}: there are {known}", file=sys.stderr)
+        print(f"generators: unknown generator {name!r}: there are {names}", file=sys.stderr)
         return 2
     try:
         words, tally = _run(name, argv[1:])
@@ -65,7 +64,7 @@ def main(argv: list[str]) -> int:
 
 
 def _collect_again() -> None:
-    """All is imported, and nothing is sent yet."""
+    """Enable collection, once all is imported and before anything is sent."""
     gc.freeze()
     gc.enable()
 
@@ -74,10 +73,10 @@ def _run(name: str, argv: list[str]) -> tuple[Words, Tally]:
     module, options, process_per = GENERATORS[name]
     words = parse(argv, name, options)
     if process_per and words.processes == 1:
-        known = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-        most = words.concurrency if process_per == "connection" else cores
-        words = replace(words, processes=min(most, words.concurrency))
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        wanted = words.concurrency if process_per == "connection" else cores
+        words = replace(words, processes=min(wanted, words.concurrency))
     generator = importlib.import_module(f"workerlab.load.generators.{module}")
     _collect_again()
     if module == "fast":
@@ -85,9 +84,9 @@ def _run(name: str, argv: list[str]) -> tuple[Words, Tally]:
     from workerlab.load.generators.share import Share, fork
 
     if process_per:
-        # At once, by the kernel: Python would lose an interrupt that comes as it forks
+        # By the kernel, at once: Python would lose an interrupt that arrives during a fork
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        gc.freeze()  # what is here now stays shared: no collection writes to it in a child
+        gc.freeze()  # keeps these pages shared: no collection in a child writes to them
         return words, fork(words, generator.load)
     return words, generator.load(Share(words), range(words.concurrency))
 

@@ -1,16 +1,15 @@
-"""Recognises usual responses, at a tenth of what reading them costs.
+"""Recognises usual responses, at a tenth of the cost of parsing them.
 
-Every byte is looked at all the same: a response equals one that was verified before (`known`), or
-its head equals a head that was verified, or each line of its head is understood as http1
-understands it; then its body is as long as its head says, and the reference where one is asked for.
-Only what is a success in the end is recognised. Where the head came whole and the body did not (an
-application server sends one after the other), the rest is counted as it comes. All else (a head in
-pieces, bytes after the end, a body in chunks or until the end of the stream, an interim response, a
-failure) is read in full, and is None here.
+Every byte is still checked: a response equals the last verified one, or its head equals a verified
+head, or http1 parses each line of its head; its body has the length in its head, and equals the
+reference if bodies are compared. Only successes are recognised. If the head arrives without the
+whole body (application servers send them separately), the rest is counted as it comes. All else (a
+head in pieces, bytes after the end, a body in chunks or until the end of the stream, an interim
+response, a failure) is left to the full parser.
 
-Where every head differs from all others (a Date with microseconds, a request id, an ETag), most of
-its lines were seen before, and only those that say where a body ends are judged together. Tried and
-left: one regular expression for a whole head, which takes longer than its lines one by one.
+If every head is different (a Date with microseconds, a request id, an ETag), most of its lines are
+in the cache, and only those that frame the body are judged together. Rejected: one regular
+expression for a whole head, which takes longer than its lines one by one.
 """
 
 import zlib
@@ -21,9 +20,9 @@ from typing import TypeVar
 from workerlab.load.generators.http1 import Garbage, Head, Response, framing
 
 END = b"\r\n\r\n"  # of a head
-LONGEST = 4_096  # bytes of a head that is recognised
-KEPT = 256  # heads, and lines, that were verified; when they are more, all are forgotten
-NOTHING = b"\0"  # which no response is
+MAX_HEAD_BYTES = 4_096  # of a head that is recognised
+MAX_CACHED = 256  # verified heads, and lines; a full cache is cleared
+NO_RESPONSE = b"\0"  # equals no response
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response that was verified whole, and is a success."""
+    """A complete, verified response that is a success."""
 
     status: int
     body_bytes: int
@@ -39,7 +38,7 @@ class Answer:
 
 
 class Body:
-    """Of a response whose head was recognised; to its reader a Response."""
+    """Reads the body of a response whose head was recognised; same interface as Response."""
 
     __slots__ = ("_answer", "_left", "_summed", "body_bytes", "checksum", "status")
     digest = None
@@ -71,36 +70,36 @@ class Body:
 
 
 class Answers:
-    """Of one kind of request. `judge`: the cause of the failure that a status is. `reference`:
-    (bytes, checksum) of the body that each must have where they are compared, once it is known.
-    `kept`: as in Response."""
+    """The responses to one kind of request. `judge(status)`: the cause of failure, None for a
+    success. `reference`: (bytes, checksum) that bodies must have if they are compared, None until
+    it is known. `kept`: as in Response."""
 
     def __init__(
         self, method: str, judge: Callable[[int], str | None], *, compared: bool, kept: int = 0
     ) -> None:
         self._kept = kept
-        self.known, self.known_answer = NOTHING, Answer(0, 0, keeps=False)
+        self.last_data, self.last_answer = NO_RESPONSE, Answer(0, 0, keeps=False)
         self.reference: tuple[int, int] | None = None
         self._method, self._judge, self._compared = method, judge, compared
         self._heads: dict[bytes, Answer] = {}
-        self._tells: dict[bytes, bool] = {}  # of a header line: whether the answer depends on it
-        self._judged: dict[tuple[bytes, ...], Answer | None] = {}  # by the lines that tell
+        self._tells: dict[bytes, bool] = {}  # by header line: whether it frames the body
+        self._judged: dict[tuple[bytes, ...], Answer | None] = {}  # by those lines
 
     def remember(self, data: bytes, response: Response | Body) -> None:
-        """One that was right, whole and by itself."""
-        self.known = data
-        self.known_answer = Answer(response.status or 0, response.body_bytes, response.keeps)
+        """Remember the bytes of a response that was a success."""
+        self.last_data = data
+        self.last_answer = Answer(response.status or 0, response.body_bytes, response.keeps)
 
     def recognised(self, data: bytes) -> Answer | None:
-        """What these bytes are; None: they must be read."""
-        if data == self.known:
-            return self.known_answer
+        """The response that these bytes are; None: they must be parsed."""
+        if data == self.last_data:
+            return self.last_answer
         stop, answer = self._head(data)
         if answer is None or len(data) != stop + answer.body_bytes:
             return None
         if self._compared and (answer.body_bytes, zlib.crc32(data[stop:])) != self.reference:
             return None
-        self.known, self.known_answer = data, answer  # where all are the same: the next one, too
+        self.last_data, self.last_answer = data, answer  # the next one may be equal
         return answer
 
     def begun(self, data: bytes) -> Response | Body:
@@ -117,21 +116,21 @@ class Answers:
         return reader
 
     def _head(self, data: bytes) -> tuple[int, Answer | None]:
-        """Where the head ends that these bytes begin with, and what a response is that has it."""
-        stop = data.find(END, 0, LONGEST) + len(END)
+        """(where the head of these bytes ends, the response it announces)."""
+        stop = data.find(END, 0, MAX_HEAD_BYTES) + len(END)
         head = data[:stop]
         return stop, self._heads.get(head) or self._verified(head)
 
     def _verified(self, text: bytes) -> Answer | None:
-        """What a response is that has this head, and the body that it announces."""
+        """The response that this head announces; None if it must be parsed."""
         first, *fields = text.removesuffix(END).split(b"\r\n")
         telling, tells = [first], self._tells
         try:
             for line in fields:
-                known = tells.get(line)
-                if known is None:
-                    known = self._keep(tells, line, framing(line) is not None)
-                if known:
+                frames = tells.get(line)
+                if frames is None:
+                    frames = self._keep(tells, line, framing(line) is not None)
+                if frames:
                     telling.append(line)
             key = tuple(telling)
             if key not in self._judged:
@@ -142,7 +141,7 @@ class Answers:
         return None if answer is None else self._keep(self._heads, text, answer)
 
     def _answer(self, lines: Sequence[bytes]) -> Answer | None:
-        """What a response is that has these lines in its head. Raises Garbage."""
+        """The response announced by these lines of a head. Raises Garbage."""
         head = Head(lines[0])
         for line in lines[1:]:
             head.field(line)
@@ -154,9 +153,9 @@ class Answers:
         return Answer(head.status, body_bytes, head.lasting)
 
     @staticmethod
-    def _keep(known: dict[K, T], key: K, value: T) -> T:
-        """Remember what was verified, in bounded memory."""
-        if len(known) == KEPT:
-            known.clear()
-        known[key] = value
+    def _keep(cache: dict[K, T], key: K, value: T) -> T:
+        """Add to a cache of bounded size."""
+        if len(cache) == MAX_CACHED:
+            cache.clear()
+        cache[key] = value
         return value

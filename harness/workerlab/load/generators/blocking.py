@@ -1,8 +1,8 @@
 """Load by `requests`: a unit is a thread with a session and a connection of its own.
 
-`first_byte` is the moment when the library hands out the answer: its head has been read. A thread
-that blocks cannot be ended: at the deadline its account is closed instead. What it has under way is
-a timeout, and what it sees after that counts no more.
+`first_byte` is when the library returns the response: its head has been read. A blocked thread
+cannot be ended: at the deadline its tally is closed instead. Its request in flight is a timeout,
+and later results do not count.
 """
 
 import http.client
@@ -22,11 +22,11 @@ from workerlab.load.generators.share import Share
 from workerlab.load.generators.words import Words
 
 BODILESS = (204, 304)
-HERE = threading.local()  # `unit`: whose request is under way, in this thread
+HERE = threading.local()  # `unit`: the one of this thread
 
 
 class Timed(HTTPConnection):
-    """Tells the unit of its thread when it was made."""
+    """Reports to the unit of its thread how long it took to connect."""
 
     def connect(self) -> None:
         start_ns = time.monotonic_ns()
@@ -34,14 +34,14 @@ class Timed(HTTPConnection):
         HERE.unit.connected(self, time.monotonic_ns() - start_ns)
 
 
-urllib3.HTTPConnectionPool.ConnectionCls = Timed  # of all in this program
+urllib3.HTTPConnectionPool.ConnectionCls = Timed  # process-wide
 
 
 def load(share: Share, units: Sequence[int]) -> Tally:
     """These units until nothing is left to send, or the deadline."""
-    ready = threading.Event()  # a thread that works already would hold up the start of the others
-    mine = [Unit(share, number, ready) for number in units]
-    threads = [threading.Thread(target=unit.run, daemon=True) for unit in mine]
+    ready = threading.Event()  # busy threads would delay the start of the others
+    own_units = [Unit(share, number, ready) for number in units]
+    threads = [threading.Thread(target=unit.run, daemon=True) for unit in own_units]
     for thread in threads:
         thread.start()
     share.begin()
@@ -49,7 +49,7 @@ def load(share: Share, units: Sequence[int]) -> Tally:
     for thread in threads:
         thread.join(share.left_s())
     tally = Tally(deadline_struck=any(thread.is_alive() for thread in threads))
-    for unit in mine:
+    for unit in own_units:
         tally.add(unit.close())
     return tally
 
@@ -60,11 +60,11 @@ class Unit:
     def __init__(self, share: Share, number: int, ready: threading.Event) -> None:
         self._share, self._number, self._ready = share, number, ready
         self._tally = Tally()
-        self._lock = threading.Lock()  # of the tally, and of the two below
-        self._start_ns: int | None = None  # of the request under way
+        self._lock = threading.Lock()  # for the tally, and for the two below
+        self._start_ns: int | None = None  # of the request in flight
         self._closed = False
         self._connection: HTTPConnection | None = None
-        self._connected = False  # for the request under way, as none was kept
+        self._connected = False  # whether the request in flight has a new connection
         self._session = requests.Session()
         self._session.trust_env = False
         urls = share.words.urls
@@ -80,7 +80,7 @@ class Unit:
         while self._share.take() and (start_ns := self._begin()):
             cause = self._ask(start_ns)
             if not self._connected and cause in ("closed", "reset"):
-                with self._lock:  # the server closed the kept connection meanwhile: not its fault
+                with self._lock:  # the server may close an idle connection
                     self._tally.reconnects += 1
                 cause = self._ask(start_ns)
             if cause is not None:
@@ -90,12 +90,12 @@ class Unit:
         self._session.close()
 
     def close(self) -> Tally:
-        """What the unit has seen until now; what it sees from now on counts no more."""
+        """The tally of the unit; its later results do not count."""
         with self._lock:
-            seen, self._tally, self._closed = self._tally, Tally(), True
+            tally, self._tally, self._closed = self._tally, Tally(), True
             if self._start_ns is not None:
-                seen.failed("timeout", self._start_ns, time.monotonic_ns())
-            return seen
+                tally.failed("timeout", self._start_ns, time.monotonic_ns())
+            return tally
 
     def connected(self, connection: HTTPConnection, took_ns: int) -> None:
         self._connection, self._connected = connection, True
@@ -103,7 +103,7 @@ class Unit:
             self._tally.connected(took_ns)
 
     def _begin(self) -> int | None:
-        """When the next request begins; None: it is too late for another one."""
+        """When the next request begins; None: it is too late for another."""
         with self._lock:
             if self._closed:
                 return None
@@ -112,7 +112,7 @@ class Unit:
             return self._start_ns
 
     def _ask(self, start_ns: int) -> str | None:
-        """None once the answer is there and counted, else why there is none."""
+        """None once the answer is complete and counted, else the cause of failure."""
         try:
             response = self._session.send(
                 random.choice(self._requests), stream=True, allow_redirects=False
@@ -120,7 +120,7 @@ class Unit:
             first_byte_ns = time.monotonic_ns()
             body = response.content
             end_ns = time.monotonic_ns()
-        except Exception as error:  # the libraries let through what their parsers raise
+        except Exception as error:  # whatever the libraries' parsers raise
             self._drop()
             if (cause := cause_of(error)) == "exception":
                 self._tally.exception(error)
@@ -136,23 +136,23 @@ class Unit:
         return None
 
     def _drop(self) -> None:
-        """Close the connection, whatever the server thinks of it."""
+        """Close the connection, even if the server would keep it."""
         if self._connection is not None:
             self._connection.close()
 
 
 def _prepared(words: Words, url: str) -> requests.PreparedRequest:
-    """Header lines of the same name become one, by commas (RFC 9110, 5.3)."""
+    """Headers of the same name are joined by commas (RFC 9110, 5.3)."""
     headers: dict[str, str] = {}
     for name, value in header_lines(words):
-        same = next((known for known in headers if known.lower() == name.lower()), name)
+        same = next((other for other in headers if other.lower() == name.lower()), name)
         headers[same] = f"{headers[same]}, {value}" if same in headers else value
     return requests.Request(words.method, url, headers=headers, data=words.body).prepare()
 
 
 def _cut(response: requests.Response, body: bytes) -> bool:
     """Whether the connection ended within the head, which the library takes for the end of an
-    answer without a length. One that really is empty and says so by nothing else is rare."""
+    answer without a length. Truly empty answers without a length are rare."""
     raw, head = response.raw, response.headers
     if body or response.request.method == "HEAD" or response.status_code in BODILESS:
         return False
@@ -160,31 +160,32 @@ def _cut(response: requests.Response, body: bytes) -> bool:
 
 
 def cause_of(error: BaseException) -> str:
-    """The name of what is behind an error of requests, or of the libraries below it."""
+    """The cause of an error of requests, or of the libraries it uses."""
     if isinstance(error, requests.ConnectTimeout):
         return "connect_timeout"
     if isinstance(error, requests.Timeout):
         return "timeout"
-    below = list(_below(error))
-    if any(isinstance(one, http.client.RemoteDisconnected) for one in below):
+    errors = list(_with_causes(error))
+    if any(isinstance(inner, http.client.RemoteDisconnected) for inner in errors):
         return "closed"
-    for one in below:
-        if isinstance(one, urllib3.exceptions.InvalidChunkLength) and one.length:
+    for inner in errors:
+        if isinstance(inner, urllib3.exceptions.InvalidChunkLength) and inner.length:
             return "protocol"
-        if isinstance(one, http.client.IncompleteRead):
+        if isinstance(inner, http.client.IncompleteRead):
             return "truncated"
-    if any(isinstance(one, urllib3.exceptions.ReadTimeoutError | TimeoutError) for one in below):
+    timeouts = (urllib3.exceptions.ReadTimeoutError, TimeoutError)
+    if any(isinstance(inner, timeouts) for inner in errors):
         return "timeout"
-    if numbers := [one.errno for one in below if isinstance(one, OSError) and one.errno]:
+    if numbers := [inner.errno for inner in errors if isinstance(inner, OSError) and inner.errno]:
         return cause_of_errno(numbers[-1])
     garbage = (http.client.HTTPException, urllib3.exceptions.HTTPError, ValueError)
-    return "protocol" if any(isinstance(one, garbage) for one in below) else "exception"
+    return "protocol" if any(isinstance(inner, garbage) for inner in errors) else "exception"
 
 
-def _below(error: BaseException, depth: int = 6) -> Iterator[BaseException]:
-    """The error and all that it wraps, in whatever way its library does so."""
+def _with_causes(error: BaseException, depth: int = 6) -> Iterator[BaseException]:
+    """The error and all that it wraps, in any of the ways that libraries do so."""
     yield error
     wrapped = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
-    for one in wrapped if depth else ():
-        if isinstance(one, BaseException):
-            yield from _below(one, depth - 1)
+    for inner in wrapped if depth else ():
+        if isinstance(inner, BaseException):
+            yield from _with_causes(inner, depth - 1)

@@ -1,4 +1,4 @@
-"""What every generator prints: one JSON document, the same for all.
+"""The JSON document that every generator prints.
 
     {"generator": NAME, "format": 3,
      "asked": {"concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals",
@@ -8,18 +8,18 @@
      "deadline_struck",
      "response", "connect", "first_byte", "lag": histograms of nanoseconds, "lone_ns", "notes"}
 
-and of a mix "routes": {label: {"sent", "complete", "errors", "statuses": {status: n}, "body",
-"response"}}: `statuses` of answers that were not expected, `body` how the first of these began,
+and for a mix "routes": {label: {"sent", "complete", "errors", "statuses": {status: n}, "body",
+"response"}}: `statuses` of unexpected answers, `body` the beginning of the first of these,
 `response` of successes.
 
-`complete`: answers read to the end, whatever their status; `failed`: requests without a success,
-which `errors` splits by cause. `unsent`: planned, or due by the rate, and never sent.
+`complete`: answers read to the end, whatever their status; `failed`: requests that were no success,
+in `errors` by cause. `unsent`: planned, or due by the rate, and never sent.
 `duration_ns`: from the first start to the end of the last request, or the deadline. `in_flight_ns`:
-the sum of the times under way, so that in_flight_ns / duration_ns is the concurrency achieved.
+the sum of the times in flight, so that in_flight_ns / duration_ns is the achieved concurrency.
 `response` and `first_byte` are of complete answers, from a request's start (with a rate: from its
-intended start, `lag` before it was sent); `connect` of every connection that came up. `lone_ns`:
-the first request, sent alone, where it succeeded. `body_sha256`: of the first body, where all
-others were compared with it (--same-body) and equal; what differs is failed ("body").
+intended start, `lag` before it was sent); `connect` of every established connection. `lone_ns`:
+the first request, sent alone, if it succeeded. `body_sha256`: of the first body, if all others were
+compared with it (--same-body) and equal; those that differ failed ("body").
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from workerlab.load.generators.words import Words
 from workerlab.numbers.histogram import Histogram
 
 FORMAT = 3
-BODY_BYTES = 8_192  # of an answer that was not expected: past the style sheet of most error pages
-WRONG = ("non_2xx", "status", "body")  # what may be wrong with a complete answer
+BODY_BYTES = 8_192  # of an unexpected answer: more than the style sheet of most error pages
+WRONG = ("non_2xx", "status", "body")  # causes of failure of a complete answer
 HISTOGRAMS = ("response", "connect", "first_byte", "lag")
 COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
 ASKED = (
     *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
     "keepalive",
 )
-# Of a row per request. start: since the origin; the others since start, empty where never reached;
-# status: of a complete response; id: its number; reused: NEW, KEPT (connect is then 0) or AGAIN;
-# route: its place in the mix.
+# Of the rows, one per request. start: since the origin; the others since start, empty if not
+# reached; status: of a complete response; id: its number; reused: NEW, KEPT (connect is then 0) or
+# AGAIN; route: its place in the mix.
 COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
 MIXED = f"{COLUMNS},route"
 NEW, KEPT, AGAIN = 0, 1, 2  # AGAIN: on a new connection, after a kept one was closed
@@ -58,19 +58,19 @@ CAUSES = {
 
 
 def cause_of_errno(number: int | None) -> str:
-    """What a failed system call is called among the causes of failures."""
+    """The cause of failure for a failed system call."""
     return CAUSES.get(number or 0, "connect")
 
 
 @dataclass
 class RouteTally:
-    """What was seen of a route of a mix. `took`: response times of successes, to be counted."""
+    """The results of a route of a mix. `took`: response times of successes, not yet counted."""
 
     sent: int = 0
     complete: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     statuses: Counter[int] = field(default_factory=Counter)
-    body: bytes | None = None  # how the first answer of an unexpected status began
+    body: bytes | None = None  # the beginning of the first answer with an unexpected status
     response: Histogram = field(default_factory=Histogram)
     took: list[int] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class RouteTally:
         self.body = body if self.body is None else self.body
 
     def recognised(self, took_ns: int) -> None:
-        """An answer came that is known to be a success."""
+        """An answer was recognised as a success."""
         self.complete += 1
         self.took.append(took_ns)
 
@@ -115,7 +115,7 @@ class RouteTally:
 
 @dataclass
 class Tally:
-    """What a generator has seen so far; of several processes the sum."""
+    """The results of a generator so far; for several processes the sum."""
 
     sent: int = 0
     unsent: int = 0
@@ -123,7 +123,7 @@ class Tally:
     connections: int = 0
     reconnects: int = 0
     body_bytes: int = 0
-    body_sha256: str | None = None  # of the first body, with which the others are compared
+    body_sha256: str | None = None  # of the first body, if the others are compared with it
     in_flight_ns: int = 0
     origin_ns: int | None = None  # CLOCK_MONOTONIC
     last_ns: int | None = None
@@ -159,19 +159,19 @@ class Tally:
         self.failed(cause, start_ns, end_ns)
 
     def failed(self, cause: str | None, start_ns: int, end_ns: int) -> None:
-        """A request ended, without a whole answer unless that is counted already."""
+        """A request ended: without a complete answer, unless `done` has counted that."""
         self.in_flight_ns += end_ns - start_ns
         self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
         if cause is not None:
             self.errors[cause] += 1
 
     def exception(self, error: BaseException) -> None:
-        """Of a library, whose cause has no name: the first one is told."""
+        """An exception of a library without a named cause: a note has the first."""
         self.notes = self.notes or [f"an exception: {error!r}"[:300]]
 
     def add(self, other: Tally) -> None:
-        """Take over all that `other` has seen, at the same time as this one. Where its first body
-        was another, all that equal it differ from the first one here."""
+        """Add the tally of a concurrent process. If its first body is different, all answers that
+        equal it differ from the first one here."""
         if self.body_sha256 is None:
             self.body_sha256 = other.body_sha256
         elif other.body_sha256 not in (None, self.body_sha256):
@@ -189,12 +189,12 @@ class Tally:
         self.deadline_struck = self.deadline_struck or other.deadline_struck
         self.lone_ns = other.lone_ns if self.lone_ns is None else self.lone_ns
         for name, choose in (("origin_ns", min), ("last_ns", max)):
-            known_ns = [ns for one in (self, other) if (ns := getattr(one, name)) is not None]
-            setattr(self, name, choose(known_ns, default=None))
+            ends_ns = [ns for tally in (self, other) if (ns := getattr(tally, name)) is not None]
+            setattr(self, name, choose(ends_ns, default=None))
 
 
 def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
-    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
     last_ns = origin_ns if tally.last_ns is None else tally.last_ns
     routes = {label: route.to_json() for label, route in tally.routes.items()}
@@ -210,7 +210,7 @@ def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
         "body_sha256": None if tally.errors["body"] else tally.body_sha256,
         "origin_ns": origin_ns,
         "duration_ns": last_ns - origin_ns,
-        "cpu_ns": int(sum(one.ru_utime + one.ru_stime for one in used) * 1e9),
+        "cpu_ns": int(sum(usage.ru_utime + usage.ru_stime for usage in usages) * 1e9),
         "deadline_struck": tally.deadline_struck,
         **{which: getattr(tally, which).to_json() for which in HISTOGRAMS},
         "lone_ns": tally.lone_ns,

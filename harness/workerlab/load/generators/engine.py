@@ -1,18 +1,18 @@
-"""The engine of `fast`: one thread, one poll loop, no objects made for a request.
+"""The engine of `fast`: one thread, one poll loop, no objects created per request.
 
-What a request costs here is what the kernel asks for it (poll, recv, send) and as little Python as
-can be. A response that came whole is recognised by what was verified before (answers); any other is
-read in full (http1), and becomes one to compare with. Times are counted, and rows written, together
-for some hundred responses: by then the next requests are on their way.
+A request costs its system calls (poll, recv, send) and as little Python as possible. A response
+that arrives whole is compared with verified ones (answers); any other is parsed (http1), and then
+compared with. Times are counted, and rows written, in batches of some hundred responses, while the
+next requests are on their way.
 
-A slot is a client: it holds one connection and one request at a time. In the closed loop it sends
-its next request as soon as one is answered; in the open model requests are due at their intended
-moments, whoever is free takes them, and what nobody is free for waits its turn and is timed from
-when it was due. Not sent when the time is over: `unsent`.
+A slot is a client, with one connection and one request at a time. In the closed loop it sends its
+next request as soon as one is answered. In the open model requests have due times, and any free
+slot takes them; a request that finds none waits, and is timed from when it was due. Those not sent
+by the end are `unsent`.
 
-Tried and left: asyncio and uvloop with a protocol per connection (0.5 to 0.9 of this), a poll for
-writing before the first byte of a request is sent (on loopback a connection is up when connect()
-returns; where it is not, sending at once fails harmlessly).
+Rejected: asyncio and uvloop with a protocol per connection (0.5 to 0.9 of this), a poll for
+writing before the first byte of a request is sent (on loopback a connection is established when
+connect() returns; otherwise sending at once fails harmlessly).
 """
 
 import contextlib
@@ -39,13 +39,13 @@ from workerlab.load.generators.words import Words
 from workerlab.numbers.histogram import Histogram
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for them
-AT_ONCE = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
-TOGETHER = 2_000  # cells of rows that are written together, 0.1 ms of work
-BATCH = 20_000  # response times that are counted together
-LINGER_MOST = 1_000  # connections that wait to be closed; then the oldest is
-SHORT = 4_096  # bytes that a connection always takes at once when nothing else is on its way
-LOOK_NS = 250_000_000  # how often the deadline is looked at
-PAUSE_NS = 10_000_000  # a slot that could not connect tries again after it, in a timed run
+RECV_BYTES = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
+MAX_BUFFERED_CELLS = 2_000  # cells of rows; writing them takes 0.1 ms
+MAX_UNCOUNTED = 20_000  # response times
+MAX_LINGERING = 1_000  # connections that wait to be closed; the oldest goes first
+SHORT = 4_096  # bytes that an idle connection always takes in one send
+LOOK_NS = 250_000_000  # between checks of the deadline
+PAUSE_NS = 10_000_000  # before a slot that could not connect retries, in a timed run
 FOREVER = 1 << 62
 NS = 1_000_000_000
 LINE = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"  # of document.COLUMNS: a success on a kept connection
@@ -57,8 +57,8 @@ IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 @dataclass(frozen=True)
 class Share:
     """What one process of a generator sends: requests `first`, `first + step`, ... With a rate,
-    each is due at one of `moments` after the origin, which were fixed before the load. `take`: the
-    numbers of some more, which no other process sends; none when all are taken."""
+    each is due at one of `moments` after the origin. `take`: returns the numbers of further
+    requests, which no other process sends; empty once all are taken."""
 
     words: Words
     destinations: tuple[Destination, ...]
@@ -312,7 +312,7 @@ class Engine:
         if self._rate:
             slot.tried_ns = time.monotonic_ns()
             self._lags.append(slot.tried_ns - start_ns)
-            if len(self._lags) >= BATCH:
+            if len(self._lags) >= MAX_UNCOUNTED:
                 self._count()
         if slot.sock is not None:
             slot.reused, slot.connect_ns = KEPT, start_ns
@@ -419,15 +419,15 @@ class Engine:
                 self._look(slot)
                 continue
             try:
-                data = slot.recv(AT_ONCE)
+                data = slot.recv(RECV_BYTES)
             except BlockingIOError:
                 continue
             except OSError:
                 self._lost(slot, "reset", clock())
                 continue
             now, answers = clock(), slot.answers
-            same = data == answers.known
-            answer = answers.known_answer if same else answers.recognised(data)
+            same = data == answers.last_data
+            answer = answers.last_answer if same else answers.recognised(data)
             if answer is None or not answer.keeps or not self._left:
                 self._read(slot, data, now)
                 continue
@@ -474,9 +474,9 @@ class Engine:
         """Recognised answers have come, the last of them `now`, with so much in their bodies."""
         self.tally.body_bytes += body_bytes
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
-        if len(self._took) + len(self._pieces) >= BATCH:
+        if len(self._took) + len(self._pieces) >= MAX_UNCOUNTED:
             self._count()
-        if len(self._cells) >= TOGETHER:
+        if len(self._cells) >= MAX_BUFFERED_CELLS:
             self._write()
 
     def _look(self, slot: Slot) -> None:
@@ -486,7 +486,7 @@ class Engine:
             if not slot.busy or slot.connect_ns is None:  # no answer can be there
                 return
         try:
-            data = slot.recv(AT_ONCE)
+            data = slot.recv(RECV_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -606,7 +606,7 @@ class Engine:
         self._poll.unregister(slot.fd)
         self._lingering.append((now + int(self._words.linger_s * NS), slot.sock))
         slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
-        if len(self._lingering) > LINGER_MOST:
+        if len(self._lingering) > MAX_LINGERING:
             self._lingering.popleft()[1].close()
 
     def _close_late(self, now: int) -> None:

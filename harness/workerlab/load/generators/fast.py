@@ -3,12 +3,11 @@
     python -I -S harness/workerlab/load/generators fast --url http://127.0.0.1:8000/ \
         --concurrency 8 --requests 41
 
-With `--requests` the first one is sent alone, the others when it has ended; not so with `--ramp` or
-`--together`.
-With `--rate` the moments of all requests are computed before the first is sent, in one process for
-all; and several processes begin when the last of them has been forked.
-With `--rows` each request bears its number in the header X-Workerlab-Request and has a line of its
-own. Otherwise timings are kept in histograms.
+With `--requests` the first is sent alone, the others once it has ended, unless `--ramp` or
+`--together` is given. With `--rate` the schedule is computed before the first request, by the
+parent for all processes, which begin once the last of them is forked. With `--rows` each request
+carries its number in the header X-Workerlab-Request and has a line of its own; otherwise timings
+are kept in histograms.
 """
 
 from __future__ import annotations
@@ -30,22 +29,32 @@ from workerlab.load.generators.words import Words
 if TYPE_CHECKING:
     from workerlab.load.generators.share import Share as Common
 
-BUFFER_BYTES = 1 << 18  # of rows that are written together
-# Requests that a process takes at once: so many that it costs nothing, and of those left only a
-# part, so that one that is served slowly does not keep many to itself
-AT_ONCE, SPLIT = 64, 16
+BUFFER_BYTES = 1 << 18  # of rows
+# Requests that a process takes at once: enough to make that cheap, but only a part of those left,
+# so that a slowly served process does not hoard them
+MAX_TAKEN, TAKEN_DIVISOR = 64, 16
+
+
+def _whole(words: Words) -> Share:
+    """The load as a share of one process."""
+    return Share(
+        words=words,
+        destinations=tuple(destination(words, url) for url in words.urls),
+        concurrency=words.concurrency,
+        requests=words.requests,
+        rows=words.rows,
+        moments=words.moments(),
+        mix=tuple(
+            tuple(destination(kind.words, url) for url in kind.words.urls) for kind in words.mix
+        ),
+        origin_ns=time.monotonic_ns(),
+    )
 
 
 def run(words: Words) -> Tally:
-    """The whole load. ValueError for what cannot be sent; OSError for an unknown host or a file
-    that cannot be written."""
-    destinations = tuple(destination(words, url) for url in words.urls)
-    mix = tuple(
-        tuple(destination(kind.words, url) for url in kind.words.urls) for kind in words.mix
-    )
-    moments, amount = words.moments(), (words.concurrency, words.requests)
-    began_ns = time.monotonic_ns()
-    whole = Share(words, destinations, *amount, began_ns, words.rows, moments=moments, mix=mix)
+    """Run the whole load. ValueError for requests that cannot be sent; OSError for an unknown host
+    or a file that cannot be written."""
+    whole = _whole(words)
     lone = words.requests is not None and not (words.ramp_s or words.together)
     if words.processes == 1:
         return _send(whole, lone=lone, now=True).tally
@@ -66,7 +75,7 @@ def run(words: Words) -> Tally:
 
     def send(common: Common, units: Sequence[int]) -> Tally:
         own = replace(parts[units[0]], reference=common.reference, origin_ns=common.origin.value)
-        if left is not None and not moments:
+        if left is not None and not whole.moments:
             take = partial(numbers, common, rest, len(parts))
             own = replace(own, requests=0, step=1, first=rest.first, take=take)
         return _send(own).tally
@@ -84,18 +93,19 @@ def run(words: Words) -> Tally:
 
 
 def numbers(common: Common, whole: Share, processes: int) -> range:
-    """The next requests of `whole` for one of its processes: fewer, the fewer are left, so that all
-    end together (guided self-scheduling, Polychronopoulos & Kuck 1987). None when none is left."""
+    """The next requests of `whole` for one of its processes: the fewer are left, the fewer it gets,
+    so that all end together (guided self-scheduling, Polychronopoulos & Kuck 1987). Empty once none
+    is left."""
     with common.lock:
         taken = common.taken.value
         left = (whole.requests or 0) - taken
-        size = min(left, max(1, left // (SPLIT * processes)), AT_ONCE)
+        size = min(left, max(1, left // (TAKEN_DIVISOR * processes)), MAX_TAKEN)
         common.taken.value = taken + size
     return range(whole.first + taken, whole.first + taken + size)
 
 
 def shares(whole: Share) -> list[Share]:
-    """`whole` split among its processes, none of which has nothing to do."""
+    """`whole` divided among its processes, of which none is idle."""
     count = min(whole.words.processes, whole.requests or whole.words.processes)
 
     def part(total: int, i: int) -> int:
@@ -117,7 +127,7 @@ def shares(whole: Share) -> list[Share]:
 
 
 def _send(share: Share, *, lone: bool = False, now: bool = False) -> Engine:
-    """All of a share; what was seen. `now`: it begins when its file is open."""
+    """Send all of a share. `now`: its origin is when its file is open."""
     with contextlib.ExitStack() as stack:
         rows = None
         if share.rows is not None:

@@ -1,9 +1,9 @@
-"""Reads one HTTP/1 response from bytes as they come. Knows no sockets and keeps no body, or its
-begin where that is asked for.
+"""Parses one HTTP/1 response from bytes as they arrive. Does no I/O, and keeps no body, or only its
+beginning if requested.
 
-A reader is a generator that asks for more bytes by yielding. A response is complete when its body
-is: by Content-Length, by the last chunk, or by the end of the stream (RFC 9112, 6.3). The lines of
-its head are understood in one place, `Head`, also for `answers`, which reads what came whole.
+A reader is a generator that yields when it needs more bytes. A response is complete when its body
+is: by Content-Length, by the last chunk, or by the end of the stream (RFC 9112, 6.3). `Head`
+parses the lines of the head, also for `answers`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ FRAMING = (b"content-length", b"transfer-encoding", b"connection")
 CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
 T = TypeVar("T")
-Reading: TypeAlias = Generator[None, None, T]  # each `yield` says: more bytes, please
+Reading: TypeAlias = Generator[None, None, T]  # each `yield` waits for more bytes
 
 
 class Garbage(Exception):
@@ -29,8 +29,8 @@ class Garbage(Exception):
 
 
 def framing(line: bytes) -> tuple[bytes, bytes] | None:
-    """(name, value) of a header line that says where a response ends or whether its connection
-    lasts; None for any other. Raises Garbage where it is no header line."""
+    """(name, value) of a header line that frames the body or decides whether the connection is
+    kept; None for any other. Raises Garbage if it is no header line."""
     name, colon, value = line.partition(b":")
     if not colon:
         raise Garbage("a header without a colon")
@@ -39,8 +39,8 @@ def framing(line: bytes) -> tuple[bytes, bytes] | None:
 
 
 class Head:
-    """What a status line and the header lines after it say of where a response ends, and whether
-    its connection lasts. Raises Garbage at the first line that is none."""
+    """What a status line and header lines say about the body's framing, and whether the connection
+    is kept (`lasting`). Raises Garbage for a malformed line."""
 
     __slots__ = ("coding", "lasting", "length", "status")
 
@@ -55,9 +55,9 @@ class Head:
         self.coding = b""
 
     def field(self, line: bytes) -> None:
-        if (found := framing(line)) is None:
+        if (pair := framing(line)) is None:
             return
-        name, value = found
+        name, value = pair
         if name == b"transfer-encoding":
             self.coding = value.lower()
         elif name == b"connection":
@@ -71,7 +71,8 @@ class Head:
 
 
 class Response:
-    """`kept`: so many bytes of the body's begin are there to be read in `begin`."""
+    """`kept`: how many bytes of the body `begin` holds; `summed`: compute the `checksum`; `hashed`:
+    compute the `digest`."""
 
     def __init__(
         self, method: str, *, summed: bool = False, hashed: bool = False, kept: int = 0
@@ -81,7 +82,7 @@ class Response:
         self.status: int | None = None
         self.complete = False
         self.body_bytes = 0  # so far
-        self.checksum = 0  # CRC-32 of the body, where that is asked for
+        self.checksum = 0  # CRC-32 of the body, if `summed`
         self.digest = hashlib.sha256() if hashed else None
         self._summed = summed
         self._method = method
@@ -91,7 +92,7 @@ class Response:
         self._reader = self._read()
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes; True once the response is complete. Raises Garbage."""
+        """Parse the next bytes; True once the response is complete. Raises Garbage."""
         self._begun = True
         self._buffer += data
         try:
@@ -106,7 +107,7 @@ class Response:
         return self.complete and self._lasting and not self._until_close and not self._buffer
 
     def end(self) -> str | None:
-        """The stream has ended: why that is a failure, or None where it is the proper end."""
+        """The stream has ended: the cause of failure, or None if the response is complete."""
         self.complete = self.complete or self._until_close
         if self.complete:
             return None
@@ -154,11 +155,11 @@ class Response:
             pass  # trailers
 
     def _line(self, limit: int) -> Reading[bytes]:
-        seen = 0
-        while (stop := self._buffer.find(b"\r\n", seen)) < 0:
+        searched = 0
+        while (stop := self._buffer.find(b"\r\n", searched)) < 0:
             if len(self._buffer) > limit:
                 break
-            seen = max(0, len(self._buffer) - 1)  # a line feed may still come
+            searched = max(0, len(self._buffer) - 1)  # a line feed may still come
             yield
         if not 0 <= stop <= limit:
             raise Garbage("a line without end")
@@ -168,7 +169,7 @@ class Response:
         return line
 
     def _skip(self, count: float) -> Reading[None]:
-        """The next `count` bytes are of the body."""
+        """Consume the next `count` bytes of the body."""
         while True:
             size = int(min(count, len(self._buffer)))
             self.body_bytes += size

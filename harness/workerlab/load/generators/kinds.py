@@ -13,8 +13,8 @@ from workerlab.numbers.mix import sequence
 
 @dataclass(slots=True, eq=False)
 class Kind:
-    """`place`: in the mix. `to`: its bytes for each destination. `tally`: of its route, which other
-    kinds may share; None where all requests are the same."""
+    """`place`: index in the mix. `to`: its bytes for each destination. `tally`: of its route, which
+    other kinds may share; None if all requests are the same."""
 
     place: int
     words: Words
@@ -24,25 +24,25 @@ class Kind:
 
 
 def only(words: Words, to: tuple[Destination, ...]) -> Kind:
-    """Where all requests are the same."""
+    """The kind of a load whose requests are all the same."""
     return Kind(0, words, to, Answers(words.method, words.judge, compared=words.same_body))
 
 
 def of_mix(words: Words, to: tuple[tuple[Destination, ...], ...], tally: Tally) -> list[Kind]:
-    """`to`: of each kind. Their accounts stand in `tally`."""
+    """`to`: destinations of each kind. `tally` receives an account per route."""
     return [
         Kind(
-            place,
-            one.words,
-            to[place],
-            Answers(one.words.method, one.words.judge, compared=False, kept=BODY_BYTES),
-            tally.routes.setdefault(one.label, RouteTally()),
+            place=place,
+            words=kind.words,
+            to=to[place],
+            answers=Answers(kind.words.method, kind.words.judge, compared=False, kept=BODY_BYTES),
+            tally=tally.routes.setdefault(kind.label, RouteTally()),
         )
-        for place, one in enumerate(words.mix)
+        for place, kind in enumerate(words.mix)
     ]
 
 
 def turns(words: Words, first: int, step: int) -> Iterator[int]:
-    """Places in the mix of requests `first`, `first + step`, ..., counted from 1. Without end."""
+    """Indices into the mix for requests `first`, `first + step`, ..., counted from 1. Endless."""
     drawn = sequence([kind.weight for kind in words.mix], words.seed)
     return islice(drawn, first - 1, None, step)

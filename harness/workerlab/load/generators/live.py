@@ -1,25 +1,26 @@
-"""`live`: a load that is changed while it runs, and tells at once what becomes of each request. It
-is the engine of `fast`; requests bear their numbers in the header X-Workerlab-Request.
+"""`live`: a load that is changed while it runs, and reports events of each request at once. Uses
+the engine of `fast`; requests carry their numbers in the header X-Workerlab-Request.
 
     python -I -S harness/workerlab/load/generators live COMMANDS EVENTS         two named pipes
 
-A line on COMMANDS is a JSON object, what the load is from now on; its end is the end of the load:
+A line on COMMANDS is a JSON object, the load from now on; end-of-file ends the load:
 
-    url        where to; each request is sent as it says when it begins
-    keepalive  whether connections are used again
-    clients    a closed loop: each sends a new request when one has ended; one too many leaves then
-    rate       instead of clients: requests per second, at random (Poisson); `seed`: of the moments
-    patience   seconds after which a client closes the connection of a request without an answer,
-               which failed (GAVE_UP), and sends another; without it, clients wait for ever
+    url        of requests that begin from now on
+    keepalive  whether connections are reused
+    clients    a closed loop: each sends a request when the last one has ended; surplus clients
+               leave then
+    rate       instead of clients: requests per second, at random (Poisson); `seed`: of arrivals
+    patience   seconds after which a client gives up a request without an answer (GAVE_UP), closes
+               its connection and sends another; without it, clients wait for ever
 
-A line on EVENTS is what happened to a request: a letter, its number, when (nanoseconds of
-CLOCK_MONOTONIC), and for a failure its cause.
+A line on EVENTS is a letter, a request's number, the time (nanoseconds of CLOCK_MONOTONIC), and for
+a failure its cause.
 
-    o  so many connections are open, in place of its number
+    o  the number of open connections, in place of a request's
 
-    b  it begins: it asks for a connection, or is sent on one that was kept
-    c  its connection is up              k  it was sent on one that was kept
-    e  it was answered as expected       f  it failed
+    b  begins: connects, or is sent on a kept connection
+    c  its connection is established     k  was sent on a kept connection
+    e  was answered as expected          f  failed
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from workerlab.load.generators.kinds import only
 from workerlab.load.generators.request import destination
 from workerlab.load.generators.words import Words
 
-MOST = 1000  # requests at once, at a rate
-WAITING_MOST = 2000  # due and not sent, since so many are under way: what comes then fails
+MAX_IN_FLIGHT = 1000  # at a rate
+MAX_WAITING = 2000  # due and not sent, as MAX_IN_FLIGHT are in flight; further ones fail
 UNSENT, GAVE_UP = "unsent", "gave_up"
 NEVER_S = 1e9
-ENOUGH_BYTES = 1 << 20  # of events that nobody reads: newer ones are forgotten
+MAX_UNREAD_BYTES = 1 << 20  # of events; newer ones are dropped
 
 
 class LiveEngine(Engine):
@@ -80,18 +81,18 @@ class LiveEngine(Engine):
             if lines:
                 self.obey(json.loads(lines[-1]))
 
-    def obey(self, asked: Mapping[str, Any]) -> None:
-        url, now = asked["url"], time.monotonic_ns()
-        self._words = Words((url,), 1, keepalive=asked["keepalive"], deadline_s=NEVER_S)
+    def obey(self, command: Mapping[str, Any]) -> None:
+        url, now = command["url"], time.monotonic_ns()
+        self._words = Words((url,), 1, keepalive=command["keepalive"], deadline_s=NEVER_S)
         self._to = destination(self._words, url)
         self._kind = only(self._words, (self._to,))
-        self._rate, self._wanted = asked.get("rate"), asked.get("clients") or 0
-        patience_s = asked.get("patience")
+        self._rate, self._wanted = command.get("rate"), command.get("clients") or 0
+        patience_s = command.get("patience")
         self._patience_ns = int(patience_s * NS) if patience_s else None
         busy = [(slot.start_ns, slot.number, slot) for slot in self._open.values() if slot.busy]
         self._unanswered = deque(sorted(busy) if patience_s else ())
         if self._rate:
-            self._random = random.Random(asked.get("seed"))
+            self._random = random.Random(command.get("seed"))
             self._next_ns = now + self._gap_ns()
             self._idle += [slot for _, _, slot in self._later]
             self._later.clear()
@@ -131,14 +132,14 @@ class LiveEngine(Engine):
 
     def _arrive(self, now: int) -> int:
         while self._next_ns <= now:
-            if len(self._due) < WAITING_MOST:
+            if len(self._due) < MAX_WAITING:
                 self._due.append(self._next_ns)
             else:
                 self._tell("b", self._number, self._next_ns)
                 self._tell("f", self._number, self._next_ns, UNSENT)
                 self._number += 1
             self._next_ns += self._gap_ns()
-        while self._due and (self._idle or self._alive < MOST):
+        while self._due and (self._idle or self._alive < MAX_IN_FLIGHT):
             slot = self._idle.pop() if self._idle else self._client()
             self._begin(slot, self._due.popleft())
         return self._next_ns
@@ -176,7 +177,7 @@ class LiveEngine(Engine):
     # --- what is told ----------------------------------------------------------------------------
 
     def _tell(self, kind: str, number: int, at_ns: int, cause: str = "") -> None:
-        if len(self._told) < ENOUGH_BYTES:
+        if len(self._told) < MAX_UNREAD_BYTES:
             self._told += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
 
     def _flush(self) -> None:
@@ -200,11 +201,11 @@ def main(argv: list[str]) -> int:
         line = first.readline()
     if not line:
         return 0
-    asked = json.loads(line)
+    command = json.loads(line)
     for pipe in (commands, events):
         os.set_blocking(pipe, False)
-    engine = LiveEngine(asked["url"], commands, events)
-    engine.obey(asked)
+    engine = LiveEngine(command["url"], commands, events)
+    engine.obey(command)
     with contextlib.suppress(EOFError, BrokenPipeError):
         engine.run()
     return 0

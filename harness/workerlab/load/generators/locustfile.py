@@ -1,22 +1,22 @@
-"""What Locust runs for the lab. Locust gives it to its workers, also to those on other hosts, so it
-needs nothing but Locust; what to send stands in the option --workerlab, a JSON object:
+"""What Locust runs for the lab. Locust sends it to its workers, also on other hosts, so it must not
+import the lab. The option --workerlab says what to send, a JSON object:
 
     urls, method, headers, body_file, keepalive, expect_status, same_body
     duration_s   from the first user on
-    rate_rps, arrivals, schedule   with a rate, the requests are due at the moments of a schedule,
-                 which begins when all users are there. Whoever was free last sends the next one;
-                 while nobody is free they wait their turn, and are timed from when they were due.
-                 Each process has its share of the one schedule; the processes of one machine
-                 (`together`) begin at the same moment, those of others when they hear of it
-    mix, schedule, shares   of a mix: its file, the seed of which request comes when, and among
-                 how many processes its requests are shared
-    ramp_s       about, until all users are there: Locust spawns in steps of a second
-    grace_s      what is under way by then may take so long
+    rate_rps, arrivals, schedule   with a rate, requests are due by a schedule that begins once all
+                 users have started. The user that became free last sends the next one; while none
+                 is free requests wait, and are timed from when they were due. Each process has its
+                 share of the schedule; the processes of one machine (`together`) begin at the same
+                 time, those of other machines when the message arrives
+    mix, schedule, shares   of a mix: its file, the seed of its order, and how many processes share
+                 its requests
+    ramp_s       until all users have started, roughly: Locust spawns once a second
+    grace_s      for requests in flight at the end
     timeout_s    of one request
     result       the file to write
 
-Each process keeps account of its requests, as Locust timed them, and gives it away when its users
-have stopped; whoever has all writes them into `result`:
+Each process keeps an account of its requests, as timed by Locust, and sends it to the master once
+its users have stopped; the master (or the only process) writes all of them to `result`:
 
     {"tool": "locust", "format": 1, "version", "user", "expected", "whole", "parts": {process: {
         "sent", "complete", "errors": {cause: n}, "body_bytes", "first_ns", "last_ns",
@@ -26,15 +26,15 @@ have stopped; whoever has all writes them into `result`:
         "body_sha256": of the first body, where the others are compared with it,
         "routes": {label: as in load/routes.py}}}}
 
-A socket's calls (connect, send, receive) last until gevent gives the user its turn again. To time
-them costs some 0.5 microseconds of CPU a call; a request makes two or three, and costs 200 or more.
+A socket's calls (connect, send, receive) last until gevent resumes the user. Timing them costs some
+0.5 microseconds of CPU per call; a request makes two or three, and costs 200 or more.
 
-An address is not looked up: gevent has ten threads for that, which get so little of a busy process
-that seconds later not half of its users were connected.
+IP addresses are not resolved: gevent does that in ten threads, which starve in a busy process, so
+that after seconds not half of its users were connected.
 
-The end is agreed upon by messages. Locust's own, --run-time, leaves the workers half a second for
-what they have not reported yet, so that of a slow server the last requests would be missing; and
-its statistics round to two digits and mix answers with failures.
+Messages end the run. Locust's own --run-time leaves the workers half a second to report, so that
+the last requests to a slow server would be missing; and its statistics round to two digits and mix
+answers with failures.
 """
 
 import base64
@@ -62,7 +62,7 @@ from locust import FastHttpUser, HttpUser, events, runners
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 
-# Locust gives up a worker that was silent for 3 s, which on a busy machine may wait for its turn
+# Locust drops a worker after 3 s of silence, in which on a busy machine it may not run
 runners.HEARTBEAT_LIVENESS = 15
 
 BITS = 7  # a bucket is 1/128 wide, as in the lab's own histograms
@@ -70,9 +70,9 @@ OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "k
 FRAMING = {"content-length", "transfer-encoding"}
 GO, STOP, PART = "workerlab-go", "workerlab-stop", "workerlab-part"
 POLL_S = 0.1
-LEAD_S = 0.3  # from the last user until the schedule begins: a message to a worker
+LEAD_S = 0.3  # from the last user to the start of the schedule, for a message to the workers
 NS = 1_000_000_000
-SLACK_S = 5.0  # a message to a worker and back
+SLACK_S = 5.0  # for a message to a worker and back
 ERRNO_CAUSES = {
     errno.ECONNREFUSED: "refused",
     errno.ECONNRESET: "reset",
@@ -81,7 +81,7 @@ ERRNO_CAUSES = {
     errno.EADDRNOTAVAIL: "no_address",
     errno.EMFILE: "no_files",
 }
-# What the errors of requests, urllib3, http.client and geventhttpclient are called, or say
+# By a part of the repr of errors of requests, urllib3, http.client and geventhttpclient
 NAMED_CAUSES = {
     "ConnectTimeout": "connect_timeout",
     **dict.fromkeys(("RemoteDisconnected", "HTTPConnectionClosed"), "closed"),
@@ -93,9 +93,9 @@ NAMED_CAUSES = {
     "BadStatusLine": "protocol",
 }
 
-# What the users of this process have seen. Nanoseconds, CLOCK_MONOTONIC
-NOTHING: dict[str, Any] = {"count": 0, "sum": 0, "least": None, "most": None}
-RESPONSE, LAG = {**NOTHING, "buckets": Counter()}, {**NOTHING, "buckets": Counter()}
+# The account of this process. Nanoseconds, CLOCK_MONOTONIC
+EMPTY_HISTOGRAM: dict[str, Any] = {"count": 0, "sum": 0, "least": None, "most": None}
+RESPONSE, LAG = {**EMPTY_HISTOGRAM, "buckets": Counter()}, {**EMPTY_HISTOGRAM, "buckets": Counter()}
 ACCOUNT: dict[str, Any] = {
     "sent": 0,
     "complete": 0,
@@ -115,20 +115,20 @@ ACCOUNT: dict[str, Any] = {
     "received_bytes": 0,
     "answers_ns": [],
 }
-ANSWERS = 100_000  # of answers_ns, at most
+MAX_ANSWERS = 100_000  # in answers_ns
 SOCKET_CALLS = {"connect": "connect", "sendall": "send", "recv": "receive", "recv_into": "receive"}
 PARTS: dict[str, object] = {}  # of all processes, where the result is written
 STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None, "body": None}
 ASKED: dict[str, Any] = {}
-KINDS: list[dict[str, Any]] = []  # of requests: one, or those of the mix
-BODY_BYTES = 8_192  # of an answer that was not expected
-MOMENTS: list[int] = []  # of the schedule, since it began; then this process's own
-DUE: deque[int] = deque()  # when requests were, that wait for a user
-FREE: list[AsyncResult] = []  # users that wait for a request
+KINDS: list[dict[str, Any]] = []  # of requests: a single one, or those of the mix
+BODY_BYTES = 8_192  # of an unexpected answer
+MOMENTS: list[int] = []  # of the schedule, since its start; then those of this process
+DUE: deque[int] = deque()  # due times of requests that wait for a user
+FREE_USERS: list[AsyncResult] = []  # that wait for a request
 
 
 class Numeric(Resolver):
-    """Knows what needs no looking up."""
+    """Does not look up IP addresses."""
 
     def getaddrinfo(self, host: Any, *words: Any, **named: Any) -> Any:
         try:
@@ -142,7 +142,7 @@ gevent.get_hub().resolver = Numeric()
 
 
 def _timed(name: str) -> None:
-    """Add up how long this method of all sockets takes, and what it receives."""
+    """Add up how long this method takes on all sockets, and the bytes it receives."""
     call, part, spent_ns = getattr(Socket, name), SOCKET_CALLS[name], ACCOUNT["socket_ns"]
 
     def timed(self: Any, *words: Any) -> Any:
@@ -163,14 +163,14 @@ for call_name in SOCKET_CALLS:
 
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int) -> list[int]:
-    """As in the lab's own numbers/arrivals.py, which no other host has."""
-    uniform, due_ns, found = random.Random(seed).random, 0.0, list[int]()
+    """As in the lab's numbers/arrivals.py, which other hosts lack."""
+    uniform, due_ns, moments_ns = random.Random(seed).random, 0.0, list[int]()
     while True:
         random_ns = due_ns - math.log(1 - uniform()) / rate_rps * NS
-        due_ns = len(found) / rate_rps * NS if kind == "even" else random_ns
+        due_ns = len(moments_ns) / rate_rps * NS if kind == "even" else random_ns
         if due_ns >= int(duration_s * NS):
-            return found
-        found.append(int(due_ns))
+            return moments_ns
+        moments_ns.append(int(due_ns))
 
 
 def _record(histogram: dict[str, Any], took_ns: int) -> None:
@@ -187,12 +187,12 @@ def _answered(took_ns: int, size: int) -> None:
     ACCOUNT["complete"] += 1
     ACCOUNT["body_bytes"] += size
     _record(RESPONSE, took_ns)
-    if ASKED["ramp_s"] and ASKED["together"] and len(ACCOUNT["answers_ns"]) < ANSWERS:
+    if ASKED["ramp_s"] and ASKED["together"] and len(ACCOUNT["answers_ns"]) < MAX_ANSWERS:
         ACCOUNT["answers_ns"].append((time.monotonic_ns(), took_ns))
 
 
 def sequence(weights: list[float], seed: int) -> Iterator[int]:
-    """As in the lab's own numbers/mix.py, which no other host has."""
+    """As in the lab's numbers/mix.py, which other hosts lack."""
     bounds = list(accumulate(weights))
     draw = random.Random(f"mix {seed}").random
     while True:
@@ -209,20 +209,20 @@ def _over(start_ns: int, cause: str | None, route: dict[str, Any] | None) -> Non
 
 
 def cause_of(error: BaseException | None) -> str:
-    """The name of what is behind an error of either client."""
-    said = repr(error)
+    """The cause of an error of either client."""
+    texts = repr(error)
     while error is not None:
         if isinstance(error, OSError) and error.errno in ERRNO_CAUSES:
             return ERRNO_CAUSES[error.errno]
         inner = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
-        error = next((one for one in inner if isinstance(one, BaseException)), None)
-        said += repr(error)
-    return next((cause for word, cause in NAMED_CAUSES.items() if word in said), "exception")
+        error = next((value for value in inner if isinstance(value, BaseException)), None)
+        texts += repr(error)
+    return next((cause for word, cause in NAMED_CAUSES.items() if word in texts), "exception")
 
 
 def judge(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
     """Why the answer is a failure; None for a success. Counts it if it is complete. `lag_ns`: how
-    much later than due it was sent."""
+    long after its due time it was sent."""
     error = response.request_meta["exception"] or getattr(response, "error", None)
     if not response.status_code or (error is not None and getattr(error, "code", None) is None):
         return cause_of(error)
@@ -254,26 +254,26 @@ def _wrong(status: int, body: bytes, expect: list[int] | None) -> str | None:
     if expected not in (200, status):
         return "status"
     if ASKED["same_body"]:
-        found = zlib.crc32(body)
+        checksum = zlib.crc32(body)
         if STATE["body"] is None:  # the first one
-            STATE["body"], ACCOUNT["body_sha256"] = found, hashlib.sha256(body).hexdigest()
-        return None if found == STATE["body"] else "body"
+            STATE["body"], ACCOUNT["body_sha256"] = checksum, hashlib.sha256(body).hexdigest()
+        return None if checksum == STATE["body"] else "body"
     return None
 
 
 def _due_ns() -> int | None:
-    """When the request is due that a free user sends next, once it is; None: there is no more."""
+    """Wait for the next request for a free user. Its due time; None: no more requests."""
     if DUE:
         return DUE.popleft()
-    FREE.append(turn := AsyncResult())
+    FREE_USERS.append(turn := AsyncResult())
     due_ns: int | None = turn.get()
     return due_ns
 
 
-def one(user: Any) -> None:
-    """The task of every user: a request."""
+def send_request(user: Any) -> None:
+    """The task of all users."""
     due_ns = _due_ns() if ASKED["rate_rps"] and not STATE["over"] else None
-    if STATE["over"]:  # Locust ends a user that waits, if only for an instant, in its next request
+    if STATE["over"]:  # else Locust would end the user in the middle of its next request
         raise StopUser
     start_ns, lag_ns = time.monotonic_ns(), 0
     if due_ns is not None:
@@ -291,12 +291,12 @@ def one(user: Any) -> None:
             cause = judge(response, lag_ns, kind)
             response.failure(cause) if cause else response.success()
             closing = response.headers and response.headers.get("Connection", "").lower() == "close"
-            if not (ASKED["keepalive"] or closing):  # what we asked for, and it did not announce
+            if not (ASKED["keepalive"] or closing):  # the server did not announce to close
                 user.forget()
-    except gevent.GreenletExit:  # it took longer than the grace
+    except gevent.GreenletExit:  # longer than the grace
         _over(start_ns, "timeout", route)
         raise
-    except Exception as error:  # the libraries let through what their parsers raise
+    except Exception as error:  # whatever the libraries' parsers raise
         cause = cause_of(error)
         if cause == "exception":
             ACCOUNT["note"] = ACCOUNT["note"] or f"an exception: {error!r}"[:300]
@@ -307,7 +307,7 @@ class Http(HttpUser):
     """Locust's HttpUser: requests."""
 
     host = "http://named.in.each.request"
-    tasks = [one]  # noqa: RUF012
+    tasks = [send_request]  # noqa: RUF012
 
     def on_start(self) -> None:
         self.client.trust_env = False  # no proxy, no .netrc
@@ -338,26 +338,26 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
         runner.register_message(STOP, _stop_worker, concurrent=True)
         runner.register_message(GO, _go_worker, concurrent=True)
         return
-    asked = json.loads(environment.parsed_options.workerlab)
-    if asked["mix"] is not None:
-        with open(asked["mix"], encoding="utf-8") as file:
-            asked["kinds"] = json.load(file)
-    for one in (asked, *asked.get("kinds", ())):  # workers on other hosts do not have the files
-        if one["body_file"] is not None:
-            with open(one["body_file"], "rb") as file:
-                one["body"] = base64.b64encode(file.read()).decode()
-    environment.parsed_options.workerlab = json.dumps(asked)
+    options = json.loads(environment.parsed_options.workerlab)
+    if options["mix"] is not None:
+        with open(options["mix"], encoding="utf-8") as file:
+            options["kinds"] = json.load(file)
+    for kind in (options, *options.get("kinds", ())):  # workers on other hosts lack the files
+        if kind["body_file"] is not None:
+            with open(kind["body_file"], "rb") as file:
+                kind["body"] = base64.b64encode(file.read()).decode()
+    environment.parsed_options.workerlab = json.dumps(options)
     if isinstance(runner, MasterRunner):
         runner.register_message(PART, _note_part)
 
 
 @events.test_start.add_listener
 def _begin(environment: Any, **_: object) -> None:
-    """Read what to send, which a worker has just been told by its master."""
+    """Read what to send; a worker has just received that from its master."""
     STATE["begun_s"] = time.monotonic()
     ASKED.update(json.loads(environment.parsed_options.workerlab))
     kinds = ASKED.get("kinds", ())
-    KINDS[:] = [_kind(one, one["path"]) for one in kinds] or [_kind(ASKED, None)]
+    KINDS[:] = [_kind(kind, kind["path"]) for kind in kinds] or [_kind(ASKED, None)]
     _take_turns(max(0, getattr(environment.runner, "worker_index", 0)), ASKED["shares"])
     Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
     if ASKED["rate_rps"] and not isinstance(environment.runner, MasterRunner):
@@ -366,31 +366,31 @@ def _begin(environment: Any, **_: object) -> None:
 
 
 def _take_turns(number: int, of: int) -> None:
-    """Of the requests of a mix, those of this process."""
-    weights = [one["weight"] for one in ASKED.get("kinds", ())]
+    """Select this process's requests of a mix."""
+    weights = [kind["weight"] for kind in ASKED.get("kinds", ())]
     drawn = sequence(weights, ASKED["schedule"])
     STATE["turns"] = islice(drawn, number, None, of) if weights else repeat(0)
 
 
-def _kind(one: dict[str, Any], path: str | None) -> dict[str, Any]:
-    """All that a request needs. `path`: of one of a mix, whose route has an account."""
+def _kind(request: dict[str, Any], path: str | None) -> dict[str, Any]:
+    """All that a request needs. `path`: for requests of a mix, whose routes have accounts."""
     urls, route = ASKED["urls"], None
     if path is not None:
         urls = ["/".join(url.split("/", 3)[:3]) + path for url in urls]
         counts = {"sent": 0, "complete": 0, "errors": Counter(), "statuses": Counter(), "body": ""}
-        route = {**counts, "response": {**NOTHING, "buckets": Counter()}}
-        route = ACCOUNT["routes"].setdefault(one["label"], route)
-    return {"method": one["method"], "urls": urls, "words": _words(one), "route": route,
-            "expect": one.get("expect")}  # fmt: skip
+        route = {**counts, "response": {**EMPTY_HISTOGRAM, "buckets": Counter()}}
+        route = ACCOUNT["routes"].setdefault(request["label"], route)
+    return {"method": request["method"], "urls": urls, "words": _words(request), "route": route,
+            "expect": request.get("expect")}  # fmt: skip
 
 
-def _words(one: dict[str, Any]) -> dict[str, Any]:
-    """What Locust's clients are told of a request."""
+def _words(request: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments for Locust's clients."""
     headers = {"User-Agent": "workerlab", "Accept": "*/*", "Accept-Encoding": "identity"}
-    if (body := one.get("body")) is not None:
+    if (body := request.get("body")) is not None:
         body = base64.b64decode(body)
         headers["Content-Type"] = "application/octet-stream"
-    given = {name: value for name, value in one["headers"] if name.lower() not in OWN_HEADERS}
+    given = {name: value for name, value in request["headers"] if name.lower() not in OWN_HEADERS}
     names = {name.lower() for name in given}
     headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
     if not ASKED["keepalive"]:
@@ -401,18 +401,18 @@ def _words(one: dict[str, Any]) -> dict[str, Any]:
 
 @events.spawning_complete.add_listener
 def _time(**_: object) -> None:
-    """All users are there; with a ramp, the first of them since it began."""
+    """All users have started; with a ramp, they have been sending since it began."""
     runner = STATE["environment"].runner
     if not isinstance(runner, WorkerRunner):
         ramped_s = time.monotonic() - STATE["begun_s"] if ASKED["ramp_s"] else 0.0
         lead_s = LEAD_S if ASKED["rate_rps"] else 0.0
         _go(runner, time.monotonic_ns() + int(lead_s * NS))
-        gevent.get_hub().loop.update_now()  # or a timer counts from when the loop last looked
+        gevent.get_hub().loop.update_now()  # or the timer counts from the loop's last update
         gevent.spawn_later(max(0.0, lead_s + ASKED["duration_s"] - ramped_s), _end, runner)
 
 
 def _go(runner: Any, origin_ns: int) -> None:
-    """With a rate: the schedule begins then."""
+    """With a rate: start the schedule at `origin_ns`."""
     if not ASKED["rate_rps"]:
         return
     if not isinstance(runner, MasterRunner):
@@ -433,7 +433,7 @@ def _go_worker(environment: Any, msg: Any, **_: object) -> None:
 
 
 def _deal(origin_ns: int) -> None:
-    """Each moment, when it has come, to the user that was free last, or to who will be next."""
+    """Give each request, once due, to the user that became free last, or else to the next one."""
     ACCOUNT["first_ns"] = origin_ns
     for moment_ns in MOMENTS:
         due_ns = origin_ns + moment_ns
@@ -442,14 +442,14 @@ def _deal(origin_ns: int) -> None:
             gevent.sleep((due_ns - now) / NS)
         if STATE["over"]:
             return
-        if FREE:
-            FREE.pop().set(due_ns)
+        if FREE_USERS:
+            FREE_USERS.pop().set(due_ns)
         else:
             DUE.append(due_ns)
 
 
 def _end(runner: Any) -> None:
-    """The time is over: stop the users, and wait for the accounts of the other processes."""
+    """Stop the users, and wait for the accounts of the other processes."""
     if isinstance(runner, MasterRunner):
         runner.send_message(STOP)
         until = time.monotonic() + ASKED["grace_s"] + SLACK_S
@@ -463,7 +463,7 @@ def _end(runner: Any) -> None:
 
 def _stop(runner: Any) -> dict[str, object]:
     STATE["over"] = True
-    for turn in FREE:
+    for turn in FREE_USERS:
         turn.set(None)
     runner.stop()
     if ASKED["rate_rps"]:
@@ -473,7 +473,7 @@ def _stop(runner: Any) -> dict[str, object]:
 
 
 def _missing(runner: Any) -> bool:
-    """Whether a worker that lives has not given its account."""
+    """Whether a living worker has not sent its account."""
     gone = {client.id for client in runner.clients.missing}
     return any(client.id not in gone | PARTS.keys() for client in runner.clients.all)
 
@@ -491,18 +491,18 @@ def _write(**_: object) -> None:
     environment = STATE["environment"]
     if environment is None or isinstance(environment.runner, WorkerRunner):
         return
-    asked = json.loads(environment.parsed_options.workerlab)
+    options = json.loads(environment.parsed_options.workerlab)
     expected = environment.parsed_options.expect_workers if environment.parsed_options.master else 1
     document = {
         "tool": "locust",
         "format": 1,
         "version": locust.__version__,
-        "user": asked["user"],
-        "rate_rps": asked["rate_rps"],
+        "user": options["user"],
+        "rate_rps": options["rate_rps"],
         "expected": expected,
         "whole": STATE["whole"],
         "cpu_ns": time.process_time_ns(),
         "parts": PARTS,
     }
-    with open(asked["result"], "w", encoding="utf-8") as file:
+    with open(options["result"], "w", encoding="utf-8") as file:
         file.write(json.dumps(document) + "\n")

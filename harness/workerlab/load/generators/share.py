@@ -1,11 +1,11 @@
-"""What the units of a load have in common: how many requests are left, when to stop, and what the
-first body was. Units are tasks or threads of one process, or of several that are forked.
+"""What the units of a load share: how many requests are left, when to stop, and the first body.
+Units are tasks or threads of one process, or of several forked ones.
 
-Requests are not dealt in advance: a connection that is served more slowly than the others would be
-left alone with its rest at the end.
+Requests are not divided in advance: a connection that is served slowly would still have its share
+to send when all others are done.
 
-Forked processes begin together, and what they saw is added up. Two pipes lead to all of them: a
-byte in the one starts each; the end of the other says that this process is gone, however it ended.
+Forked processes begin together, and their tallies are added up. All read from two pipes: a byte in
+the first starts each; the end of the second means that the parent is gone, however it ended.
 """
 
 import multiprocessing
@@ -26,14 +26,14 @@ from workerlab.load.generators.document import Tally
 from workerlab.load.generators.words import Words
 
 FORK = multiprocessing.get_context("fork")  # the packages are imported once, for all processes
-KNOWN = 1 << 63  # a bit that tells an empty body from none
-SLACK_S = 2.0  # a process that has met its deadline needs a moment to say so
+BODY_SET = 1 << 63  # a bit that distinguishes an empty body from none
+SLACK_S = 2.0  # for a process at its deadline to report
 
 
 @dataclass
 class Share:
-    """`taken`, `body` and `origin` are numbers that all units see, changed under `lock`, or before
-    any of them begins."""
+    """`taken`, `body` and `origin` are numbers shared by all units, changed under `lock`, or before
+    any unit begins."""
 
     words: Words
     lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
@@ -41,7 +41,7 @@ class Share:
     body: Any = field(default_factory=lambda: SimpleNamespace(value=0))
     origin: Any = field(default_factory=lambda: SimpleNamespace(value=0))  # of the load
     until_ns: int | None = None
-    _first: int | None = None  # what `body` holds, once it is known here
+    _first: int | None = None  # a copy of `body`, once it is set
 
     def __post_init__(self) -> None:
         self._deadline_ns = time.monotonic_ns() + int(self.words.deadline_s * 1e9)
@@ -52,15 +52,15 @@ class Share:
             self.until_ns = time.monotonic_ns() + int(self.words.duration_s * 1e9)
 
     def left_s(self) -> float:
-        """Until the deadline; 0 when it has passed."""
+        """Seconds until the deadline; 0 once it has passed."""
         return max(0.0, (self._deadline_ns - time.monotonic_ns()) / 1e9)
 
     def wait_s(self, unit: int) -> float:
-        """How long after the beginning a unit sends its first request: the ramp."""
+        """Seconds from the beginning until a unit sends its first request: the ramp."""
         return self.words.ramp_s * unit / self.words.concurrency
 
     def take(self) -> bool:
-        """Whether another request shall be sent; if so, the caller must send it."""
+        """Whether to send another request; if so, the caller must send it."""
         if self.until_ns is not None:
             return time.monotonic_ns() < self.until_ns
         with self.lock:
@@ -71,20 +71,20 @@ class Share:
 
     @property
     def reference(self) -> tuple[int, int] | None:
-        """(bytes, checksum) that `refer` put down; None: nothing."""
+        """(bytes, checksum) as set by `refer`; None if not set."""
         body = self.body.value
         return ((body >> 32) % (1 << 31), body % (1 << 32)) if body else None
 
     def refer(self, reference: tuple[int, int] | None) -> None:
-        """What every body must be, for all processes."""
+        """Set the reference that all bodies must equal, in all processes."""
         if reference is not None:
-            self.body.value = KNOWN | (reference[0] % (1 << 31)) << 32 | reference[1]
+            self.body.value = BODY_SET | (reference[0] % (1 << 31)) << 32 | reference[1]
 
     def judge(self, status: int | None, body: bytes) -> str | None:
-        """The cause of the failure that a complete answer is, None for a success."""
+        """The cause of failure of a complete answer, None for a success."""
         cause = self.words.judge(status)
         if cause is None and self.words.same_body:
-            digest = KNOWN | (len(body) % (1 << 31)) << 32 | zlib.crc32(body)
+            digest = BODY_SET | (len(body) % (1 << 31)) << 32 | zlib.crc32(body)
             if self._first is None:
                 with self.lock:
                     self.body.value = self.body.value or digest
@@ -101,25 +101,26 @@ def of_processes(words: Words) -> Share:
     return Share(words, FORK.Lock(), *(RawValue("Q", 0) for _ in range(3)))
 
 
-def anyhow(_share: Share) -> bool:
-    """Nothing comes before the load."""
+def always(_share: Share) -> bool:
+    """Begin the load at once."""
     return True
 
 
-def fork(words: Words, work: Work, before: Callable[[Share], bool] = anyhow) -> Tally:
-    """`work(share, units)` in each process, the numbers of the units dealt among them. `before` is
-    called here, when all processes are ready to begin; False: they need not. Raises OSError where a
+def fork(words: Words, work: Work, before: Callable[[Share], bool] = always) -> Tally:
+    """Run `work(share, units)` in each process, with the unit numbers divided among them. `before`
+    is called here once all processes are ready; they begin if it returns True. Raises OSError if a
     process died."""
     share, units = of_processes(words), range(words.concurrency)
     pipes = os.pipe(), os.pipe()
     children, results = [], []
     try:
         for number in range(words.processes):
-            result, told = FORK.Pipe(duplex=False)
-            mine = units[number :: words.processes]
-            child = FORK.Process(target=_child, args=(share, work, mine, told, pipes), daemon=True)
+            result, sender = FORK.Pipe(duplex=False)
+            own_units = units[number :: words.processes]
+            args = (share, work, own_units, sender, pipes)
+            child = FORK.Process(target=_child, args=args, daemon=True)
             child.start()
-            told.close()
+            sender.close()
             children.append(child)
             results.append(result)
         tally = Tally()
@@ -136,10 +137,10 @@ def fork(words: Words, work: Work, before: Callable[[Share], bool] = anyhow) -> 
 
 
 def _child(
-    share: Share, work: Work, units: Sequence[int], told: Connection, pipes: tuple[Pipe, Pipe]
+    share: Share, work: Work, units: Sequence[int], sender: Connection, pipes: tuple[Pipe, Pipe]
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the parent, whose end ends us
-    (pistol, parents_end), (lifeline, other_end) = pipes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it, and its end ends us
+    (starter, parents_end), (lifeline, other_end) = pipes
     os.close(parents_end)
     os.close(other_end)
 
@@ -147,23 +148,23 @@ def _child(
         os.read(lifeline, 1)
         os._exit(1)
 
-    os.read(pistol, 1)
+    os.read(starter, 1)
     threading.Thread(target=follow, daemon=True).start()
-    told.send(work(share, units))
+    sender.send(work(share, units))
 
 
 def _collect(share: Share, results: list[Connection]) -> Tally:
     tally, waiting = Tally(), list(results)
     while waiting:
-        # Again, as all of them may have stood still together until the time was over
+        # Twice, as all of them may have stood still until the timeout
         ready = wait(waiting, share.left_s() + SLACK_S) or wait(waiting, SLACK_S)
         if not ready:
             raise OSError(f"{len(waiting)} of {len(results)} processes did not keep the deadline")
-        for one in ready:
-            assert isinstance(one, Connection)
+        for result in ready:
+            assert isinstance(result, Connection)
             try:
-                tally.add(one.recv())
+                tally.add(result.recv())
             except EOFError:
                 raise OSError("a process of the load ended without a word") from None
-            waiting.remove(one)
+            waiting.remove(result)
     return tally

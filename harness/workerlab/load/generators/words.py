@@ -1,4 +1,4 @@
-"""The words that all generators understand, checked: who cannot do one refuses it."""
+"""The command line of all generators, validated; each refuses options it does not support."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from workerlab.numbers.arrivals import KINDS, schedule
 
-# Fields of Words that not every generator can do; the others all can
+# Fields of Words that not every generator supports
 OPTIONAL = (
     "processes",
     "rate_rps",
@@ -29,10 +29,10 @@ OPTIONAL = (
 
 @dataclass(frozen=True)
 class Words:
-    """What a generator is asked to do. Exactly one of `requests` and `duration_s` is known."""
+    """The requested load. Exactly one of `requests` and `duration_s` is given."""
 
     urls: tuple[str, ...]
-    concurrency: int  # connections kept busy, of all processes; with a rate the most at once
+    concurrency: int  # connections of all processes, all kept busy; with a rate, the maximum
     requests: int | None = None
     duration_s: float | None = None
     processes: int = 1
@@ -41,39 +41,39 @@ class Words:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None  # of each request
     expect_status: int = 200
-    deadline_s: float = 3600.0  # when the whole run gives up
+    deadline_s: float = 3600.0  # of the whole run
     rate_rps: float | None = None
     arrivals: str = "even"  # at that rate
     seed: int = 0  # of the schedule
     ramp_s: float = 0.0
-    linger_s: float = 0.0  # a connection that carries no other request is closed so much later
+    linger_s: float = 0.0  # clients close connections so much later
     sources: tuple[str, ...] = ()
     ports: tuple[int, int] | None = None  # the local ones to use
     same_body: bool = False
-    rows: str | None = None  # a file to write a line per request to
-    mix: tuple[Kind, ...] = ()  # of its requests; (): all are the one above
+    rows: str | None = None  # a file for a line per request
+    mix: tuple[Kind, ...] = ()  # of requests; (): all are the same
     together: bool = False  # the first request is not sent alone
-    expect: tuple[int, ...] | None = None  # of a mix, instead of expect_status; (): any 2xx and 3xx
+    expect: tuple[int, ...] | None = None  # for a mix, instead of expect_status; (): any 2xx or 3xx
 
     def moments(self) -> Sequence[int]:
-        """When its requests are due, nanoseconds after the beginning; none without a rate."""
+        """When requests are due, in nanoseconds after the beginning; () without a rate."""
         if self.rate_rps is None or self.duration_s is None:
             return ()
         return schedule(self.arrivals, self.rate_rps, self.duration_s, self.seed)
 
     def judge(self, status: int | None) -> str | None:
-        """The cause of the failure that a complete answer of this status is, None for a success."""
+        """The cause of failure of a complete answer with this status, None for a success."""
         if self.expect is not None:
             fine = status in self.expect if self.expect else 200 <= (status or 0) < 400
             return None if fine else "status"
-        if self.expect_status == 200:  # as good as any 2xx where nobody said otherwise
+        if self.expect_status == 200:  # the default: any 2xx is a success
             return None if status is not None and 200 <= status < 300 else "non_2xx"
         return None if status == self.expect_status else "status"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of request of a mix: `words` are those of the load with what is its own."""
+    """One kind of request of a mix: `words` are those of the load, with its own request."""
 
     label: str  # of its route, which it may share with others
     weight: float
@@ -81,27 +81,28 @@ class Kind:
 
 
 def kinds(words: Words, mix: Sequence[Mapping[str, Any]]) -> tuple[Kind, ...]:
-    """Of a mix as `workerlab.load.routes` writes it. OSError where a body cannot be read."""
+    """The kinds of a mix as written by `workerlab.load.routes`. OSError if a body cannot be
+    read."""
     return tuple(
         Kind(
-            label=one["label"],
-            weight=one["weight"],
+            label=kind["label"],
+            weight=kind["weight"],
             words=replace(
                 words,
-                urls=tuple(_elsewhere(url, one["path"]) for url in words.urls),
-                method=one["method"],
-                headers=tuple((name, value) for name, value in one["headers"]),
-                body=Path(one["body_file"]).read_bytes() if one["body_file"] else None,
-                expect=tuple(one["expect"]),
+                urls=tuple(_with_path(url, kind["path"]) for url in words.urls),
+                method=kind["method"],
+                headers=tuple((name, value) for name, value in kind["headers"]),
+                body=Path(kind["body_file"]).read_bytes() if kind["body_file"] else None,
+                expect=tuple(kind["expect"]),
                 mix=(),
             ),
         )
-        for one in mix
+        for kind in mix
     )
 
 
-def _elsewhere(url: str, path: str) -> str:
-    """Another path of the same server; not joined, which would normalise it."""
+def _with_path(url: str, path: str) -> str:
+    """Another path of the same server; urljoin would normalise it."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{path}"
 
@@ -152,7 +153,7 @@ def port_range(text: str) -> tuple[int, int]:
     return int(low), int(high)
 
 
-# A field of Words, how it is read, and what --help says
+# (option, field of Words, type, help)
 OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("--url", "urls", url, "repeatable: one at random each"),
     ("--concurrency", "concurrency", positive, "connections kept busy"),
@@ -188,12 +189,12 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
 
 
 def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ()) -> Words:
-    """SystemExit(2) with one sentence for words that are off, or of OPTIONAL and not among
-    `supports`. OSError where the body cannot be read."""
+    """SystemExit(2) with one sentence for invalid options, and for those of OPTIONAL that are not
+    in `supports`. OSError if the body cannot be read."""
     parser = Parser(
         prog=name,
         description=f"The load generator {name}: one JSON document.",
-        argument_default=argparse.SUPPRESS,  # what is not given has the default of Words
+        argument_default=argparse.SUPPRESS,  # Words has the defaults
     )
     amounts = parser.add_mutually_exclusive_group(required=True)
     for option, field, kind, text in OPTIONS:
@@ -209,8 +210,8 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
     if "duration_s" in given:
         given.setdefault("deadline_s", given["duration_s"] + 60.0)
     given["ramp_s"] = max(0.0, given.get("ramp_s", 0.0))
-    for several in given.keys() & {"urls", "headers"}:
-        given[several] = tuple(given[several])
+    for repeatable in given.keys() & {"urls", "headers"}:
+        given[repeatable] = tuple(given[repeatable])
     mix = given.pop("mix", ())
     words = Words(**given)
     words = replace(words, mix=kinds(words, mix))

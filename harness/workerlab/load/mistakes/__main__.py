@@ -1,10 +1,10 @@
-"""Three mistakes that are easily made in an asynchronous client, by name, against any server:
+"""Three common mistakes in an asynchronous client, by name, against any server:
 
     python -m workerlab.load.mistakes missing_await http://127.0.0.1:8000/
     python -m workerlab.load.mistakes session_per_request http://127.0.0.1:8000/
     python -m workerlab.load.mistakes everything_at_once http://127.0.0.1:8000/
 
-Each is made first and then done right; what shows is printed for people, or as JSON.
+Each is made first and then corrected; results are printed as text, or as JSON.
 
 missing_await: calling an `async def` makes a coroutine object; only awaiting it runs it. Nothing
 fails: the caller gets as many objects as it expected answers, very fast, and no request is sent.
@@ -41,7 +41,7 @@ except ModuleNotFoundError as error:
     sys.exit(3)
 
 REQUESTS = {"missing_await": 100, "session_per_request": 2000, "everything_at_once": 10_000}
-AT_ONCE, SEMAPHORE = 20, 1000
+CONNECTIONS, SEMAPHORE = 20, 1000
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 TIME_WAIT = "06"  # include/net/tcp_states.h
 
@@ -92,18 +92,18 @@ async def all_tasks(
 
 
 async def all_of(fetch_one: Callable[[], Awaitable[int]], requests: int) -> list[int]:
-    """Their status codes; AT_ONCE at a time."""
+    """Their status codes; CONNECTIONS at a time."""
     left, returned = iter(range(requests)), []
 
     async def client() -> None:
         for _ in left:
             returned.append(await fetch_one())
 
-    await asyncio.gather(*(client() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(client() for _ in range(CONNECTIONS)))
     return returned
 
 
-# The forms of each mistake: how they look, and what they do
+# The forms of each mistake: (code, function)
 MISTAKES: dict[str, dict[str, tuple[str, Form]]] = {
     "missing_await": {
         "mistake": ("[fetch(session, url) for _ in range(n)]", not_awaited),
@@ -114,7 +114,7 @@ MISTAKES: dict[str, dict[str, tuple[str, Form]]] = {
         "mistake": ("async with ClientSession() as session: ...  for each request", with_many),
         "cure": ("one ClientSession for all requests", with_one),
     },
-    "everything_at_once": {  # the cure first: the peak of memory of a process never falls
+    "everything_at_once": {  # the cure first, as the peak memory of a process never falls
         "cure": ("a coroutine for each connection, which drops the bodies", with_one),
         "tasks": ("a task for each request, and a semaphore", all_tasks),
         "bodies": ("the same, each body kept", partial(all_tasks, keep=True)),
@@ -123,7 +123,7 @@ MISTAKES: dict[str, dict[str, tuple[str, Form]]] = {
 
 
 async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
-    """What the caller is handed, and how many connections were opened for it."""
+    """(what the caller gets, how many connections were opened for it)."""
     opened = []
     counting = aiohttp.TraceConfig()
 
@@ -131,21 +131,21 @@ async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
         opened.append(1)
 
     counting.on_connection_create_end.append(count)
-    connector = aiohttp.TCPConnector(limit=0)  # it is the form that bounds them, or does not
+    connector = aiohttp.TCPConnector(limit=0)  # any limit is up to the form
     session = aiohttp.ClientSession(connector=connector, trace_configs=[counting])
     returned = await form(session, url, requests)
-    if form is not abandoned:  # closing the session would give the tasks that are pending a turn
+    if form is not abandoned:  # closing the session would run the pending tasks
         await session.close()
         await asyncio.sleep(0)  # the turn of the loop in which its sockets are closed
     return returned, len(opened)
 
 
 def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
-    """One form in a loop of its own, and all complaints until its last object was gone.
+    """Run one form in a loop of its own, and collect all complaints until its last object is gone.
 
-    `returned`: how many objects of each type the caller was handed; `complaints`: of Python or
-    asyncio, and how often; `time_wait`: sockets to that server that the kernel still holds for this
-    client, None where it does not say or nobody asked; `peak_bytes`: of memory, so far.
+    `returned`: how many objects of each type the caller gets; `complaints`: messages of Python or
+    asyncio, with counts; `time_wait`: sockets to the server that the kernel still holds for this
+    client, None if not known; `peak_bytes`: peak memory so far.
     """
     code, form = MISTAKES[mistake][name]
     messages: Counter[str] = Counter()
@@ -163,8 +163,8 @@ def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
             loop.close()
         seconds = time.monotonic() - began
         after = None if before is None else left_behind(port)
-        types = dict(Counter(type(one).__name__ for one in returned))
-        answers = sum(one == 200 or isinstance(one, bytes) for one in returned)
+        types = dict(Counter(type(value).__name__ for value in returned))
+        answers = sum(value == 200 or isinstance(value, bytes) for value in returned)
         del returned
         gc.collect()
     messages.update(str(warning.message) for warning in caught)
@@ -177,16 +177,19 @@ def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
         "answers": answers,
         "connections": connections,
         "seconds": seconds,
-        "complaints": {
-            text: n for text, n in messages.items() if text.startswith(("Task", "coroutine"))
-        },
+        "complaints": _complaints(messages),
         "time_wait": None if before is None or after is None else after - before,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES,
     }
 
 
+def _complaints(messages: Counter[str]) -> dict[str, int]:
+    """Those about tasks and coroutines."""
+    return {text: n for text, n in messages.items() if text.startswith(("Task", "coroutine"))}
+
+
 def left_behind(port: int) -> int | None:
-    """Sockets of clients in TIME_WAIT towards `port`; None where the kernel does not say."""
+    """Sockets of clients in TIME_WAIT to `port`; None if the kernel does not say."""
     try:
         rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
     except OSError:
@@ -210,8 +213,7 @@ def text_of(outcome: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """All forms in their order, or `--only` one; the exit code, 1 where the server did not play
-    along."""
+    """Run all forms in order, or `--only` one. The exit code: 1 if the server failed."""
     parser = argparse.ArgumentParser(prog="mistakes")
     parser.add_argument("mistake", choices=tuple(MISTAKES))
     parser.add_argument("url")

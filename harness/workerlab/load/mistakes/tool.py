@@ -25,12 +25,12 @@ class Mistake(Tool):
         return Command((*argv, "--requests", str(load.requests), "--json"))
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError where the document is missing, cut short, or of another form."""
+        """ParseError if the document is missing, cut short, or of another form."""
         self.ended_well(output)
         try:
             document = json.loads(output.stdout)
             details = {name: document[name] for name in DETAILS}
-            details["peak_bytes"] = document.get("peak_bytes")  # which older runs lack
+            details["peak_bytes"] = document.get("peak_bytes")  # older runs lack it
             answers, seconds = int(document["answers"]), float(document["seconds"])
             connections = int(document["connections"])
         except (ValueError, KeyError, TypeError):

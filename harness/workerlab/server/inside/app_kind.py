@@ -2,9 +2,9 @@
 
     /path/to/venv/bin/python app_kind.py REQUEST          (working directory: the app's)
 
-REQUEST is a JSON object: `app` (module:name) and `config` (the user's Gunicorn file, or null, which
-may set `pythonpath` and `raw_env`). Imports the app as Gunicorn does, and prints its kind, one of
-those of `app_kind`; unknown, too, where it cannot be imported.
+REQUEST is a JSON object: `app` (module:name) and `config` (the user's Gunicorn file, which may set
+`pythonpath` and `raw_env`, or null). Imports the app as Gunicorn does and prints its kind, as
+returned by `app_kind`; "unknown" also if the import fails.
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 
 def app_kind(app: Any) -> str:
-    """wsgi, asgi, asgi2, tornado, or unknown where the callable does not say."""
+    """wsgi, asgi, asgi2, tornado; unknown if the callable is ambiguous."""
     if app is None:
         return "unknown"
     names = {f"{cls.__module__}.{cls.__name__}" for cls in type(app).__mro__}
@@ -27,7 +27,7 @@ def app_kind(app: Any) -> str:
         return "tornado"
     if "tornado.wsgi.WSGIContainer" in names:
         return "wsgi"
-    # A class is called to make an instance; what calling that one does says nothing about it
+    # Calling a class makes an instance, so the instance's __call__ does not matter
     called = app if inspect.isclass(app) else getattr(app, "__call__", None)  # noqa: B004
     if inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(called):
         return "asgi"
@@ -36,7 +36,7 @@ def app_kind(app: Any) -> str:
 
 
 def takes(app: Any, count: int) -> bool:
-    """Whether it can be called with so many arguments; False also where that cannot be known."""
+    """Whether it can be called with `count` arguments; False also if that is unknown."""
     try:
         inspect.signature(app).bind(*range(count))
     except (TypeError, ValueError):
@@ -58,9 +58,9 @@ def imported(request: dict[str, Any]) -> Any:
 
 
 def main(request: dict[str, Any]) -> None:
-    del sys.path[0]  # the modules beside this one are none of the app's
+    del sys.path[0]  # this file's directory is not the app's
     answer_fd = os.dup(1)
-    os.dup2(2, 1)  # an app may print as it is imported
+    os.dup2(2, 1)  # an app may print during import
     try:
         kind = app_kind(imported(request))
     except BaseException:  # it may do anything, sys.exit included

@@ -1,8 +1,8 @@
-"""The lab's part inside the server under test: composes its settings, wraps the app, proves.
+"""The lab's code inside the server under test: composes settings, wraps the app, writes proofs.
 
 Loaded by path from `gunicorn_conf.py`, in whatever interpreter serves the app: stdlib only, syntax
-of Python 3.10. What is *effective* in each worker is written to `worker-PID.json`: once when it has
-loaded the app, and again inside its first request, when its event loop runs.
+of Python 3.10. Each worker writes its *effective* settings to `worker-PID.json`: once it has loaded
+the app, and again in its first request, when its event loop runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import runpy
 import socket
 import stat
 import sys
-from _thread import get_ident  # gevent and eventlet put others in its place, for greenlets
+from _thread import get_ident  # the original: gevent and eventlet patch it later
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -35,7 +35,7 @@ STREAMS = ("-", "/dev/stdout", "/dev/stderr")
 
 
 def _load(name: str) -> ModuleType:
-    """By its path: the lab is not on this interpreter's import path, and stays off."""
+    """Load by path: the lab is not on this interpreter's import path."""
     spec = importlib.util.spec_from_file_location(f"_workerlab_{name}", f"{HERE}/{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -45,7 +45,7 @@ def _load(name: str) -> ModuleType:
 
 
 def write_json(name: str, value: object) -> None:
-    """Whole or not at all: the harness polls for these files."""
+    """Write atomically, as the harness polls for these files."""
     path = os.path.join(TRIAL, name)
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -53,14 +53,14 @@ def write_json(name: str, value: object) -> None:
 
 
 def confine(cores: int | None) -> None:
-    """This process, and all it will fork, to so many cores: as on a machine that has no more.
-    Nothing where the kernel cannot."""
+    """Restrict this process and its future children to so many cores, if the system can."""
     if cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 
 
 def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings as one namespace. The worker class is the launch's, or its own file's alone."""
+    """All settings as one namespace. The worker class is that of the launch, or of the first
+    file."""
     merged: dict[str, Any] = {}
     worker_class: Any = launch["worker_class"]
     for path in launch["configs"]:
@@ -71,15 +71,15 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     merged["worker_class"] = worker_class
     log = merged.get("accesslog")
     if log in STREAMS or (log and os.path.exists(log) and stat.S_ISFIFO(os.stat(log).st_mode)):
-        merged["accesslog"] = None  # a log into a pipe nobody reads stalls the server
-    own = merged.get("raw_env") or []  # Gunicorn takes a single string, too
+        merged["accesslog"] = None  # a log into a pipe without a reader stalls the server
+    own = merged.get("raw_env") or []  # Gunicorn accepts a single string, too
     merged["raw_env"] = [*([own] if isinstance(own, str) else own), *launch["env"]]
     return merged
 
 
 def wrap(worker: Any, kind: str, probe: ModuleType, *more: Any) -> None:
-    """Put the probe around the worker's app, where this class of worker keeps it. `more`: what it
-    needs for a WSGI app."""
+    """Wrap the worker's app in the probe, wherever this worker class keeps it. `more`: further
+    arguments of `probe.wrap_wsgi`."""
     native_asgi = hasattr(worker, "asgi")
     app = worker.asgi if native_asgi else worker.wsgi
     if kind == "tornado":
@@ -102,8 +102,8 @@ def wrap(worker: Any, kind: str, probe: ModuleType, *more: Any) -> None:
         from gunicorn.workers import base_async
 
         eventlet = getattr(sys.modules.get("eventlet.wsgi"), "ALREADY_HANDLED", None)
-        handled = (base_async.ALREADY_HANDLED, eventlet)  # returned after it answered by itself
-        markers = tuple(one for one in handled if one is not None)
+        handled = (base_async.ALREADY_HANDLED, eventlet)  # returned by apps that answered already
+        markers = tuple(marker for marker in handled if marker is not None)
         wrapped = probe.wrap_wsgi(app, markers, *more)
     setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
 
@@ -113,8 +113,8 @@ def class_of(value: object) -> str:
 
 
 def event_loop() -> str | None:
-    """The loop that runs this request; None where there is none."""
-    with contextlib.suppress(RuntimeError, KeyError):  # none runs where nobody has imported it
+    """The class of the loop that runs this request; None without a loop."""
+    with contextlib.suppress(RuntimeError, KeyError):  # not imported: no loop
         return class_of(sys.modules["asyncio"].get_running_loop())
     hubs = sys.modules.get(HUBS.get(patched() or "", ""))
     if hubs is None:
@@ -124,15 +124,15 @@ def event_loop() -> str | None:
 
 
 def patched() -> str | None:
-    """Which library has replaced the standard library's blocking calls in this process."""
-    for name, asked in PATCHING.items():
-        if name in sys.modules and getattr(sys.modules[name], asked)("time"):
+    """Which library has patched the standard library's blocking calls in this process."""
+    for name, is_patched in PATCHING.items():
+        if name in sys.modules and getattr(sys.modules[name], is_patched)("time"):
             return name.partition(".")[0]
     return None
 
 
 def accept_queue_limit(worker: Any) -> int | None:
-    """The listening socket's limit as the kernel has it (tcp_info.tcpi_sacked of a listener)."""
+    """The listening socket's limit in the kernel (tcp_info.tcpi_sacked of a listener)."""
     if sys.platform != "linux" or not hasattr(socket, "TCP_INFO"):
         return None
     try:
@@ -145,7 +145,7 @@ def accept_queue_limit(worker: Any) -> int | None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Looked up before the workers are forked, that not each of them reads all these files."""
+    """Versions of PACKAGES; cached before the fork, so that workers need not read these files."""
     from importlib import metadata
 
     installed = {}
@@ -156,7 +156,7 @@ def versions() -> dict[str, str]:
 
 
 def http_parser(worker: Any) -> Any:
-    """The class or setting that parses HTTP, where it can be chosen."""
+    """The class or setting that selects the HTTP parser, if there is a choice."""
     uvicorn = getattr(worker, "config", None)
     if uvicorn is not None:
         chosen = getattr(uvicorn, "http_protocol_class", None) or getattr(uvicorn, "http", None)
@@ -165,7 +165,7 @@ def http_parser(worker: Any) -> Any:
 
 
 def proof_of(worker: Any, kind: str) -> dict[str, Any]:
-    """What is in force in this worker, from its own objects."""
+    """The effective settings of this worker, read from its own objects."""
     import gunicorn
 
     cfg = worker.cfg
@@ -187,7 +187,7 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
 
 
 def look_at_loop(worker: Any, loop: int) -> None:
-    """The lab's part in the event loop, and beside it in the thread `loop`. OSError: no room."""
+    """Watch the event loop, which runs in the thread `loop`. OSError if the disk is full."""
 
     def create(of: ModuleType, kind: str) -> Callable[[], Any]:
         path = PROBE.free_path(TRIAL, kind)
@@ -202,11 +202,11 @@ def look_at_loop(worker: Any, loop: int) -> None:
 
 
 def install(worker: Any, launch: Mapping[str, Any]) -> None:
-    """The lab's part of post_worker_init: the app is loaded, no request has come yet."""
+    """The lab's post_worker_init: the app is loaded, and no request has arrived."""
     kind = APP_KIND.app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
     proof = proof_of(worker, kind)
     name = f"worker-{os.getpid()}.json"
-    loop = get_ident()  # Gunicorn runs it in the thread that it calls its hooks in
+    loop = get_ident()  # Gunicorn calls its hooks in the loop's thread
 
     def first_request() -> None:
         proof.update(
@@ -214,14 +214,14 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
             event_loop=event_loop(),
             http_parser=http_parser(worker),
             accept_queue_limit=accept_queue_limit(worker),
-            accept_timed=bool(PROBE.accepted),  # a request is here, so its connection is, too
+            accept_timed=bool(PROBE.accepted),  # this request's connection, at least
         )
         write_json(name, proof)
         if launch["beats"]:
-            with contextlib.suppress(OSError):  # no room: then it is not known
+            with contextlib.suppress(OSError):  # the disk is full: no beats
                 look_at_loop(worker, loop)
 
-    if launch["records"]:  # the benchmark of the probe's cost needs a server without it
+    if launch["records"]:  # none to benchmark the probe's cost
         PROBE.time_accepts(worker)
         names, kept = launch["named"], launch["kept"]
         PROBE.start(TRIAL, launch["records"], first_request, names=names, kept=kept)

@@ -1,27 +1,28 @@
-"""What each request computes, inside the worker: the probe of a trial that measures what requests
-need (`Cell.inside`). One file, stdlib only, syntax of Python 3.10, loaded by path as the probe.
+"""What each request computes, inside the worker: an extended probe for trials that measure what
+requests need (`Cell.inside`). One file, stdlib only, syntax of Python 3.10, loaded by path as the
+probe.
 
-    sync, gthread        a request has its thread for itself: its thread's CPU clock and run-queue
-                         time, from the call of the app to the close of its body
+    sync, gthread        each request has a thread: its CPU clock and run-queue time, from the call
+                         of the app to the close of the body
     asgi, uvicorn        a coroutine runs in steps, from one await to the next, and nothing else
                          runs on the loop's thread meanwhile: the same at both ends of each step,
                          and the wall clock
-    gevent, eventlet     likewise from one switch of greenlets to the next, which greenlet tells
+    gevent, eventlet     likewise from one switch of greenlets to the next, traced by greenlet
     tornado (WSGI)       the loop's thread, while it calls the app
 
-What a step takes longer than it computes and waits for a core, it was blocked, or waited for the
-GIL. A step that begins when another request's has just ended was held up by it: it was ready at
-some moment since its own last one and since the loop was idle, and half of that is noted; all of
-it where it gave way without waiting for anything. What a request leaves to other threads, tasks or
-greenlets is not seen here; the CPU of the whole worker has it.
+In the time of a step beyond its CPU and its wait for a core, it was blocked, or waited for the GIL.
+A step that begins just after another request's step ended was held up by it. It became ready at an
+unknown time since its own last step and since the loop was idle, so half of that time is counted;
+all of it if the request yielded without waiting for anything. Work that a request leaves to other
+threads, tasks or greenlets is not counted here, but in the CPU of the whole worker.
 
-What a request computes without the GIL (compression, hashes, arithmetic on arrays) runs beside
-other threads. How much that is, a thread tells that looks whether the GIL is free. It sees no hold
-of less than 0.3 ms: so it is noted, too, into how many pieces a request's computing is cut.
+Work without the GIL (compression, hashes, arithmetic on arrays) runs in parallel with other
+threads. To estimate it, a thread samples whether the GIL is held. It misses holds of less than 0.3
+ms, so the number of pieces of a request's computation is counted, too.
 
-Each worker owns one more map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All of
-this costs some 20 microseconds a request, and as much a step: too much to be in other figures, so
-trials without it have none of it; they are wrapped by the probe alone.
+Each worker owns another map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All this
+costs some 20 microseconds per request, and as much per step, too much for other measurements: other
+trials use the plain probe alone.
 
 Rejected: wider spans (each trial would pay for them), sys.setprofile (ten times the cost), the time
 between the awaits by wrapping the loop's call_soon (uvloop has none in Python).
@@ -33,7 +34,7 @@ import os
 import resource
 import struct
 
-# Those of threads, whatever gevent and eventlet make of threading
+# The originals, even if gevent or eventlet patch threading
 from _thread import _local, start_new_thread
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from os import pread
@@ -45,18 +46,18 @@ from urllib.parse import unquote
 
 RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
 MAGIC = b"WLCOSTS1"
-# CPU; ready to run and without a core; how long its steps took, in all (0: it has none), and how
-# long others' held them up; which of the routes it was, from 1 (0: none); how often it was looked
-# whether the GIL is held, and found so; how often its thread went to sleep
+# CPU; wait for a core; total time of its steps (0: it has none), and how long others' steps held
+# them up; its route, from 1 (0: none); GIL samples, and how many of them found the GIL held; how
+# often its thread went to sleep
 RECORD = struct.Struct("<8q")
 CELL, CELLS = 8, RECORD.size // 8
-# Where these stand, in cells after the CPU
+# Offsets in cells after the CPU
 QUEUED, STEPS, HELD_UP, ROUTE, LOOKS, HELD, SLEPT = range(1, CELLS)
-# Seldom: a look that loses its core has the GIL meanwhile. A thread that has both wakes up 0.1 ms
-# late
+# Rarely, as a sampling thread that loses its core holds the GIL. If core and GIL are free, it wakes
+# up 0.1 ms late
 LOOK_S, HELD_NS = 0.025, 300_000
-SCRATCH = 4  # the cells of a map's header that take what must not be recorded, but no route
-NEAR_NS = 1_000_000  # between two steps, for what the server and its loop do: it was not idle
+SCRATCH = 4  # cells of a map's header for what must not be recorded, except routes
+NEAR_NS = 1_000_000  # for server and loop between two steps; longer: the loop was idle
 SCHEDSTAT = "/proc/thread-self/schedstat"
 GREENLETS = ("GeventWorker", "EventletWorker")
 
@@ -67,14 +68,14 @@ cells: memoryview[int] = memoryview(bytearray(CELL * 16)).cast("q")  # of this w
 routes: Mapping[Key, int] = {}
 thread: Any = None
 turns: Any = None
-in_app: set[int] = set()  # requests that have a thread: the places of their costs
+in_app: set[int] = set()  # places of the costs of requests in threads
 
 
-def start(module: Any, directory: str, capacity: int, asked: Sequence[Sequence[str]]) -> None:
-    """Record the costs of all requests from now on. `asked`: method and path of each route."""
+def start(module: Any, directory: str, capacity: int, pairs: Sequence[Sequence[str]]) -> None:
+    """Record the costs of all requests from now on. `pairs`: (method, path) of each route."""
     global probe, cells, routes, thread, turns
     probe, routes, thread, turns = module, {}, Thread(), Turns()
-    for number, (method, path) in reversed(list(enumerate(asked, 1))):
+    for number, (method, path) in reversed(list(enumerate(pairs, 1))):
         plain, _, query = path.partition("?")
         routes[method, unquote(plain, "latin-1"), query] = number
     path = probe.free_path(directory, "costs")
@@ -83,22 +84,22 @@ def start(module: Any, directory: str, capacity: int, asked: Sequence[Sequence[s
 
 
 def stop() -> None:
-    """In children that the app forks: as the probe."""
+    """Off in children that the app forks, as in the probe."""
     global cells
     cells = memoryview(bytearray(cells.nbytes)).cast("q")
 
 
 def cost_of(place: int, key: Key) -> int:
-    """The place of a request's costs, by that of its span; its route is written there."""
+    """The place of a request's costs, by that of its span. Writes its route there."""
     if place == probe.SCRATCH:
-        return SCRATCH  # whose route is the first record's CPU: leave it alone
+        return SCRATCH  # ROUTE would be in the first record
     cost = int(probe.FIRST + CELLS * ((place - probe.FIRST) // (probe.RECORD.size // CELL)))
     cells[cost + ROUTE] = routes.get(key, 0)
     return cost
 
 
 def begin_wsgi(environ: Mapping[str, Any]) -> tuple[int, int]:
-    """Where the span of a request is written, and its costs."""
+    """(place of the request's span, place of its costs)."""
     try:
         port = int(environ["REMOTE_PORT"])
     except (KeyError, ValueError):
@@ -113,26 +114,26 @@ def begin_wsgi(environ: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class Thread(_local):
-    """What the kernel has counted of this thread."""
+    """The kernel's counters of this thread."""
 
     def __init__(self) -> None:
         try:
             self.handle = os.open(SCHEDSTAT, os.O_RDONLY)
-        except OSError:  # this system does not tell how long a thread waited for a core
+        except OSError:  # this system does not count it
             self.handle = -1
 
     def queued(self) -> int:
-        """Nanoseconds that it was ready to run and had no core."""
+        """Nanoseconds that it waited for a core."""
         return int(pread(self.handle, 64, 0).split(None, 2)[1]) if self.handle >= 0 else 0
 
     def slept(self) -> int:
-        """How often it gave its core away."""
+        """How often it gave up its core."""
         return 0 if RUSAGE_THREAD is None else resource.getrusage(RUSAGE_THREAD).ru_nvcsw
 
 
 def look(own: Thread, recorded: memoryview[int]) -> None:
-    """In a thread of its own: look again and again whether another one holds the GIL. Who wakes
-    up has to take it; what that takes beyond waiting for a core, it was held."""
+    """Sample, in a thread of its own, whether another thread holds the GIL: a thread that wakes up
+    must take it, so delays beyond waiting for a core mean that it was held."""
     while cells is recorded:
         waited, began = own.queued(), now()
         sleep(LOOK_S)
@@ -143,7 +144,7 @@ def look(own: Thread, recorded: memoryview[int]) -> None:
 
 
 class ThreadClock:
-    """Of a request that has its thread for itself."""
+    """Times a request that has a thread of its own."""
 
     __slots__ = ("cost", "cpu", "queued", "slept")
 
@@ -162,40 +163,39 @@ class ThreadClock:
 
 
 class Turns:
-    """Of the requests whose steps take turns on the loop of this worker."""
+    """Times requests whose steps take turns on the loop of this worker."""
 
     def __init__(self) -> None:
-        self.last: Any = None  # who had the last
-        self.since = 0  # when the loop began to be busy without a break
-        self.ended = self.queued = 0  # when the last one ended, and the run-queue time then
-        self.cpu = self.wall = self.waited = 0  # when the one that runs began
+        self.last: Any = None  # whose step was last
+        self.since = 0  # since when the loop has been busy
+        self.ended = self.queued = 0  # of the last step: its end, and the run-queue time then
+        self.cpu = self.wall = self.waited = 0  # at the start of the current step
 
-    def begin(self, one: Any) -> None:
-        """A step of it. It became ready after its last one had ended: at once, or at some moment of
-        the time in which the loop was busy with others."""
+    def begin(self, clock: Any) -> None:
+        """A step of `clock` begins. It became ready when its last one ended, or at an unknown time
+        while the loop was busy with others."""
         self.cpu, self.wall, self.waited = computed(), now(), thread.queued()
         if self.wall - self.ended - (self.waited - self.queued) > NEAR_NS:
             self.since = self.wall
-        elif one is not self.last and one.ended:
-            between = self.wall - max(one.ended, self.since)
-            cells[one.cost + HELD_UP] += between if one.ready else between // 2
+        elif clock is not self.last and clock.ended:
+            between = self.wall - max(clock.ended, self.since)
+            cells[clock.cost + HELD_UP] += between if clock.ready else between // 2
 
-    def end(self, one: Any) -> None:
-        # The clock last: what comes between it and the next step would be waiting for a core that
-        # is in the one sum and not in the other
+    def end(self, clock: Any) -> None:
+        # `now` last: a wait for a core after it would be in the queue time alone
         cpu, waited, wall = computed(), thread.queued(), now()
-        cells[one.cost] += cpu - self.cpu
-        cells[one.cost + QUEUED] += waited - self.waited
-        cells[one.cost + STEPS] += wall - self.wall
-        self.last, self.queued, self.ended = one, waited, wall
-        one.ended = wall
+        cells[clock.cost] += cpu - self.cpu
+        cells[clock.cost + QUEUED] += waited - self.waited
+        cells[clock.cost + STEPS] += wall - self.wall
+        self.last, self.queued, self.ended = clock, waited, wall
+        clock.ended = wall
 
 
 class GreenletClock:
-    """Of a request that has its greenlet for itself, whose thread others share."""
+    """Times a request that has a greenlet of its own, in a shared thread."""
 
     __slots__ = ("cost", "ended", "greenlet")
-    ready = False  # whether it goes on at once is not known
+    ready = False  # whether it can go on at once is not known
     current: Callable[[], Any]
     clocks: ClassVar[dict[Any, GreenletClock]] = {}  # by greenlet, while it serves a request
 
@@ -212,7 +212,7 @@ class GreenletClock:
 
     @classmethod
     def install(cls) -> None:
-        """From now on, in this thread."""
+        """Trace the switches of this thread from now on."""
         greenlet: Any = __import__("greenlet")
 
         def switched(event: str, between: tuple[Any, Any]) -> None:
@@ -228,7 +228,7 @@ class GreenletClock:
 
 
 class Steps:
-    """Runs a coroutine step by step, and adds up what each takes."""
+    """Runs a coroutine step by step, and times each step."""
 
     __slots__ = ("coroutine", "cost", "ended", "ready")
 
@@ -258,7 +258,7 @@ class Steps:
         turns.begin(self)
         try:
             waits_for = go_on(*values)
-            self.ready = waits_for is None  # asyncio: in the next round of the loop
+            self.ready = waits_for is None  # asyncio: runs again in the next iteration
             return waits_for
         finally:
             turns.end(self)
@@ -268,7 +268,7 @@ class Steps:
 
 
 class Body:
-    """A WSGI body whose clock stops when the server closes it."""
+    """A WSGI body that stops the clock when the server closes it."""
 
     __slots__ = ("body", "clock")
 
@@ -292,7 +292,7 @@ class Body:
 
 
 def clock_for(worker: Any) -> Any:
-    """What a worker's WSGI requests are timed by, ready to be used."""
+    """The class of clock for a worker's WSGI requests, installed."""
     if any(base.__name__ in GREENLETS for base in type(worker).__mro__):
         GreenletClock.install()
         return GreenletClock
@@ -300,7 +300,7 @@ def clock_for(worker: Any) -> Any:
 
 
 def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
-    """As the probe's. What the server sends by itself it does after the clock has stopped."""
+    """As the probe's. What the server sends by itself is not timed."""
     if clock_kind is ThreadClock:
         start_new_thread(look, (thread, cells))
 
@@ -325,7 +325,7 @@ def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
 
 
 def probe_container(container: Any) -> Any:
-    """tornado's WSGI container without threads: the probe's, around an app that is timed."""
+    """As the probe's, for tornado's WSGI container without threads, with a timed app."""
     app = container.wsgi_application
 
     def timed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -352,7 +352,7 @@ def wrap_asgi(app: Any) -> Any:
         name = dict(scope["headers"]).get(probe.NAME_HEADER, b"") if probe.named else b""
         place = probe.begin(port, name.decode("latin-1"))
         path, query = scope.get("path", ""), scope.get("query_string", b"").decode("latin-1")
-        # ASGI has the path as UTF-8, WSGI as Latin-1
+        # the path is UTF-8 in ASGI, Latin-1 in WSGI
         key = scope.get("method", ""), path.encode().decode("latin-1"), query
         ended = place + probe.END
 

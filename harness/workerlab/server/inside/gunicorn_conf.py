@@ -1,21 +1,21 @@
-"""The configuration file the server under test is started with. Copied into the run directory.
+"""Gunicorn's configuration file for the server under test, copied into the run directory.
 
-It reads `launch.json` in the directory named by WORKERLAB_TRIAL:
+It reads `launch.json` in the directory WORKERLAB_TRIAL:
 
-    configs   paths: the worker class's file, then the user's own, later values win
-    worker_class  of a class that has no file: its dotted path; else null
-    settings  what the plan fixes on top of them
-    env       NAME=VALUE, on top of the files' own raw_env
-    cores     how many of them the server may run on; null: all
+    configs   paths: the worker class's file, then the user's; later values win
+    worker_class  the dotted path of a class without a file; else null
+    settings  from the plan, override those of the files
+    env       NAME=VALUE, added to the files' raw_env
+    cores     number of cores the server may run on; null: all
     records   how many spans each worker's map can hold
     named     whether the load names its requests
-    kept      whether it sends more than one of them on a connection
-    beats     whether the event loop is looked at
-    inside    what else is measured in the workers: nothing (""), "needs" or "stacks"
+    kept      whether it keeps connections
+    beats     whether the event loop is watched
+    inside    other measurements in the workers: "" (none), "needs" or "stacks"
     routes    method and path of each kind of request, for "needs"
 
-and chains the user's hooks with the lab's (`boot.py`). Names start with an underscore: every other
-one is a setting to Gunicorn.
+and chains the user's hooks with the lab's (`boot.py`). Names start with an underscore, as Gunicorn
+takes all others for settings.
 """
 
 from __future__ import annotations as _annotations
@@ -36,14 +36,14 @@ globals().update(_settings)
 
 
 def post_worker_init(worker: _Any) -> None:
-    """The user's hook first: it may replace the app, and what serves is what is measured."""
+    """The user's hook comes first, as it may replace the app."""
     if _users["post_worker_init"] is not None:
         _users["post_worker_init"](worker)
     _inside.install(worker, _inside.LAUNCH)
 
 
 def when_ready(server: _Any) -> None:
-    """Say which port the kernel chose."""
+    """Write the port that the kernel chose."""
     _inside.versions()
     _inside.write_json(_inside.LISTENING, {"address": list(server.LISTENERS[0].getsockname()[:2])})
     if _users["when_ready"] is not None:

@@ -1,22 +1,22 @@
-"""Whether the worker's event loop is free: a beat every 20 ms on the loop itself, and where the
-time of a late one went. One file, stdlib only, syntax of Python 3.10, loaded by path as the probe.
+"""Whether the worker's event loop is free: a beat every 20 ms on the loop, and why beats are late.
+One file, stdlib only, syntax of Python 3.10, loaded by path as the probe.
 
-A beat is a timer of the loop that serves the requests: asyncio's, uvloop's, that of gevent's or
-eventlet's hub. A loop that is held up comes to its timers late. Being late alone says nothing of
-the app: the loop's thread may have computed, or waited for a core that another program had, or for
-the GIL that another thread held. So each beat notes what the kernel counted since the beat before,
-of this thread (CPU, and time it was ready to run without a core) and of all others of the process.
-What these do not explain, the thread has slept in a call: it was blocked.
+A beat is a timer of the loop that serves the requests: that of asyncio, uvloop, or the hub of
+gevent or eventlet. A loop that is held up runs its timers late. That alone does not blame the app:
+the loop's thread may have computed, waited for a core that another program used, or for the GIL
+that another thread held. So each beat records what the kernel counted since the last one, for this
+thread (CPU, and waiting for a core) and for all others of the process. In time that these do not
+explain, the thread slept in a call: it was blocked.
 
-After a late beat the next one is due in 1 ms. The loop may have slept in its own poll until a beat
-was due, so no more is explained by a blocking call than a beat is late; and of a loop that blocks
-again and again, 20 ms between beats would leave the most part unexplained.
+After a late beat the next is due in 1 ms. As the loop may have slept in its own poll until the beat
+was due, a blocking call explains only the time that a beat is late; with 20 ms between beats, most
+blocking of a loop that blocks repeatedly would remain unexplained.
 
-The records are a ring in a shared map, as the probe's spans are: they survive the worker's death,
-and of a load that outlasts it the last part is kept. Rejected: a greenlet that sleeps (a timer of
-gevent's that is not counted as work leaves the end of a worker, and the detection of deadlocks, as
-they were), a thread that looks at the loop's stack (it must wait for the GIL itself), the debug
-mode of asyncio (it times callbacks, but neither CPU nor waits, and slows every one).
+Records are a ring in a shared map, like the probe's spans: they survive the worker's death, and of
+a long load the last part is kept. Rejected: a sleeping greenlet (unlike one of gevent's
+unreferenced timers, it changes how a worker ends and how deadlocks are detected), a thread that
+samples the loop's stack (it must wait for the GIL itself), asyncio's debug mode (it times
+callbacks, but neither CPU nor waits, and slows them all).
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ from time import monotonic_ns as now
 from time import process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # it takes long to import, and where nobody has, no loop of it runs
+if TYPE_CHECKING:  # slow to import, and without it there is no asyncio loop
     import asyncio
 
 MAGIC = b"WLBEATS1"
-# All in nanoseconds: when, since the beat before, late; CPU and waiting for a core, of this thread,
-# then of the others of the process
+# Nanoseconds: time, time since the last beat, delay; CPU and wait for a core of this thread, then
+# of the others of the process
 RECORD = struct.Struct("<7q")
 pack_into = RECORD.pack_into
-RECORDS = 1 << 15  # ten minutes of a loop that is free, two at least of one that never is
-HEADER_BYTES = 64  # as of every map
+RECORDS = 1 << 15  # ten minutes of a free loop, at least two of a blocked one
+HEADER_BYTES = 64  # of all maps
 EVERY_NS, SOON_NS = 20_000_000, 1_000_000
 LATE_NS = 3_000_000
-SEEN_NS = 50_000  # CPU of other threads from which on they are looked at one by one
-ENDED_NS = 1_000_000  # CPU of threads that have ended from which on they matter
+OTHERS_CPU_NS = 50_000  # of other threads, from which on each is read
+ENDED_CPU_NS = 1_000_000  # of threads that have ended, from which on it matters
 SCHEDSTAT = "/proc/thread-self/schedstat"
 TASKS = "/proc/self/task"
 
-After = Callable[[float, Callable[[], None]], object]  # call it in so many seconds, on the loop
+After = Callable[[float, Callable[[], None]], object]  # (seconds, callback), on the loop
 
 
 def counted_ns(handle: int) -> tuple[int, int]:
-    """How long the thread of this open `schedstat` has computed so far (as of the last tick, where
-    it runs), and waited for a core."""
+    """(CPU, wait for a core) of the thread of this open `schedstat`; the CPU of a running thread is
+    as of the last tick."""
     cpu, queued, _ = pread(handle, 64, 0).split()
     return int(cpu), int(queued)
 
 
 def available() -> bool:
-    """Whether this kernel says how long a thread waited for a core; without it a busy machine would
-    look like a call that blocks."""
+    """Whether this kernel counts how long threads wait for a core; without that, a busy machine
+    would look like a blocking call."""
     try:
         with open(SCHEDSTAT, "rb") as file:
             return int(file.read().split()[0]) > 0
@@ -71,22 +71,22 @@ def available() -> bool:
 
 
 class Others:
-    """How long the other threads of this process waited for a core. A thread that holds the GIL and
-    has no core holds up the loop without any CPU."""
+    """How long the other threads of this process waited for a core: a thread that holds the GIL and
+    has no core holds up the loop without using CPU."""
 
     def __init__(self) -> None:
         self.own = os.path.basename(os.readlink("/proc/thread-self"))
-        self.threads: dict[str, tuple[int, int, int]] = {}  # open schedstat, and what it said last
-        self.queued_ns(0)  # or the life so far of a thread would hide one that has ended since
+        self.threads: dict[str, tuple[int, int, int]] = {}  # (open schedstat, last CPU, last wait)
+        self.queued_ns(0)  # or a thread's past CPU would hide one that ends later
 
     def close(self) -> None:
         for handle, _, _ in self.threads.values():
             os.close(handle)
 
     def queued_ns(self, computed_ns: int) -> int | None:
-        """Since it was asked last; of a new thread all of it, rather too much than too little.
-        `computed_ns`: what all others together computed since then. None where that was not all
-        of threads that still live: how long a thread waited ends with it."""
+        """The wait since the last call; of a new thread all of it, to err on the high side.
+        `computed_ns`: the CPU of all other threads since then. None if threads that have ended
+        used a part of it, as their wait is lost."""
         before, self.threads, total = self.threads, {}, 0
         for name in os.listdir(TASKS):
             if name == self.own:
@@ -102,11 +102,11 @@ class Others:
                 del before[name]
         for handle, _, _ in before.values():
             os.close(handle)
-        return total if computed_ns <= ENDED_NS else None
+        return total if computed_ns <= ENDED_CPU_NS else None
 
 
 class Heart:
-    """Beats from `begin` on, which has to run on the loop."""
+    """Beats from `begin` on, which must be called on the loop."""
 
     due = 0  # the next beat; 0: it has not begun
 
@@ -120,9 +120,9 @@ class Heart:
     def begin(self) -> None:
         self.schedstat = os.open(SCHEDSTAT, os.O_RDONLY)
         self.others = Others()
-        # Children the app forks inherit the map, and gevent's go on with its timers
+        # Forked children inherit the map, and with gevent its timers
         os.register_at_fork(after_in_child=self.stop)
-        self.unseen = 0  # CPU of others since they were looked at one by one
+        self.unseen = 0  # CPU of others since they were read
         self.at, self.cpu, self.process = now(), thread_time_ns(), process_time_ns()
         self.queued = counted_ns(self.schedstat)[1]
         self.due = now() + self.every_ns
@@ -132,8 +132,8 @@ class Heart:
         self.stopped = True
 
     def beat(self) -> None:
-        """Write what has been since the beat before, and plan the next one. Spelled out flat: it
-        comes fifty times a second."""
+        """Write the record of this beat, and schedule the next. Inlined, as it runs fifty times a
+        second."""
         if self.stopped:
             return
         at, cpu, process = now(), thread_time_ns(), process_time_ns()
@@ -141,9 +141,9 @@ class Heart:
         late, length, own, waits = at - self.due, at - self.at, cpu - self.cpu, 0
         of_others = process - self.process - own
         self.unseen += of_others
-        if of_others > SEEN_NS:
-            known, self.unseen = self.others.queued_ns(self.unseen), 0
-            waits = length if known is None else known  # it may have been all the time
+        if of_others > OTHERS_CPU_NS:
+            queued_ns, self.unseen = self.others.queued_ns(self.unseen), 0
+            waits = length if queued_ns is None else queued_ns  # None: perhaps all the time
         place, waited = self.place, queued - self.queued
         pack_into(self.shared, place, at, length, late, own, waited, of_others, waits)
         self.place = place + RECORD.size if place + RECORD.size < self.end else HEADER_BYTES
@@ -159,9 +159,8 @@ def start(
     records: int = RECORDS,
     every_ns: int = EVERY_NS,
 ) -> Heart | None:
-    """Beat from now on, on the loop that serves this worker; called inside a request. None where
-    it has no loop, or where the kernel does not say what a late beat waited for. `create`: the map,
-    for so many records."""
+    """Beat from now on, on the loop of this worker; called inside a request. None if it has no
+    loop, or the kernel does not count waits. `create`: creates the map, for `records`."""
     ancestors = {base.__name__ for base in type(worker).__mro__}
     if not available():
         return None
@@ -183,7 +182,7 @@ def start(
 
 
 def gevent_timers() -> After:
-    """Timers that gevent does not wait for."""
+    """Timers that do not keep gevent's loop alive."""
     import gevent
 
     loop = gevent.get_hub().loop
@@ -194,13 +193,13 @@ def gevent_timers() -> After:
         if last is not None:
             last.close()
         last = loop.timer(delay_s, ref=False)
-        last.start(call, update=True)  # or it counts from when the loop last looked at its clock
+        last.start(call, update=True)  # else it counts from the loop's last update
 
     return after
 
 
 def asyncio_loop(worker: Any) -> asyncio.AbstractEventLoop | None:
-    """The loop that runs this request; tornado's, if it runs the app in threads."""
+    """The loop that runs this request; tornado's own if it runs the app in threads."""
     with contextlib.suppress(KeyError, RuntimeError):
         loop: asyncio.AbstractEventLoop = sys.modules["asyncio"].get_running_loop()
         return loop
@@ -208,7 +207,7 @@ def asyncio_loop(worker: Any) -> asyncio.AbstractEventLoop | None:
 
 
 def asyncio_timers(loop: asyncio.AbstractEventLoop) -> After:
-    """In a context of their own: each would keep the request's, in which the first was made."""
+    """Timers in an empty context, or each would keep that of the first request."""
     context = contextvars.Context()
 
     def after(delay_s: float, call: Callable[[], None]) -> None:

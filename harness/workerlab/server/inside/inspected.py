@@ -1,10 +1,10 @@
-"""The app that is served where it is found out what a worker class does with its settings: it tells
-what it sees of the request and of itself. Stdlib only, syntax of Python 3.10.
+"""The app with which `workerlab settings` finds the effects of a worker class's settings: it
+returns what it knows about the request and its process. Stdlib only, syntax of Python 3.10.
 
     /about          JSON: see `about`
-    /wait?s=1       waits so long as an app of its class should: time.sleep, or asyncio.sleep
-    /block?s=6      holds up its thread, whatever has been patched
-    /file           a file, by wsgi.file_wrapper where the server offers one
+    /wait?s=1       waits as an app for its class should: time.sleep, or asyncio.sleep
+    /block?s=6      blocks its thread, even if time.sleep is patched
+    /file           a file, by wsgi.file_wrapper if the server has one
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from time import sleep  # as many apps do: bound to what it is when the app is imported
+from time import sleep  # as in many apps: bound when the app is imported
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -36,7 +36,7 @@ os.sendfile = _counting
 
 
 def _really_sleep(seconds: float) -> None:
-    """In the kernel, with the GIL released. A signal's handler runs, as in any blocking call."""
+    """Sleep in the kernel, with the GIL released. Signal handlers run, as in any blocking call."""
     gevent: Any = sys.modules.get("gevent.monkey")
     eventlet: Any = sys.modules.get("eventlet.patcher")
     if gevent is not None:
@@ -59,10 +59,10 @@ def _leave() -> None:
 
 
 def about(scheme: str, address: str, headers: Mapping[str, str]) -> bytes:
-    """`most`: requests that waited or blocked in this worker at once; `sendfiles`: calls of
-    os.sendfile in it; `imported_by`: the process that imported the app; `unpatched`: time.sleep is
-    another function since."""
-    told = {
+    """JSON. `most`: the maximum of requests that waited or blocked in this worker at once;
+    `sendfiles`: its calls of os.sendfile; `imported_by`: pid of the process that imported the app;
+    `unpatched`: whether time.sleep was patched only after the import."""
+    state = {
         "pid": os.getpid(),
         "arbiter": os.getppid(),
         "imported_by": IMPORTED_BY,
@@ -75,7 +75,7 @@ def about(scheme: str, address: str, headers: Mapping[str, str]) -> bytes:
         "most": _counts["most"],
         "sendfiles": _counts["sendfiles"],
     }
-    return json.dumps(told).encode()
+    return json.dumps(state).encode()
 
 
 def _seconds(query: str) -> float:

@@ -1,15 +1,14 @@
-"""Asks the interpreter that will serve the app what it has. Run there as a program, by path:
+"""Describes the interpreter that will serve the app. Run there as a program, by path:
 
     /path/to/venv/bin/python introspect.py REQUEST          (working directory: the app's)
 
 REQUEST is a JSON object: `config` (the user's Gunicorn file, or null), `packages` (names to import)
-and `classes` (dotted paths of worker classes). Prints one JSON object: `gunicorn` (null: not
-installed), `known` (worker classes that Gunicorn has a name for), `names` (of its settings),
-`missing` (those of the packages), `classes` (by path: `asgi`, whether it serves ASGI, null where
-its ancestors do not tell; `error`, why it cannot be imported), `settings` (of the user's file,
-where JSON can say them), `error` (why the file could not be read), `python` (its version), `pip`
-(whether it is there) and `requires` (the versions of Python that Gunicorn runs on; null: it does
-not say).
+and `classes` (dotted paths of worker classes). Prints one JSON object: `gunicorn` (its
+version, null if not installed), `known` (names of Gunicorn's worker classes), `names` (of its
+settings), `missing` (packages), `classes` (by path: `asgi`, whether it serves ASGI, null if not
+known; `error`, why it cannot be imported), `settings` (of the user's file, if JSON can express
+them), `error` (why the file cannot be read), `python` (its version), `pip` (whether it is
+installed) and `requires` (Python versions supported by Gunicorn, null if not known).
 Stdlib only, syntax of Python 3.10: the harness is not installed there.
 """
 
@@ -24,12 +23,11 @@ import runpy
 import sys
 from typing import Any
 
-# Ancestors that decide what a worker serves; aiohttp's, say, serves neither
+# Base classes that determine what a worker serves; aiohttp's serves neither
 ASGI = {"ASGIWorker", "UvicornWorker"}
 WSGI = {"SyncWorker", "ThreadWorker", "AsyncWorker", "TornadoWorker"}
-# Settings whose validators look at the machine: what they say depends on where and as whom Gunicorn
-# is started
-ELSEWHERE = {"chdir", "user", "group", "reload_extra_files"}
+# Settings whose validators depend on where, and as which user, Gunicorn is started
+ENVIRONMENT_DEPENDENT = {"chdir", "user", "group", "reload_extra_files"}
 
 
 def is_missing(package: str) -> bool:
@@ -37,7 +35,7 @@ def is_missing(package: str) -> bool:
 
 
 def worker_class(path: str) -> dict[str, Any]:
-    """What can be said of a class by its dotted path."""
+    """The entry of `classes` for a dotted path."""
     module, _, name = path.rpartition(".")
     try:
         cls = getattr(importlib.import_module(module), name)
@@ -50,14 +48,14 @@ def worker_class(path: str) -> dict[str, Any]:
 
 
 def refused(names: dict[str, Any]) -> str | None:
-    """What Gunicorn says of the first value that it does not take; None: it takes all."""
+    """Gunicorn's message about the first value that it rejects; None if it accepts all."""
     try:
         from gunicorn.config import Config
-    except ImportError:  # another package by that name
+    except ImportError:  # another package of that name
         return None
     config = Config()
     for name, value in names.items():
-        if name in config.settings and name not in ELSEWHERE:
+        if name in config.settings and name not in ENVIRONMENT_DEPENDENT:
             try:
                 config.set(name, value)
             except Exception as error:  # of its validators
@@ -81,18 +79,18 @@ def settings_of(names: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(request: dict[str, Any]) -> None:
-    gc.disable()  # it ends before it has anything to collect
+    gc.disable()  # short-lived
     answer: dict[str, Any] = {"gunicorn": None, "known": [], "names": [], "missing": []}
     answer.update(classes={}, settings={}, error=None, python=sys.version.split()[0], requires=None)
     answer["pip"] = not is_missing("pip")
-    # As Gunicorn does: the user's file and classes may be beside the app
+    # As Gunicorn does: the user's file and classes may be in the app's directory
     sys.path.insert(0, "")
     if not is_missing("gunicorn"):
         import gunicorn
         from gunicorn.workers import SUPPORTED_WORKERS
 
         answer.update(gunicorn=gunicorn.__version__, known=list(SUPPORTED_WORKERS))
-        with contextlib.suppress(ImportError):  # of another package by that name
+        with contextlib.suppress(ImportError):  # another package of that name
             from gunicorn.config import make_settings
 
             answer["names"] = sorted(make_settings())

@@ -1,17 +1,17 @@
 """Records when each request enters and leaves the app, inside the worker. One file, stdlib only.
 
-It is copied into the run directory and loaded there by path, in whatever interpreter serves the
-app (syntax of Python 3.10). It works for every worker class because it touches only the app:
-Gunicorn's own request hooks are not called by uvicorn, tornado or gevent's pywsgi.
+It is copied into the run directory and loaded there by path, in the interpreter that serves the app
+(syntax of Python 3.10). It works for every worker class because it wraps only the app: uvicorn,
+tornado and gevent's pywsgi do not call Gunicorn's request hooks.
 
 Each worker owns one map file, `spans-PID-K.map`: a header and fixed-size records in shared
-memory, seen as an array of 64-bit cells. A record's place comes from `itertools.count`, whose
-`next` is one step under the GIL, so threads need no lock; its start is written when the request
-starts, so a worker that is killed leaves its open requests behind. The file is allocated in full
-beforehand: a sparse one would end the worker with SIGBUS on a full disk.
+memory, viewed as an array of 64-bit cells. A record's place comes from `itertools.count`, whose
+`next` is atomic under the GIL, so threads need no lock. Its start is written when the request
+starts, so a killed worker leaves its open requests behind. The file is fully allocated in advance:
+a sparse one would end the worker with SIGBUS on a full disk.
 
-The wrappers are spelled out flat, and what they share are globals that a forked child replaces:
-a call, a closure or a check per request costs a percent of hello world in the fastest class.
+The wrappers are inlined, and share globals that a forked child replaces: a call, a closure or a
+check per request costs a percent of hello world in the fastest class.
 Rejected: a line per request by `os.write` (4 to 20 % of hello-world throughput), a lock (a forked
 child may inherit it taken).
 
@@ -36,11 +36,11 @@ HEADER_BYTES = 64
 RECORD = struct.Struct("<qqq16s")  # start, end, accepted (0: not known), request id (empty: none)
 CELL = 8
 FIRST = HEADER_BYTES // CELL  # the cell of the first record
-FULL = 3  # the header's cell that says that records are missing
+FULL = 3  # the header's cell for "records are missing"
 BODY = "http.response.body"
 PATHSEND = "http.response.pathsend"  # a whole file as the last message
-SCRATCH = 5  # cells 5 to 7 of the header take what must not be recorded
-# Where a record's parts stand, in cells after its start
+SCRATCH = 5  # cells 5 to 7 of the header, for what must not be recorded
+# Offsets in a record, in cells
 END = 1
 ACCEPTED = 2
 NAME = 3
@@ -57,14 +57,14 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
 
 def nothing() -> None:
-    """What the first request calls where nothing is recorded."""
+    """The default for `first_request`."""
 
 
 # Until `start`: scratch, as in a forked child
 cells: memoryview[int] = memoryview(bytearray(HEADER_BYTES)).cast("q")  # of this worker's map
 take: Callable[[], int] = itertools.repeat(SCRATCH).__next__  # the cell of the next record
 first_request: Callable[[], None] = nothing  # called once, inside the first request
-accepted: dict[int, int] = {}  # when the connection of each client's port was
+accepted: dict[int, int] = {}  # by the client's port: when its connection was accepted
 look_up: Callable[[int, int], int] = accepted.pop
 named = False  # whether clients name their requests
 
@@ -89,15 +89,15 @@ def time_accepts(worker: Any) -> None:
     for listener in worker.sockets:
         sock = innermost(listener)
         if getattr(sock, "family", None) not in (socket.AF_INET, socket.AF_INET6):
-            continue  # clients without a port
+            continue  # clients have no port
         try:
             sock.__class__ = timed(type(sock))
-        except (AttributeError, TypeError):  # nothing that Python accepts by, or no Python class
+        except (AttributeError, TypeError):  # not accepted in Python, or no Python class
             continue
 
 
 def innermost(sock: Any) -> Any:
-    """The socket in all its wrappings."""
+    """The socket inside all its wrappers."""
     for name in WRAPPERS:
         inner = getattr(sock, name, None)
         if inner is not None:
@@ -106,11 +106,11 @@ def innermost(sock: Any) -> Any:
 
 
 def timed(kind: Any) -> type[Any]:
-    """`kind`, with accepts noted."""
+    """A subclass of `kind` that records accepts."""
     accept = kind._accept
 
     class Timed(kind):  # type: ignore[misc]
-        __slots__ = ()  # or its objects would have another layout
+        __slots__ = ()  # keeps the layout, so that __class__ can be assigned
 
         def _accept(self) -> Any:
             handle, address = accept(self)
@@ -133,7 +133,7 @@ def create_map(
             for left in range(size, 0, -(1 << 20)):
                 os.write(handle, bytes(min(left, 1 << 20)))
         shared = mmap.mmap(handle, size)
-        # Touched now, or the first request on each page pays for a page fault
+        # Touch all pages, or the first request on each pays for a page fault
         shared[:: mmap.PAGESIZE] = bytes(len(range(0, size, mmap.PAGESIZE)))
     except OSError:
         os.unlink(path)
@@ -145,7 +145,7 @@ def create_map(
 
 
 def free_path(directory: str, kind: str) -> str:
-    """A pid may come back after a worker's death: number the maps of one pid."""
+    """An unused path. Maps of one pid are numbered, as pids are reused after a worker's death."""
     paths = (os.path.join(directory, f"{kind}-{os.getpid()}-{n}.map") for n in itertools.count())
     return next(path for path in paths if not os.path.exists(path))
 
@@ -159,8 +159,8 @@ def start(
     kept: bool = False,
 ) -> None:
     """Record this process's requests from now on. `first` is called once, in the first of them;
-    `names`: the clients name their requests, in the header X-Workerlab-Request; `kept`: they send
-    more than one on a connection (else an accept is forgotten when told, to stay in the cache)."""
+    `names`: clients name their requests, in the header X-Workerlab-Request; `kept`: they send
+    several on a connection (else accepts are removed once read, which keeps the dict small)."""
     global cells, take, first_request, named, look_up
     cells = memoryview(create_map(free_path(directory, "spans"), capacity)).cast("q")
     take = itertools.count(FIRST, RECORD.size // CELL).__next__
@@ -170,8 +170,8 @@ def start(
 
 
 def stop() -> None:
-    """Recording is off in children the app forks: they inherit the map and would write into it. The
-    scratch is as large: a child that leaves the request it was forked in still writes its end."""
+    """Stop recording in children that the app forks, as they inherit the map. The scratch memory is
+    as large, as a child that ends the request it was forked in writes its end."""
     global cells, take
     cells = memoryview(bytearray(cells.nbytes)).cast("q")
     take = itertools.repeat(SCRATCH).__next__
@@ -179,7 +179,7 @@ def stop() -> None:
 
 def begin(port: int, name: str) -> int:
     """Write a request's start, when its connection was accepted, and its name; returns its place.
-    For where a call more does not matter."""
+    For wrappers in which a function call does not matter."""
     place = take()
     if place == FIRST:
         first_request()
@@ -194,14 +194,14 @@ def begin(port: int, name: str) -> int:
 
 
 def overflow() -> int:
-    """No record is left: say so in the header."""
+    """No record is left: set FULL, and use the scratch cells."""
     cells[FULL] = 1
     return SCRATCH
 
 
 def identify(place: int, name: bytes) -> None:
-    """Write what the client calls the request."""
-    if place != SCRATCH:  # which has no room for it
+    """Write the client's name for the request."""
+    if place != SCRATCH:  # too small for it
         NAMED.pack_into(cells, (place + NAME) * CELL, name)
 
 
@@ -210,7 +210,7 @@ def end(place: int) -> None:
 
 
 class Closing:
-    """A WSGI body that says when the server closes it; otherwise it behaves as the body does."""
+    """A WSGI body that records when the server closes it; otherwise like the wrapped body."""
 
     __slots__ = ("body", "place")
 
@@ -235,7 +235,7 @@ class Closing:
 
 
 class ClosingList(Closing):
-    """Most bodies are lists, and a list has nothing to close."""
+    """For lists, the usual bodies, which have no close()."""
 
     __slots__ = ()
 
@@ -244,8 +244,8 @@ class ClosingList(Closing):
 
 
 def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
-    """`app`, recorded from its call until the server closes the body. `handled`: what an app may
-    return to say that it has answered by itself; the server compares it by identity."""
+    """`app`, recorded from its call until the server closes the body. `handled`: markers that
+    an app may return if it has answered by itself, compared by identity."""
 
     def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         place = take()
@@ -256,7 +256,7 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
             cells[place + ACCEPTED] = look_up(int(environ["REMOTE_PORT"]), 0)
         except IndexError:
             place = overflow()
-        except (KeyError, ValueError):  # the server does not tell the port
+        except (KeyError, ValueError):  # the server does not pass the port
             pass
         if named:
             identify(place, environ.get(NAME_KEY, "").encode("latin-1"))
@@ -273,9 +273,9 @@ def wrap_wsgi(app: WsgiApp, handled: tuple[object, ...] = ()) -> WsgiApp:
 
 
 def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[object, ...]) -> Any:
-    """`body` of any kind, saying when it is closed. A file wrapper has to stay one, or the server
-    cannot send the file by itself."""
-    for marker in handled:  # a generator here would cost more than the rest
+    """A body of any kind that records when it is closed. A file wrapper must remain one, or the
+    server cannot use sendfile."""
+    for marker in handled:  # any() with a generator would cost more than all else
         if body is marker:
             end(place)
             return body
@@ -295,8 +295,8 @@ class InTurn(Closing):
 
     __slots__ = ("chunks",)
     chunks: Iterator[bytes]
-    latest = SCRATCH  # the request that began last
-    port = 0  # the client's, of the request whose turn it is
+    latest = SCRATCH  # the place of the request that began last
+    port = 0  # the client's port of the request in turn
 
     def __iter__(self) -> Iterator[bytes]:
         self.chunks = iter(self.body)
@@ -320,8 +320,8 @@ class InTurn(Closing):
 
 
 def probe_container(container: Any) -> Any:
-    """tornado's WSGI container without threads, its app recorded: see InTurn. It does not tell an
-    app its client's port, but makes the environ in the turn in which it calls the app."""
+    """Record the app of tornado's WSGI container without threads, see InTurn. The environ has no
+    client port, but is made in the same turn as the call of the app."""
     make_environ, app = container.environ, container.wsgi_application
 
     def environ(request: Any) -> Any:
@@ -340,7 +340,7 @@ def probe_container(container: Any) -> Any:
 
 
 def tornado_port(request: Any) -> int:
-    """The client's port; 0 where there is none."""
+    """The client's port; 0 if there is none."""
     try:
         return int(request.connection.context.address[1])
     except (AttributeError, IndexError, TypeError, ValueError):
@@ -368,15 +368,15 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             cells[place + ACCEPTED] = look_up(scope["client"][1], 0)
         except IndexError:
             place = overflow()
-        except (KeyError, TypeError):  # the server does not tell the port
+        except (KeyError, TypeError):  # the server does not pass the port
             pass
         if named:
             identify(place, dict(scope["headers"]).get(NAME_HEADER, b""))
         ended = place + END
 
-        # An annotation would be built anew in each request: a comment is not
+        # As a comment: annotations would be evaluated in each request
         def sending(message):  # type: (Message) -> Awaitable[None]
-            # No coroutine of its own but for the last message
+            # An extra coroutine for the last message only
             kind = message["type"]
             if kind == "http.response.start":
                 return send(message)
@@ -402,7 +402,7 @@ def wrap_asgi2(app: Callable[[Message], Callable[[Receive, Send], Awaitable[None
 
 
 def probe_tornado(application: Any) -> Any:
-    """A native tornado application stays what it is: two methods of the instance are chained."""
+    """Record a native tornado application by chaining two methods of the instance."""
     find_handler, log_request = application.find_handler, application.log_request
 
     def finding(request: Any, **names: Any) -> Any:

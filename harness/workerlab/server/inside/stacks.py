@@ -1,26 +1,25 @@
-"""Which line of the app is running while the worker's event loop is held up: a thread that looks at
-the loop's stack a hundred times a second. One file, stdlib only, syntax of Python 3.10, loaded by
+"""Which line of the app runs while the worker's event loop is held up: a thread samples the loop's
+stack a hundred times a second. One file, stdlib only, syntax of Python 3.10, loaded by
 path as the probe.
 
-That a loop is held up, and whether by a call that sleeps, is for its beats to say (`heartbeat`).
-This thread only names the line: the deepest frame of the app, what it called there, and what the
-loop had done since its last beat. A loop that beats in time is not held up, whatever it runs when
-it is looked at; so each sample says how long the beat is overdue, and for how long without a beat
-the same call of the app has been seen (`stuck`).
+Beats show whether the loop is held up, and whether by a call that sleeps (`heartbeat`). This thread
+only finds the line: the deepest frame of the app, what it calls there, and what the loop has done
+since its last beat. A loop that beats in time is not held up, whatever it runs; so each sample
+records how long the beat is overdue, and for how long without a beat the same call of the app has
+been on the stack (`stuck`).
 
-The thread needs the GIL to look. Of a loop that computes it gets it at the end of a switch
-interval, or when some call releases it: at the default of 5 ms short bursts would be booked on the
-next call that does, so the interval is made short. A call that holds the GIL cannot be looked into
-at all: the thread comes late, by more than its own wait for a core, and finds the loop on the line
-of that call, for the interpreter hands over the GIL as soon as it returns.
+Sampling needs the GIL. A computing loop releases it at the end of a switch interval, or in a call
+that releases it. With the default of 5 ms, short bursts would be attributed to the next such call,
+so the interval is shortened. During a call that holds the GIL no sample is possible: the next one
+is late, by more than its wait for a core, and finds the loop on the line of that call, as the
+interpreter hands over the GIL as soon as it returns.
 
-It costs a few per cent of a core, and a short interval makes threads hand over the GIL more often:
-it is for a trial of its own, in one worker. Samples are a ring in a shared map, as beats are; the
-lines they stand for are written to a file as they turn up, no more than LINES of them.
+It costs a few per cent of a core, and a short interval makes threads switch more often, so it has a
+trial of its own, in one worker. Samples are a ring in a shared map, like beats; lines are written
+to a file when first seen, at most MAX_LINES of them.
 
-Rejected: a signal (its handler runs between bytecodes of the very thread that is asleep in a call,
-and ends that call early), py-spy (it needs ptrace), `sys.setprofile` (it slows every call), frames
-of the whole stack (nobody reads them, and there is no end of different ones).
+Rejected: a signal (its handler runs in the thread that sleeps in a call, and ends that call early),
+py-spy (needs ptrace), `sys.setprofile` (slows every call), whole stacks (too many different ones).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ import sys
 import sysconfig
 import time
 
-# Originals: gevent and eventlet replace them later, and a greenlet would not run while the loop
+# The originals: gevent and eventlet patch them later, and a greenlet would not run while the loop
 # is held up
 from _thread import start_new_thread
 from collections.abc import Callable
@@ -49,31 +48,31 @@ from types import CodeType, FrameType
 from typing import Any
 
 MAGIC = b"WLSTACK1"
-# Nanoseconds, as the fields of StackSample: when; since the sample before: how long, this thread
-# without a core, CPU and waiting for a core of the loop's thread, CPU of all others; how late; how
-# long the beat is overdue; since the beat before: how long, CPU and waiting for a core of the
-# loop's thread, CPU of others; for how long the same call was seen. Then whether the loop's thread
+# The fields of StackSample in nanoseconds: time; since the last sample: time, this thread's wait
+# for a core, CPU and wait for a core of the loop's thread, CPU of all others; delay of this sample;
+# how long the beat is overdue; since the last beat: time, CPU and wait for a core of the loop's
+# thread, CPU of others; for how long the same call was on the stack. Then whether the loop's thread
 # sleeps, and the numbers of two lines: the loop's, another thread's
 RECORD = struct.Struct("<16q")
 RECORDS = 1 << 15  # five minutes
-HEADER_BYTES = 64  # as of every map
+HEADER_BYTES = 64  # of all maps
 EVERY_NS = 10_000_000
 BEAT_NS = 5_000_000  # between beats, meanwhile
 SWITCH_S = 0.0005
-LATE_NS = 3_000_000  # so late, some thread may have kept the GIL
-LINES = 1000
-IDLE, OTHER = 0, 1  # numbers that stand for no line: in the loop itself; one line too many
+LATE_NS = 3_000_000  # of a sample, from which on some thread may have held the GIL
+MAX_LINES = 1000
+IDLE, OTHER = 0, 1  # numbers without a line: in the loop itself; beyond MAX_LINES
 SCHEDSTAT = "/proc/thread-self/schedstat"
 HERE = os.path.dirname(os.path.realpath(__file__))
 OURS = {f"{HERE}/{name}.py" for name in ("probe", "heartbeat", "boot", "stacks", "gunicorn_conf")}
-# What runs the loop: frames below these are no part of a request, and a loop in them is idle
+# The loop itself: its callers are no part of a request, and a loop in these files is idle
 LOOPS = re.compile(r"/(asyncio/(base_events|events|runners|unix_events)|selectors)\.py$")
 HUBS = re.compile(r"/(asyncio|gevent|eventlet/hubs|uvloop)/[^/]+\.py$")
 CALL = re.compile(rb"([A-Za-z_][\w.]*)\s*\(")
 
 
 class Files:
-    """Whose a file is: the app's, a library's, or the loop's."""
+    """Classifies files: the app's, a library's, or the loop's."""
 
     def __init__(self, chdir: str, target: str) -> None:
         self.chdir = os.path.realpath(chdir)
@@ -86,14 +85,14 @@ class Files:
         prefix = os.path.realpath(sys.prefix)
         if sys.prefix != sys.base_prefix and not below(self.chdir, prefix):
             self.outside.append(prefix)  # a virtual environment, perhaps in the app's directory
-        self.known: dict[str, tuple[str, str]] = {}
+        self.by_name: dict[str, tuple[str, str]] = {}
 
     def of(self, code: CodeType) -> tuple[str, str]:
-        """Its kind, "app", "library", "stdlib" or "loop", and the name to call it by."""
+        """(kind, name to show) of a file; kinds are "app", "library", "stdlib" and "loop"."""
         name = code.co_filename
-        if name not in self.known:
-            self.known[name] = self._look_up(name)
-        return self.known[name]
+        if name not in self.by_name:
+            self.by_name[name] = self._look_up(name)
+        return self.by_name[name]
 
     def _look_up(self, name: str) -> tuple[str, str]:
         path = os.path.realpath(name)
@@ -132,8 +131,8 @@ def name_of(code: CodeType) -> str:
 
 
 def called_by(frame: FrameType) -> str:
-    """The name that is called where this frame stands, as its source spells it; "" where it calls
-    none, or none that is known. Arguments may be secrets, and stay out."""
+    """The name of the function that this frame is calling, as in its source; "" if that is unknown.
+    Without arguments, which may be secrets."""
     code, number = frame.f_code, frame.f_lineno or 0
     lines = [line.encode() for line in linecache.getlines(code.co_filename)]
     if not 0 < number <= len(lines):
@@ -145,21 +144,21 @@ def called_by(frame: FrameType) -> str:
     if first is None or last is None or begin is None or end is None:
         return ""
     text = lines[first - 1][begin:] if last > first else lines[first - 1][begin:end]
-    found = CALL.match(text)
-    return found[1].decode() if found else ""
+    match = CALL.match(text)
+    return match[1].decode() if match else ""
 
 
 class Sampler:
-    """Looks at the thread `loop`, whose beats are those of `heart`."""
+    """Samples the thread `loop`, whose beats are those of `heart`."""
 
     def __init__(self, heart: Any, loop: int, files: Files, shared: mmap.mmap, lines: int) -> None:
         self.heart, self.loop, self.files = heart, loop, files
         self.shared, self.lines = shared, lines  # `lines`: a file's descriptor
         self.numbers: dict[tuple[CodeType, int, CodeType], int] = {}
         self.stopped = False
-        self.outermost: FrameType | None = None  # of the app, in the sample before
+        self.outermost: FrameType | None = None  # frame of the app in the last sample
         self.seen_at = self.seen_beat = 0
-        self.computed: dict[int, int] = {}  # CPU of other threads, by the kernel's number
+        self.computed: dict[int, int] = {}  # CPU of other threads, by native id
 
     def run(self) -> None:
         while not self.heart.due:
@@ -173,7 +172,7 @@ class Sampler:
         last, due = now(), now() + EVERY_NS
         while not self.stopped:
             sleep(max(0, due - now()) / 1e9)
-            # Nothing that gives up the GIL before all of this is read
+            # Nothing may release the GIL until all of this is read
             at, heart, frames = now(), self.heart, sys._current_frames()
             before = ran, process, waits, starved
             ran, process = clock_gettime_ns(clock), process_time_ns()
@@ -181,14 +180,14 @@ class Sampler:
             beat_starved = heart.queued
             number, stuck = self.look(frames.pop(self.loop, None), at, beat)
             other = self.holder(frames) if at - due > LATE_NS else IDLE
-            frames.clear()  # or they would keep alive what the app has done with
+            frames.clear()  # or they would keep the app's objects alive
             sleeps = state(loop) in b"SD"
             waits, starved = queued_ns(handle), queued_ns(heart.schedstat)
             own, since = ran - before[0], ran - beat_ran
             RECORD.pack_into(
                 *(self.shared, place, at, at - last, waits - before[2], own, starved - before[3]),
                 *(process - before[1] - own, at - due),
-                at - beat_due if beat_due > beat else 0,  # else it is beating right now
+                at - beat_due if beat_due > beat else 0,  # else a beat is in progress
                 *(at - beat, since, starved - beat_starved, process - beat_process - since),
                 *(stuck, sleeps, number, other),
             )
@@ -197,7 +196,7 @@ class Sampler:
             due = max(due + EVERY_NS, now() + EVERY_NS // 10)
 
     def look(self, frame: FrameType | None, at: int, beat: int) -> tuple[int, int]:
-        """(number of the line, for how long the same call of the app was seen)."""
+        """(number of the line, for how long the same call of the app has been on the stack)."""
         deepest, outermost, library = self.frames_of(frame)
         if outermost is None or outermost is not self.outermost or beat != self.seen_beat:
             self.outermost, self.seen_at, self.seen_beat = outermost, at, beat
@@ -209,7 +208,8 @@ class Sampler:
     def frames_of(
         self, frame: FrameType | None
     ) -> tuple[FrameType | None, FrameType | None, FrameType | None]:
-        """Of a thread that is in `frame`: the app's deepest and outermost, a library's deepest."""
+        """The app's deepest and outermost frame, and a library's deepest, on the stack of
+        `frame`."""
         deepest, outermost, library = None, None, None
         while frame is not None and not LOOPS.search(frame.f_code.co_filename):
             kind, _ = self.files.of(frame.f_code)
@@ -221,14 +221,14 @@ class Sampler:
         return deepest, outermost, library
 
     def holder(self, frames: dict[int, FrameType]) -> int:
-        """The line of the other thread that has computed most since this was asked last: if one of
-        them has kept the GIL, it has just let it go."""
-        known: Any = getattr(sys.modules.get("threading"), "_active", {})
+        """The line of the other thread with the most CPU since the last call: it may have held the
+        GIL, and just released it."""
+        threads: Any = getattr(sys.modules.get("threading"), "_active", {})
         most, number, computed = 0, IDLE, self.computed
         self.computed = {}
         for ident, frame in frames.items():
             deepest, _, library = self.frames_of(frame)
-            named, thread = deepest or library, known.get(ident)
+            named, thread = deepest or library, threads.get(ident)
             native = getattr(thread, "native_id", None)
             if named is None or native is None:
                 continue
@@ -241,21 +241,21 @@ class Sampler:
 
     def number(self, named: FrameType, innermost: FrameType) -> int:
         key = named.f_code, named.f_lineno or 0, innermost.f_code
-        known = self.numbers.get(key)
-        if known is None:
-            known = OTHER
-            if len(self.numbers) < LINES:
-                known = self.numbers[key] = OTHER + 1 + len(self.numbers)
-                self.put_down(known, named, innermost)
-        return known
+        number = self.numbers.get(key)
+        if number is None:
+            number = OTHER
+            if len(self.numbers) < MAX_LINES:
+                number = self.numbers[key] = OTHER + 1 + len(self.numbers)
+                self.write_line(number, named, innermost)
+        return number
 
-    def put_down(self, number: int, named: FrameType, innermost: FrameType) -> None:
+    def write_line(self, number: int, named: FrameType, innermost: FrameType) -> None:
         kind, file = self.files.of(named.f_code)
         inner = "" if innermost is named else f"{innermost.f_globals.get('__name__', '')}."
         line = {
             "number": number,
             "file": file,
-            "line": named.f_lineno or named.f_code.co_firstlineno,  # between two lines it has none
+            "line": named.f_lineno or named.f_code.co_firstlineno,  # f_lineno may be None
             "function": name_of(named.f_code),
             "called": called_by(named),
             "inside": inner and inner + name_of(innermost.f_code),
@@ -265,22 +265,22 @@ class Sampler:
         written = 0
         with contextlib.suppress(OSError):
             written = write(self.lines, text)
-        if written < len(text):  # the disk is full; a line that is cut off must be the last
+        if written < len(text):  # the disk is full; a truncated line must be the last
             self.stopped = True
 
 
 def queued_ns(handle: int) -> int:
-    """How long the thread of this open `schedstat` has waited for a core so far."""
+    """How long the thread of this open `schedstat` has waited for a core."""
     return int(pread(handle, 64, 0).split(None, 2)[1])
 
 
 def state(handle: int) -> bytes:
-    """Of the thread of this open `stat`: R is running, or ready to and without a core."""
+    """The state in this open `stat`: R is running, or waiting for a core."""
     return pread(handle, 512, 0).rpartition(b")")[2][1:2]
 
 
 def chosen(directory: str) -> bool:
-    """Whether this is the worker to look into: the first that serves a request."""
+    """Whether to sample this worker: the first that serves a request."""
     with contextlib.suppress(OSError):
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
         os.close(os.open(os.path.join(directory, "stacks.pid"), flags, 0o644))
@@ -291,7 +291,7 @@ def chosen(directory: str) -> bool:
 def start(
     worker: Any, heart: Any, loop: int, directory: str, create: Callable[[], mmap.mmap]
 ) -> None:
-    """Sample the thread `loop` from now on. Raises OSError where there is no room for it."""
+    """Sample the thread `loop` from now on. Raises OSError if the disk is full."""
     files = Files(worker.cfg.chdir, getattr(worker.app, "app_uri", None) or "")
     path = os.path.join(directory, f"stacks-{os.getpid()}.jsonl")
     lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)

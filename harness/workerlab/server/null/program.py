@@ -1,5 +1,5 @@
-"""The null server as a program of its own, in the standard library alone: reads its options,
-listens, says where, and answers at once, or after a seeded random delay, until it is ended."""
+"""The null server as a program, in the standard library alone: reads its options, listens, writes
+its address, and answers at once or after a seeded random delay, until a signal ends it."""
 
 import argparse
 import gc
@@ -30,7 +30,7 @@ def _delay(text: str) -> tuple[float, float]:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Ends the program with exit code 2 and a sentence where one of them is wrong."""
+    """Exits with code 2 and a sentence for an invalid option."""
     parser = argparse.ArgumentParser(
         prog="null", description="A fast HTTP server that answers every request alike."
     )
@@ -61,9 +61,9 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 once it was ended by a signal, 3 where it cannot listen or write."""
+    """The exit code: 0 once a signal ended it, 3 if it cannot listen or write."""
     options = parse(argv)
-    gc.disable()  # nothing here forms a cycle, and 10 000 connections take long to look through
+    gc.disable()  # there are no cycles, and traversing 10,000 connections takes long
     try:
         if options.core is not None:
             os.sched_setaffinity(0, {options.core})
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 host, port = listener.getsockname()[:2]
                 publish(options.ready, {"host": host, "port": port, "pid": os.getpid()})
             server.run()
-    except (OSError, OverflowError) as error:  # the latter for a port above 65535
+    except (OSError, OverflowError) as error:  # OverflowError: a port above 65535
         print(f"null: {error}", file=sys.stderr)
         return 3
     return 0

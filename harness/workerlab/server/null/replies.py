@@ -1,4 +1,4 @@
-"""What the null server reads, and what it answers: made once, sent many times. Knows no sockets."""
+"""Parses the null server's requests, and builds its replies once for all. Does no I/O."""
 
 from functools import cache
 from typing import Literal, NamedTuple
@@ -9,28 +9,28 @@ MAX_HEAD = 65_536
 
 
 class Garbage(Exception):
-    """The bytes are no HTTP/1 request, or one this server does not read (chunked bodies)."""
+    """The bytes are no HTTP/1 request, or one with a chunked body, which is not supported."""
 
 
 class Request(NamedTuple):
-    """`length`: bytes of head and body together. `keep`: the client wants its connection kept;
-    `told`: it must be told that it is (HTTP/1.0)."""
+    """`length`: bytes of head and body. `keep`: the client wants to keep its connection; `confirm`:
+    the reply must confirm that (HTTP/1.0)."""
 
     length: int
     keep: bool
-    told: bool
+    confirm: bool
     bodiless: bool  # HEAD: the answer has no body
 
 
 class Reply(NamedTuple):
-    """`then`: what becomes of the connection after it; "never": nothing is ever sent."""
+    """`then`: what happens to the connection afterwards; "never": nothing is sent at all."""
 
     data: bytes
     then: Literal["keep", "close", "reset", "never"]
 
 
 def last_reply(reply: Reply) -> Reply:
-    """The same answer, which says that its connection is closed after it, and closes it."""
+    """The same reply, but closing the connection, with the header that says so."""
     if reply.then != "keep":
         return reply
     head, blank, body = reply.data.partition(b"\r\n\r\n")
@@ -44,10 +44,10 @@ BAD_REQUEST = Reply(
 
 
 def read_request(data: bytes | bytearray) -> Request | None:
-    """The first request in `data`; None while it is not there in full. Raises Garbage."""
+    """The first request in `data`; None while it is incomplete. Raises Garbage."""
     end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
     if end < 0:
-        # What a stray client sends must not wait for ever
+        # A stray client must not wait for ever
         if len(data) > MAX_HEAD or (data and not bytes(data[:16]).split(b" ")[0].isalpha()):
             raise Garbage
         return None
@@ -69,16 +69,16 @@ def read_request(data: bytes | bytearray) -> Request | None:
         return None
     wish, old = fields.get(b"connection", b""), words[2] == b"HTTP/1.0"
     keep = b"keep-alive" in wish if old else b"close" not in wish
-    return Request(length, keep, told=old and keep, bodiless=words[0] == b"HEAD")
+    return Request(length, keep, confirm=old and keep, bodiless=words[0] == b"HEAD")
 
 
 @cache
-def reply_to(keep: bool, told: bool, bodiless: bool, body_bytes: int, fault: str) -> Reply:
-    """The answer to a request, by what it wants of its connection. The fault "kept": the server
-    closes none, though the request says so."""
+def reply_to(keep: bool, confirm: bool, bodiless: bool, body_bytes: int, fault: str) -> Reply:
+    """The reply to a request; see Request. With the fault "kept" the server closes no connection,
+    even if the request says so."""
     keep = keep or fault == "kept"
     status = b"500 Internal Server Error" if fault == "status500" else b"200 OK"
-    wish = b"keep-alive" if told else b"" if keep else b"close"
+    wish = b"keep-alive" if confirm else b"" if keep else b"close"
     connection = b"Connection: %b\r\n" % wish if wish else b""
     head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n"
     head %= (status, body_bytes, connection)

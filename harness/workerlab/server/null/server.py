@@ -1,10 +1,10 @@
 """The null server's loop: one thread, one epoll, no copies.
 
-What makes it fast: the bytes of a request are looked up among those of requests that were read
-before, so that only the first of each kind is parsed; the answer is one ready-made piece of bytes;
-what is the exception (half a request, half an answer, several requests at once) lives in tables
-beside the connections. A delayed answer waits in a heap of due times. Rejected: asyncio (more
-Python per request), a process per core (the generator needs one), an object per connection.
+What makes it fast: the bytes of a request are looked up in a cache, so that only the first of each
+kind is parsed; replies are prebuilt bytes; exceptional states (incomplete requests or replies,
+several requests at once) are kept in tables of their own. Delayed replies wait in a heap of due
+times. Rejected: asyncio (more Python per request), a process per core (the generator needs one), an
+object per connection.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ from workerlab.server.null.replies import (
     reply_to,
 )
 
-AT_ONCE = 8192  # spans that wait to be counted: many at once cost less than one by one
+MAX_UNCOUNTED_SPANS = 8192  # counting in batches is cheaper
 READ_BYTES = 65_536
 REPORT_NS = 1_000_000_000
-KNOWN_MOST = 64  # kinds of request; one that carries a number is new each time
-KNOWN_BYTES = 4_096
+MAX_CACHED_REQUESTS = 64  # requests that carry a number are new each time
+MAX_CACHED_BYTES = 4_096  # of a request
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 
 COUNTS = ("requests", "connections", "most_connections_at_once")
@@ -44,7 +44,7 @@ clock = time.monotonic_ns
 
 
 class Tally:
-    """`spans`: nanoseconds from a request read to its answer sent, not counted yet."""
+    """The report. `spans`: nanoseconds from request read to reply sent, not yet counted."""
 
     def __init__(self, path: str | None) -> None:
         self.requests = 0
@@ -71,14 +71,14 @@ class Tally:
 
 
 def publish(path: str, document: Mapping[str, Any]) -> None:
-    """Replaced at once: a reader finds a whole one at any moment."""
+    """Write JSON atomically: readers always see a complete file."""
     with open(f"{path}.part", "w") as file:
         json.dump(document, file)
     os.replace(f"{path}.part", path)
 
 
 class Server:
-    """Serves what comes to `listener` until SIGTERM or SIGINT."""
+    """Serves the connections of `listener` until SIGTERM or SIGINT."""
 
     def __init__(self, listener: socket.socket, options: Namespace) -> None:
         self._listener, self._tally = listener, Tally(options.report)
@@ -89,13 +89,13 @@ class Server:
         self._random = random.Random(options.seed)
         self._epoll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
-        self._known: dict[bytes, Reply] = {}
-        self._held: dict[int, bytearray] = {}  # what was read and is not answered yet
-        self._busy: set[int] = set()  # connections whose answer is not sent in full
+        self._replies: dict[bytes, Reply] = {}
+        self._held: dict[int, bytearray] = {}  # bytes read and not answered yet
+        self._busy: set[int] = set()  # connections whose reply is not completely sent
         self._unsent: dict[int, tuple[memoryview, Reply, int]] = {}
         self._due: list[tuple[int, int, int, socket.socket, Reply, int]] = []
-        self._full = False  # no file is left for another connection
-        self._tally.write()  # whoever learns that it listens finds a report
+        self._full = False  # whether all file descriptors are used
+        self._tally.write()  # the report exists before the server listens
 
     def run(self) -> None:
         woken, wakes = os.pipe()
@@ -128,11 +128,11 @@ class Server:
                     read(fd)
             if self._due:
                 self._answer_due()
-            if len(self._tally.spans) >= AT_ONCE:
+            if len(self._tally.spans) >= MAX_UNCOUNTED_SPANS:
                 self._tally.count_spans()
 
     def _accept(self) -> None:
-        """All who wait."""
+        """Accept all pending connections."""
         tally, sockets, register = self._tally, self._sockets, self._epoll.register
         while True:
             try:
@@ -144,7 +144,7 @@ class Server:
                     self._full = True
                     self._epoll.modify(self._listener, 0)
                     return
-                continue  # that one has gone again
+                continue  # the client has gone
             connection.setblocking(False)
             fd = connection.fileno()
             sockets[fd] = connection
@@ -154,7 +154,7 @@ class Server:
 
     def _read(self, fd: int) -> None:
         if (connection := self._sockets.get(fd)) is None:
-            return  # closed in this very round
+            return  # closed in this iteration
         try:
             data = connection.recv(READ_BYTES)
         except BlockingIOError:
@@ -165,7 +165,7 @@ class Server:
             self._drop(fd)
             return
         read_ns = clock()
-        reply = self._known.get(data)
+        reply = self._replies.get(data)
         if reply is None or fd in self._busy or fd in self._held:
             self._held.setdefault(fd, bytearray()).extend(data)
             self._read_held(fd)
@@ -173,7 +173,7 @@ class Server:
             self._begin(fd, connection, reply, read_ns)
 
     def _read_held(self, fd: int) -> None:
-        """Answer what has come in full, one request after the other."""
+        """Answer the complete requests, one after the other."""
         held = self._held.pop(fd)
         while held and fd in self._sockets and fd not in self._busy:
             try:
@@ -183,16 +183,18 @@ class Server:
                 return
             if request is None:
                 break
-            reply = reply_to(*request[1:], self._body_bytes, self._fault)
-            if len(self._known) < KNOWN_MOST and request.length <= KNOWN_BYTES:
-                self._known[bytes(held[: request.length])] = reply
+            reply = reply_to(
+                request.keep, request.confirm, request.bodiless, self._body_bytes, self._fault
+            )
+            if len(self._replies) < MAX_CACHED_REQUESTS and request.length <= MAX_CACHED_BYTES:
+                self._replies[bytes(held[: request.length])] = reply
             del held[: request.length]
             self._begin(fd, self._sockets[fd], reply, clock())
         if held and fd in self._sockets:
             self._held[fd] = held
 
     def _begin(self, fd: int, connection: socket.socket, reply: Reply, read_ns: int) -> None:
-        """A request is there in full. The k-th one waits as long in every run."""
+        """Reply to a complete request. The k-th request has the same delay in every run."""
         self._tally.requests += 1
         if self._requests_per_connection:
             left = self._left.get(fd, self._requests_per_connection) - 1
@@ -249,7 +251,7 @@ class Server:
             self._read_held(fd)
 
     def _end(self, fd: int, reply: Reply, read_ns: int) -> None:
-        """An answer is out, and its connection is not kept."""
+        """A reply is sent, and its connection is not kept."""
         if reply.then == "never":
             self._busy.add(fd)
             return
@@ -260,7 +262,7 @@ class Server:
         self._drop(fd)
 
     def _drop(self, fd: int) -> None:
-        self._sockets.pop(fd).close()  # which takes it out of the epoll
+        self._sockets.pop(fd).close()  # which removes it from the epoll
         self._held.pop(fd, None)
         self._left.pop(fd, None)
         self._unsent.pop(fd, None)

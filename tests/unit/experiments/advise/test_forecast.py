@@ -8,7 +8,7 @@ from workerlab import slo
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.forecast import Expected, Question, forecast
 from workerlab.experiments.advise.growth import launch_s
-from workerlab.load.programs import FOLLOWED
+from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import App, Memory, Needs, RequestNeed
 
 SERVERS = candidates([kind_of("sync", App())], Limits(cores=2))
@@ -47,5 +47,5 @@ def test_of_candidates_that_do_not_fit_nobody_needs_to_know_more() -> None:
 @pytest.mark.parametrize("rps", [0.1, 50.0, 4999.0, 5001.0, 20_000.0])
 def test_the_load_tool_times_each_request_of_a_launch(rps: float) -> None:
     for budget_s in (30.0, 180.0, 300.0):
-        assert rps * launch_s(rps, "p95<300ms", budget_s) <= FOLLOWED
+        assert rps * launch_s(rps, "p95<300ms", budget_s) <= MAX_ROW_ARRIVALS
         assert launch_s(rps, "p95<300ms", budget_s) >= 1
