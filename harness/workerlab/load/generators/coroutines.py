@@ -20,7 +20,7 @@ from workerlab.load.generators.request import header_lines
 from workerlab.load.generators.share import Share
 from workerlab.load.generators.words import Words
 
-UNIT: ContextVar[Unit] = ContextVar("UNIT")  # whose request is under way, in this task
+UNIT: ContextVar[Unit] = ContextVar("UNIT")  # the one of this task
 
 
 def load(share: Share, units: Sequence[int]) -> Tally:
@@ -42,14 +42,14 @@ async def _load(share: Share, units: Sequence[int]) -> Tally:
 
 
 class Connector(aiohttp.TCPConnector):
-    """Tells the unit that waits for it when a connection was made. aiohttp's own tracing would say
-    the same, and cost a fifth of the CPU of each request."""
+    """Reports each new connection to the unit that waits for it. aiohttp's tracing would do the
+    same, at a fifth of the CPU of each request."""
 
     async def _create_connection(self, *words: Any, **more: Any) -> ResponseHandler:
         start_ns = time.monotonic_ns()
-        made = await super()._create_connection(*words, **more)
+        handler = await super()._create_connection(*words, **more)
         UNIT.get().connected(time.monotonic_ns() - start_ns)
-        return made
+        return handler
 
 
 def _session(words: Words, connections: int) -> aiohttp.ClientSession:
@@ -60,7 +60,7 @@ def _session(words: Words, connections: int) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
     )
-    # It would send again, unseen, whatever a server closes without an answer, new connections too
+    # It silently retries requests that the server closes without an answer, even on new connections
     session._retry_connection = False
     return session
 
@@ -71,27 +71,27 @@ class Unit:
     def __init__(self, share: Share, tally: Tally, session: aiohttp.ClientSession) -> None:
         self._share, self._tally, self._session = share, tally, session
         self._urls = [URL(url, encoded=True) for url in share.words.urls]
-        self._connected = False  # for the request under way, as none was kept
+        self._connected = False  # whether the request in flight has a new connection
 
     async def run(self, number: int) -> None:
         UNIT.set(self)
         if wait_s := self._share.wait_s(number):
             await asyncio.sleep(wait_s)
         while self._share.take():
-            await self._one()
+            await self._send_next()
 
     def connected(self, took_ns: int) -> None:
         self._connected = True
         self._tally.connected(took_ns)
 
-    async def _one(self) -> None:
+    async def _send_next(self) -> None:
         start_ns = time.monotonic_ns()
         self._connected = False
         self._tally.begin(start_ns)
         try:
             cause = await self._ask(start_ns)
             if cause in ("closed", "reset") and not self._connected:
-                self._tally.reconnects += 1  # the server closed the kept connection meanwhile
+                self._tally.reconnects += 1  # the server may close an idle connection
                 cause = await self._ask(start_ns)
         except asyncio.CancelledError:  # the deadline has struck
             self._tally.failed("timeout", start_ns, time.monotonic_ns())
@@ -100,7 +100,7 @@ class Unit:
             self._tally.failed(cause, start_ns, time.monotonic_ns())
 
     async def _ask(self, start_ns: int) -> str | None:
-        """None once the answer is there and noted, else why there is none."""
+        """None once the answer is complete and counted, else the cause of failure."""
         words = self._share.words
         try:
             async with self._session.request(
@@ -109,7 +109,7 @@ class Unit:
                 first_byte_ns = time.monotonic_ns()
                 body = await response.read()
                 end_ns = time.monotonic_ns()
-        except Exception as error:  # the library lets through what its parsers raise
+        except Exception as error:  # whatever the library's parsers raise
             if (cause := cause_of(error)) == "exception":
                 self._tally.exception(error)
             return cause
@@ -119,7 +119,7 @@ class Unit:
 
 
 def cause_of(error: BaseException) -> str:
-    """The name of what is behind an error of aiohttp."""
+    """The cause of an error of aiohttp."""
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return "connect_timeout"
     if isinstance(error, TimeoutError):

@@ -87,22 +87,22 @@ class Slot:
     fd: int = -1
     recv: Callable[[int], bytes] = field(init=False)
     send: Callable[[bytes | memoryview], int] = field(init=False)
-    start_ns: int = 0  # of its request; with a rate the intended one
-    tried_ns: int = 0  # when it was sent, or its connection asked for
-    connect_ns: int | None = None  # when its connection was up
-    first_ns: int = 0  # of its answer's first byte; 0: not yet
+    start_ns: int = 0  # of its request; with a rate, when it was due
+    tried_ns: int = 0  # when it was sent, or connect() was called
+    connect_ns: int | None = None  # when its connection was established
+    first_ns: int = 0  # first byte of its answer; 0: not yet
     number: int = 0
     place: int = 0  # of its destination
     reused: int = NEW
     response: Response | Body | None = None  # being read
-    busy: bool = False  # a request is under way
-    plain: bool = False  # one on a connection that was used, wholly sent
-    waiting: bool = False  # to be connected, or to send more
+    busy: bool = False  # a request is in flight
+    plain: bool = False  # busy on a kept connection, request completely sent
+    waiting: bool = False  # for the connection, or to send more
     unsent: bytes | memoryview = b""  # of the request
 
 
 class Poller:
-    """Which sockets are ready: epoll where there is one, else poll(), which every Unix has."""
+    """Waits for ready sockets: by epoll if available, else by poll()."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
@@ -111,16 +111,16 @@ class Poller:
         self.unregister = self._poll.unregister
 
     def wait(self, for_s: float, *, fine: bool) -> list[tuple[int, int]]:
-        """(file, events) of what is ready, after `for_s` at most. `fine`: to the microsecond."""
+        """(fd, events) of ready files, after at most `for_s`. `fine`: wait to the microsecond."""
         if self._epoll is None:
             return self._poll.poll(for_s * 1000)
-        if fine:  # epoll rounds up to milliseconds; select() does not, and has one file to look at
+        if fine:  # unlike epoll, select() does not round up to milliseconds
             select.select([self._epoll.fileno()], [], [], for_s)
             for_s = 0
         return self._epoll.poll(for_s)
 
     def forget(self, fd: int) -> None:
-        """epoll forgets a closed file by itself."""
+        """Only poll() needs this: epoll drops closed files by itself."""
         if self._epoll is None:
             with contextlib.suppress(KeyError):
                 self._poll.unregister(fd)
@@ -131,7 +131,7 @@ class Poller:
 
 
 class Engine:
-    """Sends a share. `tally` has what was seen; `rows` takes a line per request."""
+    """Sends a share. `tally`: its results; `rows`: the file for a line per request."""
 
     def __init__(self, share: Share, rows: TextIO | None = None) -> None:
         self.tally = Tally(origin_ns=share.origin_ns)
@@ -147,17 +147,19 @@ class Engine:
         self._kind.answers.reference = share.reference
         self._mix = of_mix(words, share.mix, self.tally)
         self._turns = turns(words, share.first, share.step)
-        # Kept connections, and requests that go out in one piece
+        # Kept connections, and requests that fit into one send
         self._plain = words.keepalive and all(len(to.request) <= SHORT for to in share.destinations)
-        self._took: list[int] = []  # response times of answers that came whole, to be counted
-        self._pieces: list[tuple[int, int]] = []  # (first byte, response) of others, to be counted
-        self._lags: list[int] = []  # to be counted, too
-        self._cells: list[int] = []  # of `_rows`, to be written: those of LINE, row after row
-        self._later: list[tuple[int, int, Slot]] = []  # heap of (when, tie, who begins)
+        self._took: list[int] = []  # response times of answers received whole, not yet counted
+        self._pieces: list[
+            tuple[int, int]
+        ] = []  # (first byte, response) of others, not yet counted
+        self._lags: list[int] = []  # not yet counted
+        self._cells: list[int] = []  # of LINE, row after row, not yet written
+        self._later: list[tuple[int, int, Slot]] = []  # heap of (start, tie-breaker, slot)
         self._ties = itertools.count()
         self._idle: list[Slot] = []
-        self._lingering: deque[tuple[int, socket.socket]] = deque()  # when each is to be closed
-        self._due: deque[int] = deque()  # intended starts nobody was free for
+        self._lingering: deque[tuple[int, socket.socket]] = deque()  # (closing time, socket)
+        self._due: deque[int] = deque()  # due times of requests that wait for a free slot
         self._arrived = 0
         self._under_way = 0
         self._alone = False
@@ -167,11 +169,12 @@ class Engine:
 
     @property
     def reference(self) -> tuple[int, int] | None:
-        """(bytes, checksum) of the first body, where the others are compared with it."""
+        """(bytes, checksum) of the first body, if the others are compared with it."""
         return self._kind.answers.reference
 
     def run(self, *, lone: bool = False) -> None:
-        """Until the last request has ended or the deadline has struck. `lone`: the first alone."""
+        """Run until the last request has ended, or the deadline. `lone`: send the first one
+        alone."""
         share, places = self._share, self._share.destinations
         sources = self._words.sources or (None,)
         slots = [
@@ -198,7 +201,7 @@ class Engine:
         finally:
             self._count()
             self.tally.sent = self._quota - self._left
-            self.tally.in_flight_ns -= self.tally.lag.sum  # due is not yet under way
+            self.tally.in_flight_ns -= self.tally.lag.sum  # waiting is not in flight
             for slot in list(self._open.values()):
                 self._close(slot)
             self._close_late(FOREVER)
@@ -206,7 +209,7 @@ class Engine:
             self._write()
 
     def _alone_first(self, slot: Slot) -> bool:
-        """One request, on a connection that may be used again; False: the deadline has struck."""
+        """Send one request, on a connection that may be reused; False: the deadline has passed."""
         rest, self._left, self._alone = self._left - 1, 1, True
         self._begin_at(0, slot)
         whole = self._loop()
@@ -218,7 +221,7 @@ class Engine:
         return whole
 
     def _loop(self) -> bool:
-        """Until nothing is left to do; False: until the deadline."""
+        """Run until nothing is left to do; False: the deadline has passed."""
         look_ns = 0
         while True:
             now = time.monotonic_ns()
@@ -240,7 +243,7 @@ class Engine:
         heapq.heappush(self._later, (when_ns, next(self._ties), slot))
 
     def _begin_due(self, now: int) -> int:
-        """Begin what is due; when the next one will be, as far as it is known."""
+        """Begin the requests that are due. Returns when the next one is, as far as known."""
         if not self._more():
             return FOREVER
         if self._rate:
@@ -251,8 +254,8 @@ class Engine:
         return later[0][0] if later else FOREVER
 
     def _more(self) -> bool:
-        """Whether there is another request to send. What is left is not dealt out in advance: of
-        two processes the one that is served more slowly would be alone with its rest."""
+        """Whether there is another request to send. Requests are not divided in advance: the
+        process that is served more slowly would still have some when the others are done."""
         if self._left or self._take is None:
             return self._left > 0
         numbers = self._take()
@@ -277,7 +280,7 @@ class Engine:
         return due_ns
 
     def _next(self, slot: Slot, now: int) -> None:
-        """What a slot does whose request has ended."""
+        """Continue with a slot whose request has ended."""
         if self._alone:
             return
         if not self._more():
@@ -290,7 +293,7 @@ class Engine:
             self._idle.append(slot)
 
     def _stop_sending(self, now: int) -> None:
-        """The time is over: what is due by now and was not sent, is not."""
+        """The time is over: requests that are due and not sent remain unsent."""
         if self._rate:
             self._arrive(now)
         self._quota, self._left, self._ends_ns = self._quota - self._left, 0, FOREVER
@@ -322,8 +325,8 @@ class Engine:
             self._connect(slot)
 
     def _draw(self, slot: Slot) -> None:
-        """Which request of the mix it is."""
-        for _ in range(self._drawn, slot.number, self._step):  # others send these
+        """The kind of request of this slot, from the mix."""
+        for _ in range(self._drawn, slot.number, self._step):  # other processes send these
             next(self._turns)
         kind = slot.kind = self._mix[next(self._turns)]
         self._drawn = slot.number + self._step
@@ -365,7 +368,7 @@ class Engine:
             sock.bind((source, 0))
 
     def _push(self, slot: Slot) -> None:
-        """Send what is not sent yet, on a connection that may be up by now or not."""
+        """Send the unsent part of a request, on a connection that may not be established yet."""
         now = time.monotonic_ns()
         try:
             sent = slot.send(slot.unsent)
@@ -391,7 +394,7 @@ class Engine:
         return slot.to.request if self._rows is None else slot.to.named(slot.number)
 
     def _send(self, slot: Slot) -> None:
-        """On a connection that is up and has been used."""
+        """Send a request on a kept connection."""
         request = self._request(slot)
         try:
             sent = slot.send(request)
@@ -406,14 +409,14 @@ class Engine:
         slot.plain = self._plain and not slot.waiting
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
-        """The hot loop: everything that most answers need, and nothing else. A slot that is
-        `plain` waits for an answer on a connection that has been used, with nothing to send."""
+        """The hot loop, with only what most answers need. A `plain` slot waits for an answer on a
+        kept connection, with nothing to send."""
         slots, took, clock = self._open, self._took, time.monotonic_ns
         direct, rows = not (self._rate or self._mix), self._rows is not None
         last_ns = bodies = 0
         for fd, _ in events:
             slot = slots.get(fd)
-            if slot is None:  # closed by what happened before
+            if slot is None:  # closed by an earlier event
                 continue
             if not slot.plain:
                 self._look(slot)
@@ -448,7 +451,7 @@ class Engine:
             self._served(last_ns, bodies)
 
     def _numbered(self, slot: Slot, answer: Answer, now: int) -> bytes:
-        """The row of an answer that was recognised; the next request, which is sent `now`."""
+        """Record a recognised answer, and the next request, which is sent `now`."""
         start_ns, number = slot.start_ns, self._number
         took_ns = now - start_ns
         due_ns = start_ns - self._origin_ns
@@ -458,7 +461,7 @@ class Engine:
         return b"%b%d%b" % (before, number, after)
 
     def _follow(self, slot: Slot, answer: Answer, now: int) -> None:
-        """After an answer that was recognised, where requests have a rate or a mix."""
+        """Handle a recognised answer of a load with a rate or a mix."""
         took_ns, route = now - slot.start_ns, slot.kind.tally
         if route is not None:
             route.recognised(took_ns)
@@ -471,7 +474,7 @@ class Engine:
         self._next(slot, now)
 
     def _served(self, now: int, body_bytes: int) -> None:
-        """Recognised answers have come, the last of them `now`, with so much in their bodies."""
+        """Count the bodies of recognised answers, the last of which arrived `now`."""
         self.tally.body_bytes += body_bytes
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
         if len(self._took) + len(self._pieces) >= MAX_UNCOUNTED:
@@ -480,10 +483,10 @@ class Engine:
             self._write()
 
     def _look(self, slot: Slot) -> None:
-        """What a slot that is not plain has to say, or can do."""
+        """Handle events of a slot that is not plain."""
         if slot.waiting:
             self._push(slot)
-            if not slot.busy or slot.connect_ns is None:  # no answer can be there
+            if not slot.busy or slot.connect_ns is None:  # no answer is possible
                 return
         try:
             data = slot.recv(RECV_BYTES)
@@ -495,8 +498,8 @@ class Engine:
             self._read(slot, data, time.monotonic_ns())
 
     def _read(self, slot: Slot, data: bytes, now: int) -> None:
-        """Any other bytes, or the end of the stream."""
-        if not slot.busy:  # the server closed an idle connection, or sent what nobody asked for
+        """Handle any other bytes, or the end of the stream."""
+        if not slot.busy:  # the server closed an idle connection, or sent unrequested bytes
             self._close(slot)
             return
         response, begins = slot.response, slot.response is None
@@ -528,7 +531,7 @@ class Engine:
             slot.answers.remember(data, response)
 
     def _answered(self, slot: Slot, now: int) -> bool:
-        """A response is complete; whether it is a success."""
+        """Handle a complete response, which may be a success or not."""
         response = slot.response
         assert response is not None
         cause = slot.kind.words.judge(response.status)
@@ -552,15 +555,15 @@ class Engine:
     def _over(
         self, slot: Slot, now: int, status: int | None, cause: str | None = None, *, keeps: bool
     ) -> None:
-        """A request was answered, and counted."""
+        """Finish a request whose answer is counted."""
         self._ended(slot, now, status, cause)
         if not (keeps and self._words.keepalive):
             self._part(slot, now)
         self._next(slot, now)
 
     def _lost(self, slot: Slot, cause: str, now: int) -> None:
-        """The connection is gone. One that was kept may have been closed as the request was on
-        its way: nobody's failure, it is sent once more."""
+        """The connection is closed. The server may close a kept connection while a request is on
+        its way: that is no failure, and the request is sent again."""
         if not slot.busy:
             self._close(slot)
         elif slot.reused == KEPT and slot.response is None:
@@ -572,8 +575,8 @@ class Engine:
             self._failed(slot, cause, now)
 
     def _failed(self, slot: Slot, cause: str, now: int) -> None:
-        """A request will not be answered. What follows waits for a turn of the loop, or nobody
-        would be served where every connect() fails; in a timed run even longer."""
+        """A request has failed. The slot continues in the next iteration of the loop, or other
+        slots would starve if every connect() fails; in a timed run it waits even longer."""
         self.tally.failed(cause, slot.start_ns, now)
         if slot.kind.tally is not None:
             slot.kind.tally.errors[cause] += 1
@@ -585,7 +588,7 @@ class Engine:
             self._begin_at(now + (PAUSE_NS if self._share.requests is None else 0), slot)
 
     def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
-        """A request is over, one way or the other."""
+        """A request has ended: write its row."""
         if self._rows is not None:
             start_ns, reached = slot.start_ns, (slot.connect_ns, slot.first_ns or None, end_ns)
             since = ("" if moment is None else moment - start_ns for moment in reached)
@@ -597,8 +600,8 @@ class Engine:
         self._under_way -= 1
 
     def _part(self, slot: Slot, now: int) -> None:
-        """After its last answer: a client that lingers keeps the connection for a while, and goes
-        on with another one."""
+        """Close after the last answer: a lingering client keeps the connection for a while, and
+        continues with another one."""
         if not self._words.linger_s or slot.sock is None:
             self._close(slot)
             return
@@ -610,7 +613,7 @@ class Engine:
             self._lingering.popleft()[1].close()
 
     def _close_late(self, now: int) -> None:
-        """Those that have lingered long enough."""
+        """Close connections that have lingered long enough."""
         while self._lingering and self._lingering[0][0] <= now:
             self._lingering.popleft()[1].close()
 
@@ -622,14 +625,14 @@ class Engine:
             slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
 
     def _write(self) -> None:
-        """The rows of answers that were recognised, all on kept connections."""
+        """Write the rows of recognised answers, all on kept connections."""
         cells, self._cells = tuple(self._cells), []
         if self._rows is not None:
             line = MIXED_LINE if self._mix else LINE
             self._rows.write(line * (len(cells) // line.count("%")) % cells)
 
     def _count(self) -> None:
-        """What was seen since the last time: answers, and how late requests were sent."""
+        """Count the buffered response times, and how late requests were sent."""
         self.tally.lag.record_all(self._lags)
         self._lags.clear()
         if self._took or self._pieces:
@@ -647,7 +650,7 @@ class Engine:
             route.count()
 
     def _strike(self, now: int) -> None:
-        """The deadline: what is under way has failed, what was not sent never will be."""
+        """The deadline: requests in flight fail, and unsent ones remain so."""
         self.tally.deadline_struck = True
         self.tally.unsent += len(self._due)
         for slot in list(self._open.values()):

@@ -48,24 +48,24 @@ MAX_UNREAD_BYTES = 1 << 20  # of events; newer ones are dropped
 
 
 class LiveEngine(Engine):
-    """`commands`, `events`: file descriptors of pipes, which do not block."""
+    """`commands`, `events`: file descriptors of non-blocking pipes."""
 
     def __init__(self, url: str, commands: int, events: int) -> None:
         words = Words((url,), concurrency=1, deadline_s=NEVER_S)
         to = (destination(words, url),)
         super().__init__(Share(words, to, 0, None, time.monotonic_ns(), None))
-        self._plain = False  # the engine's short cut tells nobody what it does
+        self._plain = False  # the engine's hot loop reports no events
         self._commands, self._events = commands, events
-        self._unheard, self._told, self._said = b"", bytearray(), 0
+        self._partial_line, self._outgoing, self._reported_open = b"", bytearray(), 0
         self._to = to[0]
-        self._alive = self._wanted = 0  # clients, and how many there shall be
+        self._alive = self._wanted = 0  # clients, current and wanted
         self._random = random.Random()
         self._next_ns = FOREVER  # when the next request is due, at a rate
         self._patience_ns: int | None = None
         self._unanswered: deque[tuple[int, int, Slot]] = deque()  # (start, number), by start
         self._poll.register(commands, READ)
 
-    # --- what is asked for -----------------------------------------------------------------------
+    # --- commands --------------------------------------------------------------------------------
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
         if any(fd == self._commands for fd, _ in events):
@@ -74,10 +74,10 @@ class LiveEngine(Engine):
 
     def _listen(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            heard = os.read(self._commands, 1 << 16)
-            if not heard:
+            data = os.read(self._commands, 1 << 16)
+            if not data:
                 raise EOFError
-            *lines, self._unheard = (self._unheard + heard).split(b"\n")
+            *lines, self._partial_line = (self._partial_line + data).split(b"\n")
             if lines:
                 self.obey(json.loads(lines[-1]))
 
@@ -120,7 +120,7 @@ class LiveEngine(Engine):
         return min(due_ns, next_ns)
 
     def _give_up(self, now: int) -> int:
-        """End the requests that have waited for too long. Returns when the next one will have."""
+        """Fail the requests that have waited too long. Returns when the next one will have."""
         while self._patience_ns is not None and self._unanswered:
             start_ns, number, slot = self._unanswered[0]
             if (until_ns := start_ns + self._patience_ns) > now:
@@ -174,26 +174,26 @@ class LiveEngine(Engine):
             self._tell("e", slot.number, at_ns)
         super()._ended(slot, end_ns, status, cause)
 
-    # --- what is told ----------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def _tell(self, kind: str, number: int, at_ns: int, cause: str = "") -> None:
-        if len(self._told) < MAX_UNREAD_BYTES:
-            self._told += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
+        if len(self._outgoing) < MAX_UNREAD_BYTES:
+            self._outgoing += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
 
     def _flush(self) -> None:
-        """As much as the pipe takes; the rest next time."""
-        if len(self._open) != self._said:
-            self._said = len(self._open)
-            self._tell("o", self._said, time.monotonic_ns())
+        """Write as much as the pipe takes; the rest next time."""
+        if len(self._open) != self._reported_open:
+            self._reported_open = len(self._open)
+            self._tell("o", self._reported_open, time.monotonic_ns())
         with contextlib.suppress(BlockingIOError):
-            while self._told:
-                del self._told[: os.write(self._events, self._told)]
+            while self._outgoing:
+                del self._outgoing[: os.write(self._events, self._outgoing)]
 
 
 def main(argv: list[str]) -> int:
-    """Until the commands end, or nobody reads the events. The exit code."""
+    """Run until the commands end, or the events have no reader. Returns the exit code."""
     commands_path, events_path = argv
-    while not os.path.exists(events_path):  # both are made once this process is guarded
+    while not os.path.exists(events_path):  # both are created once this process is guarded
         time.sleep(0.001)
     commands = os.open(commands_path, os.O_RDONLY)  # waits for the other end
     events = os.open(events_path, os.O_WRONLY)

@@ -6,17 +6,17 @@
 
 Each is made first and then corrected; results are printed as text, or as JSON.
 
-missing_await: calling an `async def` makes a coroutine object; only awaiting it runs it. Nothing
-fails: the caller gets as many objects as it expected answers, very fast, and no request is sent.
-Python says so when the objects are thrown away; a Task that nobody awaits begins only when the loop
-gets a turn, and where the loop ends first, asyncio says that it was pending.
+missing_await: calling an `async def` creates a coroutine object; only awaiting it runs it. Nothing
+fails: the caller quickly gets as many objects as it expected answers, and no request is sent.
+Python warns when the objects are destroyed. A Task that is not awaited starts only when the loop
+runs again; if the loop ends first, asyncio reports it as pending.
 
-session_per_request: every request connects anew and closes after it. That costs time, and the side
-that closes first, the client, leaves each of its sockets in TIME_WAIT for a minute: ports that are
-gone for so long (errno 99, where they run out).
+session_per_request: every request opens and closes a connection. That costs time, and as the client
+closes first, each of its sockets stays in TIME_WAIT for a minute and occupies a port (errno 99 once
+none is left).
 
-everything_at_once: a semaphore bounds how many requests are under way, not how many tasks wait for
-it; `gather` keeps what each returns until the last one is done.
+everything_at_once: a semaphore limits how many requests are in flight, not how many tasks wait for
+it; `gather` keeps all results until the last task is done.
 """
 
 import argparse

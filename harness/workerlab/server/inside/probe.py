@@ -70,21 +70,20 @@ named = False  # whether clients name their requests
 
 
 def time_accepts(worker: Any) -> None:
-    """From now on note in `accepted` when `worker` accepts, whatever its class.
+    """Record in `accepted` when `worker` accepts, for all worker classes.
 
-    Every accept in Python code ends in the method `_accept` of the listening socket: that of
-    `socket.socket.accept` (sync, gthread, asyncio, tornado, eventlet's green socket) and that of
-    gevent's server, which calls it itself. So the innermost socket's class is exchanged for one
-    with a method more, in place: same object, same descriptor, whoever holds it already. uvloop
-    accepts in C: then nothing is ever noted, and the proof says so.
+    Every accept in Python calls the method `_accept` of the listening socket: `socket.accept` does
+    (sync, gthread, asyncio, tornado, eventlet's green socket), and so does gevent's server. So the
+    class of the innermost socket is replaced, in place, by a subclass that overrides it: object and
+    descriptor stay the same for all their users. uvloop accepts in C: then nothing is recorded, and
+    the proof says so.
 
-    A connection is known by its client's port: all clients of the lab have one address. A port can
-    be used again only when its earlier connection is gone, so the newest note is the one that
-    counts. Where a proxy's header has changed what the server tells of its client, there is no such
-    port, and the accept is unknown, not wrong.
+    A connection is identified by its client's port, as all clients of the lab have one address. A
+    port is reused only after its earlier connection is closed, so the latest record counts. If a
+    proxy's header changes the client address, the port is not found, and the accept is unknown.
 
-    Rejected: an attribute `accept` on Gunicorn's own socket objects (asgi and gevent go round
-    them), a new socket on the same descriptor (whoever holds the old one would go on with it).
+    Rejected: an attribute `accept` on Gunicorn's socket objects (asgi and gevent bypass them), a
+    new socket on the same descriptor (others would go on using the old one).
     """
     for listener in worker.sockets:
         sock = innermost(listener)
