@@ -18,7 +18,7 @@ from workerlab.model import LabError, UsageError
 from workerlab.terminal.console import tell
 
 
-class Command(NamedTuple):
+class CliCommand(NamedTuple):
     """`options`: adds its options to a parser. `action`: runs it and returns the exit code. Both as
     "module:function"."""
 
@@ -32,31 +32,31 @@ OWN_ACTIONS = {
     "compare": "workerlab.experiments.compare.saved:command",
     "reproduce": "workerlab.experiments.reproduce.command:command",
 }
-COMMANDS: Mapping[str, Command] = {
+COMMANDS: Mapping[str, CliCommand] = {
     **{
-        name: Command(
+        name: CliCommand(
             summary,
             f"workerlab.experiments.{name}.options:add_options",
             OWN_ACTIONS.get(name, "workerlab.experiments.runner:command"),
         )
         for name, summary in EXPERIMENTS.items()
     },
-    "demo": Command(
+    "demo": CliCommand(
         "a lesson in ten steps: guess, watch, compare, explain",
         "workerlab.options:add_demo",
         "workerlab.experiments.demo.command:command",
     ),
-    "live": Command(
+    "live": CliCommand(
         "the lesson in a browser: watch real requests wait",
         "workerlab.experiments.live.options:add_options",
         "workerlab.experiments.live.command:command",
     ),
-    "report": Command(
+    "report": CliCommand(
         "print a saved run again, from its files",
         "workerlab.options:add_report",
         "workerlab.experiments.results:report",
     ),
-    "schema": Command(
+    "schema": CliCommand(
         "print the JSON Schema of what --format json prints",
         "workerlab.experiments.schema:add_options",
         "workerlab.experiments.schema:command",

@@ -1102,7 +1102,7 @@ class Mark(Struct, frozen=True):
 Look = tuple[str, str]  # a colour, by what it stands for, and a shape
 
 
-class Series(Struct, frozen=True):
+class ChartSeries(Struct, frozen=True):
     name: Label
     points: tuple[tuple[float, float], ...]
     marks: tuple[Mark, ...] = ()  # of a scatter, one per point
@@ -1124,7 +1124,7 @@ class Chart(Struct, frozen=True):
     title: Label
     x_title: Label
     y_title: Label
-    series: tuple[Series, ...]
+    series: tuple[ChartSeries, ...]
     log: tuple[bool, bool] = (False, False)  # whether the axes (x, y) are logarithmic
     note: Label | None = None
     form: Literal["lines", "scatter", "bars", "stacked"] = "lines"

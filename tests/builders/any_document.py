@@ -13,12 +13,12 @@ from workerlab.model import (
     Cell,
     CellResult,
     Chart,
+    ChartSeries,
     ClassResult,
     Column,
     Counters,
     Document,
     Report,
-    Series,
     Server,
     Summary,
     Table,
@@ -135,7 +135,7 @@ def any_table(draw: st.DrawFn) -> Table:
 
 
 points = st.lists(st.tuples(st.floats(), st.floats()), max_size=4).map(tuple)
-series = st.lists(st.builds(Series, words, points), max_size=4, unique_by=lambda one: one.name)
+series = st.lists(st.builds(ChartSeries, words, points), max_size=4, unique_by=lambda one: one.name)
 charts = st.builds(
     Chart,
     *(sentences, sentences, sentences),

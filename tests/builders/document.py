@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders.analysis import sentence
 from workerlab.finding import Answer, Inconclusive
-from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.model import Chart, ChartSeries, Column, Document, Table
 
 COLUMNS = (
     Column("tool", form="text", heading="load tool"),
@@ -58,8 +58,8 @@ def full_document(**changes: object) -> Document:
                 sentence("connections"),
                 sentence("requests/s"),
                 (
-                    Series("fast", ((10, 61234.567), (100, 70000.0))),
-                    Series("threads | <b>", ((10, 1203.4), (1_000_000, 0.0))),
+                    ChartSeries("fast", ((10, 61234.567), (100, 70000.0))),
+                    ChartSeries("threads | <b>", ((10, 1203.4), (1_000_000, 0.0))),
                 ),
                 (True, True),
                 sentence("Higher is better."),

@@ -80,7 +80,7 @@ def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
     return tuple(one for one in found if one.rps > 0)
 
 
-class Compared(Struct, frozen=True):
+class ToolComparison(Struct, frozen=True):
     """What a trial is compared with. `levels`: median requests/s of its series by connections;
     `own`: of each of its trials with as many connections; `others`: likewise of the same server, by
     other tool and its processes."""
@@ -100,13 +100,13 @@ def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> t
     for series in every:
         alike[series.key.server, series.key.keepalive].append(series)
 
-    def compared(series: Series, level: int) -> Compared:
+    def compared(series: Series, level: int) -> ToolComparison:
         others = {
             (other.key.tool, other.key.processes): rates
             for other in alike[series.key.server, series.key.keepalive]
             if other is not series and (rates := _rates(other, level))
         }
-        return Compared(series.r0.seconds, series.levels, _rates(series, level), others, kept)
+        return ToolComparison(series.r0.seconds, series.levels, _rates(series, level), others, kept)
 
     def judged(series: Series) -> Series:
         trials = ((facts, compared(series, facts.connections)) for facts in series.closed)
@@ -121,7 +121,7 @@ def _rates(series: Series, level: int) -> Sequence[float]:
     return [rps for facts in at_level if (rps := facts.throughput_rps)]
 
 
-def limits(facts: Facts, compared: Compared) -> Reasons:
+def limits(facts: Facts, compared: ToolComparison) -> Reasons:
     """Why the load tool was the limit of this valid trial."""
     found = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
     if not found:
@@ -145,7 +145,7 @@ class ToolBusy(Finding):
     of_cores: int
 
 
-def busy(facts: Facts, _compared: Compared) -> Answer:
+def busy(facts: Facts, _compared: ToolComparison) -> Answer:
     used = generator_cores(facts)
     if used is None or facts.data.elsewhere:
         return None
@@ -182,7 +182,7 @@ class ServerIdleAtPlateau(Finding):
     inside: float
 
 
-def plateau(facts: Facts, compared: Compared) -> Answer:
+def plateau(facts: Facts, compared: ToolComparison) -> Answer:
     n = facts.connections
     lower = [at for at, rps in compared.levels.items() if STEP * at <= n and rps > 0]
     below = max(lower, default=None)
@@ -227,7 +227,7 @@ class NearCeiling(Finding):
     rps: float
 
 
-def ceiling(facts: Facts, compared: Compared) -> Answer:
+def ceiling(facts: Facts, compared: ToolComparison) -> Answer:
     cell = facts.cell
     asked = cell.tool, cell.keepalive, cell.processes
     known = [one for one in compared.ceilings if (one.tool, one.keepalive, one.processes) == asked]
@@ -257,7 +257,7 @@ class OtherToolFaster(Finding):
     trial_count: int
 
 
-def second_tool(facts: Facts, compared: Compared) -> Answer:
+def second_tool(facts: Facts, compared: ToolComparison) -> Answer:
     if facts.open_model or not compared.others or not compared.own:
         return None
     ratios = {other: ratio(rates, compared.own) for other, rates in compared.others.items()}
@@ -287,7 +287,7 @@ class TooFewEstablished(Finding):
     connections: int
 
 
-def connections(facts: Facts, _compared: Compared) -> Answer:
+def connections(facts: Facts, _compared: ToolComparison) -> Answer:
     steady, kept = facts.window, facts.cell.keepalive and not facts.open_model
     if steady is None or not kept or handshakes(facts).dropped:
         return None
@@ -305,7 +305,7 @@ def connections(facts: Facts, _compared: Compared) -> Answer:
     return TooFewEstablished(there, facts.connections)
 
 
-RULES: tuple[Callable[[Facts, Compared], Answer], ...]
+RULES: tuple[Callable[[Facts, ToolComparison], Answer], ...]
 RULES = (busy, plateau, ceiling, second_tool, connections)
 
 

@@ -233,7 +233,7 @@ def with_crowd(needs: Needs, many: Crowded | None) -> Needs:
 # --- one by one -----------------------------------------------------------------------------------
 
 
-class Part(Struct, frozen=True, gc=False):
+class NeedPart(Struct, frozen=True, gc=False):
     """Of one request in the app, seconds. `queued_s`: ready to run and without a core; `held_up_s`:
     by others on its loop, None where that is not known."""
 
@@ -254,7 +254,9 @@ class Part(Struct, frozen=True, gc=False):
         return self.length_s - self.busy_s
 
 
-def _parts(facts: Facts, spans: Sequence[Span], cost: Cost, outside_s: float) -> tuple[Part, ...]:
+def _parts(
+    facts: Facts, spans: Sequence[Span], cost: Cost, outside_s: float
+) -> tuple[NeedPart, ...]:
     """Where it is not known of each request what it computed, it is the mean: at least all but what
     Gunicorn can have used while the request was not in the app."""
     known = [span.cost.cpu_ns / NS for span in spans if span.cost is not None]
@@ -264,13 +266,13 @@ def _parts(facts: Facts, spans: Sequence[Span], cost: Cost, outside_s: float) ->
     blocks = bool(asleep_s) and fmean(asleep_s) >= BLOCKED_LEAST_S
     blocked_s = 0.0 if asleep_s else _blocked_s(facts, len(spans))
 
-    def part(span: Span) -> Part:
+    def part(span: Span) -> NeedPart:
         length_s, cost = ((span.end_ns or 0) - span.start_ns) / NS, span.cost
         if cost is None:
-            return Part(length_s, mean_s, queued_s, blocked_s)
+            return NeedPart(length_s, mean_s, queued_s, blocked_s)
         own_s = (_asleep_s(cost) or 0.0) if blocks else blocked_s
         held_up_s = None if cost.steps_ns is None else cost.held_up_ns / NS
-        return Part(length_s, cost.cpu_ns / NS, cost.queued_ns / NS, own_s, held_up_s)
+        return NeedPart(length_s, cost.cpu_ns / NS, cost.queued_ns / NS, own_s, held_up_s)
 
     return tuple(map(part, spans))
 
@@ -290,7 +292,7 @@ class Crowd(Struct, frozen=True):
     certain: bool
 
 
-def _crowd(spans: Sequence[Span], parts: Sequence[Part], *, loop: bool) -> Crowd:
+def _crowd(spans: Sequence[Span], parts: Sequence[NeedPart], *, loop: bool) -> Crowd:
     """Who has a loop and no core keeps it from others; threads that have none wait side by side."""
     known = [one.held_up_s for one in parts if one.held_up_s is not None]
     if known:
@@ -309,12 +311,12 @@ def _crowd(spans: Sequence[Span], parts: Sequence[Part], *, loop: bool) -> Crowd
 
 
 def _requests(
-    facts: Facts, spans: Sequence[Span], parts: Sequence[Part], outside_s: float, lost_s: float
+    facts: Facts, spans: Sequence[Span], parts: Sequence[NeedPart], outside_s: float, lost_s: float
 ) -> tuple[RequestNeed, ...]:
     loop = facts.data.worker_class.loop
     mean_s, routes = fmean(one.cpu_s for one in parts), facts.cell.server.app.mix
 
-    def need(span: Span, part: Part) -> RequestNeed:
+    def need(span: Span, part: NeedPart) -> RequestNeed:
         even = loop or mean_s <= 0
         lost = part.held_up_s
         if lost is None:

@@ -55,7 +55,7 @@ class Move(NamedTuple):
     at_ns: int
 
 
-class Request(Struct):
+class TracedRequest(Struct):
     """`accepted_ns`: as the probe tells. `app_ns`, `left_ns`: when it entered and left the app. 0:
     not yet. What has left it waits for its answer."""
 
@@ -76,7 +76,7 @@ class Request(Struct):
         return self.up_ns > 0 and not (self.kept or self.accepted_ns or self.app_ns)
 
 
-class Answer(NamedTuple):
+class ClientAnswer(NamedTuple):
     """`app`: from and until when it was in the app; `parts`: how long it connected, was in the
     accept queue, in a worker and in the app, where all of that was told."""
 
@@ -86,7 +86,7 @@ class Answer(NamedTuple):
     parts: tuple[int, int, int, int] | None = None
 
 
-class Sample(Struct, frozen=True):
+class PlacesSample(Struct, frozen=True):
     """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
     by Little's law, of all that were under way meanwhile, as in `window`; None where a client gave
     up meanwhile, and until the load has lasted as long as that mean. None: there were none.
@@ -115,12 +115,12 @@ class Places:
         self, *, accepts_first: bool, slots: int | None = None, timed: Set[int] = frozenset()
     ) -> None:
         self._accepts_first, self._slots, self._timed = accepts_first, slots, timed
-        self._requests: dict[int, Request] = {}
+        self._requests: dict[int, TracedRequest] = {}
         self._leaving = set[int]()  # have left the app, and are drawn there until it is let go
         self._early: dict[int, list[Event]] = {}  # of the app, before the client said it began
         self._workers: dict[int, int] = {}  # their numbers, by pid
         self._moves: list[Move] = []
-        self._recent: deque[Answer] = deque()
+        self._recent: deque[ClientAnswer] = deque()
         self._newest = 0  # request that began
         self._before = 0  # connections that seemed to wait in workers at the last look
         self.answered = self.failed = self._abandoned = 0
@@ -173,14 +173,14 @@ class Places:
     def _begin(self, event: Event) -> None:
         self.every, self._newest = 1 + len(self._requests) // DRAWN, event.number
         self._opens_ns = self._opens_ns or event.at_ns
-        request = Request(event.at_ns, drawn=event.number % self.every == 0)
+        request = TracedRequest(event.at_ns, drawn=event.number % self.every == 0)
         self._requests[event.number] = request
         self._at[CONNECTING] += 1
         self._move(event, request, CONNECTING)
         for early in self._early.pop(event.number, ()):
             self._go_on(early, request)
 
-    def _go_on(self, event: Event, request: Request) -> None:
+    def _go_on(self, event: Event, request: TracedRequest) -> None:
         if event.kind in "ck":
             request.up_ns, request.kept = event.at_ns, event.kind == "k"
             if request.place == CONNECTING and (request.kept or not self._full):
@@ -210,7 +210,7 @@ class Places:
         """The kernel lets one more in than the limit says."""
         return self._limit is not None and self._at[QUEUED] > self._limit
 
-    def _end(self, event: Event, request: Request) -> None:
+    def _end(self, event: Event, request: TracedRequest) -> None:
         fine = event.kind == "e"
         if event.cause == GAVE_UP:
             self._gave_up_ns = event.at_ns
@@ -224,12 +224,12 @@ class Places:
             at_ns, left_ns = event.at_ns, request.left_ns or event.at_ns
             in_app = (request.app_ns or at_ns, left_ns)
             response_s = (at_ns - request.begun_ns) / NS
-            self._recent.append(Answer(at_ns, response_s, in_app, _parts(request, left_ns)))
+            self._recent.append(ClientAnswer(at_ns, response_s, in_app, _parts(request, left_ns)))
         else:
             self.failed += 1
             self._causes[event.cause] += 1
 
-    def _remove(self, event: Event, request: Request, place: int) -> None:
+    def _remove(self, event: Event, request: TracedRequest, place: int) -> None:
         self._move(event, request, place)
         self._leaving.discard(event.number)
         del self._requests[event.number]
@@ -238,7 +238,7 @@ class Places:
             if not self.left:
                 self._opens_ns = event.at_ns + 1
 
-    def _move(self, event: Event, request: Request, place: int) -> None:
+    def _move(self, event: Event, request: TracedRequest, place: int) -> None:
         self._at[request.place] -= 1
         self._at[place] += 1
         request.place = place
@@ -308,7 +308,7 @@ class Places:
             *(Move(number, one.place, one.worker, at_ns) for number, one in drawn if one.place),
         ]
 
-    def sample(self, now_ns: int, over_s: float | None = None) -> Sample:
+    def sample(self, now_ns: int, over_s: float | None = None) -> PlacesSample:
         """`over_s`: of the answers of so many seconds, at most KEPT_S."""
         over_ns = int((over_s or self.recent_s) * NS)
         opens_ns = max(now_ns - over_ns, self._opens_ns or 0)
@@ -327,13 +327,13 @@ class Places:
             mean = None  # few of those that it is of can have been answered
         totals = (self.failed, self.answered, self.under_way, dict(self._causes))
         settled = not self.left and now_ns - opens_ns >= over_ns
-        return Sample(rps, mean, p50, p95, *totals, self.left, settled)
+        return PlacesSample(rps, mean, p50, p95, *totals, self.left, settled)
 
-    def latest(self, since_ns: int) -> list[Answer]:
+    def latest(self, since_ns: int) -> list[ClientAnswer]:
         """Those since then."""
         return list(takewhile(lambda one: one.end_ns >= since_ns, reversed(self._recent)))
 
-    def _under_way_s(self, answers: Sequence[Answer], opens_ns: int, closes_ns: int) -> float:
+    def _under_way_s(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float:
         """Mean number of requests under way."""
         begun = [(one.end_ns - round(one.response_s * NS), one.end_ns) for one in answers]
         begun += [(request.begun_ns, closes_ns) for request in self._awaited()]
@@ -344,14 +344,14 @@ class Places:
         """For how long the oldest request has been under way."""
         return max(((now_ns - r.begun_ns) / NS for r in self._awaited()), default=0.0)
 
-    def _awaited(self) -> list[Request]:
+    def _awaited(self) -> list[TracedRequest]:
         return [request for request in self._requests.values() if not request.abandoned]
 
     def wasted(self, since_ns: int) -> int:
         """How many requests left the app since then after their client had given up."""
         return sum(at_ns >= since_ns for at_ns in self._wasted)
 
-    def _rps(self, answers: Sequence[Answer], opens_ns: int, closes_ns: int) -> float | None:
+    def _rps(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float | None:
         """Each counts by the part of its time in the app that lies inside, as in `window`: whole
         ones would come in batches. Of what is in the app it is taken to be the typical time."""
         if closes_ns <= opens_ns or not answers:
@@ -363,7 +363,7 @@ class Places:
         return completions(counted, opens_ns, closes_ns) * NS / (closes_ns - opens_ns)
 
 
-def _parts(request: Request, left_ns: int) -> tuple[int, int, int, int] | None:
+def _parts(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int] | None:
     """Nanoseconds; None unless all was told, and on a new connection. A client may learn that its
     connection is up after a worker has accepted it."""
     accepted_ns, app_ns = request.accepted_ns, request.app_ns

@@ -93,7 +93,7 @@ class StartupBarrier:
         self.look()
 
 
-class Slot(Turn):
+class JobSlot(Turn):
     """The turn of one trial at the barrier."""
 
     def __init__(self, gate: StartupBarrier, key: str) -> None:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.samples import lab_cores
-from workerlab.experiments.gate import Cancelled, Slot, StartupBarrier
+from workerlab.experiments.gate import Cancelled, JobSlot, StartupBarrier
 from workerlab.experiments.jobs import Jobs
 from workerlab.experiments.trial import Task
 from workerlab.experiments.trial import run as run_trial
@@ -35,14 +35,14 @@ INTERRUPTED = Fault("interrupted", "stopped before it was finished")
 Begin = Callable[[Trial, Turn, Lab], Task | None]
 
 
-class Outcome(Struct, frozen=True):
+class TrialOutcome(Struct, frozen=True):
     """The Record of a trial, and the cores that the whole lab used meanwhile."""
 
     record: Record
     cores: float
 
 
-def _run_in_thread(task: Task, gate: StartupBarrier) -> Outcome:
+def _run_in_thread(task: Task, gate: StartupBarrier) -> TrialOutcome:
     records: list[Record] = []
     try:
         record = run_trial(replace(task, watch=gate.look), records.append)
@@ -52,7 +52,7 @@ def _run_in_thread(task: Task, gate: StartupBarrier) -> Outcome:
         gate.leave(task.key)
     if gate.ended and record.fault:  # of any kind: the server may have been killed
         record = replace(record, fault=INTERRUPTED)
-    return Outcome(record, lab_cores(read_observations(task.directory).processes))
+    return TrialOutcome(record, lab_cores(read_observations(task.directory).processes))
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ class Lanes:
     ) -> None:
         self._jobs, self._begin, self._keep, self._ended = jobs, begin, keep, ended
         self._gate, self._lab, self._room = StartupBarrier(), Lab(), jobs.room()
-        self._running: dict[Future[Outcome], Trial] = {}
+        self._running: dict[Future[TrialOutcome], Trial] = {}
         self._beside: dict[str, set[str]] = defaultdict(set)
 
     def run(self, batch: Sequence[Trial]) -> list[tuple[Trial, float]]:
@@ -106,7 +106,7 @@ class Lanes:
             cores, now_s = self._jobs.cores(trial) or 0.0, time.monotonic()
             if self._room.fits(cores, now_s, loaded=self._gate.loaded):
                 waiting.remove(trial)
-                task = self._begin(trial, Slot(self._gate, trial.key), self._lab)
+                task = self._begin(trial, JobSlot(self._gate, trial.key), self._lab)
                 if task is not None:
                     self._room.enter(trial.key, cores, now_s, loaded=self._gate.loaded)
                     self._gate.announce(trial.key)
@@ -120,7 +120,7 @@ class Lanes:
                 self._beside[other.key].add(trial.key)
             self._running[pool.submit(_run_in_thread, task, self._gate)] = trial
 
-    def _end(self, trial: Trial, outcome: Outcome) -> Iterable[tuple[Trial, float]]:
+    def _end(self, trial: Trial, outcome: TrialOutcome) -> Iterable[tuple[Trial, float]]:
         self._room.leave(trial.key)
         if not outcome.record.fault and self._crowded(trial, outcome.cores):
             yield trial, outcome.cores

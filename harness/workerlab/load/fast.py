@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from workerlab.load.generators.document import AGAIN, COLUMNS, KEPT, MIXED
-from workerlab.load.programs import Document, Program, measurement
+from workerlab.load.programs import GeneratorDocument, Program, measurement
 from workerlab.load.tool import table_lines
 from workerlab.model import Measurement, Output, ParseError, Summary, Timing
 from workerlab.numbers.quantiles import summarise
@@ -39,7 +39,7 @@ Row = tuple[Timing, bool]  # a request, and whether it was repeated on a new con
 
 
 @dataclass(frozen=True)
-class Fast(Program):
+class FastTool(Program):
     LONE_FIRST = NAMES_REQUESTS = OPEN_MODEL = MIX = LINGERS = True
     OUTPUT_FILES = (ROWS,)
     INSTALL_HINT = "It comes with the lab: there is nothing to install."
@@ -54,7 +54,7 @@ class Fast(Program):
         return _exact(measurement(document), rows)
 
 
-FAST = Fast("fast", PROCESSES=True)
+FAST = FastTool("fast", PROCESSES=True)
 
 
 def _exact(summary: Measurement, rows: Sequence[Row]) -> Measurement:
@@ -112,7 +112,7 @@ def _row(line: str) -> Row:
     return timing, connection == AGAIN
 
 
-def _agree(document: Document, rows: Sequence[Row]) -> None:
+def _agree(document: GeneratorDocument, rows: Sequence[Row]) -> None:
     """ParseError unless document and rows agree."""
     timings = [timing for timing, _ in rows]
     causes = Counter(timing.cause for timing in timings if timing.cause is not None)

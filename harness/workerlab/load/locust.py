@@ -167,7 +167,7 @@ def _grace_s(load: Load) -> float:
     return max(1.0, GRACE_SHARE * (load.deadline_s - other_s))
 
 
-class Part(Struct, frozen=True):
+class ProcessPart(Struct, frozen=True):
     """The results of a process, see `generators/locustfile.py`. ValueError if inconsistent."""
 
     sent: Count
@@ -207,24 +207,24 @@ class Part(Struct, frozen=True):
         return (self.last_ns - self.first_ns) / 1e9
 
 
-class Result(Struct, frozen=True):
+class LocustResult(Struct, frozen=True):
     tool: str
     format: int
     user: str
     whole: bool
     expected: Count
     cpu_ns: Count  # of the process that wrote the result
-    parts: dict[str, Part]
+    parts: dict[str, ProcessPart]
     rate_rps: float | None = None  # open model: requested arrivals per second
 
 
-def _result(tool: Locust, text: str) -> Result:
+def _result(tool: Locust, text: str) -> LocustResult:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise ParseError(f"{tool.NAME} left no whole {RESULT}", text) from None
     try:
-        result = converted(document, Result)
+        result = converted(document, LocustResult)
     except ValueError as error:
         raise ParseError(f"the result of {tool.NAME} is incomplete ({error})", text) from None
     if (result.tool, result.format, result.user) != ("locust", FORMAT, tool.USER):
@@ -237,7 +237,7 @@ def _result(tool: Locust, text: str) -> Result:
     return result
 
 
-def _errors(parts: Collection[Part], bodies: Sequence[str]) -> Counter[str]:
+def _errors(parts: Collection[ProcessPart], bodies: Sequence[str]) -> Counter[str]:
     """Each process compares with its own first body: if that differs, so do all its answers."""
     errors = Counter[str]()
     for part in parts:
@@ -247,7 +247,7 @@ def _errors(parts: Collection[Part], bodies: Sequence[str]) -> Counter[str]:
     return errors
 
 
-def _sockets(parts: Collection[Part], sent: int) -> dict[str, Any]:
+def _sockets(parts: Collection[ProcessPart], sent: int) -> dict[str, Any]:
     """The fields of a Measurement about sockets."""
     received = [part.received_bytes for part in parts if part.received_bytes is not None]
     spent_ns = Counter[str]()
@@ -264,7 +264,7 @@ def _merged(histograms: Iterable[Histogram]) -> Histogram:
     return total
 
 
-def _measurement(name: str, result: Result) -> Measurement:
+def _measurement(name: str, result: LocustResult) -> Measurement:
     parts = result.parts.values()
     response = _merged(part.response for part in parts)
     lag = _merged(part.lag for part in parts)

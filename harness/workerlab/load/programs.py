@@ -119,7 +119,7 @@ class Program(Tool):
     def parse(self, output: Output) -> Measurement:
         return measurement(self.document_of(output))
 
-    def document_of(self, output: Output) -> Document:
+    def document_of(self, output: Output) -> GeneratorDocument:
         """ParseError unless the generator exited with 0 and printed a complete document."""
         self.ended_well(output)
         name, line = self.NAME, output.stdout.strip()
@@ -134,7 +134,7 @@ class Program(Tool):
                 f"a document of another version of {name}, not of format {FORMAT}", line
             )
         try:
-            document = converted(printed, Document)
+            document = converted(printed, GeneratorDocument)
         except ValueError as error:
             raise ParseError(f"the document of {name} is incomplete ({error})", line) from None
         _agree(name, document, line)
@@ -152,7 +152,7 @@ class Asked(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
-class Document(msgspec.Struct, frozen=True):
+class GeneratorDocument(msgspec.Struct, frozen=True):
     """What a generator prints, see `generators/document.py`."""
 
     asked: Asked
@@ -184,7 +184,7 @@ def converted(printed: object, kind: type[T]) -> T:
     return codec.convert(printed, kind, lambda _, value: Histogram.from_json(value))
 
 
-def _agree(name: str, document: Document, line: str) -> None:
+def _agree(name: str, document: GeneratorDocument, line: str) -> None:
     """ParseError unless the document is consistent."""
     load, sent = document.asked, document.sent
     complete, failed = document.complete, document.failed
@@ -213,7 +213,7 @@ def _agree(name: str, document: Document, line: str) -> None:
         raise ParseError(f"{name} counts more answers than requests", line)
 
 
-def measurement(document: Document) -> Measurement:
+def measurement(document: GeneratorDocument) -> Measurement:
     duration_s = document.duration_ns / NS
     return Measurement(
         requests=document.complete,
@@ -275,7 +275,7 @@ class RequestsSentLate(Finding):
     lag_s: float
 
 
-def _notes(document: Document) -> Iterator[Finding]:
+def _notes(document: GeneratorDocument) -> Iterator[Finding]:
     if document.reconnects:
         yield RequestsSentAgain(document.reconnects)
     if document.deadline_struck:

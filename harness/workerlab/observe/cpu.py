@@ -157,7 +157,7 @@ def network_bytes() -> dict[str, int]:
     return sizes
 
 
-class Services:
+class ServiceCpus:
     """Samples what each of `pids` and its descendants used since the first sample, by name."""
 
     def __init__(self, pids: Mapping[str, int | None]) -> None:
@@ -213,7 +213,7 @@ class Processes:
         self._lab = lab
         self._beside_zero_s: float | None = None
         self._count = len(server_pids)
-        self._servers = Services({str(number): pid for number, pid in enumerate(server_pids)})
+        self._servers = ServiceCpus({str(number): pid for number, pid in enumerate(server_pids)})
         self._tool: Tree | None = None
         self._tool_pid: int | None = None
         self._server_queue, self._tool_queue = RunQueue(from_first=True), RunQueue()

@@ -15,20 +15,20 @@ PATTERN = "*-*-*.map"
 READ_RECORDS = 256  # per read
 
 
-class Header(Struct, frozen=True):
+class MapHeader(Struct, frozen=True):
     pid: int
     capacity: int  # records
     mark: int  # of spans: whether some are missing
 
 
-def header(data: bytes, magic: bytes, record: Layout) -> Header:
+def header(data: bytes, magic: bytes, record: Layout) -> MapHeader:
     """Raises ValueError if this is no map of such records."""
     if len(data) < HEADER_BYTES:
         raise ValueError("a map is shorter than its header")
     map_magic, pid, record_bytes, capacity, mark = HEADER.unpack_from(data)
     if map_magic != magic or record_bytes != record.size:
         raise ValueError(f"not a map of this version: {magic.decode()}")
-    return Header(pid=pid, capacity=capacity, mark=mark)
+    return MapHeader(pid=pid, capacity=capacity, mark=mark)
 
 
 def whole(data: bytes, record: Layout) -> bytes:

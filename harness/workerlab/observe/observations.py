@@ -33,7 +33,7 @@ SAMPLERS = ("queue", "processes", "connections", "counters")
 OPTIONAL_SAMPLERS = ("services", "app_metrics", "workers", "memory", "pauses")
 
 
-class Header(Struct, frozen=True):
+class ObservationHeader(Struct, frozen=True):
     cores: int | None = None
     syn_steps_s: tuple[float, ...] = ()
 
@@ -45,8 +45,8 @@ class Lost(Struct, frozen=True):
     reason: str
 
 
-class Line(Struct, forbid_unknown_fields=True):
-    header: Header | None = None
+class ObservationLine(Struct, forbid_unknown_fields=True):
+    header: ObservationHeader | None = None
     queue: QueueSample | None = None
     processes: ProcessSample | None = None
     connections: ConnectionSample | None = None
@@ -77,20 +77,20 @@ def read_observations(directory: Path) -> Observations:
 
 
 def parse_observations(lines: Sequence[bytes | str]) -> Observations:
-    read, unread = list[Line](), ""
+    read, unread = list[ObservationLine](), ""
     for number, line in enumerate(lines, 1):
         try:
-            read.append(codec.decode(line, Line))
+            read.append(codec.decode(line, ObservationLine))
         except ValueError:
             unread = unread or f"line {number} of {FILE} cannot be read"
     by_kind: dict[str, tuple[Any, ...]] = {
         name: tuple(value for line in read if (value := getattr(line, name)) is not None)
-        for name in Line.__struct_fields__
+        for name in ObservationLine.__struct_fields__
     }
     if not unread and not by_kind["end"]:
         unread = "the observation was cut short"
     missing = _missing(by_kind, unread)
-    header = by_kind["header"][0] if by_kind["header"] else Header()
+    header = by_kind["header"][0] if by_kind["header"] else ObservationHeader()
     samples = {name: by_kind[name] for name in (*SAMPLERS, *OPTIONAL_SAMPLERS)}
     counters = samples.pop("counters")
     return Observations(

@@ -34,7 +34,7 @@ from msgspec import Struct
 from workerlab import codec
 from workerlab.model import QueueSample
 from workerlab.observe.app_metrics import sample_app_metrics
-from workerlab.observe.cpu import Lab, Processes, Services
+from workerlab.observe.cpu import Lab, Processes, ServiceCpus
 from workerlab.observe.kernel import CountersSample, sample_counters, syn_steps_s
 from workerlab.observe.observations import FILE
 from workerlab.observe.pauses import Pauses
@@ -95,7 +95,7 @@ class Observer:
         connections = Connections(places, workers)
         self.samplers = self._always(connections, directory, states_s)
         if services:
-            self.samplers.append(Sampler("services", Services(services).sample, 0.25, 0.4))
+            self.samplers.append(Sampler("services", ServiceCpus(services).sample, 0.25, 0.4))
         self._after: list[Sampler] = []  # called once, when the load has ended
         if needs:
             self.samplers.append(Sampler("workers", partial(sample_workers, workers), 0.1, 0.4))

@@ -25,7 +25,7 @@ MAX_OTHERS_SHARE = 0.1  # of a pause that other threads of this process may have
 TICK_S = 0.02  # of the thread that watches while another is blocked
 
 
-class Moment(Struct, frozen=True):
+class PauseMoment(Struct, frozen=True):
     """CLOCK_MONOTONIC, the thread's wait for a core, its CPU, and that of all threads."""
 
     at_ns: int
@@ -73,8 +73,8 @@ class Pauses:
             return Pause(begun.at_ns - awake_ns, due_ns + late_ns if late else begun.at_ns)
         return Pause(due_ns, due_ns + late_ns) if late else None
 
-    def _moment(self, queued_ns: int) -> Moment:
-        return Moment(monotonic_ns(), queued_ns, thread_time_ns(), process_time_ns())
+    def _moment(self, queued_ns: int) -> PauseMoment:
+        return PauseMoment(monotonic_ns(), queued_ns, thread_time_ns(), process_time_ns())
 
     def _others_queued_ns(self) -> int | None:
         """How long other threads waited for a core since the last call. None if one of them ended
@@ -85,7 +85,7 @@ class Pauses:
         return self._others.queued_ns(since_ns)
 
 
-def _still_ns(begun: Moment, ended: Moment, planned_ns: int = 0) -> int:
+def _still_ns(begun: PauseMoment, ended: PauseMoment, planned_ns: int = 0) -> int:
     """Time beyond `planned_ns` in which the thread neither ran nor waited for a core; 0 if other
     threads computed so much that they may have held the GIL."""
     own_ns = ended.computed_ns - begun.computed_ns

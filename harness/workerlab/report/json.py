@@ -10,7 +10,7 @@ import json
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.model import SCHEMA, Chart, Document, Level, Mark, Series, Table
+from workerlab.model import SCHEMA, Chart, ChartSeries, Document, Level, Mark, Table
 from workerlab.report import shapes
 from workerlab.report.document import SWEEP
 from workerlab.report.values import DIGITS, cell, filled, group, heading, jsonable, rounded, spoken
@@ -95,7 +95,7 @@ def _level(level: Level) -> shapes.JsonLevel:
     return filled(shapes.JsonLevel, level, y=jsonable(level.y, DIGITS))
 
 
-def _series(series: Series) -> shapes.JsonSeries:
+def _series(series: ChartSeries) -> shapes.JsonSeries:
     return filled(
         shapes.JsonSeries,
         series,

@@ -22,7 +22,7 @@ class NoAnswer(EnvironmentProblem):
     """The service does not answer; the message, without a full stop, says which and why."""
 
 
-class Kind(Struct, frozen=True):
+class ServiceKind(Struct, frozen=True):
     """A kind of service. `option`: the option for its address; `example`: of an address; `schemes`:
     of URLs. `parse`: MODULE:NAME of its client's function that raises for a malformed address;
     `version`: returns which server answers."""
@@ -69,18 +69,18 @@ def _mongodb(url: str) -> str:
 
 
 KINDS = {
-    "mongodb": Kind(
+    "mongodb": ServiceKind(
         "MongoDB", "--mongo-url", "mongodb://127.0.0.1:27017/lab", ("mongodb", "mongodb+srv"),
         ("pymongo",), "pymongo.uri_parser:parse_uri", _mongodb,
     ),
-    "postgresql": Kind(
+    "postgresql": ServiceKind(
         "PostgreSQL", "--postgres-url", "postgresql://user@127.0.0.1/lab",
         ("postgresql", "postgres"), ("psycopg",), "psycopg.conninfo:conninfo_to_dict", _postgresql,
     ),
-    "sqlite": Kind(
+    "sqlite": ServiceKind(
         "SQLite", "", "", ("sqlite",), (), "", lambda _: f"SQLite {sqlite3.sqlite_version}"
     ),
-    "redis": Kind(
+    "redis": ServiceKind(
         "Redis", "--redis-url", "redis://127.0.0.1:6379", ("redis", "rediss", "unix"),
         ("redis",), "redis:Redis.from_url", _redis,
     ),

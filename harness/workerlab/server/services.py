@@ -48,7 +48,7 @@ class Service(Struct, frozen=True):
     pid: int | None = None  # of the root of its process tree, if the lab started it
 
 
-class Program(Struct, frozen=True):
+class ServiceProgram(Struct, frozen=True):
     """How a kind is started: `argv(programs, directory, port)`; `url`: a template with the port.
     `users`: run as the first that exists instead of root. `end`: the signal that ends it.
     `is_ours(url, directory, pid)`: whether that server answers. `made(url)`: creates what the app
@@ -116,16 +116,16 @@ def _mongodb_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
 
 STAND_INS = {"mongod": "mongodb-stand-in"}  # built by scripts/ladder.sh, same options
 PROGRAMS = {
-    "mongodb": Program(
+    "mongodb": ServiceProgram(
         programs=("mongod",), users=("mongodb", "mongod"), argv=_mongodb_argv,
         url="mongodb://127.0.0.1:{port}/blog", is_ours=_mongodb_is_ours, end=signal.SIGTERM,
     ),
-    "postgresql": Program(
+    "postgresql": ServiceProgram(
         programs=("initdb", "postgres"), users=("postgres", "nobody"), argv=_postgresql_argv,
         url="postgresql://blog@127.0.0.1:{port}/postgres", is_ours=_postgresql_is_ours,
         end=signal.SIGQUIT, made=_create_database,
     ),
-    "redis": Program(
+    "redis": ServiceProgram(
         programs=("redis-server",), users=("redis", "nobody"), argv=_redis_argv,
         url="redis://127.0.0.1:{port}", is_ours=_redis_is_ours,
     ),

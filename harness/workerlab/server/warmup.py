@@ -154,7 +154,7 @@ def enough(lone_s: Sequence[float], *, bundled: bool) -> bool:
     return count >= MAX_LONE or spent_s >= LONE_S or error_s <= LONE_ERROR * spent_s / count
 
 
-class Answer(NamedTuple):
+class LoneAnswer(NamedTuple):
     """`took_s`: from before connect to the last byte."""
 
     status: int
@@ -163,7 +163,7 @@ class Answer(NamedTuple):
     location: str | None = None  # target of a redirect
 
 
-def ask(server: Running, route: Route) -> Answer:
+def ask(server: Running, route: Route) -> LoneAnswer:
     """The answer to a request on a new connection. Raises FAILURES if it is not complete."""
     body = Path(route.body_file).read_bytes() if route.body_file else None
     headers = {"Connection": "close", **dict(route.headers)}
@@ -174,7 +174,7 @@ def ask(server: Running, route: Route) -> Answer:
         response = connection.getresponse()
         content = response.read()
         took_s = time.monotonic() - began
-        return Answer(response.status, content, took_s, response.getheader("Location"))
+        return LoneAnswer(response.status, content, took_s, response.getheader("Location"))
 
 
 class Lone:
@@ -225,7 +225,7 @@ def _expected(server: Running, route: Route) -> float:
     return answer.took_s
 
 
-def _unexpected(server: Running, route: Route, answer: Answer) -> str:
+def _unexpected(server: Running, route: Route, answer: LoneAnswer) -> str:
     """Why an answer is not the expected one, with the app's own message."""
     mixed, request = bool(server.launch.app.mix), f"{route.method} {route.path}"
     who = f"{route.name} ({request})" if route.name else request

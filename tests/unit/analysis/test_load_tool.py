@@ -31,8 +31,8 @@ from workerlab.analysis.knee import KneeAtLeast, KneeNote, ToolLimitFrom
 from workerlab.analysis.load_tool import (
     LACKS,
     Ceiling,
-    Compared,
     TooFewEstablished,
+    ToolComparison,
     ToolOutOf,
     ceilings,
     limits,
@@ -84,7 +84,7 @@ def seen_by(
 
 def why(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> Reasons:
     """Why the load tool was the limit: () it was not, None unknown."""
-    return limits(derived(trial), Compared(lone_s, **known))
+    return limits(derived(trial), ToolComparison(lone_s, **known))
 
 
 def codes(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> list[str] | None:

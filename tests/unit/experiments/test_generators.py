@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.builders.null import null_trial
 from workerlab.analysis.facts import TrialData
-from workerlab.experiments.generators.command import Generator, cells, generators_of
+from workerlab.experiments.generators.command import ComparedGenerator, cells, generators_of
 from workerlab.experiments.generators.document import (
     LoadsDisturbed,
     LoadsStoodStill,
@@ -38,7 +38,7 @@ from workerlab.experiments.generators.findings import (
     ThreadGrowth,
     findings,
 )
-from workerlab.experiments.generators.usage import GeneratorLoad, Usage, usage_of
+from workerlab.experiments.generators.usage import GeneratorLoad, GeneratorUsage, usage_of
 from workerlab.finding import Answer, Finding, Inconclusive, stored
 from workerlab.model import (
     Fault,
@@ -138,7 +138,7 @@ def trial(
     )
 
 
-def usage(data: TrialData) -> Usage:
+def usage(data: TrialData) -> GeneratorUsage:
     found = usage_of(data)
     assert found is not None
     return found
@@ -410,7 +410,7 @@ def test_a_grid_of_processes_and_coroutines() -> None:
 
 
 def test_a_tool_that_only_counts_sends_no_more_than_the_delay_allows() -> None:
-    (*_, cell) = cells([Generator("ab")], (20,), 2.0, False, None, (0.0, 0.16))
+    (*_, cell) = cells([ComparedGenerator("ab")], (20,), 2.0, False, None, (0.0, 0.16))
     assert cell.load is not None
     assert cell.load.requests == 500
 

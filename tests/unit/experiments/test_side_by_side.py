@@ -16,7 +16,7 @@ from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
 from workerlab.experiments import side_by_side
 from workerlab.experiments.execution import requested_rps
-from workerlab.experiments.gate import Cancelled, Slot, StartupBarrier
+from workerlab.experiments.gate import Cancelled, JobSlot, StartupBarrier
 from workerlab.experiments.jobs import Jobs
 from workerlab.experiments.side_by_side import INTERRUPTED, Lanes
 from workerlab.experiments.trial import Task
@@ -41,7 +41,7 @@ def test_servers_start_one_after_the_other_and_are_measured_together() -> None:
     gate, starting, most, measured = StartupBarrier(), list[str](), list[int](), list[str]()
 
     def start(key: str) -> None:
-        turn = Slot(gate, key)
+        turn = JobSlot(gate, key)
         turn.begin()
         starting.append(key)
         most.append(len(starting))
@@ -68,8 +68,8 @@ def test_what_does_not_start_is_not_waited_for() -> None:
     gate = StartupBarrier()
     gate.announce("a")
     gate.announce("b")
-    Slot(gate, "a").begin()
-    (waiting,) = threads(lambda: [Slot(gate, "b").begin(), Slot(gate, "b").calm()])
+    JobSlot(gate, "a").begin()
+    (waiting,) = threads(lambda: [JobSlot(gate, "b").begin(), JobSlot(gate, "b").calm()])
     gate.leave("a")
     waiting.join(HANGS_S)
     assert gate.loaded
@@ -79,11 +79,11 @@ def test_what_does_not_start_is_not_waited_for() -> None:
 def test_the_end_reaches_whoever_waits(wait: str) -> None:
     gate, ended = StartupBarrier(), threading.Event()
     gate.announce("a")
-    Slot(gate, "a").begin()
+    JobSlot(gate, "a").begin()
 
     def other() -> None:
         with pytest.raises(Cancelled):
-            getattr(Slot(gate, "b"), wait)()
+            getattr(JobSlot(gate, "b"), wait)()
         ended.set()
 
     (waiting,) = threads(other)

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workerlab.load.generators.answers import MAX_CACHED, MAX_HEAD_BYTES, Answer, Answers, Body
-from workerlab.load.generators.http1 import Garbage, Response
+from workerlab.load.generators.answers import (
+    MAX_CACHED,
+    MAX_HEAD_BYTES,
+    AnswerBody,
+    Answers,
+    ParsedAnswer,
+)
+from workerlab.load.generators.http1 import MalformedResponse, Response
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 OTHER = LENGTH.replace(b"hello", b"hullo")
@@ -24,18 +30,18 @@ def answers_of(method: str = "GET", *, compared: bool = False) -> Answers:
     return Answers(method, judge, compared=compared)
 
 
-def fed(answers: Answers, data: bytes, method: str = "GET") -> tuple[Answer, int] | None:
+def fed(answers: Answers, data: bytes, method: str = "GET") -> tuple[ParsedAnswer, int] | None:
     """What http1 says of these bytes where they are a success, whole; remembered by `answers`.
     (what it is, checksum of its body)."""
     response = Response(method, summed=True)
     try:
         complete = response.feed(data)
-    except Garbage:
+    except MalformedResponse:
         return None
     if not complete or response.status is None or judge(response.status):
         return None
     answers.remember(data, response)
-    return Answer(response.status, response.body_bytes, response.keeps), response.checksum
+    return ParsedAnswer(response.status, response.body_bytes, response.keeps), response.checksum
 
 
 # --- responses, right and wrong -----------------------------------------------------------
@@ -97,7 +103,7 @@ def test_cut_anywhere_it_is_what_http1_reads(texts: list[bytes], draw: st.DataOb
         assert answer is None or (read is not None and answer == read[0])
 
 
-def state_of(reader: Response | Body) -> tuple[object, ...]:
+def state_of(reader: Response | AnswerBody) -> tuple[object, ...]:
     return (reader.complete, reader.body_bytes, reader.complete and (reader.status, reader.keeps),
             reader.checksum)  # fmt: skip
 
@@ -120,8 +126,8 @@ def test_in_pieces_it_is_read_as_http1_reads_it(
             break
         try:
             response.feed(piece)
-        except Garbage:
-            with pytest.raises(Garbage):
+        except MalformedResponse:
+            with pytest.raises(MalformedResponse):
                 reader.feed(piece) if reader is not None else answers.begun(piece)
             return
         if reader is None:
@@ -155,13 +161,13 @@ def test_bodies_that_differ_are_recognised_by_their_head_and_counted() -> None:
     for body in (b"a", b"b", b"hello", b""):
         head = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: %d\r\n\r\n" % len(body)
         answer = answers.recognised(head + body)
-        assert answer == Answer(200, len(body), keeps=True)
+        assert answer == ParsedAnswer(200, len(body), keeps=True)
 
 
 def test_only_the_rest_of_a_body_is_read_where_its_head_came_first() -> None:
     head, body = LENGTH[:-5], LENGTH[-5:]
-    assert isinstance(answers_of().begun(head), Body)
-    assert isinstance(answers_of().begun(head + body[:2]), Body)
+    assert isinstance(answers_of().begun(head), AnswerBody)
+    assert isinstance(answers_of().begun(head + body[:2]), AnswerBody)
     assert isinstance(answers_of().begun(head[:-1]), Response)
     assert isinstance(answers_of(compared=True).begun(head), Response)  # the first is digested
 
@@ -169,14 +175,14 @@ def test_only_the_rest_of_a_body_is_read_where_its_head_came_first() -> None:
 @pytest.mark.parametrize(
     ("data", "wanted"),
     [
-        (LENGTH, Answer(200, 5, keeps=True)),
-        (LENGTH.replace(b"1.1", b"1.0"), Answer(200, 5, keeps=False)),
+        (LENGTH, ParsedAnswer(200, 5, keeps=True)),
+        (LENGTH.replace(b"1.1", b"1.0"), ParsedAnswer(200, 5, keeps=False)),
         (
             LENGTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
-            Answer(200, 5, keeps=False),
+            ParsedAnswer(200, 5, keeps=False),
         ),
-        (LENGTH.replace(b"200 OK", b"302 Found"), Answer(302, 5, keeps=True)),
-        (b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", Answer(304, 0, keeps=True)),
+        (LENGTH.replace(b"200 OK", b"302 Found"), ParsedAnswer(302, 5, keeps=True)),
+        (b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", ParsedAnswer(304, 0, keeps=True)),
         (LENGTH.replace(b"200 OK", b"404 Not Found"), None),
         (LENGTH + b"x", None),
         (LENGTH[:-1], None),
@@ -185,7 +191,7 @@ def test_only_the_rest_of_a_body_is_read_where_its_head_came_first() -> None:
         (b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n", None),
     ],
 )
-def test_each_by_its_kind(data: bytes, wanted: Answer | None) -> None:
+def test_each_by_its_kind(data: bytes, wanted: ParsedAnswer | None) -> None:
     assert answers_of().recognised(data) == wanted
 
 
@@ -193,7 +199,7 @@ def test_heads_that_all_differ_take_no_memory() -> None:
     answers = answers_of()
     for number in range(3 * MAX_CACHED):
         data = LENGTH.replace(b"\r\n\r\n", b"\r\nETag: %d\r\n\r\n" % number)
-        assert answers.recognised(data) == Answer(200, 5, keeps=True)
+        assert answers.recognised(data) == ParsedAnswer(200, 5, keeps=True)
         assert max(len(answers._heads), len(answers._tells)) <= MAX_CACHED
 
 

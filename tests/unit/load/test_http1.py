@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.load.generators.http1 import Garbage, Response
+from workerlab.load.generators.http1 import MalformedResponse, Response
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = (
@@ -29,7 +29,7 @@ def read(data: bytes, pieces: int = 1, method: str = "GET") -> tuple[str, int | 
         for start in range(0, len(data), pieces):
             if response.feed(data[start : start + pieces]):
                 return "complete", response.status
-    except Garbage:
+    except MalformedResponse:
         return "garbage", response.status
     return response.end() or "complete at the end", response.status
 

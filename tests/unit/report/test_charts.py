@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders.document import full_document
 from tests.builders.page import rendered
-from workerlab.model import Chart, Column, Document, Level, Mark, Series, Table
+from workerlab.model import Chart, ChartSeries, Column, Document, Level, Mark, Table
 from workerlab.report.html import pictures, render
 from workerlab.report.html.document_charts import chart_figures
 from workerlab.report.html.figure import OWN_AXIS, PICTURE_SERIES, grouped, spec
@@ -52,7 +52,7 @@ def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
 @pytest.mark.parametrize("log", [(False, False), (True, True)])
 def test_many_lines_are_several_pictures(log: tuple[bool, bool]) -> None:
     """In none of them does a colour or a shape come twice; logarithmic axes are all the same."""
-    series = tuple(Series(f"g{i}", ((1.0, i + 1.0), (2.0, i + 2.0))) for i in range(12))
+    series = tuple(ChartSeries(f"g{i}", ((1.0, i + 1.0), (2.0, i + 2.0))) for i in range(12))
     document = full_document(charts=(Chart("Many", "x", "y", series, log),))
     figures = chart_figures(document)
     assert sum(len(figure.legend) for figure in figures) == 12
@@ -72,7 +72,7 @@ def test_many_lines_are_several_pictures(log: tuple[bool, bool]) -> None:
 def test_what_others_would_make_slivers_of_has_an_axis_of_its_own(
     form: Literal["lines", "bars"],
 ) -> None:
-    series = tuple(Series(name, ((0.0, top), (1.0, top / 2))) for name, top in TOPS.items())
+    series = tuple(ChartSeries(name, ((0.0, top), (1.0, top / 2))) for name, top in TOPS.items())
     chart = Chart("Rates", "x", "y", series, form=form, names=("a", "b"))
     figures = chart_figures(full_document(charts=(chart,)))
     assert [[text(key.label) for key in one.legend] for one in figures] == [
@@ -101,7 +101,7 @@ def test_a_document_of_nothing_is_a_page() -> None:
 def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
     every = ("connect", "</script>", *(f"s{i}" for i in range(9)))
     series = tuple(
-        Series(name, ((0, 1.0 + place), (2, 2.0)), look=CONNECT if name == "connect" else None)
+        ChartSeries(name, ((0, 1.0 + place), (2, 2.0)), look=CONNECT if name == "connect" else None)
         for place, name in enumerate(every[:count])
     )
     names = ("everything that there is", 'it\'s "\u2028less"', "no <b>")
@@ -111,7 +111,7 @@ def bars(form: Literal["bars", "stacked"], count: int = 2) -> Document:
 
 def test_a_thing_has_one_colour_whatever_a_chart_holds() -> None:
     looks = {"Redis": ("class-5", "circle"), "storage": ("class-6", "circle"), "a": None, "b": None}
-    series = [Series(name, ((0, 1.0), (1, 2.0)), look=look) for name, look in looks.items()]
+    series = [ChartSeries(name, ((0, 1.0), (1, 2.0)), look=look) for name, look in looks.items()]
     charts = [
         Chart("Time", "x", "y", tuple(some), form="stacked", names=("c", "d"))
         for some in (series, series[::-1], series[1::2], series[2:])
@@ -143,7 +143,7 @@ def test_each_stacked_part_has_a_colour() -> None:
 
 
 def test_bars_of_nothing_are_left_out() -> None:
-    empty = Chart("How long", "removed", "ms", (Series("a", ()),), form="bars", names=("x",))
+    empty = Chart("How long", "removed", "ms", (ChartSeries("a", ()),), form="bars", names=("x",))
     assert chart_figures(full_document(charts=(empty,))) == []
 
 
@@ -152,12 +152,12 @@ def test_bars_of_nothing_are_left_out() -> None:
 
 def scattered(log: bool = False, **more: Any) -> Chart:
     """Two that were expected, one of them measured, at a target of 300."""
-    expected = Series(
+    expected = ChartSeries(
         "expected",
         ((40.0, 80.0), (0.0, 250.0)),
         (Mark("a <b>", 70.0, 400.0, link="row-a"), Mark("c", link="row-c")),
     )
-    measured = Series("measured", ((40.0, 90.0),), (Mark("a <b>", 90.0, 120.0, "row-a"),))
+    measured = ChartSeries("measured", ((40.0, 90.0),), (Mark("a <b>", 90.0, 120.0, "row-a"),))
     chart = Chart("Times", "MB", "ms", (expected, measured), (log, False), form="scatter",
                   level=Level("target: p95<300ms", 300.0))  # fmt: skip
     return replace(chart, **more)
@@ -227,5 +227,5 @@ def test_the_points_of_one_series_are_drawn_as_those_of_several() -> None:
 
 
 def test_a_scatter_of_nothing_is_left_out() -> None:
-    nothing = scattered(series=(Series("expected", ()),))
+    nothing = scattered(series=(ChartSeries("expected", ()),))
     assert chart_figures(of_scattered(nothing)) == []

@@ -40,11 +40,11 @@ from workerlab.experiments.results import document_of
 from workerlab.model import (
     Bar,
     Chart,
+    ChartSeries,
     Column,
     CoreWait,
     Document,
     Report,
-    Series,
     Server,
     Table,
     Timeline,
@@ -373,7 +373,7 @@ def test_the_interval_of_a_load_is_drawn_and_told() -> None:
 def test_a_single_point_is_no_chart() -> None:
     one = sweep(("sync",), (8,))
     assert "throughput" not in [figure.name for figure in figures(one)]
-    only = Chart("Rates", "x", "y", (Series("a", ((1.0, 2.0),)), Series("b", ())))
+    only = Chart("Rates", "x", "y", (ChartSeries("a", ((1.0, 2.0),)), ChartSeries("b", ())))
     assert figures(replace(no_cells(), charts=(only,))) == []
 
 

@@ -13,18 +13,18 @@ from workerlab.numbers.histogram import Histogram
 from workerlab.server.null.program import parse
 from workerlab.server.null.replies import (
     FAULTS,
-    Garbage,
-    Request,
+    MalformedRequest,
+    NullRequest,
     last_reply,
     read_request,
     reply_to,
 )
-from workerlab.server.null.server import Tally
+from workerlab.server.null.server import ServerTally
 
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def asking(head: bytes) -> Request:
+def asking(head: bytes) -> NullRequest:
     found = read_request(head)
     assert found is not None
     return found
@@ -41,7 +41,7 @@ def asking(head: bytes) -> Request:
     ],
 )
 def test_what_a_request_wants_of_its_connection(head: bytes, keep: bool, told: bool) -> None:
-    assert asking(head) == Request(len(head), keep, told, bodiless=False)
+    assert asking(head) == NullRequest(len(head), keep, told, bodiless=False)
 
 
 @given(st.integers(0, 40), st.binary(max_size=40))
@@ -66,7 +66,7 @@ def test_a_request_is_read_once_it_is_there_in_full(length: int, more: bytes) ->
     ],
 )
 def test_what_is_no_request(data: bytes) -> None:
-    with pytest.raises(Garbage):
+    with pytest.raises(MalformedRequest):
         read_request(data)
 
 
@@ -74,7 +74,7 @@ def test_what_is_no_request(data: bytes) -> None:
 def test_any_bytes_are_a_request_or_garbage_or_too_few(data: bytes) -> None:
     try:
         found = read_request(data)
-    except Garbage:
+    except MalformedRequest:
         return
     assert found is None or found.length <= len(data)
 
@@ -132,7 +132,7 @@ def test_words_that_are_off(argv: list[str]) -> None:
 
 def test_the_report(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    tally = Tally(str(path))
+    tally = ServerTally(str(path))
     tally.requests, tally.delays_ns = 3, 1_500_000_000
     tally.spans += [10, 20, 30]
     tally.write()

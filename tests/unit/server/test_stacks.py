@@ -121,7 +121,7 @@ def enough(seen: Stacks) -> bool:
 
 @needs_kernel
 def test_a_real_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop: list[stacks.Sampler] = []
+    stop: list[stacks.StackSampler] = []
     start_thread, interval = stacks.start_new_thread, sys.getswitchinterval()
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     monkeypatch.setattr(
@@ -156,7 +156,7 @@ def test_a_full_disk_ends_it_with_the_lines_that_are_whole() -> None:
     """/dev/full takes nothing."""
     lines = os.open("/dev/full", os.O_WRONLY)
     files = stacks.Files(str(Path(__file__).parent), "")
-    sampler = stacks.Sampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
+    sampler = stacks.StackSampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
     number, stuck = sampler.look(sys._getframe(), 1, 0)
     os.close(lines)
     assert (number, stuck) == (stacks.OTHER + 1, 0)
@@ -169,7 +169,7 @@ def test_no_more_lines_than_there_is_room_for(
     monkeypatch.setattr(stacks, "MAX_LINES", 1)
     lines = os.open(tmp_path / "lines", os.O_WRONLY | os.O_CREAT)
     files = stacks.Files(str(Path(__file__).parent), "")
-    sampler = stacks.Sampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
+    sampler = stacks.StackSampler(SimpleNamespace(), get_ident(), files, None, lines)  # type: ignore[arg-type]
     first = sampler.look(sys._getframe(), 1, 0)[0]
     second = sampler.look(sys._getframe(), 2, 0)[0]
     os.close(lines)

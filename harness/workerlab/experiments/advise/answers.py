@@ -15,8 +15,8 @@ from workerlab.experiments.advise.forecast import mean_need
 from workerlab.experiments.advise.result import (
     DEFAULT_GRACE_S,
     AdviseOutcome,
+    AdviseResult,
     Candidate,
-    Result,
     candidate_of,
     limit_of,
     without_candidates,
@@ -34,7 +34,7 @@ WORTHWHILE_SHARE = 0.9  # of the memory: preload_app is mentioned if it would ta
 WHICH = "Which worker class, how many workers?"
 
 
-def answers(result: Result) -> Iterator[Finding]:
+def answers(result: AdviseResult) -> Iterator[Finding]:
     """As far as there is an answer."""
     which = recommendation if result.word == "recommended" else no_recommendation
     yield replace(which(result), trials=_trials(result), evidence=tuple(_evidence(result)))
@@ -50,7 +50,7 @@ def answers(result: Result) -> Iterator[Finding]:
     yield from blocked(result)
 
 
-def _limited(result: Result) -> bool:
+def _limited(result: AdviseResult) -> bool:
     """Whether something stands in the way, or by the forecast of every candidate will."""
     foreseen = result.word == "unfinished" and result.search.foreseen and not result.search.able
     return foreseen or result.word in ("nothing", "undecidable", "unsendable")
@@ -63,7 +63,7 @@ class LeftOut(Answer):
     reason: Exclusion
 
 
-def left_out(result: Result) -> Iterator[LeftOut]:
+def left_out(result: AdviseResult) -> Iterator[LeftOut]:
     """Each reason once, with the classes; what was tried and failed first."""
     limits = Exclusion(f"no settings keep to {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
@@ -92,7 +92,7 @@ class Recommended(Answer):
     run: str | None  # where a longer budget may find a better one
 
 
-def recommendation(result: Result) -> Recommended:
+def recommendation(result: AdviseResult) -> Recommended:
     search, server = result.search, result.server
     assert server is not None
     best = max(result.rows, key=lambda row: row.reach.last or 0.0)
@@ -110,7 +110,7 @@ def recommendation(result: Result) -> Recommended:
     )
 
 
-def _untried(result: Result) -> tuple[str, ...]:
+def _untried(result: AdviseResult) -> tuple[str, ...]:
     """Worker classes that were worth a launch, and had none when the budget ended."""
     search = result.search
     if search.next() is None:
@@ -146,7 +146,7 @@ REASONS: dict[AdviseOutcome, str] = {
 }
 
 
-def no_recommendation(result: Result) -> NoRecommendation:
+def no_recommendation(result: AdviseResult) -> NoRecommendation:
     comparable = result.server if result.word in ("nothing", "unfinished") else None
     return NoRecommendation(
         outcome=result.word,
@@ -156,7 +156,7 @@ def no_recommendation(result: Result) -> NoRecommendation:
     )
 
 
-def _trials(result: Result) -> tuple[str, ...]:
+def _trials(result: AdviseResult) -> tuple[str, ...]:
     return tuple(launch.key for launch in result.launches)
 
 
@@ -184,7 +184,7 @@ class RateTried(Finding):
     p95: tuple[str, ...]  # of each launch
 
 
-def _evidence(result: Result) -> Iterator[Finding]:
+def _evidence(result: AdviseResult) -> Iterator[Finding]:
     """What a request needs of each class; each rate that was tried on the recommended one."""
     for name, needs in result.study.needs.items():
         mean = mean_need(needs)
@@ -218,7 +218,7 @@ class TargetAnswer(Answer):
     rates: str  # at which they were counted
 
 
-def target_answer(result: Result) -> Iterator[TargetAnswer]:
+def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
     target_rps, last_rps, standing = result.search.target_rps, result.reach.last, result.standing
     if standing.bounds or standing.unshown or standing.shown:
         rates = dict.fromkeys((target_rps, max(target_rps, last_rps or 0.0)))
@@ -275,7 +275,7 @@ OPEN = (
 )
 
 
-def highest_rate(result: Result) -> Iterator[HighestRate]:
+def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
     server, last_rps, first_rps = result.server, result.reach.last, result.first_rps
     if server is None or (last_rps is None and first_rps is None):
         return
@@ -289,14 +289,14 @@ def highest_rate(result: Result) -> Iterator[HighestRate]:
     )
 
 
-def _gap(result: Result, server: Server) -> bool:
+def _gap(result: AdviseResult, server: Server) -> bool:
     """Whether nothing is known of the rates between the last and the first."""
     last, first = result.reach.last or math.inf, result.first_rps or 0.0
     between = (launch.rps for launch in result.study.of(server) if last < launch.rps < first)
     return first > WIDE * last and not any(between)
 
 
-def _kept(result: Result, server: Server, rps: float) -> RateKept:
+def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
     """The highest rate at which the target was kept."""
     valid = len(result.study.at(server, rps))
     enough = valid >= LEAST
@@ -309,7 +309,7 @@ def _kept(result: Result, server: Server, rps: float) -> RateKept:
     )
 
 
-def _broken(result: Result, server: Server, rps: float) -> RateBroken:
+def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
     """The lowest rate at which it was shown not to be, else was not, and what was busy there."""
     launches = result.study.at(server, rps)
     broke = sum(not holds(launch, result.search.terms) for launch in launches)
@@ -356,7 +356,7 @@ class RunningCost(Answer):
     preload_workers: int | None
 
 
-def running_cost(result: Result) -> RunningCost:
+def running_cost(result: AdviseResult) -> RunningCost:
     needs, (preload_bytes, preload_workers) = result.needs, _preloaded(result)
     return RunningCost(
         rate_rps=result.search.target_rps,
@@ -370,7 +370,7 @@ def running_cost(result: Result) -> RunningCost:
     )
 
 
-def _slow_stop(result: Result) -> SlowStop:
+def _slow_stop(result: AdviseResult) -> SlowStop:
     own = "graceful_timeout" in result.study.request.config_sets
     unchanged = "as long as your file allows" if own else f"it is {DEFAULT_GRACE_S} s unless set"
     return SlowStop(
@@ -381,7 +381,7 @@ def _slow_stop(result: Result) -> SlowStop:
     )
 
 
-def _preloaded(result: Result) -> tuple[int | None, int | None]:
+def _preloaded(result: AdviseResult) -> tuple[int | None, int | None]:
     """The memory with the app loaded before the workers are forked, and of how many workers that
     was measured; None where that saves nothing, or was not measured."""
     memory = result.study.preloaded.memory if result.study.preloaded else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workerlab.experiments.advise.result import Result
+from workerlab.experiments.advise.result import AdviseResult
 from workerlab.experiments.advise.study import Study
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell
@@ -31,7 +31,7 @@ class LoopBlocked(Answer):
 NO_LINE = "something does, but no line was seen for 1 % of the time."
 
 
-def blocked(result: Result) -> Iterator[LoopBlocked]:
+def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
     study = result.study
     alarmed = {name for name, lines in study.blocking.items() if lines or name in study.blocked}
     cells = [
@@ -54,7 +54,7 @@ def blocked(result: Result) -> Iterator[LoopBlocked]:
     )
 
 
-def _distance(result: Result, cell: Cell) -> int:
+def _distance(result: AdviseResult, cell: Cell) -> int:
     """0: of the recommended class; 1: of one that runs the same app on a loop; 2: of another."""
     own = result.server.variant if result.server else ""
     return 0 if cell.server.variant == own else 1 if own in _alike(result.study, cell) else 2
@@ -67,7 +67,7 @@ def _alike(study: Study, cell: Cell) -> tuple[str, ...]:
     return tuple(sorted(name for name in alarmed if apps.get(name) == cell.server.app))
 
 
-def is_of_others(result: Result, finding: Finding) -> bool:
+def is_of_others(result: AdviseResult, finding: Finding) -> bool:
     """Whether it is about the event loop of other worker classes than the recommended one."""
     if not isinstance(finding, LoopBlocked) or result.server is None:
         return False

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from workerlab.analysis.diagnosis.service import drift, slow_first
-from workerlab.experiments.advise.study import Launch
+from workerlab.experiments.advise.study import CandidateLaunch
 from workerlab.finding import Answer, Finding
 
 WARM_UP_SHARE = 1 / 3  # of the load
@@ -44,13 +44,13 @@ class Cautions(Answer):
     cautions: tuple[Finding, ...]
 
 
-def cautions(launches: Sequence[Launch], rate_rps: float) -> Iterator[Cautions]:
+def cautions(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[Cautions]:
     findings = (*_changes(launches), *_growth(launches, rate_rps))
     if findings:
         yield Cautions(findings)
 
 
-def _changes(launches: Sequence[Launch]) -> Iterator[RepeatedChange]:
+def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
     """In most launches: one may have had a bad moment."""
     facts = [launch.facts for launch in launches if launch.facts is not None]
     results = (rule(trial) for trial in facts for rule in (drift, slow_first))
@@ -62,7 +62,7 @@ def _changes(launches: Sequence[Launch]) -> Iterator[RepeatedChange]:
             yield RepeatedChange(count, len(launches), first)
 
 
-def _growth(launches: Sequence[Launch], rate_rps: float) -> Iterator[MemoryGrowth]:
+def _growth(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[MemoryGrowth]:
     per_request = []
     for launch in launches:
         grown_bytes = _grown_bytes(launch)
@@ -74,7 +74,7 @@ def _growth(launches: Sequence[Launch], rate_rps: float) -> Iterator[MemoryGrowt
         yield MemoryGrowth(least, per_hour_bytes=least * rate_rps * HOUR_S)
 
 
-def _grown_bytes(launch: Launch) -> int | None:
+def _grown_bytes(launch: CandidateLaunch) -> int | None:
     """None where it was not seen."""
     if launch.facts is None:
         return None

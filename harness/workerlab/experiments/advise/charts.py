@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from workerlab.experiments.advise.result import Result, Row, candidate_of
+from workerlab.experiments.advise.result import AdviseResult, Row, candidate_of
 from workerlab.experiments.advise.tables import (
     anchor,
     bound_of,
@@ -19,7 +19,7 @@ from workerlab.experiments.advise.tables import (
     telling_rows,
     time_term,
 )
-from workerlab.model import Chart, Level, Look, Mark, Series, Server
+from workerlab.model import Chart, ChartSeries, Level, Look, Mark, Server
 from workerlab.numbers.formats import fill
 from workerlab.slo import Metric, Term
 
@@ -42,7 +42,7 @@ RATES_NOTE = (
 )
 
 
-def charts(result: Result) -> Iterator[Chart]:
+def charts(result: AdviseResult) -> Iterator[Chart]:
     yield from _plane(result)
     yield from _rates(result)
 
@@ -54,7 +54,7 @@ class Plane(Struct, frozen=True):
     """`memory`: whether that is what candidates cost, else workers; `factor`: how many units of the
     response times are a second."""
 
-    result: Result
+    result: AdviseResult
     term: Term | None
     metric: Metric
     memory: bool
@@ -77,7 +77,7 @@ class Plane(Struct, frozen=True):
         return expected_s > MAX_TIMES_LIMIT * self.term.limit
 
 
-def _plane(result: Result) -> Iterator[Chart]:
+def _plane(result: AdviseResult) -> Iterator[Chart]:
     """Where anything is known."""
     term, rows = time_term(result), result.rows
     memory = any(row.expected.memory_bytes is not None for row in rows)
@@ -104,7 +104,7 @@ def _plane(result: Result) -> Iterator[Chart]:
     )
 
 
-def _series(plane: Plane) -> Iterator[Series]:
+def _series(plane: Plane) -> Iterator[ChartSeries]:
     """What was measured stands on what was expected."""
     rows, result = plane.result.rows, plane.result
     near = [row for row in rows if not plane.far(row)]
@@ -133,7 +133,9 @@ def _measured(plane: Plane, row: Row) -> Range:
     return (bound.mean, bound.mean, bound.bound) if bound else (None, None, None)
 
 
-def _points(name: str, look: Look, plane: Plane, rows: Sequence[Row], range_of: RangeOf) -> Series:
+def _points(
+    name: str, look: Look, plane: Plane, rows: Sequence[Row], range_of: RangeOf
+) -> ChartSeries:
     points, marks = [], []
     for row in rows:
         (time_s, *ends_s), cost = range_of(plane, row), plane.cost(row.server)
@@ -142,10 +144,10 @@ def _points(name: str, look: Look, plane: Plane, rows: Sequence[Row], range_of: 
         points.append((cost, time_s * plane.factor))
         low, high = (None if end is None else end * plane.factor for end in ends_s)
         marks.append(Mark(candidate_of(row.server), low, high, anchor(plane.result, row.server)))
-    return Series(name, tuple(points), tuple(marks), look)
+    return ChartSeries(name, tuple(points), tuple(marks), look)
 
 
-def _logarithmic(series: Iterable[Series]) -> tuple[bool, bool]:
+def _logarithmic(series: Iterable[ChartSeries]) -> tuple[bool, bool]:
     """Which axes are."""
     points = [point for each in series for point in each.points]
     x, y = ([point[axis] for point in points] for axis in (0, 1))
@@ -159,7 +161,7 @@ def _spread(values: Sequence[float]) -> bool:
 # --- up to which rate -----------------------------------------------------------------------------
 
 
-def _rates(result: Result) -> Iterator[Chart]:
+def _rates(result: AdviseResult) -> Iterator[Chart]:
     """Of those that were tried and the best of each class, where a bar could show something that
     was measured."""
     rows = [row for row in telling_rows(result) if row.expected.highest_rps][:RATES]
@@ -171,7 +173,7 @@ def _rates(result: Result) -> Iterator[Chart]:
     values = [rps for column in rates.values() for rps in column if rps]
     least_rps = SLIVER * max(values, default=0.0)
     series = [
-        Series(
+        ChartSeries(
             name,
             tuple((float(at), rps) for at, rps in enumerate(column) if rps and rps > least_rps),
             look=(colour, "circle"),

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from workerlab import codec, run_store, slo
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.document import write_file
-from workerlab.experiments.advise.growth import Growth
+from workerlab.experiments.advise.growth import PlanGrowth
 from workerlab.experiments.advise.study import TOOL, AdviseRequest
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import apps_of, gunicorn_plan, lacking, overridden
@@ -57,7 +57,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     resumed = plan is not None
     plan, pythons = plan_of(options) if plan is None else (plan, {})
     budget_s = options.budget or AdviseRequest.of(plan).budget_s
-    growth = Growth(budget_s, resumed=resumed)
+    growth = PlanGrowth(budget_s, resumed=resumed)
     yield Setup(
         plan,
         pythons,

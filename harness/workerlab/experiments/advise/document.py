@@ -16,7 +16,7 @@ from workerlab.experiments.advise.answers import answers, left_out
 from workerlab.experiments.advise.blocked import is_of_others
 from workerlab.experiments.advise.charts import charts
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
-from workerlab.experiments.advise.result import Result, result_of
+from workerlab.experiments.advise.result import AdviseResult, result_of
 from workerlab.experiments.advise.search import search_of
 from workerlab.experiments.advise.study import LaunchDisturbed, LaunchPaused, ToolLate, study_of
 from workerlab.experiments.advise.tables import tables
@@ -51,7 +51,7 @@ def document(run: Run) -> Document:
     return show(result_of(search_of(study, run.plan)), run)
 
 
-def show(result: Result, run: Run) -> Document:
+def show(result: AdviseResult, run: Run) -> Document:
     return Document(
         run=run.name,
         kind="advise",
@@ -66,7 +66,7 @@ def show(result: Result, run: Run) -> Document:
     )
 
 
-def _exit_code(result: Result, run: Run) -> int:
+def _exit_code(result: AdviseResult, run: Run) -> int:
     if result.word == "recommended" and not _written(result, run):
         return 3
     return EXIT_CODES.get(result.word, 4)
@@ -84,7 +84,7 @@ class ConfigurationFile(Answer):
     gunicorn: str | None
 
 
-def _file(result: Result, run: Run) -> Iterator[ConfigurationFile]:
+def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
     if result.word == "recommended" and (server := result.server):
         request, written = result.study.request, _written(result, run)
         python = server.python or request.python
@@ -98,7 +98,7 @@ def _file(result: Result, run: Run) -> Iterator[ConfigurationFile]:
         )
 
 
-def title(result: Result, run: Run) -> str:
+def title(result: AdviseResult, run: Run) -> str:
     request, plan = result.study.request, result.study.plan
     versions = dict.fromkeys(server.gunicorn or plan.gunicorn for server in plan.servers)
     versions.pop("", None)
@@ -115,7 +115,7 @@ def title(result: Result, run: Run) -> str:
     return fill(TITLE, values)
 
 
-def _notes(result: Result) -> Iterator[Finding]:
+def _notes(result: AdviseResult) -> Iterator[Finding]:
     yield from _once(note for needs in result.study.needs.values() for note in needs.notes)
     voids = (launch.void for launch in result.study.launches if launch.void is not None)
     counts = Counter(VOIDS.get(type(void), "found invalid") for void in voids)
@@ -139,13 +139,13 @@ def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
 # --- the file -------------------------------------------------------------------------------------
 
 
-def _places(result: Result, run: Run) -> list[Path]:
+def _places(result: AdviseResult, run: Run) -> list[Path]:
     """Where the file is to be, the run's directory first."""
     write = result.study.request.write
     return [run.directory / FILE, *([Path(write)] if write else [])]
 
 
-def _written(result: Result, run: Run) -> bool:
+def _written(result: AdviseResult, run: Run) -> bool:
     """Whether it is there, and where it was asked for the same."""
     try:
         own, *others = (place.read_text() for place in _places(result, run))

@@ -145,7 +145,7 @@ def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -
     return float(min(lasts_s, max(1, math.floor(MAX_ROW_ARRIVALS / rps))))
 
 
-class Growth:
+class PlanGrowth:
     """Plans what comes next, by what is on file, as long as the budget lasts."""
 
     def __init__(self, budget_s: float, *, resumed: bool) -> None:

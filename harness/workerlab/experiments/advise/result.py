@@ -14,7 +14,7 @@ from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.forecast import Expected, mean_need
 from workerlab.experiments.advise.search import LIMIT, Reach, Search, slow_alone
 from workerlab.experiments.advise.standing import Standing
-from workerlab.experiments.advise.study import TOOL, Launch, Study, holds
+from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, holds
 from workerlab.finding import Answer, Finding
 from workerlab.model import Needs, Server
 from workerlab.numbers.formats import counted, fill
@@ -44,7 +44,7 @@ class Row(Struct, frozen=True):
     status: str
 
 
-class Result(Struct, frozen=True):
+class AdviseResult(Struct, frozen=True):
     """`server`: recommended, or what comes nearest where nothing is; `breaks`: the launch at the
     lowest rate at which it was shown to break the target, else failed, `first_rps`; `cores`: what
     it computed at the target's rate."""
@@ -55,8 +55,8 @@ class Result(Struct, frozen=True):
     server: Server | None = None
     standing: Standing = Standing("not shown yet")
     reach: Reach = Reach()
-    launches: tuple[Launch, ...] = ()
-    breaks: Launch | None = None
+    launches: tuple[CandidateLaunch, ...] = ()
+    breaks: CandidateLaunch | None = None
     first_rps: float | None = None
 
     @property
@@ -105,20 +105,20 @@ class Result(Struct, frozen=True):
         return grace_s if grace_s < DEFAULT_GRACE_S else None
 
 
-def result_of(search: Search) -> Result:
+def result_of(search: Search) -> AdviseResult:
     winner = search.winner()
     word: AdviseOutcome = "recommended" if winner else _without(search)
     server = winner or search.nearest()
     rows = tuple(_row(search, candidate, winner) for candidate in search.servers)
     if server is None:
-        return Result(word, search, rows)
+        return AdviseResult(word, search, rows)
     reach = search.reach(server)
     if reach.last is None or reach.last <= search.target_rps:  # better than nothing
         reach = search.reach(server, unpromising=True)
     first_rps = search.broken_at(server) or reach.first
     failed = search.study.at(server, first_rps) if first_rps is not None else ()
     broken = (launch for launch in failed if not holds(launch, search.terms))
-    return Result(
+    return AdviseResult(
         word,
         search,
         rows,
@@ -294,7 +294,7 @@ SERVER_UNKNOWN = "This says nothing about the server."
 SERVER_TOO = "The server would be the limit, too."
 
 
-def limit_of(result: Result) -> Answer | None:
+def limit_of(result: AdviseResult) -> Answer | None:
     """Why nothing meets the target: what would have to change. None: nothing is known."""
     search, study = result.search, result.study
     if search.hopeless():
@@ -318,7 +318,7 @@ def limit_of(result: Result) -> Answer | None:
     return _cpu_shortage(result, result.needs) or next(_slot_shortages(result, result.needs), None)
 
 
-def _cpu_shortage(result: Result, needs: Needs) -> CpuShortage | None:
+def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
     """How many cores it would take, where there are fewer."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
@@ -328,7 +328,7 @@ def _cpu_shortage(result: Result, needs: Needs) -> CpuShortage | None:
     return CpuShortage(cpu_s=cpu_s, needed=needed, busy=BUSY, cores=result.limits.cores)
 
 
-def _slot_shortages(result: Result, needs: Needs) -> Iterator[SlotShortage]:
+def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage]:
     mean = mean_need(needs)
     hold_s = mean.wait_s + mean.cpu_s + mean.blocked_s
     in_flight, pool = hold_s * result.search.target_rps, result.limits.max_in_flight

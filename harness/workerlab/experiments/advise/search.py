@@ -49,7 +49,7 @@ from workerlab.experiments.advise.standing import (
     passes,
     standing,
 )
-from workerlab.experiments.advise.study import NOISE, Launch, Study, holds
+from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Study, holds
 from workerlab.finding import Answer
 from workerlab.model import Needs, Plan, Server
 from workerlab.slo import Metric, Term, parse
@@ -367,7 +367,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         at_target = self.study.at(server, self.target_rps)
         return any(map(self._far_from_limits, above)) and all(map(self._far_from_limits, at_target))
 
-    def _far_from_limits(self, launch: Launch) -> bool:
+    def _far_from_limits(self, launch: CandidateLaunch) -> bool:
         values = [(term, value_of(term.metric, launch.requests)) for term in self.terms]
         return holds(launch, self.terms) and all(
             term.kind != "time" or (value is not None and value <= WELL_BELOW * term.limit)
@@ -593,9 +593,9 @@ def rounded(rps: float) -> float:
     return float(f"{rps:.3g}")
 
 
-def launches_at(study: Study, server: Server) -> dict[float, list[Launch]]:
+def launches_at(study: Study, server: Server) -> dict[float, list[CandidateLaunch]]:
     """Valid ones, by rate."""
-    by_rate: dict[float, list[Launch]] = {}
+    by_rate: dict[float, list[CandidateLaunch]] = {}
     for launch in sorted(study.of(server), key=lambda launch: launch.rps):
         by_rate.setdefault(launch.rps, []).append(launch)
     return by_rate

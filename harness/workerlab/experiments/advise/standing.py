@@ -22,7 +22,7 @@ from typing import Literal
 from msgspec import Struct
 
 from workerlab.analysis.target import Requests, TermOutcome, judge, value_of
-from workerlab.experiments.advise.study import Launch, holds, pooled
+from workerlab.experiments.advise.study import CandidateLaunch, holds, pooled
 from workerlab.finding import Finding
 from workerlab.numbers.intervals import student
 from workerlab.slo import Term
@@ -74,7 +74,7 @@ def bound_after(current: TermBound) -> float:
 
 
 def standing(
-    launches: Sequence[Launch], terms: Sequence[Term], also: Sequence[Launch] = ()
+    launches: Sequence[CandidateLaunch], terms: Sequence[Term], also: Sequence[CandidateLaunch] = ()
 ) -> Standing:
     """`also`: further launches whose errors count, and nothing else."""
     if not launches:
@@ -101,7 +101,7 @@ def standing(
     return Standing(word, tuple(bounds), tuple(unshown), tuple(shown))
 
 
-def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> TermBound:
+def _bound(launches: Sequence[CandidateLaunch], together: Requests, term: Term) -> TermBound:
     """A term that is a time or a throughput."""
     values = [value_of(term.metric, launch.requests) for launch in launches]
     positive = [value for value in values if value is not None and 0 < value < math.inf]
@@ -128,7 +128,7 @@ def _bound(launches: Sequence[Launch], together: Requests, term: Term) -> TermBo
     return TermBound(term, word, n, centre, math.exp(sign * high), why)
 
 
-def passes(launches: Sequence[Launch], terms: Sequence[Term]) -> bool | None:
+def passes(launches: Sequence[CandidateLaunch], terms: Sequence[Term]) -> bool | None:
     """A rate that is tried on the way up or down: each launch holds every term by its values, and
     their mean does with ROOM; or once there are enough their bound does. A bound that is not within
     the limit by then does not pass: the rate next to it is worth more than another launch. None:
@@ -142,7 +142,7 @@ def passes(launches: Sequence[Launch], terms: Sequence[Term]) -> bool | None:
     return True if all(_roomy(launches, term) for term in terms) else None
 
 
-def _roomy(launches: Sequence[Launch], term: Term) -> bool:
+def _roomy(launches: Sequence[CandidateLaunch], term: Term) -> bool:
     """Whether the mean of launches that hold leaves ROOM; failures have none, they are counted."""
     if term.kind == "errors":
         return True

@@ -105,7 +105,7 @@ REMOVED = "Gunicorn {version} removed it; to consider it all the same, name it i
 # --- what it did ----------------------------------------------------------------------------------
 
 
-class Launch(Struct, dict=True, frozen=True, eq=False):
+class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
     """A candidate at a rate, on a fresh server. `void`: why it says nothing of the candidate.
 
     Where others kept it from a core, it is void only if it broke the target: what holds beside them
@@ -154,7 +154,7 @@ class Launch(Struct, dict=True, frozen=True, eq=False):
         return self.cell.response
 
 
-def pooled(launches: Sequence[Launch]) -> Requests:
+def pooled(launches: Sequence[CandidateLaunch]) -> Requests:
     """All their requests, as if of one."""
     times_s = [time_s for launch in launches for time_s in launch.times_s]
     rates = [rps for launch in launches if (rps := launch.served_rps) is not None]
@@ -162,7 +162,7 @@ def pooled(launches: Sequence[Launch]) -> Requests:
     return requests_of(times_s, failed, fmean(rates) if rates else None)
 
 
-def holds(launch: Launch, terms: Sequence[Term]) -> bool:
+def holds(launch: CandidateLaunch, terms: Sequence[Term]) -> bool:
     """By its values; of errors, unless they are shown to be too many."""
     for term in terms:
         if term.kind == "errors":
@@ -185,13 +185,13 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     blocking: Mapping[
         str, tuple[BlockingLine, ...]
     ]  # which lines did, by variant that was looked at
-    launches: tuple[Launch, ...]
+    launches: tuple[CandidateLaunch, ...]
     alarmed: tuple[str, ...] = ()  # variants whose event loop something may hold up
     preloaded: Needs | None = None  # of one class, its app loaded before the workers are forked
     ceiling: Ceiling | None = None  # the highest of the load tool on this machine
 
     @cached_property
-    def valid(self) -> tuple[Launch, ...]:
+    def valid(self) -> tuple[CandidateLaunch, ...]:
         return tuple(launch for launch in self.launches if launch.void is None)
 
     @property
@@ -200,16 +200,16 @@ class Study(Struct, dict=True, frozen=True, eq=False):
         still."""
         return sum(isinstance(launch.void, NOISE) for launch in self.launches)
 
-    def at(self, server: Server, rps: float) -> tuple[Launch, ...]:
+    def at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
         """Its launches at that rate that say something."""
         return tuple(launch for launch in self.all_at(server, rps) if launch.void is None)
 
-    def all_at(self, server: Server, rps: float) -> tuple[Launch, ...]:
+    def all_at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
         """Discarded ones, too."""
         launches = (launch for launch in self.launches if launch.rps == rps)
         return tuple(launch for launch in launches if launch.server == server)
 
-    def of(self, server: Server) -> tuple[Launch, ...]:
+    def of(self, server: Server) -> tuple[CandidateLaunch, ...]:
         return tuple(launch for launch in self.valid if launch.server == server)
 
 
@@ -341,12 +341,12 @@ def _preloaded(trials: Sequence[TrialData], facts: Mapping[str, Any]) -> Needs |
     return None
 
 
-def launch_of(result: CellResult, facts: Any, terms: Sequence[Term]) -> Launch:
+def launch_of(result: CellResult, facts: Any, terms: Sequence[Term]) -> CandidateLaunch:
     cell = result.trial.cell
     assert cell.rate is not None
     assert cell.rate.rps is not None
     valid = result.verdict != "invalid" and isinstance(facts, Facts)
-    launch = Launch(
+    launch = CandidateLaunch(
         server=cell.server,
         rps=cell.rate.rps,
         schedule=cell.schedule or 0,
@@ -367,7 +367,7 @@ def _noise(cell: CellResult, facts: Facts) -> Finding | None:
     return LaunchPaused(pause.paused_s, pause.load_s) if pause else None
 
 
-def _late(launch: Launch, terms: Sequence[Term]) -> ToolLate | None:
+def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
     """Where all that it broke are times, by no more than what the load tool itself was late."""
     late_s = launch.cell.lag.p95
     broken = [term for term in terms if not holds(launch, [term])]

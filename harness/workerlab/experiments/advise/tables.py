@@ -9,7 +9,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from workerlab.analysis.target import value_of
-from workerlab.experiments.advise.result import Result, Row, candidate_of
+from workerlab.experiments.advise.result import AdviseResult, Row, candidate_of
 from workerlab.experiments.advise.standing import Standing, TermBound
 from workerlab.experiments.advise.study import holds
 from workerlab.experiments.document import table
@@ -53,7 +53,7 @@ RATES = (
 )
 
 
-def tables(result: Result) -> Iterator[Table]:
+def tables(result: AdviseResult) -> Iterator[Table]:
     """Those that tell the most, all, and what was launched; of a mix, what became of each route in
     the launches at the target's rate."""
     if not result.rows:
@@ -83,12 +83,12 @@ def tables(result: Result) -> Iterator[Table]:
 # --- what is shown --------------------------------------------------------------------------------
 
 
-def time_term(result: Result) -> Term | None:
+def time_term(result: AdviseResult) -> Term | None:
     """Whose values are shown: the first about a time."""
     return next((term for term in result.search.terms if term.kind == "time"), None)
 
 
-def metric_of(result: Result) -> Metric:
+def metric_of(result: AdviseResult) -> Metric:
     term = time_term(result)
     return term.metric if term else "p95"
 
@@ -98,13 +98,13 @@ def bound_of(standing: Standing, term: Term | None) -> TermBound | None:
     return next((bound for bound in standing.bounds if bound.term == term), None)
 
 
-def ordered(result: Result) -> list[Row]:
+def ordered(result: AdviseResult) -> list[Row]:
     """Those first that the search tries first."""
     order = {server.key: place for place, server in enumerate(result.search.order())}
     return sorted(result.rows, key=lambda row: order.get(row.server.key, len(order)))
 
 
-def telling_rows(result: Result) -> list[Row]:
+def telling_rows(result: AdviseResult) -> list[Row]:
     """Those that were tried, the rule of thumb, and the best of each class."""
     best: dict[str, Row] = {}
     for row in (rows := ordered(result)):
@@ -123,13 +123,13 @@ def telling_rows(result: Result) -> list[Row]:
 # --- where a candidate leads ----------------------------------------------------------------------
 
 
-def anchor(result: Result, server: Server) -> str:
+def anchor(result: AdviseResult, server: Server) -> str:
     """To its launches, or where it has none to its row among all."""
     launched = server in _launched(result)
     return _anchor_of_launches(server) if launched else _anchor_of_candidate(server)
 
 
-def _launched(result: Result) -> set[Server]:
+def _launched(result: AdviseResult) -> set[Server]:
     return {launch.server for launch in result.study.launches}
 
 
@@ -144,7 +144,7 @@ def _anchor_of_candidate(server: Server) -> str:
 # --- candidates -----------------------------------------------------------------------------------
 
 
-def _columns(result: Result, *, ranges: bool = False) -> Iterator[Column]:
+def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
     """`ranges`: with those of what is expected: how unevenly workers accept, and which requests
     come, is chance."""
     term, metric = time_term(result), metric_of(result)
@@ -177,7 +177,7 @@ def _columns(result: Result, *, ranges: bool = False) -> Iterator[Column]:
 # --- launches -------------------------------------------------------------------------------------
 
 
-def _launches(result: Result, rows: Sequence[Row]) -> Table:
+def _launches(result: AdviseResult, rows: Sequence[Row]) -> Table:
     """By candidate, those of one by rate and schedule."""
     order = {row.server: place for place, row in enumerate(rows)}
     launches = sorted(

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from workerlab.analysis.target import value_of
 from workerlab.experiments.advise.forecast import mean_need
-from workerlab.experiments.advise.result import BUSY, Result
-from workerlab.experiments.advise.study import Launch, holds
+from workerlab.experiments.advise.result import BUSY, AdviseResult
+from workerlab.experiments.advise.study import CandidateLaunch, holds
 from workerlab.finding import Finding
 from workerlab.model import CellResult
 from workerlab.numbers.formats import fill
@@ -28,7 +28,7 @@ USAGE = (
 VALUE = "{term.metric} was {value:{term.kind}}"
 
 
-def reasons(result: Result, launch: Launch) -> Iterator[str | Finding]:
+def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Finding]:
     """Of errors, how many; of a time, or a throughput, also what was full. One that failed nowhere
     was close to the limit."""
     broken = [term for term in result.search.terms if not holds(launch, [term])]
@@ -43,7 +43,7 @@ def reasons(result: Result, launch: Launch) -> Iterator[str | Finding]:
         yield from _full(result, launch)
 
 
-def _full(result: Result, launch: Launch) -> Iterable[str | Finding]:
+def _full(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str | Finding]:
     """Queues grow before anything is full: where nothing is, how full it is stands there instead of
     a cause. Nothing, where not even that was seen."""
     cell = launch.cell
@@ -52,7 +52,7 @@ def _full(result: Result, launch: Launch) -> Iterable[str | Finding]:
     return filter(None, (_pool(result, launch) or _usage(cell),))
 
 
-def _pool(result: Result, launch: Launch) -> str:
+def _pool(result: AdviseResult, launch: CandidateLaunch) -> str:
     """Where the app's own limit of requests at once is nearly reached."""
     pool, needs = result.limits.max_in_flight, result.needs
     if pool is None or needs is None:

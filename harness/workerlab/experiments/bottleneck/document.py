@@ -15,7 +15,7 @@ from workerlab.experiments.bottleneck.phases import phases_answer
 from workerlab.experiments.document import cores_of, table
 from workerlab.experiments.reading import notes_of, report_of
 from workerlab.finding import Finding
-from workerlab.model import Cell, CellResult, Chart, Column, Document, Report, Series, Table
+from workerlab.model import Cell, CellResult, Chart, ChartSeries, Column, Document, Report, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.formats import counted
 from workerlab.run_store import Run
@@ -242,7 +242,7 @@ def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
         title="Throughput by users",
         x_title="users",
         y_title="requests/s",
-        series=tuple(Series(name, tuple(sorted(points))) for name, points in lines.items()),
+        series=tuple(ChartSeries(name, tuple(sorted(points))) for name, points in lines.items()),
         log=(True, False),
         note=f"A name says what differs from {generator} on the usual server; all request the same"
         " page.",

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from workerlab.analysis.comparison import METRICS, PARTS
-from workerlab.experiments.compare.pairs import SIDES, Compared
+from workerlab.experiments.compare.pairs import SIDES, GroupChanges
 from workerlab.experiments.compare.times import curve, mean_curve
-from workerlab.model import CellResult, Chart, Level, Mark, Series
+from workerlab.model import CellResult, Chart, ChartSeries, Level, Mark
 from workerlab.report import naming
 from workerlab.run_store import Run
 
@@ -15,7 +15,7 @@ MEANS = "Means over the launches."
 GROUP_GAP, MAX_GROUPS_WIDTH = 0.12, 0.8  # of the distance of two metrics
 
 
-def charts(groups: Sequence[Compared], runs: tuple[Run, Run]) -> Iterable[Chart]:
+def charts(groups: Sequence[GroupChanges], runs: tuple[Run, Run]) -> Iterable[Chart]:
     """`runs`: of A and of B; the same run twice if its launches are pairs."""
     yield from _ratios(groups)
     for group in groups:
@@ -24,7 +24,7 @@ def charts(groups: Sequence[Compared], runs: tuple[Run, Run]) -> Iterable[Chart]
             yield from _breakdown(group)
 
 
-def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
+def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
     """Ratios of all groups, side by side at each metric; 1 is no difference."""
     series = []
     changes = [change for group in groups for change in group.changes]
@@ -36,7 +36,7 @@ def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
         points = tuple((metrics.index(change.metric) + offset, change.value) for change in measured)
         marks = tuple(Mark(change.metric.label, change.low, change.high) for change in measured)
         if points:
-            series.append(Series(group.name, points, marks))
+            series.append(ChartSeries(group.name, points, marks))
     if series:
         yield Chart(
             title="B as times A",
@@ -51,17 +51,19 @@ def _ratios(groups: Sequence[Compared]) -> Iterable[Chart]:
         )
 
 
-def _sides(group: Compared) -> Iterable[tuple[str, Sequence[CellResult]]]:
+def _sides(group: GroupChanges) -> Iterable[tuple[str, Sequence[CellResult]]]:
     for place, side in enumerate(SIDES):
         yield side.upper(), [pair[place] for pair in group.pairs]
 
 
-def _distributions(group: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
+def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart]:
     """Both sides in one chart: the share of responses that took no longer."""
     series = []
     for run, (side, cells) in zip(runs, _sides(group), strict=True):
         mean = mean_curve([curve(run, cell) for cell in cells])
-        series.append(Series(side, tuple((time_s, percent) for percent, time_s in mean.items())))
+        series.append(
+            ChartSeries(side, tuple((time_s, percent) for percent, time_s in mean.items()))
+        )
     if any(side.points for side in series):
         yield Chart(
             title=f"How long responses take, {group.name}",
@@ -73,7 +75,7 @@ def _distributions(group: Compared, runs: tuple[Run, Run]) -> Iterable[Chart]:
         )
 
 
-def _breakdown(group: Compared) -> Iterable[Chart]:
+def _breakdown(group: GroupChanges) -> Iterable[Chart]:
     """The parts of a response, of A and of B."""
     series = []
     for part in PARTS:
@@ -88,7 +90,7 @@ def _breakdown(group: Compared) -> Iterable[Chart]:
         if points:
             name = part.name.removesuffix("_s")
             look = naming.PART_LOOKS[name]
-            series.append(Series(naming.PARTS[name], tuple(points), look=look))
+            series.append(ChartSeries(naming.PARTS[name], tuple(points), look=look))
     if series:
         yield Chart(
             title=f"What they are made of, {group.name}",

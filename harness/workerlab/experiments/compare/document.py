@@ -17,7 +17,7 @@ from workerlab.experiments.compare.findings import (
     limits_answer,
 )
 from workerlab.experiments.compare.gate import Limit
-from workerlab.experiments.compare.pairs import Compared, CompareRequest, compared, to_go_on_s
+from workerlab.experiments.compare.pairs import CompareRequest, GroupChanges, compared, to_go_on_s
 from workerlab.experiments.document import table
 from workerlab.experiments.reading import as_argument, notes_of
 from workerlab.finding import Finding
@@ -62,7 +62,7 @@ def document(run: Run) -> Document:
 
 
 def comparison(
-    groups: Sequence[Compared],
+    groups: Sequence[GroupChanges],
     title: str,
     runs: tuple[Run, Run],
     at_least: float,
@@ -102,7 +102,7 @@ def comparison(
     )
 
 
-def invalid_launches(groups: Sequence[Compared], *, paired: bool) -> Iterator[InvalidLaunch]:
+def invalid_launches(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[InvalidLaunch]:
     for group in groups:
         for side, launch in group.left_out:
             yield InvalidLaunch(
@@ -113,7 +113,7 @@ def invalid_launches(groups: Sequence[Compared], *, paired: bool) -> Iterator[In
             )
 
 
-def exit_code(groups: Sequence[Compared], *, strict: bool) -> int | None:
+def exit_code(groups: Sequence[GroupChanges], *, strict: bool) -> int | None:
     """The exit code by the limits and the valid launches; None without limits or without valid
     launches."""
     outcomes = {outcome for group in groups for _, outcome in group.outcomes}
@@ -124,7 +124,7 @@ def exit_code(groups: Sequence[Compared], *, strict: bool) -> int | None:
     return 0 if outcomes and all(group.pairs for group in groups) else None
 
 
-def launches_of(group: Compared) -> str:
+def launches_of(group: GroupChanges) -> str:
     if group.launches is None:
         return f"{counted(len(group.pairs), 'pair')} of launches"
     a, b = group.launches
@@ -132,7 +132,7 @@ def launches_of(group: Compared) -> str:
     return f"{of_a} of each" if a == b else f"{of_a} of A and {b} of B"
 
 
-def go_on(groups: Sequence[Compared], run: Run) -> str:
+def go_on(groups: Sequence[GroupChanges], run: Run) -> str:
     """The command options that continue the run; "" if every group is decided."""
     needed_s = to_go_on_s(run, groups)
     if needed_s is None:
@@ -142,7 +142,7 @@ def go_on(groups: Sequence[Compared], run: Run) -> str:
     return f"Go on with --resume {as_argument(run)} --budget {minutes}m."
 
 
-def title_of(plan: CompareRequest, groups: Sequence[Compared], run: Run) -> str:
+def title_of(plan: CompareRequest, groups: Sequence[GroupChanges], run: Run) -> str:
     a, b = (words or "without that" for words in plan.words)
     cells = [cell for group in groups for cell in (group.group.a, group.group.b)]
     apps = {label_of(cell.server.app) for cell in cells}
@@ -157,13 +157,13 @@ def title_of(plan: CompareRequest, groups: Sequence[Compared], run: Run) -> str:
     return fill("A: {a}; B: {b}; {app}load by {tools}", {**values, "app": app})
 
 
-def outcome_text(group: Compared, limit: Limit) -> str:
+def outcome_text(group: GroupChanges, limit: Limit) -> str:
     """The measurement of the limit's metric."""
     changes = [change for change in group.changes if change.metric.name == limit.metric]
     return str(MetricChange.of(changes[0])) if changes else "not measured"
 
 
-def tables(groups: Sequence[Compared], *, paired: bool) -> Iterator[Table]:
+def tables(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[Table]:
     rows = [
         (group, change, MetricChange.of(change)) for group in groups for change in group.changes
     ]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from workerlab.analysis.comparison import HELD, PARTS, QUEUES, Change, Kind, Word
 from workerlab.experiments.compare.gate import Outcome
-from workerlab.experiments.compare.pairs import MEASURED, Compared
+from workerlab.experiments.compare.pairs import MEASURED, GroupChanges
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.formats import FORMATS
 from workerlab.numbers.units import format_duration, three_digits
@@ -123,7 +123,9 @@ class DifferenceInconclusive(MetricsAnswer):
     next_step: str
 
 
-def answer_of(compared: Compared, *, at_least: float, launches: str, next_step: str) -> GroupAnswer:
+def answer_of(
+    compared: GroupChanges, *, at_least: float, launches: str, next_step: str
+) -> GroupAnswer:
     """What differs, else what is known to be the same, else inconclusive. `launches`: their number,
     in words; `next_step`: how to learn more."""
     group = str(compared.name)
@@ -150,14 +152,14 @@ def answer_of(compared: Compared, *, at_least: float, launches: str, next_step: 
     return BIsSame(**common)
 
 
-def reasons_of(compared: Compared) -> Iterator[InvalidSide]:
+def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
     """For each side with an invalid launch, the reason of the first one."""
     for side in "AB":
         for launch in [launch for of, launch in compared.left_out if of == side][:1]:
             yield InvalidSide(side, launch.reason)
 
 
-def disturbance(compared: Compared) -> str:
+def disturbance(compared: GroupChanges) -> str:
     """How many launches were disturbed by other programs or machines on the host; "" if none."""
     launches = [cell for pair in compared.pairs for cell in pair]
     disturbed = sum(cell.core_wait is not None and cell.core_wait.doubtful for cell in launches)
@@ -166,7 +168,7 @@ def disturbance(compared: Compared) -> str:
     return f"{disturbed} of the {len(launches)} launches had to wait for a core that others used."
 
 
-def where_changed(compared: Compared) -> str:
+def where_changed(compared: GroupChanges) -> str:
     """The part of the response that changed most, or how long the worker holds a slot after the
     app; "" if none did. A longer hold is reported as the worker's, even if the next requests wait
     longer too: queues grow with any delay."""
@@ -231,7 +233,7 @@ ANSWERS: tuple[tuple[Outcome, Literal["No.", "Inconclusive.", "Yes."]], ...] = (
 )
 
 
-def limits_answer(groups: Sequence[Compared]) -> Iterator[LimitsAnswer]:
+def limits_answer(groups: Sequence[GroupChanges]) -> Iterator[LimitsAnswer]:
     """Nothing if there are no limits."""
     limits: dict[Outcome, list[str]] = {"exceeded": [], "inconclusive": [], "kept": []}
     for compared in groups:

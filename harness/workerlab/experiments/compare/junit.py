@@ -6,12 +6,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from workerlab.experiments.compare.document import outcome_text
-from workerlab.experiments.compare.pairs import Compared
+from workerlab.experiments.compare.pairs import GroupChanges
 from workerlab.report.values import text
 from workerlab.terminal.console import tell
 
 
-def junit(groups: Iterable[Compared], run: str) -> str:
+def junit(groups: Iterable[GroupChanges], run: str) -> str:
     suite = ElementTree.Element("testsuite", name=f"workerlab compare {run}")
     counts = {"tests": 0, "failures": 0, "skipped": 0}
     for comparison in groups:
@@ -30,7 +30,7 @@ def junit(groups: Iterable[Compared], run: str) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def write(place: Path, groups: Iterable[Compared], run: str) -> None:
+def write(place: Path, groups: Iterable[GroupChanges], run: str) -> None:
     """Reports a file that cannot be written, without raising: the measurement is kept."""
     try:
         place.write_text(junit(groups, run))

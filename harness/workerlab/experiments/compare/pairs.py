@@ -55,7 +55,7 @@ class CompareRequest(Struct, frozen=True):
         return codec.convert(plan.details, cls)
 
 
-class Compared(NamedTuple):
+class GroupChanges(NamedTuple):
     """A group and its results as of the last look. `left_out`: invalid launches, each with its
     side, "A" or "B"; `made`: number of pairs, those since the last look included; `launches`: valid
     ones of A and of B if they are not pairs."""
@@ -160,7 +160,7 @@ def pairs_of(
     return valid, left_out
 
 
-def compared(run: Run) -> list[Compared]:
+def compared(run: Run) -> list[GroupChanges]:
     """Every group, with the pairs stored so far."""
     request, cells = CompareRequest.of(run.plan), report_of(run, known=read_before(run)).cells
     limits, comparisons = gate.parse(request.limits) if request.limits else (), []
@@ -171,7 +171,7 @@ def compared(run: Run) -> list[Compared]:
         outcomes = [(limit, gate.judge(limit, metric_changes)) for limit in limits]
         looked_at = pairs[: looks_so_far(len(pairs)) or len(pairs)]
         comparisons.append(
-            Compared(
+            GroupChanges(
                 group=group,
                 pairs=looked_at,
                 changes=metric_changes,
@@ -188,7 +188,7 @@ def _launch(run: Run, cell: CellResult) -> Launch:
     return launch(cell, run.records[cell.trial.key])
 
 
-def to_go_on_s(run: Run, groups: Sequence[Compared]) -> float | None:
+def to_go_on_s(run: Run, groups: Sequence[GroupChanges]) -> float | None:
     """Predicted time to the next look at undecided groups, by the launches so far; once its pairs
     have begun, the time of the next pair. None if all are decided."""
     undecided = [group for group in groups if group.goes_on]

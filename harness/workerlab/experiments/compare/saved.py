@@ -25,13 +25,13 @@ from workerlab.experiments.compare.findings import RunDifference
 from workerlab.experiments.compare.gate import judge, parse
 from workerlab.experiments.compare.junit import write
 from workerlab.experiments.compare.options import AT_LEAST, check_limits
-from workerlab.experiments.compare.pairs import Compared, Group, apart, launch
+from workerlab.experiments.compare.pairs import Group, GroupChanges, apart, launch
 from workerlab.experiments.planning import check_tools, lacking
 from workerlab.experiments.reading import find, report_of
 from workerlab.experiments.results import print_document, print_location
 from workerlab.model import CellResult, Plan, UsageError
 from workerlab.numbers.units import format_bytes
-from workerlab.options import Refused, classes, levels
+from workerlab.options import BadValue, classes, levels
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
 from workerlab.report.document import SWEEP
@@ -75,7 +75,7 @@ LABELS = {
 }
 
 
-class Side(NamedTuple):
+class SavedSide(NamedTuple):
     run: Run
     cells: Sequence[CellResult]
 
@@ -146,7 +146,7 @@ def _again(
     yield runner.Setup(plan, serving, label="again")
 
 
-def _compare(a: Side, b: Side, options: argparse.Namespace) -> int:
+def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
     """Print the comparison. Returns the exit code."""
     groups = groups_of(a, b, options)
     document = comparison(
@@ -172,22 +172,22 @@ def _names_runs(options: argparse.Namespace) -> bool:
     for kind, word in ((classes, options.classes), (levels, options.levels)):
         try:
             kind(word)
-        except Refused:
+        except BadValue:
             continue
         return False
     return True
 
 
-def _side(name: str) -> Side:
+def _side(name: str) -> SavedSide:
     run = run_store.load(find(name, measured=True))
     if run.plan.kind != SWEEP:
         raise UsageError(
             f"{run.name} is a run of `{run.plan.kind}`: compare takes those of a sweep"
         )
-    return Side(run, tuple(map(_spoilt, report_of(run).cells)))
+    return SavedSide(run, tuple(map(_spoilt, report_of(run).cells)))
 
 
-def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
+def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[GroupChanges]:
     """The common cells, compared. Raises UsageError if there are none."""
     limits = parse(options.fail_if) if options.fail_if else ()
     joined, comparisons = _joined(a, b), []
@@ -198,7 +198,7 @@ def groups_of(a: Side, b: Side, options: argparse.Namespace) -> list[Compared]:
         invalid = [("A", cell) for cell in cells_a if cell.verdict == "invalid"]
         invalid += [("B", cell) for cell in cells_b if cell.verdict == "invalid"]
         comparisons.append(
-            Compared(
+            GroupChanges(
                 group=Group(cells_a[0].trial.cell, cells_b[0].trial.cell),
                 pairs=list(zip(valid_a, valid_b, strict=False)),
                 changes=changes,
@@ -217,7 +217,7 @@ def _valid(cells: Sequence[CellResult]) -> list[CellResult]:
     return [cell for cell in cells if cell.verdict != "invalid"]
 
 
-def _launches(side: Side, cells: Sequence[CellResult]) -> list[Launch]:
+def _launches(side: SavedSide, cells: Sequence[CellResult]) -> list[Launch]:
     return [launch(cell, side.run.records[cell.trial.key]) for cell in cells]
 
 
@@ -245,7 +245,7 @@ def _of(cell: CellResult, name: str) -> object:
     return getattr(planned if name in LOAD else planned.server, name)
 
 
-def _axes(a: Side, b: Side) -> list[str]:
+def _axes(a: SavedSide, b: SavedSide) -> list[str]:
     """Server settings that identify a cell within a run, or are the same in both."""
     names = []
     for name in SERVER:
@@ -255,7 +255,7 @@ def _axes(a: Side, b: Side) -> list[str]:
     return names
 
 
-def _joined(a: Side, b: Side) -> list[tuple[list[CellResult], list[CellResult]]]:
+def _joined(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[CellResult]]]:
     for name in PLANNED:
         value_a, value_b = (getattr(side.run.plan, name) for side in (a, b))
         if value_a != value_b:
@@ -263,7 +263,7 @@ def _joined(a: Side, b: Side) -> list[tuple[list[CellResult], list[CellResult]]]
             raise UsageError(f"{a.run.name} and {b.run.name} were not loaded alike: {difference}")
     names = (*LOAD, *REQUESTS, *_axes(a, b))
 
-    def by_key(side: Side) -> Mapping[tuple[object, ...], list[CellResult]]:
+    def by_key(side: SavedSide) -> Mapping[tuple[object, ...], list[CellResult]]:
         cells_by_key: dict[tuple[object, ...], list[CellResult]] = {}
         for cell in side.cells:
             cells_by_key.setdefault(tuple(_of(cell, name) for name in names), []).append(cell)
@@ -282,7 +282,7 @@ def _joined(a: Side, b: Side) -> list[tuple[list[CellResult], list[CellResult]]]
 # --- what differs beside --------------------------------------------------------------------------
 
 
-def _differences(a: Side, b: Side) -> list[RunDifference]:
+def _differences(a: SavedSide, b: SavedSide) -> list[RunDifference]:
     """Differences of machine, versions and settings."""
     differences = []
     for name in MACHINE:

@@ -15,7 +15,7 @@ from rich.text import Text
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS
-from workerlab.experiments.lesson.steps import Step
+from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.experiments.lesson.words import StepOutcome, score
 from workerlab.model import ConnectionSample, Plan, QueueSample, Trial
 from workerlab.observe.kernel import CountersSample
@@ -39,7 +39,7 @@ def say(paragraph: str = "", indent: str = "") -> None:
     print("\n".join(lines), flush=True)
 
 
-def read_guess(step: Step) -> int | None:
+def read_guess(step: LessonStep) -> int | None:
     """The place of the choice whose letter is typed, None for Enter. Other keys are slips."""
     key = one_key(f"Your guess ({', '.join(step.letters)}; Enter for none): ")
     while key not in step.letters and key not in NO_GUESS:
@@ -56,7 +56,7 @@ class Picture:
     """Redrawn in place on a terminal, else drawn once at the end of the step, as it was in the
     middle of its load."""
 
-    def __init__(self, plan: Plan, trial: Trial, step: Step) -> None:
+    def __init__(self, plan: Plan, trial: Trial, step: LessonStep) -> None:
         self._cell, self._load = trial.cell, load_for(plan, trial.cell, step.load.delay_s)
         self._step = step
         self._live: Live | None = None

@@ -39,7 +39,7 @@ SLACK_S = 60.0  # beyond the load, until a tool is killed
 MAX_DELAY_SHARE = 0.1  # of a load: each connection gets at least ten answers
 
 
-class Generator(NamedTuple):
+class ComparedGenerator(NamedTuple):
     """A load tool with its number of processes."""
 
     tool: str
@@ -52,7 +52,7 @@ class Generator(NamedTuple):
 
 def generators_of(
     names: Iterable[str], cores: int, processes: Sequence[int] = ()
-) -> Iterator[Generator]:
+) -> Iterator[ComparedGenerator]:
     """Each tool in one process; the lab's own fast one also with one per core. `processes`:
     instead, the numbers for each tool that can send from several."""
     for name in names:
@@ -60,12 +60,12 @@ def generators_of(
         if not processes:
             several = {"processes-coroutines": [max(2, cores)], "fast": [cores]}.get(name, [])
         if name != "processes-coroutines":
-            yield Generator(name)
-        yield from (Generator(name, many) for many in several if many > 1)
+            yield ComparedGenerator(name)
+        yield from (ComparedGenerator(name, many) for many in several if many > 1)
 
 
 def cells(
-    generators: Sequence[Generator],
+    generators: Sequence[ComparedGenerator],
     levels: Iterable[int],
     duration_s: float,
     keepalive: bool,
@@ -82,7 +82,7 @@ def cells(
     low_s, low_rps = max(LOW_LEAST_S, duration_s), LOW_CONNECTIONS / LOW_DELAY_S
 
     def cell(
-        null: NullServer, generator: Generator, connections: int, load_s: float, rps: float
+        null: NullServer, generator: ComparedGenerator, connections: int, load_s: float, rps: float
     ) -> Cell:
         load = _load(generator, connections, load_s, rps, keepalive=keepalive)
         tool_named(generator.tool).check(load)
@@ -100,7 +100,7 @@ def cells(
 
 
 def _load(
-    generator: Generator, connections: int, load_s: float, rps: float, *, keepalive: bool
+    generator: ComparedGenerator, connections: int, load_s: float, rps: float, *, keepalive: bool
 ) -> Load:
     """`rps`: expected rate of tools that only count."""
     return Load(

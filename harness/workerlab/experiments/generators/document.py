@@ -13,14 +13,14 @@ from workerlab.experiments.document import cores_of, table
 from workerlab.experiments.generators.findings import findings
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
-    Usage,
+    GeneratorUsage,
     by_load,
     disturbed,
     usage_of,
 )
 from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.finding import Finding, Note
-from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.model import Chart, ChartSeries, Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.formats import counted, fill
 from workerlab.numbers.units import format_duration
@@ -229,7 +229,7 @@ def chart_of(
         title=chart_title,
         x_title="connections",
         y_title=unit,
-        series=tuple(Series(name, tuple(points)) for name, points in lines.items()),
+        series=tuple(ChartSeries(name, tuple(points)) for name, points in lines.items()),
         log=(True, True),
         note=note,
     )
@@ -274,7 +274,7 @@ def not_measured(data: TrialData) -> Finding:
     return NotMeasured(load, why=unusable(data) or "its output holds no time")
 
 
-def notes(usages: Sequence[Usage]) -> Iterator[Finding]:
+def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:
     for usage in usages:
         if usage.doubt is not None:
             yield UnreliableCount(usage.name, usage.connections, usage.doubt)

@@ -43,7 +43,7 @@ SERVER_BUSY = 0.9  # of a core: the server limits the throughput
 MAX_COUNTED_RATIO = 1.01  # answers counted by the generator per answer sent by the server
 
 
-class Usage(Struct, frozen=True):
+class GeneratorUsage(Struct, frozen=True):
     """One generator at one load. Rates per second, times in seconds; None: not known.
 
     `low`: at the low rate. `cores`: its steady CPU seconds per second; `cpu_s`: from its start to
@@ -79,12 +79,12 @@ class Usage(Struct, frozen=True):
         return f"{self.tool}{times}"
 
 
-class GeneratorLoad(Replicates[Usage], frozen=True):
+class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
     """The trials of one generator at one load, at least one. Values are means unless named
     otherwise: the geometric mean of requests/s, the maximum of memory."""
 
     @property
-    def first(self) -> Usage:
+    def first(self) -> GeneratorUsage:
         return self.valid[0]
 
     @property
@@ -179,8 +179,8 @@ class GeneratorLoad(Replicates[Usage], frozen=True):
         return overhead_s if abs(overhead_s) >= RESOLUTION * reported_s else 0.0
 
 
-def by_load(usages: Iterable[Usage]) -> list[GeneratorLoad]:
-    trials: dict[tuple[str, int, bool], list[Usage]] = {}
+def by_load(usages: Iterable[GeneratorUsage]) -> list[GeneratorLoad]:
+    trials: dict[tuple[str, int, bool], list[GeneratorUsage]] = {}
     for usage in usages:
         trials.setdefault((usage.name, usage.connections, usage.low), []).append(usage)
     return [GeneratorLoad(tuple(group)) for group in trials.values()]
@@ -191,7 +191,7 @@ def at_low_rate(cell: Cell) -> bool:
     return cell.name.startswith("low-")
 
 
-def usage_of(data: TrialData) -> Usage | None:
+def usage_of(data: TrialData) -> GeneratorUsage | None:
     """None if nothing was measured."""
     measured, record, load = data.measurement, data.record, data.cell.load
     if unusable(data) is not None or measured is None or record is None or load is None:
@@ -209,7 +209,7 @@ def usage_of(data: TrialData) -> Usage | None:
     everything = () if "processes" in observations.missing else observations.processes
     answered = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
     gaps = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(everything))
-    return Usage(
+    return GeneratorUsage(
         measured=measured,
         tool=data.cell.tool,
         processes=load.processes,
@@ -279,6 +279,6 @@ def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> 
     return wait_in(Stretch(steady, rps, response_s, response_s, units=data.units, cores=cores))
 
 
-def disturbed(usages: Iterable[Usage | GeneratorLoad]) -> Disturbance | None:
+def disturbed(usages: Iterable[GeneratorUsage | GeneratorLoad]) -> Disturbance | None:
     """The worst wait for a core among them."""
     return worst(usage.core_wait for usage in usages)

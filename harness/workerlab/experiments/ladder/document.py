@@ -27,7 +27,7 @@ from workerlab.experiments.ladder.steps import (
 )
 from workerlab.experiments.reading import TrialCache, notes_of, report_of
 from workerlab.finding import Finding, Note
-from workerlab.model import Chart, Column, Document, Report, Series, Table
+from workerlab.model import Chart, ChartSeries, Column, Document, Report, Table
 from workerlab.numbers.intervals import TRIALS
 from workerlab.report.naming import PART_LOOKS
 from workerlab.report.naming import PARTS as PART_NAMES
@@ -354,7 +354,7 @@ def charts(ladder: Ladder) -> Iterator[Chart]:
     """Throughput, a group of bars per step, a bar per tool; where the time goes; round trips."""
     places = {name: place for place, name in enumerate(ladder.removed)}
     rates = [
-        Series(load.text, tuple((places[step.configuration.name], step.rps) for step in steps))
+        ChartSeries(load.text, tuple((places[step.configuration.name], step.rps) for step in steps))
         for load, steps in (ladder.many_users or ladder.steps).items()
     ]
     yield Chart(
@@ -407,7 +407,7 @@ def stacked(
         x_title="removed",
         y_title=axis,
         series=tuple(
-            Series(
+            ChartSeries(
                 name_of_part(name),
                 tuple(points),
                 look=PART_LOOKS.get(name) or (COLOURS[name], "circle"),

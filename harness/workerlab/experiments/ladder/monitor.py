@@ -10,7 +10,7 @@ from itertools import count, pairwise
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS
 from workerlab.experiments.ladder.steps import ConfigurationStep
-from workerlab.model import Chart, Series
+from workerlab.model import Chart, ChartSeries
 
 RATE_POINTS = 20  # of the answers, between which their rate is shown
 COUNTED_TWICE = {"lo in", "lo0 in"}  # what loopback receives, it has sent
@@ -41,7 +41,9 @@ def monitor(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
     }
     for kind, samples_by_name in curves.items():
         lines = {name: points_of(curve, facts, kind) for name, curve in samples_by_name.items()}
-        series = [Series(name, line) for name, line in lines.items() if any(y for _, y in line)]
+        series = [
+            ChartSeries(name, line) for name, line in lines.items() if any(y for _, y in line)
+        ]
         if series:
             yield Chart(
                 title=f"Over time: {kind}; {step.removed} removed, {step.load.text}",

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.experiments.lesson.settings import Refused
-from workerlab.experiments.lesson.steps import Lesson, Step
+from workerlab.experiments.lesson.steps import Lesson, LessonStep
 from workerlab.experiments.lesson.words import (
     LiveFigures,
     Measured,
@@ -42,7 +42,7 @@ class Course:
         self._figures: LiveFigures | None = None
 
     @property
-    def step(self) -> Step:
+    def step(self) -> LessonStep:
         return self._lesson.steps[self.place]
 
     @property

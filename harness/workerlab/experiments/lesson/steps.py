@@ -31,7 +31,7 @@ MAX_RATE_RPS, MAX_OPEN_CONNECTIONS = 500, 500  # of a step with random arrivals
 LETTERS = "abcdefgh"  # of choices
 
 
-class Step(Struct, frozen=True):
+class LessonStep(Struct, frozen=True):
     """`name`: of its cell; `changed`: the one thing that differs from the step before. `at_once`:
     requests served at the same time, by the law; None: as many as come. `right`: the right one of
     `choices`, from 0; `reactions`: to each of them. `requests`: of a load that counts them;
@@ -92,7 +92,7 @@ class Lesson(Struct, frozen=True):
     """`end`: what there is to remember, "" for nothing."""
 
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[LessonStep, ...]
     end: str = ""
 
 
@@ -212,7 +212,7 @@ def _shown(value: object) -> str:
     return repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}..."
 
 
-def _step(table: object, name: str, where: str) -> Step:
+def _step(table: object, name: str, where: str) -> LessonStep:
     values = _values(table, OF_STEP, where)
     choices = [
         _values(choice, OF_CHOICE, f"{where}, choice {number}")
@@ -224,7 +224,7 @@ def _step(table: object, name: str, where: str) -> Step:
     server = _server(values, where)
     load = _load(values, where)
     counted = not load.is_open
-    step = Step(
+    step = LessonStep(
         name=name,
         title=values["title"],
         changed=values["changed"],
@@ -271,7 +271,7 @@ def _load(values: Mapping[str, Any], where: str) -> LoadSettings:
     return LoadSettings("open", rate=rate, **common)
 
 
-def _check(step: Step, where: str) -> None:
+def _check(step: LessonStep, where: str) -> None:
     """Raises UsageError for what the law says nothing of, and for a queue too short to hold clients
     for longer than their patience."""
     server, load, law = step.server, step.load, step.law

@@ -15,10 +15,10 @@ from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps
-from workerlab.analysis.places import GAVE_UP, Sample
+from workerlab.analysis.places import GAVE_UP, PlacesSample
 from workerlab.analysis.stall import idle, in_flight_s, whole_load
 from workerlab.analysis.window import Window
-from workerlab.experiments.lesson.steps import Step
+from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.model import Breakdown, CellResult
 from workerlab.numbers.formats import counted, fill
 from workerlab.numbers.units import format_duration
@@ -59,7 +59,7 @@ LAW_OF_IMPATIENCE = (
 )
 
 
-def law_in_words(step: Step) -> str:
+def law_in_words(step: LessonStep) -> str:
     """What the law predicts, with its numbers."""
     law, load = step.law, step.load
     slots = "as many slots as come" if law.at_once is None else counted(law.at_once, "slot")
@@ -72,14 +72,14 @@ def law_in_words(step: Step) -> str:
     return fill(template, {"law": law, "load": load, "slots": slots})
 
 
-def law_in_short(step: Step) -> str:
+def law_in_short(step: LessonStep) -> str:
     return Measured(step.law.rps or 0.0, step.law.response_s).short
 
 
 # --- the guess ------------------------------------------------------------------------------------
 
 
-def answer(step: Step, guess: int | None) -> str:
+def answer(step: LessonStep, guess: int | None) -> str:
     """Which choice is right, beside the one that was guessed."""
     right = f"{step.letters[step.right]}) {step.choices[step.right]}."
     if guess is None:
@@ -118,7 +118,7 @@ BESIDE_LAW = (
 )
 
 
-def beside_law(step: Step, measured: Measured) -> str:
+def beside_law(step: LessonStep, measured: Measured) -> str:
     return fill(BESIDE_LAW, {"measured": measured, "law": step.law})
 
 
@@ -168,7 +168,7 @@ def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
     return Measured(rps, response_s, period, method)
 
 
-def outcome(step: Step, cell: CellResult, facts: Facts | None = None) -> list[str]:
+def outcome(step: LessonStep, cell: CellResult, facts: Facts | None = None) -> list[str]:
     """What was measured beside what the law says; what became of a full queue; where the time
     went."""
     figures = measured(cell, facts)
@@ -232,7 +232,7 @@ class LiveFigures(Struct, frozen=True):
     time, and how many served although their client had given up; whether the slowest still waits.
     """
 
-    sample: Sample
+    sample: PlacesSample
     slowest_s: float | None
     fastest_s: float | None
     where: Breakdown | None = None
@@ -259,7 +259,7 @@ GIVEN_UP = (
 
 
 def live_outcome(
-    step: Step, figures: LiveFigures, over_s: float
+    step: LessonStep, figures: LiveFigures, over_s: float
 ) -> tuple[Measured | None, list[str]]:
     """Of the last so many seconds: None where nothing was answered; and in words."""
     sample, slowest_s, law = figures.sample, figures.slowest_s, step.law
@@ -301,7 +301,7 @@ def parts_of_answered(figures: LiveFigures) -> list[str]:
 class StepOutcome(Struct, frozen=True):
     """`guess`: of its choices, None for none; `left_out`: it cannot be run here."""
 
-    step: Step
+    step: LessonStep
     guess: int | None = None
     measured: Measured | None = None
     left_out: bool = False

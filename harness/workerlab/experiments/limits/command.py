@@ -60,7 +60,7 @@ NO_MISTAKES = (
 LONG = "A million requests by aiohttp take at least {least_s:duration}, the server's delays."
 
 
-class Step(NamedTuple):
+class PlannedStep(NamedTuple):
     """`what`: the end of its code, `limits.step.WHAT`."""
 
     cell: Cell
@@ -146,7 +146,7 @@ def left_out(machine: Machine, quick: bool) -> list[Note]:
     return [Note(fill(reason, values)) for reason, holds in reasons.items() if holds]
 
 
-def steps(machine: Machine, quick: bool, long: bool = False) -> list[Step]:
+def steps(machine: Machine, quick: bool, long: bool = False) -> list[PlannedStep]:
     """In the order of execution."""
     return [
         *_clients(machine, quick),
@@ -171,7 +171,7 @@ def _step(
     body_bytes: int = PAGE_BYTES,
     tw_reuse: int | None = None,
     **load: Any,
-) -> Step:
+) -> PlannedStep:
     fault = "" if tw_reuse is None else "kept"  # so that the client closes first
     null = NullServer(body_bytes, delay_s, core=machine.core, fault=fault, tw_reuse=tw_reuse)
     defaults: dict[str, Any] = {"keepalive": True, "same_body": True, "summed": True}
@@ -184,10 +184,10 @@ def _step(
     )
     cell = null_cell(name, null, tool, requested)
     deadline_s = round(60 + 4 * null_s(cell, requested), 1)
-    return Step(replace(cell, load=replace(requested, deadline_s=deadline_s)), chapter, what)
+    return PlannedStep(replace(cell, load=replace(requested, deadline_s=deadline_s)), chapter, what)
 
 
-def _clients(machine: Machine, quick: bool) -> Iterable[Step]:
+def _clients(machine: Machine, quick: bool) -> Iterable[PlannedStep]:
     """The same hundred requests, in sequence and all at once."""
     hundred = partial(_step, machine, "clients", requests=100, delay_s=SLOW_S)
     if not quick:
@@ -197,7 +197,7 @@ def _clients(machine: Machine, quick: bool) -> Iterable[Step]:
         yield hundred(f"async-100-{tool}", "asynchronous", tool=tool, connections=100)
 
 
-def _unbounded(machine: Machine) -> Iterable[Step]:
+def _unbounded(machine: Machine) -> Iterable[PlannedStep]:
     """As many connections as requests, with 1024 files per process; then the solutions."""
     tool = "coroutines" if machine.has("coroutines") else "fast"
     connection_limit = machine.connections
@@ -216,7 +216,7 @@ def _unbounded(machine: Machine) -> Iterable[Step]:
         )  # fmt: skip
 
 
-def _far(machine: Machine, quick: bool, long: bool) -> Iterable[Step]:
+def _far(machine: Machine, quick: bool, long: bool) -> Iterable[PlannedStep]:
     max_connections, bounded = machine.connections, min(BOUND, machine.connections)
     far_step = partial(_step, machine, "far", tool="fast")
     novels: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
@@ -231,7 +231,7 @@ def _far(machine: Machine, quick: bool, long: bool) -> Iterable[Step]:
         yield aiohttp(f"aiohttp-{requests}", requests=requests)
 
 
-def _memory(machine: Machine) -> Iterable[Step]:
+def _memory(machine: Machine) -> Iterable[PlannedStep]:
     """Memory of a client that keeps all tasks and bodies, and of one that does not."""
     if not (machine.mistakes and machine.has("coroutines")) or machine.connections < BOUND:
         return
@@ -243,7 +243,7 @@ def _memory(machine: Machine) -> Iterable[Step]:
     yield step("dropped-5000", "bodies", tool="coroutines", requests=5000, body_bytes=NOVEL_BYTES)
 
 
-def _ports(machine: Machine) -> Iterable[Step]:
+def _ports(machine: Machine) -> Iterable[PlannedStep]:
     """More connections than local ports; then the two solutions. Each step has ports of its own,
     since the previous one leaves some in TIME_WAIT. Also all ports used up by closed
     connections."""
@@ -269,11 +269,11 @@ def _ports(machine: Machine) -> Iterable[Step]:
         low += FEW_PORTS
 
 
-def _mistakes(machine: Machine) -> Iterable[Step]:
+def _mistakes(machine: Machine) -> Iterable[PlannedStep]:
     mistakes = {tool: form for tool, form in MISTAKES.items() if form.mistake in MISTAKE_LOADS}
     for tool, mistake in mistakes.items() if machine.mistakes else ():
         requests, connections = MISTAKE_LOADS[mistake.mistake]
         load = Load(connections, requests, duration_s=1.0, deadline_s=60.0)
         name = tool.replace("_", "-")
         cell = null_cell(name, NullServer(core=machine.core), tool, load)
-        yield Step(cell, "mistakes", mistake.form)
+        yield PlannedStep(cell, "mistakes", mistake.form)

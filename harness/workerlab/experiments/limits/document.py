@@ -10,7 +10,7 @@ from workerlab.experiments.document import table
 from workerlab.experiments.limits.findings import findings
 from workerlab.experiments.limits.results import StepResult, results_of
 from workerlab.experiments.reading import notes_of, trial_data
-from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.model import Chart, ChartSeries, Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.formats import counted
 from workerlab.run_store import Run
@@ -154,13 +154,13 @@ def time_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
     for connections in sorted({step.load.concurrency for step in steps}):
         group = [step for step in steps if step.load.concurrency == connections]
         points = tuple((float(step.load.requests), step.wall_s or 0.0) for step in group)
-        lines.append(Series(counted(connections, "connection"), points))
+        lines.append(ChartSeries(counted(connections, "connection"), points))
     ideal = tuple((float(step.load.requests), step.ideal_s or 0.0) for step in steps)
     yield Chart(
         title="Time for so many requests",
         x_title="requests",
         y_title="seconds",
-        series=(*lines, Series("ideal", ideal)),
+        series=(*lines, ChartSeries("ideal", ideal)),
         log=(True, True),
         note="Steps without a failure. Ideal: delays / connections, or the longest answer.",
     )
@@ -178,7 +178,9 @@ def memory_charts(results: Sequence[StepResult]) -> Iterator[Chart]:
         ]
         if points and result.chapter in ("far", "memory"):
             name = f"{result.tool}, {counted(result.load.requests, 'request')}: {result.label}"
-            lines.append(Series(name, tuple(points[:: 1 + len(points) // MAX_POINTS_PER_LINE])))
+            lines.append(
+                ChartSeries(name, tuple(points[:: 1 + len(points) // MAX_POINTS_PER_LINE]))
+            )
     if lines:
         yield Chart(
             title="Memory of the client over time",

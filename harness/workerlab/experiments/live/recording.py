@@ -16,7 +16,7 @@ from workerlab import codec
 from workerlab.analysis.places import Move, as_told
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
-from workerlab.experiments.lesson.steps import Lesson, Step
+from workerlab.experiments.lesson.steps import Lesson, LessonStep
 from workerlab.experiments.lesson.words import LiveFigures
 from workerlab.experiments.live.side import LiveServer, Look, Side
 from workerlab.model import EnvironmentProblem
@@ -54,7 +54,7 @@ class Recorder:
             course.record(self.trace(course.step))
         return figures is not None
 
-    def trace(self, step: Step) -> dict[str, object]:
+    def trace(self, step: LessonStep) -> dict[str, object]:
         origin_ns = self._moves[0].at_ns if self._moves else self._last_ns
         samples = [
             (round((at_ns - origin_ns) / 1e6, 1), *(sample[name] for name in CHARTED))

@@ -22,13 +22,13 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from workerlab import run_store
-from workerlab.analysis.places import Answer, Event, Move, Places
+from workerlab.analysis.places import ClientAnswer, Event, Move, Places
 from workerlab.analysis.samples import NS
 from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
 from workerlab.experiments.lesson.words import LiveFigures
 from workerlab.load.programs import GENERATORS
 from workerlab.model import Breakdown
-from workerlab.observe.cpu import Services, host_cpu
+from workerlab.observe.cpu import ServiceCpus, host_cpu
 from workerlab.observe.spans import Following
 from workerlab.observe.tcp import AcceptQueues, Unseen
 from workerlab.server.gunicorn import running
@@ -56,7 +56,7 @@ class Look(Struct, frozen=True):
     counts: list[int]
 
 
-def _parts_of(answers: Sequence[Answer]) -> Breakdown | None:
+def _parts_of(answers: Sequence[ClientAnswer]) -> Breakdown | None:
     """The means; None unless all parts of all answers are known."""
     parts = [answer.parts for answer in answers if answer.parts is not None]
     if not parts or len(parts) < len(answers):
@@ -71,7 +71,7 @@ class CoresBusy:
     """How many cores the server, its load, this process and the whole machine keep busy."""
 
     def __init__(self, server: int | None, load: int | None) -> None:
-        self._services = Services({"server": server, "load": load})
+        self._services = ServiceCpus({"server": server, "load": load})
         self._before = self._used_s()
 
     def look(self) -> dict[str, float]:

@@ -76,7 +76,7 @@ Viewer = TypeVar("Viewer")
 
 def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> ASGIApp:
     """`ended`: set when the lab ends; streams end with it."""
-    site = Site(stage, ended)
+    site = LiveSite(stage, ended)
 
     def with_token(handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:
@@ -122,7 +122,7 @@ def _or_refusal(handler: Handler) -> Handler:
     return answered
 
 
-class Site:
+class LiveSite:
     def __init__(self, stage: Stage, ended: asyncio.Event) -> None:
         self._stage, self._ended = stage, ended
 
@@ -145,7 +145,7 @@ class Site:
         return NOT_FOUND if recorded is None else HTMLResponse(page_of(recorded))
 
 
-class PupilSite(Site):
+class PupilSite(LiveSite):
     async def join(self, request: Request) -> Response:
         """A page that is reloaded is still the same pupil."""
         response, order = JSONResponse({}), await _order(request)

@@ -20,7 +20,7 @@ from workerlab.experiments.reproduce.claims import (
 )
 from workerlab.experiments.reproduce.writeups import OriginalTable, WriteUp, write_ups
 from workerlab.finding import Finding
-from workerlab.model import Chart, Column, Document, Series, Table
+from workerlab.model import Chart, ChartSeries, Column, Document, Table
 from workerlab.run_store import Run
 
 PARTS = "parts"  # subdirectory of a run, with a run for each part
@@ -209,6 +209,6 @@ def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
         title=original.title,
         x_title=original.x_title,
         y_title=pair.heading,
-        series=tuple(Series(name, tuple(points)) for name, points in lines),
+        series=tuple(ChartSeries(name, tuple(points)) for name, points in lines),
         log=(False, True),
     )

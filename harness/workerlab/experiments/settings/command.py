@@ -20,13 +20,13 @@ from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import lacking, notes_on_gunicorn, version_of
 from workerlab.experiments.runner import Setup
 from workerlab.experiments.settings.effects import SETTINGS
-from workerlab.experiments.settings.gunicorn_file import Line, class_of, lines_of, strange
+from workerlab.experiments.settings.gunicorn_file import FileLine, class_of, lines_of, strange
 from workerlab.experiments.settings.lanes import perform
 from workerlab.experiments.settings.launches import LAUNCHES
-from workerlab.experiments.settings.launches.launch import Launch
+from workerlab.experiments.settings.launches.launch import SettingLaunch
 from workerlab.finding import stored
 from workerlab.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError
-from workerlab.options import Refused, names_of
+from workerlab.options import BadValue, names_of
 from workerlab.server import preflight
 from workerlab.server.worker_classes import class_named
 
@@ -42,7 +42,7 @@ class SettingsRequest(Struct, frozen=True):
 
     settings: tuple[str, ...]
     config: str = ""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[FileLine, ...] = ()
     left_out: tuple[str, ...] = ()
     values: Mapping[str, Any] = {}
     unknown: tuple[str, ...] = ()
@@ -133,12 +133,14 @@ def _named(words: str | None) -> tuple[str, ...]:
     try:
         names = [name for name, setting in SETTINGS.items() if not setting.happening]
         return names_of("setting", names)(words)
-    except Refused as refused:
+    except BadValue as refused:
         raise UsageError(f"--only: {refused}") from None
 
 
 def _request_of(
-    options: argparse.Namespace, lines: tuple[Line, ...], interpreter: preflight.Interpreter | None
+    options: argparse.Namespace,
+    lines: tuple[FileLine, ...],
+    interpreter: preflight.Interpreter | None,
 ) -> SettingsRequest:
     """`interpreter`: reads the Gunicorn file. Raises UsageError if there is nothing to examine."""
     names: Iterable[str] = _named(options.only)
@@ -204,7 +206,7 @@ def _cells_of_class(
     python_number: int,
     version: str,
     interpreter: preflight.Interpreter,
-    launches: Iterable[Launch],
+    launches: Iterable[SettingLaunch],
 ) -> Iterator[Cell]:
     """A cell for each launch, for one class, version and interpreter."""
     app = App(target=f"inspected:{'asgi' if interpreter.serves_asgi(name) else 'wsgi'}")

@@ -14,7 +14,7 @@ from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, SettingsRequest
 from workerlab.experiments.settings.effect import WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
-from workerlab.experiments.settings.gunicorn_file import Line
+from workerlab.experiments.settings.gunicorn_file import FileLine
 from workerlab.experiments.settings.happenings import HARMFUL
 from workerlab.experiments.settings.lanes import launch_name, seen_of
 from workerlab.finding import Answer, Finding
@@ -368,7 +368,7 @@ def differs(plan: SettingsRequest, name: str, effect: Effect) -> bool:
 def table_of_lines(plan: SettingsRequest, examined: ClassExamined) -> Table:
     """The settings of the file, with their effect where it was examined."""
 
-    def effect_of(line: Line) -> str | None:
+    def effect_of(line: FileLine) -> str | None:
         if line.name in plan.unset:
             return "sets nothing"
         if line.name in SERVER:

@@ -26,7 +26,7 @@ SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
 TEXT_COLUMNS = 40  # shown of a value
 
 
-class Line(Struct, frozen=True):
+class FileLine(Struct, frozen=True):
     """The last line that sets a name. `number` counts from 1; `text`: the value as written, on one
     line; `used`: whether the file itself uses the name. `sets`: False for an annotation without a
     value (`threads: 4`), which sets nothing."""
@@ -38,7 +38,7 @@ class Line(Struct, frozen=True):
     sets: bool = True
 
 
-def lines_of(path: Path) -> tuple[Line, ...]:
+def lines_of(path: Path) -> tuple[FileLine, ...]:
     """The names the file sets, in order: at its top level, also within `if` and `try`. Raises
     UsageError if the file cannot be read or is not Python."""
     try:
@@ -50,7 +50,7 @@ def lines_of(path: Path) -> tuple[Line, ...]:
         raise UsageError(
             f"{path} cannot be read as a Gunicorn file: line {error.lineno}: {error.msg}"
         ) from error
-    last: dict[str, Line] = {}
+    last: dict[str, FileLine] = {}
     for line in _set_by(tree.body, source):
         if line.sets or line.name not in last:
             last[line.name] = line
@@ -62,10 +62,10 @@ def lines_of(path: Path) -> tuple[Line, ...]:
     return tuple(sorted(lines, key=lambda line: line.number))
 
 
-def _set_by(body: list[ast.stmt], source: str) -> Iterator[Line]:
+def _set_by(body: list[ast.stmt], source: str) -> Iterator[FileLine]:
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield Line(statement.lineno, statement.name, "")
+            yield FileLine(statement.lineno, statement.name, "")
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             yield from _assigned(statement, source)
         for inner in ("body", "orelse", "finalbody"):
@@ -75,7 +75,7 @@ def _set_by(body: list[ast.stmt], source: str) -> Iterator[Line]:
             yield from _set_by(handler.body, source)
 
 
-def _assigned(statement: ast.Assign | ast.AnnAssign, source: str) -> Iterator[Line]:
+def _assigned(statement: ast.Assign | ast.AnnAssign, source: str) -> Iterator[FileLine]:
     several = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     written, sets = statement.value, statement.value is not None
     if written is None and isinstance(statement, ast.AnnAssign):
@@ -85,10 +85,10 @@ def _assigned(statement: ast.Assign | ast.AnnAssign, source: str) -> Iterator[Li
     for target in several:
         for node in ast.walk(target):
             if isinstance(node, ast.Name):
-                yield Line(statement.lineno, node.id, text, sets=sets)
+                yield FileLine(statement.lineno, node.id, text, sets=sets)
 
 
-def strange(lines: Iterable[Line], settings: Collection[str]) -> dict[str, str]:
+def strange(lines: Iterable[FileLine], settings: Collection[str]) -> dict[str, str]:
     """Names that are not Gunicorn settings and that the file does not use, each with the likely
     setting or ""."""
     names = [

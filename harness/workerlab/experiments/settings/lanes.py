@@ -12,7 +12,7 @@ from typing import Any
 from workerlab import codec, run_store
 from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.launches import LAUNCHES
-from workerlab.experiments.settings.launches.launch import Launch
+from workerlab.experiments.settings.launches.launch import SettingLaunch
 from workerlab.experiments.settings.site import Site
 from workerlab.experiments.settings.stillness import TRIES, StoodStill
 from workerlab.experiments.trial import discard_attempt
@@ -52,7 +52,7 @@ def todo(directory: Path, plan: Plan) -> list[Trial]:
 def perform(directory: Path, plan: Plan) -> None:
     """Raises Stopped on a signal, EnvironmentProblem when the disk can no longer be written."""
     remaining = todo(directory, plan)
-    lanes = Lanes(directory, plan)
+    lanes = SettingLanes(directory, plan)
     with (
         run_store.appending(directory) as writer,
         Progress(remaining, _predicted_s, name=described) as screen,
@@ -97,7 +97,7 @@ def described(trial: Trial) -> str:
     return f"{trial.cell.server.variant}: {', '.join(settings[:SETTINGS_NAMED])}{more}"
 
 
-class Lanes:
+class SettingLanes:
     """Makes launches in threads, and can stop all of them."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:
@@ -122,7 +122,7 @@ class Lanes:
                 break
         return Record(trial.key, fault, start_s=site.start_s or None)
 
-    def _made(self, site: Site, launch: Launch) -> tuple[Fault | None, bool]:
+    def _made(self, site: Site, launch: SettingLaunch) -> tuple[Fault | None, bool]:
         """The fault, and whether it is that the machine stood still."""
         fault: Fault | None = None
         try:
@@ -156,7 +156,7 @@ class Lanes:
             ended=self._ended,
         )
 
-    def _look(self, site: Site, launch: Launch) -> None:
+    def _look(self, site: Site, launch: SettingLaunch) -> None:
         with site.up():
             self._up.add(site)
             try:

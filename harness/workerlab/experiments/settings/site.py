@@ -62,11 +62,11 @@ def on_exit(server): _tell("on_exit")
 T = TypeVar("T")
 
 
-class Cancelled(Exception):
+class LaneCancelled(Exception):
     """The harness has stopped; discard any observations."""
 
 
-class Answer(Struct, frozen=True):
+class AppReply(Struct, frozen=True):
     """The answer to one request. `status` None: none was received; `closed`: the server announces
     that it closes the connection."""
 
@@ -185,7 +185,7 @@ class Site:
     def wait(self, seconds: float) -> None:
         """Raises Cancelled if the harness stops meanwhile."""
         if self._ended.wait(seconds):
-            raise Cancelled
+            raise LaneCancelled
 
     def until(self, condition: Callable[[], object], seconds: float) -> float | None:
         """The time until the condition held; None if it did not within `seconds`."""
@@ -293,7 +293,7 @@ class Site:
         source: str = HOST,
         first: str = "",
         timeout_s: float = ANSWER_S,
-    ) -> Answer:
+    ) -> AppReply:
         """A request on a connection of its own, closed after the answer. `first`: bytes to send
         before it."""
         began = time.monotonic()
@@ -301,7 +301,7 @@ class Site:
             with self.connect(source, timeout_s) as connection:
                 return exchange(connection, path, "Connection: close", *headers, first=first)
         except OSError as error:
-            return Answer(None, time.monotonic() - began, error=type(error).__name__)
+            return AppReply(None, time.monotonic() - began, error=type(error).__name__)
 
     def ask_at_once(self, paths: list[str]) -> "PendingRequests":
         return PendingRequests(self, paths)
@@ -311,7 +311,7 @@ class PendingRequests:
     """Requests in progress, each in a thread."""
 
     def __init__(self, site: Site, paths: list[str]) -> None:
-        self._answers: list[Answer] = []
+        self._answers: list[AppReply] = []
         self._threads = [threading.Thread(target=self._ask, args=(site, path)) for path in paths]
         for thread in self._threads:
             thread.start()
@@ -323,14 +323,14 @@ class PendingRequests:
     def under_way(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[AppReply]:
         """Wait for all; returns their answers."""
         for thread in self._threads:
             thread.join()
         return self._answers
 
 
-def exchange(connection: socket.socket, path: str, *headers: str, first: str = "") -> Answer:
+def exchange(connection: socket.socket, path: str, *headers: str, first: str = "") -> AppReply:
     """A request and its answer. The server may refuse it midway and close."""
     began = time.monotonic()
     lines = [f"GET {path} HTTP/1.1", "Host: lab", *headers, "", ""]
@@ -340,9 +340,9 @@ def exchange(connection: socket.socket, path: str, *headers: str, first: str = "
         response.begin()
         body = response.read()
     except (OSError, http.client.HTTPException) as error:
-        return Answer(None, time.monotonic() - began, error=type(error).__name__)
+        return AppReply(None, time.monotonic() - began, error=type(error).__name__)
     took_s = time.monotonic() - began
-    return Answer(response.status, took_s, body, response.will_close)
+    return AppReply(response.status, took_s, body, response.will_close)
 
 
 def closes_within(connection: socket.socket, seconds: float) -> float | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from workerlab.load.generators.http1 import Garbage, Head, Response, framing
+from workerlab.load.generators.http1 import Head, MalformedResponse, Response, framing
 
 END = b"\r\n\r\n"  # of a head
 MAX_HEAD_BYTES = 4_096  # of a head that is recognised
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ParsedAnswer:
     """A complete, verified response that is a success."""
 
     status: int
@@ -37,14 +37,14 @@ class Answer:
     keeps: bool  # its connection can carry another request
 
 
-class Body:
+class AnswerBody:
     """Reads the body of a response whose head was recognised; same interface as Response."""
 
     __slots__ = ("_answer", "_left", "_summed", "body_bytes", "checksum", "status")
     digest = None
     begin = b""
 
-    def __init__(self, answer: Answer, *, summed: bool) -> None:
+    def __init__(self, answer: ParsedAnswer, *, summed: bool) -> None:
         self.status, self._answer, self._left = answer.status, answer, answer.body_bytes
         self._summed = summed
         self.body_bytes = self.checksum = 0  # as in Response
@@ -78,19 +78,19 @@ class Answers:
         self, method: str, judge: Callable[[int], str | None], *, compared: bool, kept: int = 0
     ) -> None:
         self._kept = kept
-        self.last_data, self.last_answer = NO_RESPONSE, Answer(0, 0, keeps=False)
+        self.last_data, self.last_answer = NO_RESPONSE, ParsedAnswer(0, 0, keeps=False)
         self.reference: tuple[int, int] | None = None
         self._method, self._judge, self._compared = method, judge, compared
-        self._heads: dict[bytes, Answer] = {}
+        self._heads: dict[bytes, ParsedAnswer] = {}
         self._tells: dict[bytes, bool] = {}  # by header line: whether it frames the body
-        self._judged: dict[tuple[bytes, ...], Answer | None] = {}  # by those lines
+        self._judged: dict[tuple[bytes, ...], ParsedAnswer | None] = {}  # by those lines
 
-    def remember(self, data: bytes, response: Response | Body) -> None:
+    def remember(self, data: bytes, response: Response | AnswerBody) -> None:
         """Remember the bytes of a response that was a success."""
         self.last_data = data
-        self.last_answer = Answer(response.status or 0, response.body_bytes, response.keeps)
+        self.last_answer = ParsedAnswer(response.status or 0, response.body_bytes, response.keeps)
 
-    def recognised(self, data: bytes) -> Answer | None:
+    def recognised(self, data: bytes) -> ParsedAnswer | None:
         """The response that these bytes are; None: they must be parsed."""
         if data == self.last_data:
             return self.last_answer
@@ -102,26 +102,26 @@ class Answers:
         self.last_data, self.last_answer = data, answer  # the next one may be equal
         return answer
 
-    def begun(self, data: bytes) -> Response | Body:
+    def begun(self, data: bytes) -> Response | AnswerBody:
         """The reader of a response, with its first bytes. Raises Garbage."""
         stop, answer = self._head(data)
         first = self._compared and self.reference is None
-        reader: Response | Body
+        reader: Response | AnswerBody
         if first or answer is None or len(data) >= stop + answer.body_bytes:
             reader = Response(self._method, summed=self._compared, hashed=first, kept=self._kept)
             reader.feed(data)
         else:
-            reader = Body(answer, summed=self._compared)
+            reader = AnswerBody(answer, summed=self._compared)
             reader.feed(data[stop:])
         return reader
 
-    def _head(self, data: bytes) -> tuple[int, Answer | None]:
+    def _head(self, data: bytes) -> tuple[int, ParsedAnswer | None]:
         """(where the head of these bytes ends, the response it announces)."""
         stop = data.find(END, 0, MAX_HEAD_BYTES) + len(END)
         head = data[:stop]
         return stop, self._heads.get(head) or self._verified(head)
 
-    def _verified(self, text: bytes) -> Answer | None:
+    def _verified(self, text: bytes) -> ParsedAnswer | None:
         """The response that this head announces; None if it must be parsed."""
         first, *fields = text.removesuffix(END).split(b"\r\n")
         telling, tells = [first], self._tells
@@ -135,12 +135,12 @@ class Answers:
             key = tuple(telling)
             if key not in self._judged:
                 self._keep(self._judged, key, self._answer(key))
-        except Garbage:
+        except MalformedResponse:
             return None
         answer = self._judged[key]
         return None if answer is None else self._keep(self._heads, text, answer)
 
-    def _answer(self, lines: Sequence[bytes]) -> Answer | None:
+    def _answer(self, lines: Sequence[bytes]) -> ParsedAnswer | None:
         """The response announced by these lines of a head. Raises Garbage."""
         head = Head(lines[0])
         for line in lines[1:]:
@@ -150,7 +150,7 @@ class Answers:
         unusual = head.status < 200 or not (bodiless or not head.coding)
         if unusual or body_bytes is None or self._judge(head.status) is not None:
             return None
-        return Answer(head.status, body_bytes, head.lasting)
+        return ParsedAnswer(head.status, body_bytes, head.lasting)
 
     @staticmethod
     def _keep(cache: dict[K, T], key: K, value: T) -> T:

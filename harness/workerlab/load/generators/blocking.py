@@ -40,7 +40,7 @@ urllib3.HTTPConnectionPool.ConnectionCls = Timed  # process-wide
 def load(share: Share, units: Sequence[int]) -> Tally:
     """These units until nothing is left to send, or the deadline."""
     ready = threading.Event()  # busy threads would delay the start of the others
-    own_units = [Unit(share, number, ready) for number in units]
+    own_units = [ThreadUnit(share, number, ready) for number in units]
     threads = [threading.Thread(target=unit.run, daemon=True) for unit in own_units]
     for thread in threads:
         thread.start()
@@ -54,7 +54,7 @@ def load(share: Share, units: Sequence[int]) -> Tally:
     return tally
 
 
-class Unit:
+class ThreadUnit:
     """Sends the next request when the last one has ended."""
 
     def __init__(self, share: Share, number: int, ready: threading.Event) -> None:

@@ -20,7 +20,7 @@ from workerlab.load.generators.request import header_lines
 from workerlab.load.generators.share import Share
 from workerlab.load.generators.words import Words
 
-UNIT: ContextVar[Unit] = ContextVar("UNIT")  # the one of this task
+UNIT: ContextVar[CoroutineUnit] = ContextVar("UNIT")  # the one of this task
 
 
 def load(share: Share, units: Sequence[int]) -> Tally:
@@ -35,7 +35,7 @@ async def _load(share: Share, units: Sequence[int]) -> Tally:
         try:
             async with asyncio.timeout(share.left_s()), asyncio.TaskGroup() as group:
                 for number in units:
-                    group.create_task(Unit(share, tally, session).run(number))
+                    group.create_task(CoroutineUnit(share, tally, session).run(number))
         except TimeoutError:
             tally.deadline_struck = True
     return tally
@@ -65,7 +65,7 @@ def _session(words: Words, connections: int) -> aiohttp.ClientSession:
     return session
 
 
-class Unit:
+class CoroutineUnit:
     """Sends the next request when the last one has ended; its tally is that of its process."""
 
     def __init__(self, share: Share, tally: Tally, session: aiohttp.ClientSession) -> None:

@@ -30,10 +30,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from workerlab.load.generators.answers import Answer, Answers, Body
+from workerlab.load.generators.answers import AnswerBody, Answers, ParsedAnswer
 from workerlab.load.generators.document import AGAIN, KEPT, NEW, Tally, cause_of_errno
-from workerlab.load.generators.http1 import Garbage, Response
-from workerlab.load.generators.kinds import Kind, of_mix, only, turns
+from workerlab.load.generators.http1 import MalformedResponse, Response
+from workerlab.load.generators.kinds import RouteKind, of_mix, only, turns
 from workerlab.load.generators.request import Destination
 from workerlab.load.generators.words import Words
 from workerlab.numbers.histogram import Histogram
@@ -55,7 +55,7 @@ IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 
 
 @dataclass(frozen=True)
-class Share:
+class LoadShare:
     """What one process of a generator sends: requests `first`, `first + step`, ... With a rate,
     each is due at one of `moments` after the origin. `take`: returns the numbers of further
     requests, which no other process sends; empty once all are taken."""
@@ -79,7 +79,7 @@ class Share:
 class Slot:
     """A client. Times are absolute nanoseconds."""
 
-    kind: Kind  # of its request
+    kind: RouteKind  # of its request
     to: Destination
     answers: Answers  # of its kind
     source: str | None
@@ -94,7 +94,7 @@ class Slot:
     number: int = 0
     place: int = 0  # of its destination
     reused: int = NEW
-    response: Response | Body | None = None  # being read
+    response: Response | AnswerBody | None = None  # being read
     busy: bool = False  # a request is in flight
     plain: bool = False  # busy on a kept connection, request completely sent
     waiting: bool = False  # for the connection, or to send more
@@ -133,7 +133,7 @@ class Poller:
 class Engine:
     """Sends a share. `tally`: its results; `rows`: the file for a line per request."""
 
-    def __init__(self, share: Share, rows: TextIO | None = None) -> None:
+    def __init__(self, share: LoadShare, rows: TextIO | None = None) -> None:
         self.tally = Tally(origin_ns=share.origin_ns)
         self._share, self._words, self._rows = share, share.words, rows
         self._rate = share.words.rate_rps
@@ -450,7 +450,7 @@ class Engine:
         if last_ns:
             self._served(last_ns, bodies)
 
-    def _numbered(self, slot: Slot, answer: Answer, now: int) -> bytes:
+    def _numbered(self, slot: Slot, answer: ParsedAnswer, now: int) -> bytes:
         """Record a recognised answer, and the next request, which is sent `now`."""
         start_ns, number = slot.start_ns, self._number
         took_ns = now - start_ns
@@ -460,7 +460,7 @@ class Engine:
         before, after = slot.to.parts
         return b"%b%d%b" % (before, number, after)
 
-    def _follow(self, slot: Slot, answer: Answer, now: int) -> None:
+    def _follow(self, slot: Slot, answer: ParsedAnswer, now: int) -> None:
         """Handle a recognised answer of a load with a rate or a mix."""
         took_ns, route = now - slot.start_ns, slot.kind.tally
         if route is not None:
@@ -524,7 +524,7 @@ class Engine:
                 response = slot.response = slot.answers.begun(data)
             else:
                 response.feed(data)
-        except Garbage:
+        except MalformedResponse:
             self._failed(slot, "protocol", now)
             return
         if response.complete and self._answered(slot, now) and begins:

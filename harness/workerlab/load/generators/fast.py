@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from workerlab.load.generators.document import COLUMNS, MIXED, Tally
-from workerlab.load.generators.engine import Engine, Share
+from workerlab.load.generators.engine import Engine, LoadShare
 from workerlab.load.generators.request import destination
 from workerlab.load.generators.words import Words
 
@@ -35,9 +35,9 @@ BUFFER_BYTES = 1 << 18  # of rows
 MAX_TAKEN, TAKEN_DIVISOR = 64, 16
 
 
-def _whole(words: Words) -> Share:
+def _whole(words: Words) -> LoadShare:
     """The load as a share of one process."""
-    return Share(
+    return LoadShare(
         words=words,
         destinations=tuple(destination(words, url) for url in words.urls),
         concurrency=words.concurrency,
@@ -92,7 +92,7 @@ def run(words: Words) -> Tally:
     return alone
 
 
-def numbers(common: Common, whole: Share, processes: int) -> range:
+def numbers(common: Common, whole: LoadShare, processes: int) -> range:
     """The next requests of `whole` for one of its processes: the fewer are left, the fewer it gets,
     so that all end together (guided self-scheduling, Polychronopoulos & Kuck 1987). Empty once none
     is left."""
@@ -104,7 +104,7 @@ def numbers(common: Common, whole: Share, processes: int) -> range:
     return range(whole.first + taken, whole.first + taken + size)
 
 
-def shares(whole: Share) -> list[Share]:
+def shares(whole: LoadShare) -> list[LoadShare]:
     """`whole` divided among its processes, of which none is idle."""
     count = min(whole.words.processes, whole.requests or whole.words.processes)
 
@@ -126,7 +126,7 @@ def shares(whole: Share) -> list[Share]:
     ]
 
 
-def _send(share: Share, *, lone: bool = False, now: bool = False) -> Engine:
+def _send(share: LoadShare, *, lone: bool = False, now: bool = False) -> Engine:
     """Send all of a share. `now`: its origin is when its file is open."""
     with contextlib.ExitStack() as stack:
         rows = None

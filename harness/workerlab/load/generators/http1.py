@@ -24,7 +24,7 @@ T = TypeVar("T")
 Reading: TypeAlias = Generator[None, None, T]  # each `yield` waits for more bytes
 
 
-class Garbage(Exception):
+class MalformedResponse(Exception):
     """The bytes are not an HTTP/1 response."""
 
 
@@ -33,7 +33,7 @@ def framing(line: bytes) -> tuple[bytes, bytes] | None:
     kept; None for any other. Raises Garbage if it is no header line."""
     name, colon, value = line.partition(b":")
     if not colon:
-        raise Garbage("a header without a colon")
+        raise MalformedResponse("a header without a colon")
     name = name.lower()
     return (name, value.strip(b" \t")) if name in FRAMING else None
 
@@ -46,10 +46,10 @@ class Head:
 
     def __init__(self, status_line: bytes) -> None:
         if (match := STATUS_LINE.fullmatch(status_line)) is None:
-            raise Garbage("not a status line")
+            raise MalformedResponse("not a status line")
         self.status = int(match[2])
         if self.status == 101:
-            raise Garbage("a protocol switch nobody asked for")
+            raise MalformedResponse("a protocol switch nobody asked for")
         self.lasting = match[1] == b"1"
         self.length: int | None = None
         self.coding = b""
@@ -66,7 +66,7 @@ class Head:
             self.lasting = kept and b"close" not in options
         else:
             if not (value.isdigit() and len(value) < 19) or self.length not in (None, int(value)):
-                raise Garbage("a bad Content-Length")
+                raise MalformedResponse("a bad Content-Length")
             self.length = int(value)
 
 
@@ -133,7 +133,7 @@ class Response:
     def _head(self) -> Reading[Head]:
         while not self._buffer.startswith(b"HTTP/1."):
             if not b"HTTP/1.".startswith(self._buffer):
-                raise Garbage("no status line")
+                raise MalformedResponse("no status line")
             yield
         head = Head((yield from self._line(self._head_left)))
         while line := (yield from self._line(self._head_left)):
@@ -144,13 +144,13 @@ class Response:
         while True:
             match = CHUNK_LINE.fullmatch((yield from self._line(MAX_LINE)))
             if match is None:
-                raise Garbage("a bad chunk size")
+                raise MalformedResponse("a bad chunk size")
             size = int(match[1], 16)
             if size == 0:
                 break
             yield from self._skip(size)
             if (yield from self._line(MAX_LINE)):
-                raise Garbage("a chunk longer than its size")
+                raise MalformedResponse("a chunk longer than its size")
         while (yield from self._line(self._head_left)):
             pass  # trailers
 
@@ -162,7 +162,7 @@ class Response:
             searched = max(0, len(self._buffer) - 1)  # a line feed may still come
             yield
         if not 0 <= stop <= limit:
-            raise Garbage("a line without end")
+            raise MalformedResponse("a line without end")
         line = bytes(self._buffer[:stop])
         del self._buffer[: stop + 2]
         self._head_left -= stop + 2

@@ -12,7 +12,7 @@ from workerlab.numbers.mix import sequence
 
 
 @dataclass(slots=True, eq=False)
-class Kind:
+class RouteKind:
     """`place`: index in the mix. `to`: its bytes for each destination. `tally`: of its route, which
     other kinds may share; None if all requests are the same."""
 
@@ -23,15 +23,15 @@ class Kind:
     tally: RouteTally | None = None
 
 
-def only(words: Words, to: tuple[Destination, ...]) -> Kind:
+def only(words: Words, to: tuple[Destination, ...]) -> RouteKind:
     """The kind of a load whose requests are all the same."""
-    return Kind(0, words, to, Answers(words.method, words.judge, compared=words.same_body))
+    return RouteKind(0, words, to, Answers(words.method, words.judge, compared=words.same_body))
 
 
-def of_mix(words: Words, to: tuple[tuple[Destination, ...], ...], tally: Tally) -> list[Kind]:
+def of_mix(words: Words, to: tuple[tuple[Destination, ...], ...], tally: Tally) -> list[RouteKind]:
     """`to`: destinations of each kind. `tally` receives an account per route."""
     return [
-        Kind(
+        RouteKind(
             place=place,
             words=kind.words,
             to=to[place],

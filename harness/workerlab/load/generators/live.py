@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workerlab.load.generators.document import KEPT
-from workerlab.load.generators.engine import FOREVER, NS, READ, Engine, Share, Slot
+from workerlab.load.generators.engine import FOREVER, NS, READ, Engine, LoadShare, Slot
 from workerlab.load.generators.kinds import only
 from workerlab.load.generators.request import destination
 from workerlab.load.generators.words import Words
@@ -53,7 +53,7 @@ class LiveEngine(Engine):
     def __init__(self, url: str, commands: int, events: int) -> None:
         words = Words((url,), concurrency=1, deadline_s=NEVER_S)
         to = (destination(words, url),)
-        super().__init__(Share(words, to, 0, None, time.monotonic_ns(), None))
+        super().__init__(LoadShare(words, to, 0, None, time.monotonic_ns(), None))
         self._plain = False  # the engine's hot loop reports no events
         self._commands, self._events = commands, events
         self._partial_line, self._outgoing, self._reported_open = b"", bytearray(), 0

@@ -51,7 +51,7 @@ class Words:
     ports: tuple[int, int] | None = None  # the local ones to use
     same_body: bool = False
     rows: str | None = None  # a file for a line per request
-    mix: tuple[Kind, ...] = ()  # of requests; (): all are the same
+    mix: tuple[ArgumentKind, ...] = ()  # of requests; (): all are the same
     together: bool = False  # the first request is not sent alone
     expect: tuple[int, ...] | None = None  # for a mix, instead of expect_status; (): any 2xx or 3xx
 
@@ -72,7 +72,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArgumentKind:
     """One kind of request of a mix: `words` are those of the load, with its own request."""
 
     label: str  # of its route, which it may share with others
@@ -80,11 +80,11 @@ class Kind:
     words: Words
 
 
-def kinds(words: Words, mix: Sequence[Mapping[str, Any]]) -> tuple[Kind, ...]:
+def kinds(words: Words, mix: Sequence[Mapping[str, Any]]) -> tuple[ArgumentKind, ...]:
     """The kinds of a mix as written by `workerlab.load.routes`. OSError if a body cannot be
     read."""
     return tuple(
-        Kind(
+        ArgumentKind(
             label=kind["label"],
             weight=kind["weight"],
             words=replace(
@@ -107,7 +107,7 @@ def _with_path(url: str, path: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
-class Parser(argparse.ArgumentParser):
+class WordParser(argparse.ArgumentParser):
     """One sentence instead of a page of usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -191,7 +191,7 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
 def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ()) -> Words:
     """SystemExit(2) with one sentence for invalid options, and for those of OPTIONAL that are not
     in `supports`. OSError if the body cannot be read."""
-    parser = Parser(
+    parser = WordParser(
         prog=name,
         description=f"The load generator {name}: one JSON document.",
         argument_default=argparse.SUPPRESS,  # Words has the defaults

@@ -15,7 +15,7 @@ from typing import Any
 import altair as alt
 from msgspec.structs import replace
 
-from workerlab.model import Chart, Document, Series
+from workerlab.model import Chart, ChartSeries, Document
 from workerlab.numbers.formats import amount
 from workerlab.report.html.bars import Drawn, Points, Upright, bars_pane
 from workerlab.report.html.colours import CLASSES, var
@@ -89,7 +89,7 @@ def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
     return [replace(figure, caption=(*figure.caption, OWN_AXIS)) for figure in figures]
 
 
-def _top(chart: Chart, series: Series) -> float:
+def _top(chart: Chart, series: ChartSeries) -> float:
     return max(abs(y) for _, y in _drawable(series.points, chart.log))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from workerlab.analysis.overview import LevelTrials, part_of_load
-from workerlab.model import Chart, Look, Series
+from workerlab.model import Chart, ChartSeries, Look
 from workerlab.numbers.formats import counted, listed
 from workerlab.numbers.units import format_duration
 from workerlab.report.html.bars import Upright
@@ -25,9 +25,11 @@ SIDES = {  # name and colour, by field
 Parts = dict[str, float | None]  # seconds, by part; the whole as "response"
 
 
-def _series(name: str, look: Look, values: Iterable[float | None], factor: float = 1.0) -> Series:
+def _series(
+    name: str, look: Look, values: Iterable[float | None], factor: float = 1.0
+) -> ChartSeries:
     points = ((at, value * factor) for at, value in enumerate(values) if value is not None)
-    return Series(name, tuple(points), look=look)
+    return ChartSeries(name, tuple(points), look=look)
 
 
 # --- where the time went ------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import altair as alt
 from msgspec import Struct
 
-from workerlab.model import Chart, Mark, Series
+from workerlab.model import Chart, ChartSeries, Mark
 from workerlab.numbers.formats import amount, counted
 from workerlab.numbers.units import MISSING
 from workerlab.report.html.colours import var
@@ -81,7 +81,7 @@ def scatter_figure(chart: Chart, name: str, looks: Looks) -> Figure | None:
     )  # fmt: skip
 
 
-def _points(chart: Chart, series: Series) -> list[Point]:
+def _points(chart: Chart, series: ChartSeries) -> list[Point]:
     """Those that the axes can show."""
     marked = zip(series.points, series.marks, strict=True)
     return [

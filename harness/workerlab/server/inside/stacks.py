@@ -148,7 +148,7 @@ def called_by(frame: FrameType) -> str:
     return match[1].decode() if match else ""
 
 
-class Sampler:
+class StackSampler:
     """Samples the thread `loop`, whose beats are those of `heart`."""
 
     def __init__(self, heart: Any, loop: int, files: Files, shared: mmap.mmap, lines: int) -> None:
@@ -295,7 +295,7 @@ def start(
     files = Files(worker.cfg.chdir, getattr(worker.app, "app_uri", None) or "")
     path = os.path.join(directory, f"stacks-{os.getpid()}.jsonl")
     lines = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-    sampler = Sampler(heart, loop, files, create(), lines)
+    sampler = StackSampler(heart, loop, files, create(), lines)
     os.register_at_fork(after_in_child=lambda: setattr(sampler, "stopped", True))
     sys.setswitchinterval(SWITCH_S)
     start_new_thread(sampler.run, ())

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from workerlab.server.null.replies import FAULTS
-from workerlab.server.null.server import Server, publish
+from workerlab.server.null.server import NullProcess, publish
 
 
 def _whole(text: str) -> int:
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.core is not None:
             os.sched_setaffinity(0, {options.core})
         with _listen(options.host, options.port, options.backlog) as listener:
-            server = Server(listener, options)
+            server = NullProcess(listener, options)
             if options.ready:
                 host, port = listener.getsockname()[:2]
                 publish(options.ready, {"host": host, "port": port, "pid": os.getpid()})

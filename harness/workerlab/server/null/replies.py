@@ -8,11 +8,11 @@ TEXT = b"Hello World\n"
 MAX_HEAD = 65_536
 
 
-class Garbage(Exception):
+class MalformedRequest(Exception):
     """The bytes are no HTTP/1 request, or one with a chunked body, which is not supported."""
 
 
-class Request(NamedTuple):
+class NullRequest(NamedTuple):
     """`length`: bytes of head and body. `keep`: the client wants to keep its connection; `confirm`:
     the reply must confirm that (HTTP/1.0)."""
 
@@ -43,33 +43,33 @@ BAD_REQUEST = Reply(
 )
 
 
-def read_request(data: bytes | bytearray) -> Request | None:
+def read_request(data: bytes | bytearray) -> NullRequest | None:
     """The first request in `data`; None while it is incomplete. Raises Garbage."""
     end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
     if end < 0:
         # A stray client must not wait for ever
         if len(data) > MAX_HEAD or (data and not bytes(data[:16]).split(b" ")[0].isalpha()):
-            raise Garbage
+            raise MalformedRequest
         return None
     first, *lines = bytes(data[:end]).split(b"\r\n")
     words = first.split(b" ")
     if len(words) != 3 or words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
-        raise Garbage
+        raise MalformedRequest
     fields = {}
     for line in lines:
         name, colon, value = line.partition(b":")
         if not colon:
-            raise Garbage
+            raise MalformedRequest
         fields[name.strip().lower()] = value.strip().lower()
     body = fields.get(b"content-length", b"0")
     if b"transfer-encoding" in fields or not body.isdigit() or len(body) > 12:
-        raise Garbage
+        raise MalformedRequest
     length = end + 4 + int(body)
     if len(data) < length:
         return None
     wish, old = fields.get(b"connection", b""), words[2] == b"HTTP/1.0"
     keep = b"keep-alive" in wish if old else b"close" not in wish
-    return Request(length, keep, confirm=old and keep, bodiless=words[0] == b"HEAD")
+    return NullRequest(length, keep, confirm=old and keep, bodiless=words[0] == b"HEAD")
 
 
 @cache

@@ -25,7 +25,7 @@ from typing import Any
 from workerlab.numbers.histogram import Histogram
 from workerlab.server.null.replies import (
     BAD_REQUEST,
-    Garbage,
+    MalformedRequest,
     Reply,
     last_reply,
     read_request,
@@ -43,7 +43,7 @@ COUNTS = ("requests", "connections", "most_connections_at_once")
 clock = time.monotonic_ns
 
 
-class Tally:
+class ServerTally:
     """The report. `spans`: nanoseconds from request read to reply sent, not yet counted."""
 
     def __init__(self, path: str | None) -> None:
@@ -77,11 +77,11 @@ def publish(path: str, document: Mapping[str, Any]) -> None:
     os.replace(f"{path}.part", path)
 
 
-class Server:
+class NullProcess:
     """Serves the connections of `listener` until SIGTERM or SIGINT."""
 
     def __init__(self, listener: socket.socket, options: Namespace) -> None:
-        self._listener, self._tally = listener, Tally(options.report)
+        self._listener, self._tally = listener, ServerTally(options.report)
         self._body_bytes, self._fault = options.body_bytes, options.fault
         self._least_ns, self._most_ns = (round(limit * 1e9) for limit in options.delay)
         self._requests_per_connection: int = options.requests_per_connection
@@ -178,7 +178,7 @@ class Server:
         while held and fd in self._sockets and fd not in self._busy:
             try:
                 request = read_request(held)
-            except Garbage:
+            except MalformedRequest:
                 self._send(fd, BAD_REQUEST, clock())
                 return
             if request is None:

@@ -22,7 +22,7 @@ from workerlab.experiments.compare.findings import (
     NoValidLaunches,
     answer_of,
 )
-from workerlab.experiments.compare.pairs import Compared, Group
+from workerlab.experiments.compare.pairs import Group, GroupChanges
 from workerlab.finding import Note
 from workerlab.model import App, Cell, CellResult, Document, Record, Server, Trial
 from workerlab.report.values import text
@@ -49,7 +49,7 @@ def shown(
     limits = [(gate.Limit("throughput_rps", False, -0.05, "rps<-5%"), one) for one in outcomes]
     pairs = [(VALID, VALID)] * made
     left_out = [("A", INVALID)] if invalid else []
-    one = Compared(Group(CELL, CELL), pairs, changes, left_out, limits, made=made)
+    one = GroupChanges(Group(CELL, CELL), pairs, changes, left_out, limits, made=made)
     records = {str(n): Record(str(n), None, start_s=9.5) for n in range(2 * made)}  # 10 s each
     plan = SimpleNamespace(notes=(), trials=1, cells=(), kind="compare")
     run: Any = SimpleNamespace(
@@ -90,7 +90,7 @@ def test_a_launch_that_is_invalid_fails_no_gate_that_others_pass() -> None:
 
 def test_the_usual_gunicorn_is_not_named() -> None:
     cell = replace(CELL, server=replace(CELL.server, app=App("apps.sleep_wsgi:app")))
-    group = Compared(Group(cell, cell), [], [], [], [])
+    group = GroupChanges(Group(cell, cell), [], [], [], [])
     plan: Any = SimpleNamespace(words=("workers=2", "workers=4"))
     run: Any = SimpleNamespace(environment={"gunicorn": BUNDLED_GUNICORN})
     title = title_of(plan, [group], run)
@@ -113,7 +113,7 @@ def test_limits_have_one_answer() -> None:
 def test_of_saved_runs_with_the_same_cells_each_side_has_its_own_reason() -> None:
     """Though both are of one cell."""
     still = replace(INVALID, reason=PauseDuringLoad(MachinePause(1.0, 3.0, 1.0)))
-    group = Compared(Group(CELL, CELL), [], [], [("B", still), ("B", INVALID)], launches=(3, 0))
+    group = GroupChanges(Group(CELL, CELL), [], [], [("B", still), ("B", INVALID)], launches=(3, 0))
     answer = answer_of(group, at_least=0.05, launches="", next_step="")
     assert isinstance(answer, NoValidLaunches)
     assert answer.reasons == (InvalidSide("B", still.reason),)

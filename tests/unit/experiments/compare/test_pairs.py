@@ -9,19 +9,19 @@ from msgspec.structs import replace
 
 from workerlab.analysis.comparison import METRICS, Change
 from workerlab.experiments.compare import gate
-from workerlab.experiments.compare.pairs import Compared, Group
+from workerlab.experiments.compare.pairs import Group, GroupChanges
 from workerlab.model import Cell, Server
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
 SAME = [Change(one, 4, 1.0, 1.0, 1.0, 0.99, 1.01, "same") for one in METRICS]
 
 
-def compared(unknown: Sequence[str], *outcomes: gate.Outcome) -> Compared:
+def compared(unknown: Sequence[str], *outcomes: gate.Outcome) -> GroupChanges:
     found = [
         replace(one, word="inconclusive") if one.metric.name in unknown else one for one in SAME
     ]
     limit = gate.Limit("response_p95_s", True, 0.1, "p95>+10%")
-    return Compared(Group(CELL, CELL), (), found, (), [(limit, one) for one in outcomes])
+    return GroupChanges(Group(CELL, CELL), (), found, (), [(limit, one) for one in outcomes])
 
 
 @pytest.mark.parametrize("unknown", [(), ("start_s", "stop_s")])

@@ -7,7 +7,7 @@ import pytest
 from workerlab.cli import parse
 from workerlab.experiments.compare.command import first_plan, pair, with_other_side
 from workerlab.experiments.compare.options import side
-from workerlab.experiments.compare.pairs import Compared, CompareRequest, Group, apart
+from workerlab.experiments.compare.pairs import CompareRequest, Group, GroupChanges, apart
 from workerlab.model import Cell, Server, UsageError
 from workerlab.report.values import text
 
@@ -104,7 +104,7 @@ def test_no_two_groups_have_the_same_name() -> None:
     plan, _ = first_plan(parse([*BASE, *words]))
     groups = CompareRequest.of(plan).groups
     names = [
-        text(Compared(group, (), (), (), (), said).name)
+        text(GroupChanges(group, (), (), (), (), said).name)
         for group, said in zip(groups, apart(groups), strict=True)
     ]
     assert len(names) == len(set(names)) == 16

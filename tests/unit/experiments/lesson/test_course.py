@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from workerlab.analysis.places import Sample
+from workerlab.analysis.places import PlacesSample
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import LoadSettings, Refused, ServerSettings
 from workerlab.experiments.lesson.steps import read
@@ -15,7 +15,7 @@ from workerlab.experiments.lesson.words import LiveFigures, no_outcome
 from workerlab.model import Breakdown
 
 LESSON = read()
-SEEN = Sample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
+SEEN = PlacesSample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
 SECRETS = ("right", "law", "reaction", "why")
 
 
@@ -103,7 +103,7 @@ def test_who_waited_for_long_is_told() -> None:
 def test_a_load_without_an_answer_is_told() -> None:
     one = course()
     one.guess(None)
-    one.measure(LiveFigures(Sample(None, None, None, None, 3, 0, 8), None, None))
+    one.measure(LiveFigures(PlacesSample(None, None, None, None, 3, 0, 8), None, None))
     assert "3 requests failed" in str(one.message()["outcome"])
 
 
@@ -165,7 +165,7 @@ def test_a_step_is_loaded_as_the_lesson_says() -> None:
 def test_what_was_served_in_vain_is_told() -> None:
     one = course(9)
     one.guess(2)
-    sample = Sample(0.0, None, None, None, 67, 8, 16, {"gave_up": 66, "reset": 1})
+    sample = PlacesSample(0.0, None, None, None, 67, 8, 16, {"gave_up": 66, "reset": 1})
     one.measure(LiveFigures(sample, None, None, None, answered=0, wasted=40))
     message: Any = one.message()
     assert message["outcome"] == (

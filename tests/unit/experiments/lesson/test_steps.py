@@ -16,7 +16,7 @@ from workerlab.experiments.lesson.steps import (
     OF_STEP,
     SHIPPED,
     TOOL,
-    Step,
+    LessonStep,
     read,
 )
 from workerlab.experiments.lesson.words import law_in_words
@@ -212,7 +212,7 @@ def test_a_bad_file_ends_the_command_and_nothing_is_started(
 
 
 @pytest.mark.parametrize("step", read().steps, ids=lambda step: step.title)
-def test_what_is_shipped_can_be_shown_and_read(step: Step) -> None:
+def test_what_is_shipped_can_be_shown_and_read(step: LessonStep) -> None:
     """In ASCII, explained in three sentences, with a reaction for each choice that is one."""
     words = (step.title, step.changed, step.question, step.why, *step.choices, *step.reactions)
     assert all(one.isascii() for one in (*words, law_in_words(step)))

@@ -18,7 +18,7 @@ from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.analysis.stall import in_flight_s, whole_load
 from workerlab.experiments.demo.terminal import IN_WORKER, NO_ROOM, requests_over_time
-from workerlab.experiments.lesson.steps import TOOL, Step, read
+from workerlab.experiments.lesson.steps import TOOL, LessonStep, read
 from workerlab.experiments.lesson.words import (
     Measured,
     StepOutcome,
@@ -41,7 +41,7 @@ STEPS = read().steps
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
-def test_the_law_is_that_of_the_class(step: Step) -> None:
+def test_the_law_is_that_of_the_class(step: LessonStep) -> None:
     """What a step predicts follows from the settings; only the blocked loop has fewer slots."""
     slots = configured_slots(step.cell.server)
     assert step.at_once == (slots if slots is not None else step.cell.server.workers)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.analysis.places import Sample
+from workerlab.analysis.places import PlacesSample
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import Refused
 from workerlab.experiments.lesson.steps import read
@@ -112,7 +112,7 @@ def test_who_sees_the_score_sees_their_own() -> None:
     room.guess(right[0], course, {"step": 1, "choice": step.right})
     room.guess(wrong[0], course, {"step": 1, "choice": (step.right + 1) % 3})
     start(room, course)
-    course.measure(LiveFigures(Sample(3.99, 2.01, 2.0, 2.1, 0, 40, 8), 2.2, 1.0))
+    course.measure(LiveFigures(PlacesSample(3.99, 2.01, 2.0, 2.1, 0, 40, 8), 2.2, 1.0))
     course.go(len(LESSON.steps))
     room.show(course)
     scores = [json.loads(messages[-1])["score"] for _, messages in (right, wrong)]

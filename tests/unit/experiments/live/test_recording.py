@@ -16,7 +16,7 @@ import pytest
 from msgspec import convert
 from msgspec.structs import asdict, replace
 
-from workerlab.analysis.places import ANSWERED, CONNECTING, Move, Sample
+from workerlab.analysis.places import ANSWERED, CONNECTING, Move, PlacesSample
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.lesson.words import LiveFigures
@@ -26,7 +26,7 @@ from workerlab.report.player import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[4]
 MS = 1_000_000
-SEEN = asdict(Sample(4.0, 2.0, 2.0, 2.1, 0, 9, 8))
+SEEN = asdict(PlacesSample(4.0, 2.0, 2.0, 2.1, 0, 9, 8))
 
 
 class Brief(Course):
@@ -50,7 +50,7 @@ def test_a_trace_begins_with_its_first_move() -> None:
 
 
 def test_what_is_measured_is_of_the_last_look_that_is_recorded() -> None:
-    sample = Sample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
+    sample = PlacesSample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
     numbers = count(1)
 
     class Stub:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from workerlab.experiments.settings.gunicorn_file import Line, class_of, lines_of, strange
+from workerlab.experiments.settings.gunicorn_file import FileLine, class_of, lines_of, strange
 from workerlab.model import UsageError
 
 
-def read(tmp_path: Path, text: str) -> tuple[Line, ...]:
+def read(tmp_path: Path, text: str) -> tuple[FileLine, ...]:
     file = tmp_path / "gunicorn.conf.py"
     file.write_text(text)
     return lines_of(file)
@@ -19,20 +19,20 @@ def read(tmp_path: Path, text: str) -> tuple[Line, ...]:
 def test_lines_of_names_and_hooks(tmp_path: Path) -> None:
     text = "workers = 4\n\ntimeout: int = 30\nkeepalive = backlog = 5\n\ndef on_exit(server): ...\n"
     assert read(tmp_path, text) == (
-        Line(1, "workers", "4"),
-        Line(3, "timeout", "30"),
-        Line(4, "keepalive", "5"),
-        Line(4, "backlog", "5"),
-        Line(6, "on_exit", ""),
+        FileLine(1, "workers", "4"),
+        FileLine(3, "timeout", "30"),
+        FileLine(4, "keepalive", "5"),
+        FileLine(4, "backlog", "5"),
+        FileLine(6, "on_exit", ""),
     )
 
 
 def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
     text = "threads: 4\nworkers: int\nworkers = 2\nworkers: 3\nraw_env = [\n    'A=1',\n]\n"
     assert read(tmp_path, text) == (
-        Line(1, "threads", "4", sets=False),
-        Line(3, "workers", "2"),
-        Line(5, "raw_env", "[ 'A=1', ]"),
+        FileLine(1, "threads", "4", sets=False),
+        FileLine(3, "workers", "2"),
+        FileLine(5, "raw_env", "[ 'A=1', ]"),
     )
 
 
@@ -76,10 +76,10 @@ for threads, _ in ():
     umask = 7
 """
     assert read(tmp_path, text) == (
-        Line(5, "workers", "1"),
-        Line(9, "timeout", "2"),
-        Line(11, "keepalive", "3"),
-        Line(13, "umask", "7"),
+        FileLine(5, "workers", "1"),
+        FileLine(9, "timeout", "2"),
+        FileLine(11, "keepalive", "3"),
+        FileLine(13, "umask", "7"),
     )
 
 

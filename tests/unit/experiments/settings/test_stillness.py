@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from workerlab.experiments.settings import lanes
-from workerlab.experiments.settings.lanes import Lanes
-from workerlab.experiments.settings.launches.launch import Launch
-from workerlab.experiments.settings.site import Cancelled, Site
+from workerlab.experiments.settings.lanes import SettingLanes
+from workerlab.experiments.settings.launches.launch import SettingLaunch
+from workerlab.experiments.settings.site import LaneCancelled, Site
 from workerlab.experiments.settings.stillness import STILL_S, Stillness, StoodStill, undisturbed
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
@@ -54,17 +54,17 @@ def test_a_launch_during_which_it_stood_still_is_made_again(
 ) -> None:
     made: list[Site] = []
 
-    def look(_: Lanes, site: Site, launch: Launch) -> None:
+    def look(_: SettingLanes, site: Site, launch: SettingLaunch) -> None:
         made.append(site)
         if len(made) < 3:
             raise StoodStill
 
-    monkeypatch.setattr(lanes.Lanes, "_look", look)
+    monkeypatch.setattr(lanes.SettingLanes, "_look", look)
     server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
     cell = Cell(server, "", 1, name="sync-stop")
     plan = Plan("settings", (cell,), 1, 1, 0, "python", None, {}, ())
     (planned,) = trials(plan)
-    assert Lanes(tmp_path, plan).make(planned, lambda _: None).fault is None
+    assert SettingLanes(tmp_path, plan).make(planned, lambda _: None).fault is None
     assert len(made) == len(set(made)) == 3
 
 
@@ -87,8 +87,8 @@ def test_what_is_seen_of_a_server_that_was_ended_is_not_kept(
     server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
     site = Site(server, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
     plan = Plan("settings", (), 1, 1, 0, "python", None, {}, ())
-    with site.statsd, pytest.raises(Cancelled):
-        Lanes(tmp_path, plan)._look(site, Launch("stop", lambda _: {}, look, 1.0))
+    with site.statsd, pytest.raises(LaneCancelled):
+        SettingLanes(tmp_path, plan)._look(site, SettingLaunch("stop", lambda _: {}, look, 1.0))
     assert list(site.directory.iterdir()) == []
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from workerlab.experiments.settings.launches.common import COMMON, PRELOAD
 from workerlab.experiments.settings.launches.disturbances import CROWDED, RELOAD, UNDER_WAY
-from workerlab.experiments.settings.launches.launch import Launch
+from workerlab.experiments.settings.launches.launch import SettingLaunch
 from workerlab.experiments.settings.launches.slots import LINGERING, RECYCLING, SLOTS, THREADED
 from workerlab.experiments.settings.launches.times import (
     SILENT,
@@ -18,4 +18,4 @@ from workerlab.experiments.settings.launches.times import (
 # The longest first, so that both threads end at about the same time
 _EVERY = (SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, COMMON, RECYCLING, UNDER_WAY,
           STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD)  # fmt: skip
-LAUNCHES: Mapping[str, Launch] = {launch.name: launch for launch in _EVERY}
+LAUNCHES: Mapping[str, SettingLaunch] = {launch.name: launch for launch in _EVERY}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from workerlab.experiments.settings.launches.launch import Launch, Seen
+from workerlab.experiments.settings.launches.launch import Seen, SettingLaunch
 from workerlab.experiments.settings.site import FAR, HOST, LONG_S, TRUSTED, Site
 from workerlab.server.preflight import sysctl
 
@@ -199,5 +199,5 @@ def _preload_look(site: Site) -> Seen:
     }
 
 
-COMMON = Launch("common", _settings, _look, 9.0, quick=True)
-PRELOAD = Launch("preload", _preload_settings, _preload_look, 5.0, quick=True)
+COMMON = SettingLaunch("common", _settings, _look, 9.0, quick=True)
+PRELOAD = SettingLaunch("preload", _preload_settings, _preload_look, 5.0, quick=True)

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 from functools import partial
 
-from workerlab.experiments.settings.launches.launch import Launch, Seen
+from workerlab.experiments.settings.launches.launch import Seen, SettingLaunch
 from workerlab.experiments.settings.site import LONG_S, Site
 
 BACKLOG, BACKLOG_AFTER = 7, 9
@@ -80,6 +80,6 @@ def _look_at_crowd(site: Site) -> Seen:
     return {"status": answer.status, "took_s": answer.took_s}
 
 
-RELOAD = Launch("reload", _small_backlog, _look_at_reload, 2.0)
-UNDER_WAY = Launch("under_way", _recycled, _look_at_request_under_way, 7.0)
-CROWDED = Launch("crowded", _few_connections, _look_at_crowd, 11.0)
+RELOAD = SettingLaunch("reload", _small_backlog, _look_at_reload, 2.0)
+UNDER_WAY = SettingLaunch("under_way", _recycled, _look_at_request_under_way, 7.0)
+CROWDED = SettingLaunch("crowded", _few_connections, _look_at_crowd, 11.0)

@@ -11,7 +11,7 @@ from workerlab.experiments.settings.site import Site
 Seen = dict[str, Any]
 
 
-class Launch(Struct, frozen=True):
+class SettingLaunch(Struct, frozen=True):
     """`settings(site)`: further settings of its file; `look(site)`: makes the experiments, returns
     the observations; `about_s`: typical duration; `threads`: for gthread, other classes have one;
     `quick`: also made with --quick."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from workerlab.experiments.settings.launches.launch import Launch, Seen
-from workerlab.experiments.settings.site import POLL_S, Answer, Site, exchange
+from workerlab.experiments.settings.launches.launch import Seen, SettingLaunch
+from workerlab.experiments.settings.site import POLL_S, AppReply, Site, exchange
 
 CONNECTIONS, THREADS, AT_ONCE, WAIT_S = 3, 4, 8, 0.5
 LIMIT, REQUESTS, PACE_S = 4, 24, 0.15
@@ -112,11 +112,11 @@ def _behind_s(site: Site) -> float:
         return site.ask("/about").took_s
 
 
-def _fastest(answers: Sequence[Answer]) -> float:
+def _fastest(answers: Sequence[AppReply]) -> float:
     return min(answer.took_s for answer in answers)
 
 
-SLOTS = Launch("slots", _few_connections, _look_at_slots, 6.0)
-THREADED = Launch("threads", _threads, _look_at_slots, 6.0, threads=THREADS)
-RECYCLING = Launch("recycling", _recycled, _look_at_recycling, 7.0)
-LINGERING = Launch("lingering", _sendfile, _look_at_lingering, 4.0)
+SLOTS = SettingLaunch("slots", _few_connections, _look_at_slots, 6.0)
+THREADED = SettingLaunch("threads", _threads, _look_at_slots, 6.0, threads=THREADS)
+RECYCLING = SettingLaunch("recycling", _recycled, _look_at_recycling, 7.0)
+LINGERING = SettingLaunch("lingering", _sendfile, _look_at_lingering, 4.0)

@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from workerlab.experiments.settings.launches.launch import Launch, Seen
-from workerlab.experiments.settings.site import FAR, HOST, Answer, Site, exchange
+from workerlab.experiments.settings.launches.launch import Seen, SettingLaunch
+from workerlab.experiments.settings.site import FAR, HOST, AppReply, Site, exchange
 from workerlab.server.services import free_port
 
 KEEPALIVE_S, WATCHED_S = 3, 8.0
@@ -52,14 +52,14 @@ def _loaded(site: Site) -> int:
     return sum(name == "post_worker_init" for name, _ in site.called())
 
 
-def _kept_open(site: Site) -> tuple[Answer, float | None]:
+def _kept_open(site: Site) -> tuple[AppReply, float | None]:
     """The answer to a request, and the time until the server closed its connection."""
     with site.connect() as connection:
         answer = exchange(connection, "/about")
         return answer, site.closes_within(connection, WATCHED_S)
 
 
-def _is_open(outcome: tuple[Answer, float | None]) -> bool:
+def _is_open(outcome: tuple[AppReply, float | None]) -> bool:
     """Whether it was still open at the end, which holds even if the machine stood still."""
     answer, closed_s = outcome
     return answer.status == 200 and closed_s is None
@@ -81,12 +81,12 @@ def _short_timeout(_site: Site) -> Mapping[str, object]:
     return {"timeout": TIMEOUT_S, "keepalive": 2}
 
 
-def _looks_at(path: str) -> Launch:
+def _looks_at(path: str) -> SettingLaunch:
     def look(site: Site) -> Seen:
         # No worker reports while the machine stands still, so Gunicorn may kill one wrongly
         return site.undisturbed(partial(_too_long, site, path), _is_not_killed)
 
-    return Launch(f"timeout_{path}", _short_timeout, look, 9.0)
+    return SettingLaunch(f"timeout_{path}", _short_timeout, look, 9.0)
 
 
 def _too_long(site: Site, path: str) -> Seen:
@@ -134,7 +134,7 @@ def _look_at_stop(site: Site) -> Seen:
     return {"stop_s": stop_s, "status": answer.status}
 
 
-SOCKETS = Launch("sockets", _sockets, _look_at_sockets, 10.0)
+SOCKETS = SettingLaunch("sockets", _sockets, _look_at_sockets, 10.0)
 TIMEOUT_WAIT, TIMEOUT_BLOCK = _looks_at("wait"), _looks_at("block")
-SILENT = Launch("silent", _short_timeout, _look_at_silence, 11.0)
-STOP = Launch("stop", _short_grace, _look_at_stop, 6.0)
+SILENT = SettingLaunch("silent", _short_timeout, _look_at_silence, 11.0)
+STOP = SettingLaunch("stop", _short_grace, _look_at_stop, 6.0)
