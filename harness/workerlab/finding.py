@@ -88,7 +88,7 @@ class Finding(Struct, frozen=True):
 
 
 class Answer(Finding, kw_only=True):
-    """A conclusion that answers a question of its class."""
+    """A conclusion that rests on trials, or answers a question."""
 
     trials: tuple[str, ...] = ()  # keys of those it rests on
     evidence: tuple[Finding, ...] = ()

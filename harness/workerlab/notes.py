@@ -75,7 +75,7 @@ class MoreCoresThanHere(Finding):
 
 
 class ToolLeftOut(Finding):
-    """Left out: {why}"""
+    """Left out: {why:sentence}"""
 
     why: str
 
@@ -83,7 +83,7 @@ class ToolLeftOut(Finding):
 
 
 class NotMeasured(Finding):
-    """{what} was not measured: {why}."""
+    """{what} was not measured: {why:sentence}"""
 
     what: str
     why: str | Finding

@@ -101,14 +101,14 @@ def add_report(to: argparse.ArgumentParser) -> None:
 # --- types of arguments -------------------------------------------------------------------------
 
 
-class BadValue(argparse.ArgumentTypeError, ValueError):
+class BadWord(argparse.ArgumentTypeError, ValueError):
     """An invalid argument, with a message that argparse prints."""
 
 
 def _words(text: str) -> list[str]:
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise BadValue(f"{text!r} has an empty entry: write a list such as 4,8,16")
+        raise BadWord(f"{text!r} has an empty entry: write a list such as 4,8,16")
     return list(dict.fromkeys(words))
 
 
@@ -123,7 +123,7 @@ def one_of(kind: str, word: str, choices: Collection[str]) -> str:
 
         near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
-        raise BadValue(f"unknown {kind} {word!r}: {hint}")
+        raise BadWord(f"unknown {kind} {word!r}: {hint}")
     return word
 
 
@@ -146,9 +146,9 @@ def tools(text: str) -> tuple[str, ...]:
 
 def whole(text: str, least: int = 1) -> int:
     if not text.isascii() or not text.lstrip("-").isdigit():
-        raise BadValue(f"{text!r} is not a whole number")
+        raise BadWord(f"{text!r} is not a whole number")
     if int(text) < least:
-        raise BadValue(f"{text} is too small: must be at least {least}")
+        raise BadWord(f"{text} is too small: must be at least {least}")
     return int(text)
 
 
@@ -166,13 +166,13 @@ def rounds(text: str) -> int:
 def status(text: str) -> int:
     code = whole(text)
     if not 100 <= code <= 599:
-        raise BadValue(f"{code} is not an HTTP status")
+        raise BadWord(f"{code} is not an HTTP status")
     return code
 
 
 def switch(word: str) -> bool:
     if word not in ("off", "on"):
-        raise BadValue(f"{word!r} is neither off nor on")
+        raise BadWord(f"{word!r} is neither off nor on")
     return word == "on"
 
 
@@ -183,16 +183,16 @@ def seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise BadValue(f"{text!r} is not a number of seconds") from None
+        raise BadWord(f"{text!r} is not a number of seconds") from None
     if not math.isfinite(value) or not 0 <= value <= 3600:
-        raise BadValue(f"{text} is not between 0 and 3600 seconds")
+        raise BadWord(f"{text} is not between 0 and 3600 seconds")
     return value
 
 
 def duration(text: str) -> float:
     """Seconds, more than 0."""
     if (value := seconds(text)) <= 0:
-        raise BadValue(f"{text} is too short: must be greater than 0 seconds")
+        raise BadWord(f"{text} is too short: must be greater than 0 seconds")
     return value
 
 
@@ -202,11 +202,11 @@ def rate(word: str) -> Rate:
     try:
         value = float(word.removesuffix("%"))
     except ValueError:
-        raise BadValue(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
+        raise BadWord(f"{word!r} is neither requests per second nor a share: 200, 80%") from None
     if not math.isfinite(value) or not 0 < value <= MAX_RATE_RPS:
-        raise BadValue(f"a rate of {word}: must be above 0 and at most {MAX_RATE_RPS:,} requests/s")
+        raise BadWord(f"a rate of {word}: must be above 0 and at most {MAX_RATE_RPS:,} requests/s")
     if share and value > 100:
-        raise BadValue(f"{word} is more than the capacity: must be at most 100%")
+        raise BadWord(f"{word} is more than the capacity: must be at most 100%")
     return Rate(share=value / 100) if share else Rate(rps=value)
 
 
@@ -215,7 +215,7 @@ rates = list_of(rate)
 
 def jobs(word: str) -> int | str:
     if word != "auto" and not word.lstrip("-").isdigit():
-        raise BadValue(f"{word!r} is neither a whole number nor auto")
+        raise BadWord(f"{word!r} is neither a whole number nor auto")
     return word if word == "auto" else whole(word)
 
 
@@ -224,7 +224,7 @@ def target_of_cells(text: str) -> str:
     try:
         return canonical(text)
     except TargetSyntaxError as mistake:
-        raise BadValue(str(mistake)) from None
+        raise BadWord(str(mistake)) from None
 
 
 Row = tuple[str, Callable[[str], object] | None, str, str]  # option, type (None: a flag), metavar
@@ -249,7 +249,7 @@ def add_rows(to: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
 
 def arrivals(word: str) -> str:
     if word not in KINDS:
-        raise BadValue(f"{word!r} is neither {' nor '.join(KINDS)}")
+        raise BadWord(f"{word!r} is neither {' nor '.join(KINDS)}")
     return word
 
 
@@ -260,7 +260,7 @@ def seed(text: str) -> int:
 def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise BadValue(f"{text!r} is not NAME=VALUE")
+        raise BadWord(f"{text!r} is not NAME=VALUE")
     return name, value
 
 
@@ -268,14 +268,14 @@ def header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     token = re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip())  # RFC 9110, 5.6.2
     if not colon or not token or not re.fullmatch(r"[\t\x20-\x7e\xa0-\xff]*", value):
-        raise BadValue(f"{text!r} is not a valid header ('Name: value')")
+        raise BadWord(f"{text!r} is not a valid header ('Name: value')")
     return name.strip(), value.strip()
 
 
 def _matching(pattern: str, what: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise BadValue(f"{text!r} is not {what}")
+            raise BadWord(f"{text!r} is not {what}")
         return text
 
     return read
@@ -283,7 +283,7 @@ def _matching(pattern: str, what: str) -> Callable[[str], str]:
 
 def client(word: str) -> str:
     if word not in CLIENTS:
-        raise BadValue(f"{word!r} is neither {' nor '.join(CLIENTS)}")
+        raise BadWord(f"{word!r} is neither {' nor '.join(CLIENTS)}")
     return word
 
 
@@ -301,7 +301,7 @@ ipv4_address = _matching(r"\d{1,3}(\.\d{1,3}){3}", "an IPv4 address, such as 192
 
 def port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65_535:
-        raise BadValue(f"{text!r} is not a port, from 1 to 65535")
+        raise BadWord(f"{text!r} is not a port, from 1 to 65535")
     return int(text)
 
 
@@ -321,7 +321,7 @@ def target(text: str) -> str:
     if not text.startswith("@"):
         return _module(text)
     if text[1:] not in APPS:
-        raise BadValue(f"unknown bundled app {text!r}: there are @{', @'.join(APPS)}")
+        raise BadWord(f"unknown bundled app {text!r}: there are @{', @'.join(APPS)}")
     return text
 
 
@@ -336,7 +336,7 @@ def _existing(kind: str, exists: Callable[[Path], bool]) -> Callable[[str], str]
     def read(text: str) -> str:
         path = Path(text).expanduser().absolute()
         if not exists(path):
-            raise BadValue(f"{text} is not a {kind}")
+            raise BadWord(f"{text} is not a {kind}")
         return str(path)
 
     return read
@@ -353,7 +353,7 @@ def interpreter(text: str) -> str:
     if program is None and re.fullmatch(r"3\.\d+", text):
         program = shutil.which(f"python{text}")
     if program is None:
-        raise BadValue(f"{text} is not an executable program")
+        raise BadWord(f"{text} is not an executable program")
     return str(Path(program).absolute())
 
 
@@ -362,7 +362,7 @@ interpreters = list_of(interpreter)
 
 def version(text: str) -> str:
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc|\.dev|\.post)\d+)?", text):
-        raise BadValue(f"{text!r} is not a version, such as 25.3.0")
+        raise BadWord(f"{text!r} is not a version, such as 25.3.0")
     return text
 
 
@@ -375,7 +375,7 @@ def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ..
     def read(text: str) -> tuple[T, ...]:
         values = several(text)
         if len(values) > 1:
-            raise BadValue(f"{text!r} are {len(values)}, and this command takes one")
+            raise BadWord(f"{text!r} are {len(values)}, and this command takes one")
         return values
 
     return read

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from workerlab.mix import REPLACED_OPTIONS
 from workerlab.model import UsageError
-from workerlab.options import BadValue, one_of
+from workerlab.options import BadWord, one_of
 from workerlab.terminal.console import short, tell
 
 FILE = "pyproject.toml"
@@ -88,7 +88,7 @@ def _read(path: Path) -> Mapping[str, str]:
     for name, value in table.items():
         try:
             one_of("key in [tool.workerlab]", name, KEYS)
-        except BadValue as refused:
+        except BadWord as refused:
             raise UsageError(f"{path}: {refused}") from None
         if not isinstance(value, str):
             raise UsageError(f"{path}: {name} in [tool.workerlab] must be a string")

@@ -45,8 +45,9 @@ class SeriesLimits(Answer):
     """{name}: {slots}[[, knee at {knee:number}]][[, below the {slots_used} slots it used, as
     {because}]][[: throughput levels off at {level_rps:number} req/s]]
     [[, saturated from {saturated_from:# connection} on]]
-    [[, capacity {capacity_rps:.4g} req/s (95 % interval {low_rps:.4g} to {high_rps:.4g})]]
-    [[, {tool} is the limit from {tool_limit_from} on]][[, inconclusive at {inconclusive:list}]]
+    [[, capacity {capacity_rps:number} req/s (95 % interval {low_rps:number} to {high_rps:number})]]
+    [[, {tool} is the limit from {tool_limit_from:# connection} on]]
+    [[, inconclusive at {inconclusive:list}]]
     [[, knee {knee_note}]].[[ {why.brief}]]"""
 
     name: Label

@@ -48,7 +48,7 @@ def part_of_load(cells: Iterable[CellResult]) -> str:
         for cell in cells
     }
     if len(stalled) > 1:
-        return "the steady part (where the load stalled, of the whole load)"
+        return "the steady part (the whole load where it stalled)"
     return "the whole load" if True in stalled else "the steady part"
 
 

@@ -99,6 +99,7 @@ SAMPLERS = {
     "app_metrics": "app metrics",
     "workers": "CPU of each worker",
     "memory": "memory of the workers",
+    "pauses": "pauses of the machine",
 }
 
 

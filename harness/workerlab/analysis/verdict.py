@@ -71,7 +71,7 @@ DEALT = 2.0  # times what waiting for a core cost: so much more of the slots idl
 
 
 class FailedRequests(Finding):
-    """{requests} failed[[ ({causes:counts})]]"""
+    """{requests:# request} failed[[ ({causes:counts})]]"""
 
     requests: int
     causes: Mapping[str, int]
@@ -116,13 +116,14 @@ class SlotsFilled(Reason):
     """{connections:# connection} {verb} {slots:# slot}, and {waited}"""
 
     connections: int
-    verb: Literal["occupied all", "have"]
+    verb: Literal["filled", "had"]
     slots: int
     waited: Finding
 
 
 class SlotsFree(Reason):
-    """{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]], and {waited}"""
+    """{connections:# connection} used [[{used} of {slots:# slot}]][[{used:# slot} ({limit})]], and
+    {waited}"""
 
     connections: int
     used: int
@@ -154,7 +155,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if slots and taken is not None and taken >= FULL:
         if n > OVER * slots:
             return "saturated", why_waiting(facts, series)
-        return "at capacity", SlotsFilled(n, "occupied all", slots, waited(facts))
+        return "at capacity", SlotsFilled(n, "filled", slots, waited(facts))
     if handshakes(facts).dropped:
         return "saturated", why_waiting(facts, series)
     disturbed, lost, still = disturbance(facts), stood_still(facts), pauses.noticeable(facts)
@@ -165,7 +166,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     if still and lost and slow and not (paused and lost <= HALF):
         return "inconclusive", WaitsHiddenByPause(still)
     if slots and n >= REACHED * slots:
-        return "at capacity", SlotsFilled(n, "have", slots, waited(facts))
+        return "at capacity", SlotsFilled(n, "had", slots, waited(facts))
     knee = series.knee.connections
     if not slots and not series.disturbed and knee is not None and n >= REACHED * knee:
         return "at capacity", KneeReached(n, facts.rps)
@@ -202,11 +203,11 @@ def _waited(facts: Facts) -> float:
     return min(found.share, LOST) if found else 0.0
 
 
-class AsManyAsSlots(Reason):
-    """{connections:# connection} are as many as the {slots} slots, all of which more connections
-    took"""
+class SlotsTaken(Reason):
+    """{connections:# connection} took {part} of the {slots} slots, and more connections took all"""
 
     connections: int
+    part: Literal["all", "nearly all"]
     slots: int
 
 
@@ -241,7 +242,7 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
         shared = series.levels_off(n) and _undisturbed(facts, series) < SURELY
         return "saturated" if shared else "below capacity", waits
     if slots and series.full and (disturbed or series.levels_off(n)):
-        return "at capacity", AsManyAsSlots(n, slots)
+        return "at capacity", SlotsTaken(n, "all" if n >= slots else "nearly all", slots)
     undisturbed = _undisturbed(facts, series)
     noise = bool(disturbed) and undisturbed > HALF
     if _dealt(facts, series) or (
@@ -343,10 +344,10 @@ class DealtUnevenly(Finding):
 
 
 class MostInApp(Finding):
-    """{although} up to {used:# request was/requests were} in the app at once[[, on {slots:# slot}]]
+    """{although} {used:# request was/requests were} in the app at once[[, on {slots:# slot}]]
     [[ ({limit})]]"""
 
-    although: Literal["where", "as only", "although"]
+    although: Literal["where up to", "because at most", "although up to"]
     used: int
     slots: int | None = None
     limit: str | None = None
@@ -394,9 +395,9 @@ def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
     if uneven_dealing(facts):
         return DealtUnevenly(tuple(sorted(facts.per_worker.values(), reverse=True)))
     if slots is None:
-        return MostInApp("where", used, limit=facts.no_limit)
+        return MostInApp("where up to", used, limit=facts.no_limit)
     few = used < REACHED * facts.parallel
-    return MostInApp("as only" if few else "although", used, slots)
+    return MostInApp("because at most" if few else "although up to", used, slots)
 
 
 def generator_bound(facts: Facts, reasons: tuple[Finding, ...]) -> GeneratorBound:

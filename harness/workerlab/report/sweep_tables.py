@@ -22,7 +22,7 @@ from workerlab.analysis.cell_targets import target_of
 from workerlab.analysis.open_closed import one_trial, pairs
 from workerlab.analysis.overview import dropped_handshakes, is_uncertain, part_of_load
 from workerlab.model import CellResult, ClassResult, Column, Report, Table, Value
-from workerlab.numbers.formats import fill
+from workerlab.numbers.formats import amount, fill
 from workerlab.report.ab_tables import ab_tables
 from workerlab.report.naming import PARTS, Names, by_series, taken
 from workerlab.report.route_table import route_table
@@ -331,7 +331,7 @@ def closed_and_open(at_rate: Cells, cells: Cells) -> str:
 
 def _interval(group: ClassResult) -> str | None:
     low_high = group.capacity_ci95
-    return None if low_high is None else f"{low_high[0]:.4g} to {low_high[1]:.4g}"
+    return None if low_high is None else " to ".join(map(amount, low_high))
 
 
 def _knee(group: ClassResult) -> Value:

@@ -51,5 +51,5 @@ def test_nothing_is_said_to_wait_only_where_hardly_anything_did(name: str) -> No
                 assert waited_s <= NOTHING * (parts.response_s or 1.0), (cell.trial.key, words)
             if found == NOTHING_WAITED:
                 assert None not in (parts.accept_queue_s, parts.in_worker_s), cell.trial.key
-            if isinstance(found, SlotsFilled) and found.verb == "occupied all":
+            if isinstance(found, SlotsFilled) and found.verb == "filled":
                 assert (cell.occupancy or 1.0) >= ALL, (cell.trial.key, words)

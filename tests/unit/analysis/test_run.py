@@ -98,11 +98,11 @@ def test_blocking_in_an_async_app_is_found_by_its_slots() -> None:
     assert found.knee == pytest.approx(4.0)
     shared = report.cells[1].reason
     assert isinstance(shared, BelowPossible)
-    assert shared.why == MostInApp("where", 4, limit="no limit configured")
+    assert shared.why == MostInApp("where up to", 4, limit="no limit configured")
     report = sweep(*(evidence(server("gevent"), level, slots=[4]) for level in LEVELS))
     unused = report.cells[1].reason
     assert isinstance(unused, BelowPossible)
-    assert unused.why == MostInApp("as only", 4, slots=4000)
+    assert unused.why == MostInApp("because at most", 4, slots=4000)
 
 
 def test_waiting_is_response_less_service_over_the_same_requests() -> None:

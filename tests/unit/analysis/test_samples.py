@@ -36,6 +36,7 @@ from workerlab.model import (
     Spans,
     Usage,
 )
+from workerlab.observe import observations
 from workerlab.server.worker_classes import class_named, configured_slots
 
 RECORD = Record(key="x", fault=None)
@@ -226,3 +227,8 @@ def test_slots_of_a_worker_and_of_all() -> None:
     assert (row.slots_per_worker(one), configured_slots(one)) == (None, None)
     assert configured_slots(Server("gevent", 3, 4, 64, 10)) == 30
     assert configured_slots(Server("tornado", 3, 4, 64, 10)) == 3
+
+
+def test_each_sampler_has_a_name_where_it_is_missing() -> None:
+    samplers = (*observations.SAMPLERS, *observations.OPTIONAL_SAMPLERS)
+    assert set(samplers) <= SAMPLERS.keys()

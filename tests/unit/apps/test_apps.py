@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
 from workerlab.bundled import APPS, bundled_root, label_of, target_of
 from workerlab.model import App
-from workerlab.options import BadValue
+from workerlab.options import BadWord
 from workerlab.options import target as read_target
 
 ROOT = Path(__file__).parents[3]
@@ -241,5 +241,5 @@ def test_a_name_is_read_and_said() -> None:
     assert label_of(App(target_of("@blog.wsgi"))) == "@blog.wsgi"
     assert label_of(App(target_of("@blog.wsgi"), "/srv/shop")) == "apps.blog.wsgi:app"
     assert label_of(App("apps.shop:app")) == "apps.shop:app"
-    with pytest.raises(BadValue, match=r"unknown bundled app '@shop': there are @sleep_wsgi, @"):
+    with pytest.raises(BadWord, match=r"unknown bundled app '@shop': there are @sleep_wsgi, @"):
         read_target("@shop")

@@ -129,7 +129,7 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
     by_us = server >= COUNTS * cores and sum(using.values()) >= BUSY_MACHINE * cores
     if by_us:
-        busy = "its {cores:# core} were [[{host:percent} ]]busy ({used_by:, })"
+        busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
         how = fill(busy, {"cores": cores, "host": used.host_busy, "used_by": used_by})
     elif (need := _needed(facts, cell)) and min(facts.connections, need["workers"]) > cores:
         together = "{workers:# worker} together would need more than {cores:# core}"

@@ -102,7 +102,9 @@ def _waiting(facts: Facts, cell: CellResult) -> str:
         if wait_s >= PLACE * waited_s
     ] or [f"{format_duration(waited_s)}, in no place that is known"]
     others = facts.connections - (facts.slots or facts.connections)
-    who = f"the other {others} wait" if others > 0 else "requests wait"
+    who = "requests wait"
+    if others > 0:
+        who = f"the other {others} wait" if others > 1 else "the other one waits"
     return f"{who} {' and '.join(places)}"
 
 
@@ -316,7 +318,8 @@ def _deal_evenly(facts: Facts) -> tuple[str, ...]:
 
 
 class NothingWaits(Diagnosis):
-    """{connections:# connection} used {used}[[ of {slots}]] slots[[ ({limit})]] and {waited}"""
+    """{connections:# connection} used [[{used} of {slots:# slot}]][[{used:# slot} ({limit})]] and
+    {waited}"""
 
     rank, advice = 100, ()
     shows_loss = False
@@ -329,7 +332,7 @@ class NothingWaits(Diagnosis):
 
 
 class AllSlotsBusy(NothingWaits):
-    """{connections:# connection} used {used} slots[[ ({busy:percent} busy)]] and {waited}; more
+    """{connections:# connection} used {used:# slot}[[ ({busy:percent} busy)]] and {waited}; more
     connections will wait"""
 
     busy: float | None  # where they were not taken all the time

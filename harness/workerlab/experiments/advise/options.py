@@ -42,9 +42,9 @@ def size(text: str) -> int:
     """Bytes: 512M, 2G, 2GiB."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if match is None or (size_bytes := float(match[1]) * SIZES[match[2].upper()]) < 1:
-        raise read.BadValue(f"{text!r} is not an amount of memory, such as 512M or 2G")
+        raise read.BadWord(f"{text!r} is not an amount of memory, such as 512M or 2G")
     if size_bytes < LEAST_BYTES:
-        raise read.BadValue(f"{text!r} is less than any worker takes: say a unit, such as 512M")
+        raise read.BadWord(f"{text!r} is less than any worker takes: say a unit, such as 512M")
     return int(size_bytes)
 
 
@@ -52,9 +52,9 @@ def cores(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise read.BadValue(f"{text!r} is not a number of cores") from None
+        raise read.BadWord(f"{text!r} is not a number of cores") from None
     if not 1 <= value <= 1024:
-        raise read.BadValue(
+        raise read.BadWord(
             f"{text} cores: 1 to 1024, since servers cannot be held to less than one"
         )
     return value
@@ -65,14 +65,12 @@ def rate(text: str) -> float:
         float(text.removesuffix("%"))
     except ValueError:
         wrong = f"{text!r} is no number of requests per second, such as 50"
-        raise read.BadValue(wrong) from None
+        raise read.BadWord(wrong) from None
     rate_rps = read.rate(text).rps
     if rate_rps is None:
-        raise read.BadValue(f"{text} is a share of a capacity that is not known: say requests/s")
+        raise read.BadWord(f"{text} is a share of a capacity that is not known: say requests/s")
     if rate_rps < LEAST_RPS:
-        raise read.BadValue(
-            f"{text} requests/s: below {LEAST_RPS} a minute has too few to judge by"
-        )
+        raise read.BadWord(f"{text} requests/s: below {LEAST_RPS} a minute has too few to judge by")
     return rate_rps
 
 
@@ -81,7 +79,7 @@ def budget(text: str) -> float:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(s|sec|m|min|h)?\s*", text)
     seconds = float(match[1]) * {"m": 60, "h": 3600}.get((match[2] or "s")[0], 1) if match else 0
     if not 30 <= seconds <= 6 * 3600:
-        raise read.BadValue(f"{text!r} is not a time of 30 seconds to 6 hours, such as 5m or 300")
+        raise read.BadWord(f"{text!r} is not a time of 30 seconds to 6 hours, such as 5m or 300")
     return seconds
 
 

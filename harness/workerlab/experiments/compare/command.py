@@ -28,7 +28,7 @@ from workerlab.experiments.runner import Setup
 from workerlab.finding import StoredFinding, stored
 from workerlab.model import Cell, EnvironmentProblem, Plan, UsageError
 from workerlab.notes import RequestsNotFollowed
-from workerlab.options import BadValue, classes, levels
+from workerlab.options import BadWord, classes, levels
 from workerlab.server import preflight
 
 RESUMES_WITH = ("budget",)
@@ -158,7 +158,7 @@ def planned(options: argparse.Namespace, side_name: str) -> tuple[Plan, prefligh
     chosen.python = chosen.python or _python_of(options, side_name)
     try:
         chosen.classes, chosen.levels = classes(chosen.classes), levels(chosen.levels)
-    except BadValue as refused:
+    except BadWord as refused:
         raise UsageError(f"{refused}") from None
     chosen.tool = chosen.tool or (TOOL,)
     chosen.duration = chosen.duration or (None if chosen.rate else LOAD_S)

@@ -51,7 +51,7 @@ def share(text: str) -> float:
     """'5%' as a share."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", text)
     if match is None or not 0 < (value := float(match[1]) / 100) < 1:
-        raise read.BadValue(f"{text!r} is not a difference, such as 5%")
+        raise read.BadWord(f"{text!r} is not a difference, such as 5%")
     return value
 
 
@@ -59,7 +59,7 @@ def limits(text: str) -> str:
     try:
         gate.parse(text)
     except gate.LimitSyntaxError as mistake:
-        raise read.BadValue(str(mistake)) from None
+        raise read.BadWord(str(mistake)) from None
     return text
 
 
@@ -123,7 +123,7 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
             )
         try:
             value = kind(text)
-        except read.BadValue as refused:
+        except read.BadWord as refused:
             raise UsageError(f"--{side_name}: {name}: {refused}") from None
         if isinstance(value, tuple) and name not in ("env", "header") and len(value) > 1:
             raise UsageError(f"--{side_name}: {word!r} is several, and a side is one")

@@ -31,7 +31,7 @@ from workerlab.experiments.reading import find, report_of
 from workerlab.experiments.results import print_document, print_location
 from workerlab.model import CellResult, Plan, UsageError
 from workerlab.numbers.units import format_bytes
-from workerlab.options import BadValue, classes, levels
+from workerlab.options import BadWord, classes, levels
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
 from workerlab.report.document import SWEEP
@@ -172,7 +172,7 @@ def _names_runs(options: argparse.Namespace) -> bool:
     for kind, word in ((classes, options.classes), (levels, options.levels)):
         try:
             kind(word)
-        except BadValue:
+        except BadWord:
             continue
         return False
     return True

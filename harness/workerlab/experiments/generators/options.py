@@ -4,7 +4,16 @@ import argparse
 import re
 
 from workerlab.load.registry import TOOLS
-from workerlab.options import BadValue, add_common, duration, levels, seconds, switch, tools, whole
+from workerlab.options import (
+    BadWord,
+    add_common,
+    duration,
+    levels,
+    seconds,
+    switch,
+    tools,
+    whole,
+)
 
 EXAMPLES = """\
 examples:
@@ -49,11 +58,11 @@ def _delay(text: str) -> tuple[float, float]:
     span = re.fullmatch(r"(.*[\d.])-([\d.].*)", text)
     least, most = map(seconds, span.groups() if span else (text, text))
     if least > most:
-        raise BadValue(f"{text!r} must be LO-HI, the lower one first")
+        raise BadWord(f"{text!r} must be LO-HI, the lower one first")
     return least, most
 
 
 def _once(text: str) -> bool:
     if "," in text:
-        raise BadValue("must be off or on, not both")
+        raise BadWord("must be off or on, not both")
     return switch(text)

@@ -26,7 +26,7 @@ from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.launch import SettingLaunch
 from workerlab.finding import stored
 from workerlab.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError
-from workerlab.options import BadValue, names_of
+from workerlab.options import BadWord, names_of
 from workerlab.server import preflight
 from workerlab.server.worker_classes import class_named
 
@@ -133,7 +133,7 @@ def _named(words: str | None) -> tuple[str, ...]:
     try:
         names = [name for name, setting in SETTINGS.items() if not setting.happening]
         return names_of("setting", names)(words)
-    except BadValue as refused:
+    except BadWord as refused:
         raise UsageError(f"--only: {refused}") from None
 
 
