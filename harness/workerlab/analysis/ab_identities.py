@@ -1,11 +1,23 @@
 """Whether ApacheBench's times per request are what they are defined by: a product and a quotient of
 others of its figures, as far as it rounds them. It prints times in s or ms with three decimals."""
 
+from collections.abc import Mapping
+
 from workerlab.finding import Finding
 from workerlab.model import AbReport, Label
 
 TIME_ROUNDING_S, TIME_PER_REQUEST_ROUNDING_S = 0.0006, 6e-7
-HOLDS = {True: "holds", False: "does not hold"}
+
+
+class IdentityHolds(Finding):
+    """holds"""
+
+
+class IdentityBroken(Finding):
+    """does not hold"""
+
+
+HOLDS: Mapping[bool, Finding] = {True: IdentityHolds(), False: IdentityBroken()}
 
 
 class AbIdentities(Finding):
@@ -24,8 +36,8 @@ class AbIdentities(Finding):
     busy_s: float
     requests_s: float
     each_s: float
-    mean: str  # whether the first identity holds
-    across: str
+    mean: Finding  # whether the first identity holds
+    across: Finding
     share: float | None  # of the first product
 
 

@@ -7,6 +7,7 @@ is counted, and the sentence names its level."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -92,7 +93,7 @@ def class_finding(
 def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> SeriesLimits:
     """Slots, knee and capacity, by the cells that tell something; and what limits the most telling
     of them. Disturbed cells are told of all together."""
-    cells, knee = list(filter(conclusive, closed)), group.knee
+    cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     because = None
     if knee is not None and knee < BELOW_SLOTS * slots:
@@ -111,9 +112,9 @@ def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> Seri
         knee_note=group.knee_note if knee is None else None,
         slots_used=slots if because else None,
         because=because,
-        level_rps=None if knee is None else group.level_rps,
+        level_rps=None if knee is None else _finite(group.level_rps),
         saturated_from=_lowest(cells, "saturated"),
-        capacity_rps=group.capacity_rps if group.capacity_ci95 else None,
+        capacity_rps=_finite(group.capacity_rps) if group.capacity_ci95 else None,
         low_rps=low_rps,
         high_rps=high_rps,
         tool=group.tool,
@@ -121,6 +122,10 @@ def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> Seri
         inconclusive=_inconclusive_levels(closed),
         why=next(limiting, None),
     )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _because(knee: float, slots: int, cells: Cells) -> str | None:

@@ -131,7 +131,7 @@ def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
     assert text(document.tables[1].title).endswith("mean of the whole load")
     assert "levels off" not in text(document.findings[0])
     both = of_sweep(analyse("both", {}, [evidence(SMALL, 4, delay_s=0.3), trial]))
-    assert text(both.tables[1].title).endswith("where the load stalled, of the whole load)")
+    assert text(both.tables[1].title).endswith("(the whole load where it stalled)")
 
 
 def test_breakdown_of_a_stall_is_of_the_whole_load() -> None:

@@ -67,7 +67,7 @@ def test_of_another_tool_every_figure_is_missing() -> None:
 def codes(cell: CellResult) -> list[str]:
     """Whether the two identities hold; none where ab says too little."""
     shown = identities(cell.ab, "") if cell.ab else None
-    return [shown.mean, shown.across] if shown else []
+    return [str(shown.mean), str(shown.across)] if shown else []
 
 
 def test_both_identities_hold_of_what_ab_prints() -> None:

@@ -210,6 +210,7 @@ def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]
         Column(
             "lag_p95_s",
             "seconds",
+            heading="lag",
             meaning="how late requests were sent, 95th percentile",
             value=attrgetter("cell.lag.p95"),
         ),

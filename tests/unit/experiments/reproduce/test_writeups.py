@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import workerlab
 from tests.builders.runs import recorded
 from workerlab.cli import main, parse
 from workerlab.experiments.reproduce.cells import MeasuredCell
@@ -21,9 +24,26 @@ from workerlab.experiments.reproduce.claims import (
 from workerlab.experiments.reproduce.command import overview
 from workerlab.experiments.reproduce.writeups import WriteUp, write_ups
 from workerlab.experiments.results import document_of
+from workerlab.finding import Finding
 from workerlab.report import FORMATS
 
 WRITE_UPS = write_ups()
+
+
+def classes_of(kind: type) -> set[str]:
+    """The names of all that are derived from it."""
+    return {name for each in kind.__subclasses__() for name in (each.__name__, *classes_of(each))}
+
+
+def test_each_conclusion_that_a_claim_looks_for_exists() -> None:
+    for module in pkgutil.walk_packages(workerlab.__path__, "workerlab."):
+        if module.name.startswith(("workerlab.analysis.", "workerlab.experiments.")):
+            importlib.import_module(module.name)
+    tests = (test for writeup in WRITE_UPS.values() for claim in writeup.claim
+             for test in claim.tests)  # fmt: skip
+    codes = {code for test in tests for code in (*test.shows, *test.lacks)}
+    assert codes
+    assert codes <= classes_of(Finding)
 
 
 def test_each_claim_is_there_once() -> None:
