@@ -30,11 +30,9 @@ Prominence = Literal["counted", "notes", "title"]
 
 @dataclass_transform(frozen_default=True)
 class Finding(Struct, frozen=True):
-    """A conclusion, and the values it is about. `prominent`: as a note it is printed, not only
-    counted."""
+    """A conclusion, and the values it is about."""
 
     template: ClassVar[str] = ""
-    prominent: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -67,7 +65,7 @@ class Finding(Struct, frozen=True):
 
     @property
     def prominence(self) -> Prominence:
-        return "notes" if self.prominent else "counted"
+        return "counted"
 
     @property
     def short(self) -> str:

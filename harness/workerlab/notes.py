@@ -79,7 +79,7 @@ class ToolLeftOut(Finding):
 
     why: str
 
-    prominent = True
+    prominence = "notes"
 
 
 class NotMeasured(Finding):
@@ -88,7 +88,7 @@ class NotMeasured(Finding):
     what: str
     why: str | Finding
 
-    prominent = True
+    prominence = "notes"
 
 
 class Unfinished(Finding):
@@ -98,4 +98,4 @@ class Unfinished(Finding):
     command: str
     run: str
 
-    prominent = True
+    prominence = "notes"

@@ -404,12 +404,12 @@ def every(whole: Finding | None) -> dict[str, Any]:
     """A finding and all that are in it, by code."""
     if whole is None:
         return {}
-    found = {whole.code: whole}
+    findings = {whole.code: whole}
     for value in whole.values.values():
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, Finding):
-                found |= every(one)
-    return found
+                findings |= every(one)
+    return findings
 
 
 def noted(cell: CellResult) -> dict[str, Finding]:
@@ -427,6 +427,6 @@ K = TypeVar("K")
 
 def diagnosed(kind: type[K], trial: TrialData) -> K:
     """The diagnosis of its cell, which is of this kind."""
-    found = judged(trial).diagnosis
-    assert isinstance(found, kind), found
-    return found
+    findings = judged(trial).diagnosis
+    assert isinstance(findings, kind), findings
+    return findings

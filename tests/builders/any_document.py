@@ -120,7 +120,7 @@ columns = st.lists(
     ),
     min_size=1,
     max_size=5,
-    unique_by=lambda one: one.name,
+    unique_by=lambda chart: chart.name,
 )
 values: st.SearchStrategy[Value] = st.none() | st.booleans() | counts | numbers | words
 
@@ -135,7 +135,9 @@ def any_table(draw: st.DrawFn) -> Table:
 
 
 points = st.lists(st.tuples(st.floats(), st.floats()), max_size=4).map(tuple)
-series = st.lists(st.builds(ChartSeries, words, points), max_size=4, unique_by=lambda one: one.name)
+series = st.lists(
+    st.builds(ChartSeries, words, points), max_size=4, unique_by=lambda chart: chart.name
+)
 charts = st.builds(
     Chart,
     *(sentences, sentences, sentences),

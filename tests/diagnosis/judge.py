@@ -71,7 +71,7 @@ def judged(
 def said(result: CellResult) -> dict[str, Finding]:
     """Its findings by code."""
     every = (*((result.diagnosis,) if result.diagnosis else ()), *result.findings)
-    return {one.code: one for one in every}
+    return {each.code: each for each in every}
 
 
 def beside_noise(scenario: Scenario) -> frozenset[str]:

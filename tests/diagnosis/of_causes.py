@@ -10,15 +10,15 @@ from tests.diagnosis.truth import ABOVE, AT, BELOW, CORES, FOUR, Scenario, also,
 
 
 def computing() -> Iterable[Scenario]:
-    one = truth("saturated|at capacity", "BusyWorkers", "WaitingForSlots AllSlotsBusy")
+    saturated = truth("saturated|at capacity", "BusyWorkers", "WaitingForSlots AllSlotsBusy")
     why = "20 ms of CPU and no wait: a worker computes on one core at a time"
     if CORES > 1:
         line = "sync 2,8 --workers 1 --tool fast"
-        cells = {"2": also(one, may="Shared"), "8": one}
+        cells = {"2": also(saturated, may="Shared"), "8": saturated}
         yield sweep("sync-computes-on-1", why, line, cells, sleep_ms=0, cpu_ms=20, short=True)
         for name in ("gthread", "asgi", "uvicorn"):
             line = f"{name} 8 --workers 1 --threads 4 --tool fast"
-            cells = {"8": also(one, may="Shared BlockedLoop")}
+            cells = {"8": also(saturated, may="Shared BlockedLoop")}
             yield sweep(f"{name}-computes-on-1", f"{why}, whatever its threads or loop", line,
                         cells, sleep_ms=0, cpu_ms=20)  # fmt: skip
     workers, many = 2 * CORES, 8 * CORES

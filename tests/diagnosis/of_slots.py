@@ -35,7 +35,7 @@ def levels() -> Iterable[Scenario]:
                       f"AllSlotsBusy {dealt}")  # fmt: skip
         cells = {"2": below, "4": at, "16": above if chance else ABOVE}
         if name == "tornado":  # a WSGI app is called on tornado's loop, which is blocked
-            cells = {level: also(one, may="BlockedLoop") for level, one in cells.items()}
+            cells = {level: also(expected, may="BlockedLoop") for level, expected in cells.items()}
         line = f"{name} 2,4,16 {settings}"
         yield sweep(
             f"{name}-sleeps", why, line, cells, sleep_ms=100, short=name in ("sync", "gevent")

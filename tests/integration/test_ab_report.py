@@ -32,5 +32,7 @@ def test_the_report_of_ab_is_in_every_cell(lab: Lab) -> None:
     assert cell["ab"]["html_transferred_bytes"] == figure(r"HTML transferred: +(\d+)")
     assert cell["ab_total_ms"]["max"] == figure(r"Total: .* (\d+)")
     assert cell["ab_waiting_ms"]["sd"] == figure(r"Waiting: +\d+ +\d+ +([\d.]+)")
-    (finding,) = (one for one in done.report["findings"] if one["answer"]["code"] == "SeriesLimits")
-    assert "AbIdentities" in [one["code"] for one in finding["evidence"]]
+    (finding,) = (
+        item for item in done.report["findings"] if item["answer"]["code"] == "SeriesLimits"
+    )
+    assert "AbIdentities" in [item["code"] for item in finding["evidence"]]

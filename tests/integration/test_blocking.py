@@ -77,8 +77,8 @@ def line_of(what: str) -> int:
     return number
 
 
-def named(found: BlockingLine) -> tuple[str, str, int, str]:
-    return found.how.partition(" ")[0], found.file, found.line, found.called
+def named(line: BlockingLine) -> tuple[str, str, int, str]:
+    return line.how.partition(" ")[0], line.file, line.line, line.called
 
 
 # What each class is asked, the kind of it, and the name that the line calls

@@ -94,7 +94,7 @@ def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str)
     gap_s = queued_gap_s(facts)
     assert gap_s is not None
     assert 0 < gap_s < SLEEP_S
-    assert "GapFromLoneRequests" not in [one.code for one in needs.notes]
+    assert "GapFromLoneRequests" not in [note.code for note in needs.notes]
     held_s = mean(needs, lambda one: one.wait_s + one.cpu_s + one.blocked_s) + needs.gap_s
     # It may have been without a core when the sleep had begun already
     queued_s = fmean(span.cost.queued_ns for span in facts.finished) / 1e9
@@ -105,7 +105,7 @@ def test_the_gap_between_requests_in_a_slot(measure: Measure, worker_class: str)
 @pytest.mark.classes("sync")
 def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_class: str) -> None:
     needs, _ = measure(sleeping(worker_class, "/?sleep=0.01"), rate=Rate(rps=5.0))
-    assert "GapFromLoneRequests" in [one.code for one in needs.notes]
+    assert "GapFromLoneRequests" in [note.code for note in needs.notes]
 
 
 @pytest.mark.classes("sync", "uvicorn", "gevent")

@@ -18,7 +18,7 @@ KEPT, BROKEN = "p95<20s,rps>=1", "p95<5ms"  # no share that others take explains
 
 def codes(report: dict[str, Any]) -> list[str]:
     return [
-        one["answer"]["code"] for one in report["findings"] if "Target" in one["answer"]["code"]
+        item["answer"]["code"] for item in report["findings"] if "Target" in item["answer"]["code"]
     ]
 
 

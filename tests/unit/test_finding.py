@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from workerlab.finding import Finding
@@ -39,3 +41,15 @@ def test_a_sentence_that_does_not_fit_is_refused(sentence: str | None, why: str)
     body = {"__doc__": sentence, "__annotations__": {"service_s": float}}
     with pytest.raises(TypeError, match=why):
         type(Finding)("Wrong", (Finding,), body)
+
+
+class Nested(Finding):
+    """it took {step.took_s:duration}[[ and {step.misspelt:duration}]]"""
+
+    step: SimpleNamespace
+
+
+def test_an_attribute_that_is_not_there_is_no_missing_value() -> None:
+    assert str(Nested(SimpleNamespace(took_s=1.0, misspelt=None))) == "it took 1.00 s"
+    with pytest.raises(AttributeError, match="misspelt"):
+        str(Nested(SimpleNamespace(took_s=1.0)))

@@ -83,12 +83,12 @@ def test_what_a_person_writes_is_understood(text: str) -> None:
 
 @pytest.mark.parametrize("text", BAD, ids=repr)
 def test_a_mistake_is_told_with_its_column(text: str) -> None:
-    with pytest.raises(TargetSyntaxError) as told:
+    with pytest.raises(TargetSyntaxError) as refusal:
         parse(text)
     column, words = BAD[text]
-    assert str(told.value).startswith(f"column {column}: ")
-    assert words in str(told.value)
-    assert "\n" not in str(told.value)
+    assert str(refusal.value).startswith(f"column {column}: ")
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_terms_stand_in_their_order() -> None:
@@ -99,9 +99,9 @@ def test_terms_stand_in_their_order() -> None:
 
 def test_a_hint_at_the_shell_only_where_it_may_have_taken_the_rest() -> None:
     for text in ("p95, max<1s", "p95=3s", "p95 3s"):
-        with pytest.raises(TargetSyntaxError) as told:
+        with pytest.raises(TargetSyntaxError) as refusal:
             parse(text)
-        assert "quotes" not in str(told.value)
+        assert "quotes" not in str(refusal.value)
 
 
 def limits(least: float, most: float) -> st.SearchStrategy[float]:

@@ -161,7 +161,7 @@ class DealtInOneLaunch(Finding):
     worker_classes: tuple[str, ...]
     needed: int  # trials
 
-    prominent = True
+    prominence = "notes"
 
 
 def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Finding]:

@@ -50,7 +50,7 @@ def with_targets(
     """The same cells, the valid ones with the outcome of each term. `valid`: their facts."""
     facts = {each.key: each for each in valid}
     groups = by_cell(cells, valid=lambda cell: cell.trial.key in facts)
-    pooled = {asked: requests_of_all(trials, facts) for asked, trials in groups.items()}
+    pooled = {cell: requests_of_all(trials, facts) for cell, trials in groups.items()}
     return [
         with_target(terms, cell, facts[cell.trial.key], pooled[cell.trial.cell])
         if cell.trial.key in facts
@@ -342,13 +342,13 @@ def terms_break(trials: Trials, broken: Sequence[TermOutcome]) -> TermsBreak:
 
 def outcomes_at(trials: Trials, *results: Result) -> dict[str, TermOutcome]:
     """By term, of those with one of these results the first, in the order of the results."""
-    found: dict[str, TermOutcome] = {}
+    worst: dict[str, TermOutcome] = {}
     for result in results:
         for cell in trials.valid:
             for outcome in outcomes(cell):
                 if outcome.result == result:
-                    found.setdefault(outcome.term, outcome)
-    return found
+                    worst.setdefault(outcome.term, outcome)
+    return worst
 
 
 def level_of(trials: Trials) -> LoadLevel:

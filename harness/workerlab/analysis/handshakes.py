@@ -132,16 +132,16 @@ class DropsSuspected(Finding):
     longest_s: float
 
 
-def steps(found: Handshakes) -> SynSteps | None:
-    pairs = tuple(found.steps.items())
+def steps(shakes: Handshakes) -> SynSteps | None:
+    pairs = tuple(shakes.steps.items())
     return SynSteps(pairs) if pairs else None
 
 
-def drops(found: Handshakes) -> HandshakesDropped | DropsSuspected | None:
+def drops(shakes: Handshakes) -> HandshakesDropped | DropsSuspected | None:
     """Dropped handshakes, measured or suspected: what there is to add to a verdict."""
-    if found.dropped:
-        return HandshakesDropped(**counted(found.counters), steps=steps(found))
-    return DropsSuspected(found.longest_s or 0.0) if found.suspected else None
+    if shakes.dropped:
+        return HandshakesDropped(**counted(shakes.counters), steps=steps(shakes))
+    return DropsSuspected(shakes.longest_s or 0.0) if shakes.suspected else None
 
 
 class CountersOfOthers(Finding):

@@ -124,7 +124,7 @@ def compared(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool
         lead = LeadsByChance(least_rps, most_rps)
     else:
         lead = Leads("tie at about" if len(best) > 1 else "answers", level_rate(most, waits))
-    single = len(names) > 1 and min(len(most.valid), len(least.valid)) == 1
+    single = len(names) > 1 and all(len(trials.valid) == 1 for trials in rivals.values())
     return Headline(
         connections=connections,
         best=best,

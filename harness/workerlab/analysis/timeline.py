@@ -205,8 +205,8 @@ def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> Iter
         yield Note(f"{counted(never, 'request')} never ended; drawn to the end.")
     observations = facts.data.observations
     if len(observations.queue) > POINTS:
-        every = format_duration(clock.bucket_ns / NS)
-        yield Note(f"The accept queue is drawn at its longest of every {every}.")
+        bucket = format_duration(clock.bucket_ns / NS)
+        yield Note(f"The accept queue is drawn at its longest of every {bucket}.")
     for name, words in PARTLY_SEEN.items():
         if name in observations.missing and getattr(observations, name):
             yield Note(f"Shown only in part: {words} ({observations.missing[name]}).")

@@ -31,7 +31,6 @@ Templates are those of str.format, with these formats after the colon:
 import re
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 from workerlab.numbers.units import format_bytes, format_duration, three_digits
@@ -147,9 +146,13 @@ class Formatter(string.Formatter):
 
 
 def _value(values: Mapping[str, Any], name: str) -> Any:
-    """The value of "step.took_s", its attributes resolved; None if one is missing."""
+    """The value of "step.took_s", its attributes resolved; None if the first, or an attribute, is
+    None. AttributeError where there is no such attribute."""
     first, *attributes = name.split(".")
-    return reduce(lambda value, inner: getattr(value, inner, None), attributes, values.get(first))
+    value = values.get(first)
+    for attribute in attributes:
+        value = None if value is None else getattr(value, attribute)
+    return value
 
 
 FORMATTER = Formatter()

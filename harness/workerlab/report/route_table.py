@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from workerlab.finding import Answer
 from workerlab.model import CellResult, Column, RouteResult, Table
@@ -13,33 +14,26 @@ from workerlab.report.naming import Names
 ROUTES_OF_CELL = 20  # those with failures, then those with most requests
 SCREEN_ROWS = 24  # more wait until --explain
 
+
+def response(name: str, meaning: str, expendable: int = 0) -> Column:
+    """A percentile of the response times, or the longest one."""
+    return Column(
+        f"response_{name}_s",
+        "seconds",
+        expendable,
+        heading=name,
+        meaning=meaning,
+        value=attrgetter(f"response.{name}"),
+    )
+
+
 SUCCESSES = "response time of successes"
 COLUMNS = (
     Column("requests", "count", meaning="complete answers"),
     Column("failed", "count"),
-    Column(
-        "response_p50_s",
-        "seconds",
-        heading="p50",
-        meaning=SUCCESSES,
-        value=lambda route: route.response.p50,
-    ),
-    Column(
-        "response_p95_s",
-        "seconds",
-        1,
-        heading="p95",
-        meaning=SUCCESSES,
-        value=lambda route: route.response.p95,
-    ),
-    Column(
-        "response_max_s",
-        "seconds",
-        2,
-        heading="max",
-        meaning=SUCCESSES,
-        value=lambda route: route.response.max,
-    ),
+    response("p50", SUCCESSES),
+    response("p95", SUCCESSES, 1),
+    response("max", SUCCESSES, 2),
 )
 
 

@@ -25,7 +25,7 @@ from workerlab.model import CellResult, ClassResult, Column, Report, Table, Valu
 from workerlab.numbers.formats import amount, fill
 from workerlab.report.ab_tables import ab_tables
 from workerlab.report.naming import PARTS, Names, by_series, taken
-from workerlab.report.route_table import route_table
+from workerlab.report.route_table import response, route_table
 from workerlab.report.shapes import JsonClass, JsonSplit, column, keys_of
 from workerlab.report.values import finite
 
@@ -131,18 +131,6 @@ def slots(result: CellResult | ClassResult) -> Value:
     if isinstance(result, CellResult) and result.verdict == "invalid":
         return None
     return "unlimited" if result.worker_class.slots_known else "not known"
-
-
-def response(name: str, meaning: str, expendable: int = 0) -> Column:
-    """A percentile of the response times, or the longest one."""
-    return Column(
-        f"response_{name}_s",
-        "seconds",
-        expendable,
-        heading=name,
-        meaning=meaning,
-        value=attrgetter(f"response.{name}"),
-    )
 
 
 RESULTS = (

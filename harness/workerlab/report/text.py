@@ -49,7 +49,7 @@ def render(
     """The document for a person. `width`: columns of the terminal; None: as wide as it needs.
     Where no cell says anything, why is all there is to see."""
     if document.cells and all(cell.verdict == "invalid" for cell in document.cells) and not explain:
-        reasons = [one for one in document.findings if not isinstance(one, NoValidCell)]
+        reasons = [each for each in document.findings if not isinstance(each, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
     answers, others = (
         [_finding(conclusion, colour, width, explain) for conclusion in document.findings

@@ -123,20 +123,20 @@ def test_what_is_no_doing_of_the_app(one: StackSample) -> None:
 
 def test_too_little_to_matter() -> None:
     assert lines_of(SLEEPS, each=150) == ()  # two samples of 300
-    assert [one.how for one in lines_of(SLEEPS, each=50)] == ["blocks the event loop"]
+    assert [item.how for item in lines_of(SLEEPS, each=50)] == ["blocks the event loop"]
 
 
 def test_what_a_function_mostly_does() -> None:
     """Where the host had the core, its computing looks like sleep."""
     stolen = replace(COMPUTES, cpu_ns=5 * MS, sleeps=1)
-    assert [one.how for one in lines_of(COMPUTES, COMPUTES, stolen)] == [
+    assert [item.how for item in lines_of(COMPUTES, COMPUTES, stolen)] == [
         "computes on the event loop"
     ]
 
 
 def test_two_lines() -> None:
     found = lines_of(SLEEPS, SLEEPS, COMPUTES)
-    assert [one.how for one in found] == ["blocks the event loop", "computes on the event loop"]
+    assert [item.how for item in found] == ["blocks the event loop", "computes on the event loop"]
 
 
 def test_a_load_too_short_for_a_steady_part() -> None:
@@ -146,7 +146,10 @@ def test_a_load_too_short_for_a_steady_part() -> None:
     assert facts.window is None
     samples = (replace(SLEEPS, at_ns=facts.started_ns + n * 10 * MS) for n in range(5))
     stacks = Stacks(100, tuple(samples), LINES)
-    assert [one.line for one in blocking_lines(derived(replace(short, stacks=stacks)))] == [42]
+    assert [
+        blocking_line.line
+        for blocking_line in blocking_lines(derived(replace(short, stacks=stacks)))
+    ] == [42]
 
 
 def test_nothing_was_looked_at() -> None:

@@ -55,20 +55,22 @@ def words(cell: CellResult) -> list[str]:
 
 
 def conclusions(document: Document) -> list[TargetKept | TargetNotKept]:
-    return [one for one in document.findings if isinstance(one, TargetKept | TargetNotKept)]
+    return [
+        finding for finding in document.findings if isinstance(finding, TargetKept | TargetNotKept)
+    ]
 
 
 def kept(document: Document) -> TargetKept:
     """The only conclusion of a target."""
-    (found,) = conclusions(document)
-    assert isinstance(found, TargetKept)
-    return found
+    (conclusion,) = conclusions(document)
+    assert isinstance(conclusion, TargetKept)
+    return conclusion
 
 
 def not_kept(document: Document) -> TargetNotKept:
-    (found,) = conclusions(document)
-    assert isinstance(found, TargetNotKept)
-    return found
+    (conclusion,) = conclusions(document)
+    assert isinstance(conclusion, TargetNotKept)
+    return conclusion
 
 
 def with_failures(trial: TrialData, every: int) -> TrialData:
@@ -241,67 +243,67 @@ def test_what_was_due_and_never_sent_is_slow() -> None:
 
 def test_the_highest_level_and_what_breaks_first_beyond() -> None:
     document = sweep(closed(2), closed(4), closed(8), closed(16))
-    found = kept(document)
-    assert (found.axis, found.highest.connections, found.last) == ("level", 4, "")
-    (beyond,) = found.beyond
+    conclusion = kept(document)
+    assert (conclusion.axis, conclusion.highest.connections, conclusion.last) == ("level", 4, "")
+    (beyond,) = conclusion.beyond
     assert isinstance(beyond, TermsBreak)
     assert (beyond.level.connections, beyond.terms) == (8, ("p95<150ms",))
     assert document.target_kept is True
-    assert [type(one) for one in found.evidence] == [TargetInTrial] * 4
-    assert str(found) == (
+    assert [type(item) for item in conclusion.evidence] == [TargetInTrial] * 4
+    assert str(conclusion) == (
         "sync: the highest level that keeps p95<150ms,errors<5% is 4 connections. At 8 connections"
         " p95<150ms breaks first: p95 200 ms."
     )
 
 
 def test_the_highest_level_of_all_keeps_it() -> None:
-    found = kept(sweep(closed(2), closed(4)))
-    assert found.highest.connections == 4
-    assert (found.last, found.beyond) == ("the highest measured", ())
+    conclusion = kept(sweep(closed(2), closed(4)))
+    assert conclusion.highest.connections == 4
+    assert (conclusion.last, conclusion.beyond) == ("the highest measured", ())
 
 
 def test_no_level_keeps_it() -> None:
     document = sweep(closed(4), closed(8), target="p95<50ms")
-    found = not_kept(document)
-    assert (found.axis, found.keeps, document.target_kept) == ("level", "keeps", False)
-    assert found.beyond[0].level.connections == 4
+    conclusion = not_kept(document)
+    assert (conclusion.axis, conclusion.keeps, document.target_kept) == ("level", "keeps", False)
+    assert conclusion.beyond[0].level.connections == 4
 
 
 def test_no_level_is_shown_to_keep_it() -> None:
     document = sweep(closed(4, rounds=5), closed(8))
-    found = not_kept(document)
-    assert (found.axis, found.keeps) == ("level", "is shown to keep")
+    conclusion = not_kept(document)
+    assert (conclusion.axis, conclusion.keeps) == ("level", "is shown to keep")
     assert document.target_kept is False
-    assert [type(one) for one in found.beyond] == [TermsAtLevel, TermsBreak]
+    assert [type(level) for level in conclusion.beyond] == [TermsAtLevel, TermsBreak]
 
 
 def test_a_low_level_may_be_too_slow_for_a_throughput() -> None:
     """2 connections get 20 requests/s, 4 and 8 get 40."""
-    found = kept(sweep(closed(2), closed(4), closed(8), target="rps>=30,p95<150ms"))
-    assert found.highest.connections == 4
+    conclusion = kept(sweep(closed(2), closed(4), closed(8), target="rps>=30,p95<150ms"))
+    assert conclusion.highest.connections == 4
 
 
 def test_a_level_keeps_it_where_all_trials_do() -> None:
     slow = evidence(SYNC, 4, tool="fast", delay_s=0.2, rounds=40, trial=2, timed=True)
-    found = kept(sweep(closed(2), closed(2, trial=2), closed(4), slow))
-    assert found.highest.connections == 2
-    (beyond,) = found.beyond
+    conclusion = kept(sweep(closed(2), closed(2, trial=2), closed(4), slow))
+    assert conclusion.highest.connections == 2
+    (beyond,) = conclusion.beyond
     assert isinstance(beyond, TermsBreak)
     assert (beyond.broken, beyond.trial_count) == (1, 2)
-    assert "(in 1 of 2 trials)" in str(found)
+    assert "(in 1 of 2 trials)" in str(conclusion)
 
 
 def test_rates_decide_where_there_are_some() -> None:
     """The closed cells are there for the capacity."""
     kept, broken = opened(Rate(rps=20), 20.0), opened(Rate(rps=60), 60.0)
     high = sweep(closed(8), closed(16), kept, broken)
-    assert [(type(one), one.axis) for one in conclusions(high)] == [
+    assert [(type(conclusion), conclusion.axis) for conclusion in conclusions(high)] == [
         (TargetNotKept, "level"),
         (TargetKept, "rate"),
     ]
     assert high.target_kept is True
     low = sweep(closed(4), closed(8), broken)
-    assert [(type(one), one.axis) for one in conclusions(low)] == [
+    assert [(type(conclusion), conclusion.axis) for conclusion in conclusions(low)] == [
         (TargetKept, "level"),
         (TargetNotKept, "rate"),
     ]
@@ -311,7 +313,7 @@ def test_rates_decide_where_there_are_some() -> None:
 def test_every_class_must_keep_it() -> None:
     slow = evidence(server("tornado"), 4, tool="fast", delay_s=0.5, rounds=40, timed=True)
     document = sweep(closed(4), slow)
-    assert [type(one) for one in conclusions(document)] == [TargetKept, TargetNotKept]
+    assert [type(conclusion) for conclusion in conclusions(document)] == [TargetKept, TargetNotKept]
     assert document.target_kept is False
 
 

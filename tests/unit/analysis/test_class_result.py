@@ -137,12 +137,15 @@ def test_a_throughput_that_is_hardly_known_shows_no_knee() -> None:
 def test_an_inconclusive_level_is_not_counted() -> None:
     of = series(2, 4, 8)
     assert knee(of, c2="below capacity", c4="at capacity", c8="saturated").connections is not None
-    found = knee(of, c2="below capacity", c4="inconclusive", c8="inconclusive")
-    assert found.connections is None
-    assert isinstance(found.note, KneeAbove)
-    found = knee(of, c2="below capacity", c4="at capacity", c8="inconclusive")
-    assert isinstance(found.note, KneeAtLeast)
-    assert (found.note.why, found.note.add) == (IN_STEP, None)  # higher levels were tried
+    estimate = knee(of, c2="below capacity", c4="inconclusive", c8="inconclusive")
+    assert estimate.connections is None
+    assert isinstance(estimate.note, KneeAbove)
+    estimate = knee(of, c2="below capacity", c4="at capacity", c8="inconclusive")
+    assert isinstance(estimate.note, KneeAtLeast)
+    assert (estimate.note.why, estimate.note.add) == (
+        IN_STEP,
+        None,
+    )  # higher levels were tried
     assert str(knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note) == (
         "unknown: every cell is inconclusive"
     )

@@ -60,10 +60,10 @@ from workerlab.report.values import text
 from workerlab.server.worker_classes import class_named
 
 
-def diagnosis(trial: TrialData) -> Diagnosis:
-    found = diagnosed(Diagnosis, trial)
-    assert text(found).endswith(".")
-    return found
+def cause(trial: TrialData) -> Diagnosis:
+    cause = diagnosed(Diagnosis, trial)
+    assert text(cause).endswith(".")
+    return cause
 
 
 def values(found: Finding, *names: str) -> tuple[Any, ...]:
@@ -71,7 +71,7 @@ def values(found: Finding, *names: str) -> tuple[Any, ...]:
 
 
 def advice(trial: TrialData) -> tuple[str, ...]:
-    return diagnosis(trial).advice
+    return cause(trial).advice
 
 
 def using(
@@ -88,12 +88,12 @@ def using(
 
 
 def test_sync_waits_in_the_accept_queue() -> None:
-    found = diagnosed(WaitingForSlots, evidence(SYNC, 8))
-    assert found.sharing == "8 connections share 4 slots"
-    assert found.waiting == "the other 4 wait 1.00 s in the accept queue"
-    assert found.connect_s == 0
-    assert found.advice == (class_named("sync").advice,)
-    assert text(found) == (
+    cause = diagnosed(WaitingForSlots, evidence(SYNC, 8))
+    assert cause.sharing == "8 connections share 4 slots"
+    assert cause.waiting == "the other 4 wait 1.00 s in the accept queue"
+    assert cause.connect_s == 0
+    assert cause.advice == (class_named("sync").advice,)
+    assert text(cause) == (
         "8 connections share 4 slots; the other 4 wait 1.00 s in the accept queue, connect stays at"
         " 0 ms; more workers, threads (gthread) or an asynchronous class serve more at once."
     )
@@ -102,17 +102,17 @@ def test_sync_waits_in_the_accept_queue() -> None:
 def test_gthread_waits_inside_its_workers() -> None:
     asked = server("gthread", 2, 2)
     trial = evidence(asked, 16, slots=[2, 2], deal=lambda number: number % 2)
-    found = diagnosed(WaitingForSlots, trial)
-    assert found.waiting == "the other 12 wait 3.00 s inside the workers, accepted and not begun"
-    assert found.advice == (class_named("gthread").advice,)
+    cause = diagnosed(WaitingForSlots, trial)
+    assert cause.waiting == "the other 12 wait 3.00 s inside the workers, accepted and not begun"
+    assert cause.advice == (class_named("gthread").advice,)
 
 
 def test_uneven_dealing_names_the_setting_that_ends_it() -> None:
-    found = diagnosed(UnevenDealing, gthread(16))
+    cause = diagnosed(UnevenDealing, gthread(16))
     assert judged(gthread(16)).throughput_rps == pytest.approx(5.9, abs=0.05)
-    assert found.dealing.idle == pytest.approx(2.1, abs=0.05)
-    assert (found.dealt, found.per_worker) == ("requests", (33, 24, 16, 8))
-    (as_threads,) = found.advice
+    assert cause.dealing.idle == pytest.approx(2.1, abs=0.05)
+    assert (cause.dealt, cause.per_worker) == ("requests", (33, 24, 16, 8))
+    (as_threads,) = cause.advice
     assert as_threads.startswith("--worker-connections 2, as many as threads")
     already = evidence(
         Server("gthread", 4, 2, 64, 2), 16, slots=[2] * 4, deal=lambda n: (0, 0, 1, 2)[n % 4]
@@ -125,7 +125,7 @@ def test_uneven_dealing_of_kept_connections_is_known_by_their_number() -> None:
     assert (found.dealt, found.per_worker) == ("connections", (7, 1))
     assert found.predicted_rps == pytest.approx(5.0)
     assert ENDS_KEEPALIVE in found.advice
-    assert not isinstance(diagnosis(dealt(4, 4)), UnevenDealing)
+    assert not isinstance(cause(dealt(4, 4)), UnevenDealing)
 
 
 def test_tornado_has_no_such_setting() -> None:
@@ -145,9 +145,9 @@ def test_tornado_has_no_such_setting() -> None:
 )
 def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> None:
     trial = evidence(server(worker_class), 8, slots=[1] * 4, deal=lambda number: number % 4)
-    found = diagnosed(BlockedLoop, using(trial, 0.01))
-    assert "(8 connections on 4 workers, and no worker ever had two requests" in found.how
-    (replace_calls,) = found.advice
+    cause = diagnosed(BlockedLoop, using(trial, 0.01))
+    assert "(8 connections on 4 workers, and no worker ever had two requests" in cause.how
+    (replace_calls,) = cause.advice
     assert "blocks, using hardly any CPU (" in replace_calls
     assert replace_calls.endswith(f"use {calls}")
     (computing,) = advice(using(trial, 1.9))
@@ -166,7 +166,7 @@ def test_gevent_with_a_preloaded_app_is_told_what_came_too_late() -> None:
 
 def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
     trial = evidence(server("uvicorn", 2), 8, slots=[2, 2], deal=lambda number: number % 2)
-    assert not isinstance(diagnosis(trial), BlockedLoop)
+    assert not isinstance(cause(trial), BlockedLoop)
     hello = evidence(
         server("uvicorn"), 8, slots=[1] * 4, deal=lambda number: number % 4, delay_s=0.004
     )
@@ -175,7 +175,7 @@ def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
         changed(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
         for s in hello.spans.spans
     )
-    assert not isinstance(diagnosis(with_spans(hello, spans)), BlockedLoop)
+    assert not isinstance(cause(with_spans(hello, spans)), BlockedLoop)
 
 
 def slowed(asked: Server, connections: int, used: int) -> TrialData:
@@ -186,9 +186,9 @@ def slowed(asked: Server, connections: int, used: int) -> TrialData:
 
 def test_the_machine_is_the_limit_where_no_core_is_left() -> None:
     trial = slowed(server("asgi"), 8, 2)
-    found = diagnosed(BusyMachine, using(trial, 1.9, tool=0.05))
-    assert (found.connections, found.rps) == (8, pytest.approx(2))
-    assert found.how == "its 2 cores were 98 % busy (the server 1.9 cores, the load tool 0.1 cores)"
+    cause = diagnosed(BusyMachine, using(trial, 1.9, tool=0.05))
+    assert (cause.connections, cause.rps) == (8, pytest.approx(2))
+    assert cause.how == "its 2 cores were 98 % busy (the server 1.9 cores, the load tool 0.1 cores)"
     beside = diagnosed(BusyMachine, using(trial, 1.2, tool=0.7))
     assert "the load tool 0.7 cores" in beside.how
     assert BusyMachine not in kinds(using(trial, 0.6, others=1.4))  # others have the cores
@@ -196,37 +196,37 @@ def test_the_machine_is_the_limit_where_no_core_is_left() -> None:
 
 def test_a_busy_machine_is_no_excuse_for_a_server_that_sleeps() -> None:
     for trial in (using(gthread(16), 0.01, others=1.99), using(evidence(SYNC, 8), 0.8, others=1.2)):
-        assert not isinstance(diagnosis(trial), BusyMachine)
+        assert not isinstance(cause(trial), BusyMachine)
 
 
 def test_workers_that_compute_all_the_time() -> None:
     trial = using(slowed(server("asgi", 1), 8, 1), 0.98, of=8)
-    found = diagnosed(BusyWorkers, trial)
+    cause = diagnosed(BusyWorkers, trial)
     assert judged(trial).usage.server_cores == pytest.approx(0.98)
-    assert found.how == "1 worker computed all the time (1.0 cores of 8)"
+    assert cause.how == "1 worker computed all the time (1.0 cores of 8)"
 
 
 def test_workers_that_compute_on_fewer_cores_than_they_are() -> None:
     """Half a core each: they wait for it, and not for something that they share."""
     trial = using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8)
-    found = diagnosed(BusyWorkers, trial)
-    assert found.how == "2 workers computed all the time (1.0 cores of 1)"
-    assert found.advice == (MORE_CORES,)
+    cause = diagnosed(BusyWorkers, trial)
+    assert cause.how == "2 workers computed all the time (1.0 cores of 1)"
+    assert cause.advice == (MORE_CORES,)
 
 
 def test_requests_that_slow_each_other_down() -> None:
-    found = diagnosed(Shared, using(slowed(server("asgi"), 8, 2), 0.2))
-    assert values(found, "service_s", "lone_s", "used", "cores") == pytest.approx((4, 1, 0.2, 2))
-    assert found.advice == (LOOK_FOR_WHAT_IS_SHARED,)
+    cause = diagnosed(Shared, using(slowed(server("asgi"), 8, 2), 0.2))
+    assert values(cause, "service_s", "lone_s", "used", "cores") == pytest.approx((4, 1, 0.2, 2))
+    assert cause.advice == (LOOK_FOR_WHAT_IS_SHARED,)
 
 
 def test_nothing_waits() -> None:
-    found = diagnosis(evidence(server("eventlet"), 16))
+    found = cause(evidence(server("eventlet"), 16))
     assert text(found) == "16 connections used 16 of 4000 slots and nothing waited."
-    assert isinstance(diagnosis(evidence(SYNC, 4)), AllSlotsBusy)
-    unlimited = diagnosis(evidence(server("asgi"), 4))
+    assert isinstance(cause(evidence(SYNC, 4)), AllSlotsBusy)
+    unlimited = cause(evidence(server("asgi"), 4))
     assert values(unlimited, "slots", "limit") == (None, "no limit configured")
-    assert values(diagnosis(evidence(SYNC, 1)), "connections", "used", "slots") == (1, 1, 4)
+    assert values(cause(evidence(SYNC, 1)), "connections", "used", "slots") == (1, 1, 4)
 
 
 def test_as_many_connections_as_slots_need_not_keep_them_busy() -> None:
@@ -275,8 +275,8 @@ def test_computing_for_longer_than_a_lone_request_takes_is_said_sensibly() -> No
 
 
 def test_where_it_waits_is_only_said_where_it_was_seen() -> None:
-    found = diagnosed(WaitingForSlots, bare(evidence(SYNC, 8)))
-    assert found.waiting == "the other 4 wait 1.00 s unattributed"
+    cause = diagnosed(WaitingForSlots, bare(evidence(SYNC, 8)))
+    assert cause.waiting == "the other 4 wait 1.00 s unattributed"
 
 
 def test_failures_stand_beside_the_rest() -> None:
@@ -295,8 +295,8 @@ def test_an_invalid_cell_has_none_and_the_class_speaks_of_its_most_loaded_valid_
 
 
 def test_a_quiet_kernel_says_nothing_of_drops() -> None:
-    found = kinds(seeing(evidence(SYNC, 8), counters=Counters(7, 7, 0, 0)))
-    assert not {FullAcceptQueue, LikelyFullAcceptQueue} & set(found)
+    cause = kinds(seeing(evidence(SYNC, 8), counters=Counters(7, 7, 0, 0)))
+    assert not {FullAcceptQueue, LikelyFullAcceptQueue} & set(cause)
 
 
 def test_a_class_speaks_of_the_cell_that_lost_most() -> None:
@@ -350,9 +350,9 @@ def test_a_diagnosis_without_rank_or_advice_does_not_import() -> None:
         rank = 1
         seconds: float
 
-    found = Complete(seconds=1.0, advice=("wait", "or go"))
-    assert str(found) == "It takes 1.00 s; wait; or go."
-    assert found.values == {"seconds": 1.0, "advice": ("wait", "or go")}
+    cause = Complete(seconds=1.0, advice=("wait", "or go"))
+    assert str(cause) == "It takes 1.00 s; wait; or go."
+    assert cause.values == {"seconds": 1.0, "advice": ("wait", "or go")}
 
 
 def test_the_most_important_comes_first() -> None:

@@ -93,9 +93,9 @@ def test_four_slow_requests_are_an_accident() -> None:
 
 def test_of_a_trial() -> None:
     drifting = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number / 400)
-    found = diagnosed(Drift, drifting)
-    assert found.last_s > 2 * found.first_s
-    assert found.advice == (LOOK_FOR_GROWTH,)
+    diagnosis = diagnosed(Drift, drifting)
+    assert diagnosis.last_s > 2 * diagnosis.first_s
+    assert diagnosis.advice == (LOOK_FOR_GROWTH,)
     slow = evidence(SYNC, 8, rounds=20, delays=lambda number: 2.0 if 1 <= number <= 8 else 0.1)
     assert kinds(slow)[:1] == [SlowFirst]
     assert not {Drift, Shared} & set(kinds(slow))

@@ -161,8 +161,8 @@ def test_nothing_is_known_of_beats_in_which_the_machine_stood_still() -> None:
 
 
 def said(trial: TrialData) -> BlockedLoop | None:
-    found = judged(trial).diagnosis
-    return found if isinstance(found, BlockedLoop) else None
+    diagnosis = judged(trial).diagnosis
+    return diagnosis if isinstance(diagnosis, BlockedLoop) else None
 
 
 def test_a_loop_that_is_blocked_in_a_part_of_its_time() -> None:

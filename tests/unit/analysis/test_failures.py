@@ -56,9 +56,9 @@ def answering(status: int, tool: str = "fast", *, quick: bool = True) -> TrialDa
 def test_a_refusal_is_shedding(status: int) -> None:
     trial = answering(status)
     assert Failing not in kinds(trial)
-    found = diagnosed(Shedding, trial)
-    assert found.statuses == (str(status),)
-    assert found.share == pytest.approx(0.75, abs=0.02)
+    diagnosis = diagnosed(Shedding, trial)
+    assert diagnosis.statuses == (str(status),)
+    assert diagnosis.share == pytest.approx(0.75, abs=0.02)
 
 
 def test_refusals_take_no_time_that_the_overhead_could_be_of() -> None:

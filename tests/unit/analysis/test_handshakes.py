@@ -136,10 +136,10 @@ def beside(trial: TrialData) -> TrialData:
 def test_beside_other_trials_a_servers_own_sockets_say_what_it_dropped() -> None:
     """Whatever the namespace counts, which is theirs, too."""
     cell = judged(beside(dropping(counters=replace(DROPS, socket_drops=7))))
-    found = cell.diagnosis
-    assert isinstance(found, FullAcceptQueue)
-    assert found.counters == {"sk_drops": 7}
-    assert found.where == OWN_SOCKET
+    diagnosis = cell.diagnosis
+    assert isinstance(diagnosis, FullAcceptQueue)
+    assert diagnosis.counters == {"sk_drops": 7}
+    assert diagnosis.where == OWN_SOCKET
     assert cell.counters == Counters(socket_drops=7)
     quiet = judged(beside(dropping(counters=replace(DROPS, socket_drops=0))))
     assert not shows_drops(quiet)
@@ -252,8 +252,8 @@ def test_a_connection_that_is_tried_again_is_not_idle() -> None:
 def test_drops_of_a_server_without_a_number_of_slots_can_be_told() -> None:
     """Although throughput is what lone requests allow."""
     trial = evidence(server("asgi"), 8)
-    spans = (changed(one, end_ns=(one.end_ns or 0) - NS // 4) for one in trial.spans.spans)
-    queue = tuple(replace(one, length=3, limit=2) for one in trial.observations.queue)
+    spans = (changed(span, end_ns=(span.end_ns or 0) - NS // 4) for span in trial.spans.spans)
+    queue = tuple(replace(sample, length=3, limit=2) for sample in trial.observations.queue)
     full = seeing(with_spans(trial, spans), counters=DROPS, queue=queue)
     cell = judged(saying(full, connects_s=(1.02,) * 3))
     assert (cell.verdict, cell.reason.code) == ("saturated", "BelowPossible")

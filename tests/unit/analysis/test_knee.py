@@ -70,11 +70,11 @@ def test_knee(
     values: dict[str, float | str | None],
 ) -> None:
     """`values`: of the note, or of the last step in it."""
-    found = knee(levels, 1.0, slots, full=kind is SlotsAllTaken)
-    assert found.connections == (None if number is None else pytest.approx(number))
-    assert type(found.note) is kind
-    why = found.note.values.get("why")
-    noted = {**found.note.values, **(why.values if isinstance(why, LastStep) else {})}
+    estimate = knee(levels, 1.0, slots, full=kind is SlotsAllTaken)
+    assert estimate.connections == (None if number is None else pytest.approx(number))
+    assert type(estimate.note) is kind
+    why = estimate.note.values.get("why")
+    noted = {**estimate.note.values, **(why.values if isinstance(why, LastStep) else {})}
     for name, value in values.items():
         assert noted[name] == (pytest.approx(value, abs=0.01) if type(value) is float else value)
 

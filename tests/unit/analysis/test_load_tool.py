@@ -304,7 +304,7 @@ def test_a_bound_cell_says_what_its_figures_are() -> None:
     assert (cell.reason.tool, cell.reason.certainty) == ("ab", "is")
     assert cell.reason.rps == pytest.approx(100, rel=0.05)
     assert cell.reason.reasons == cell.bound_reasons
-    assert [one.code for one in cell.bound_reasons] == ["ToolBusy"]
+    assert [reason.code for reason in cell.bound_reasons] == ["ToolBusy"]
     assert isinstance(cell.diagnosis, LoadToolIsLimit)
     assert cell.diagnosis.advice == (FASTER_TOOL,)
 

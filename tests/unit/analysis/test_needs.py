@@ -119,10 +119,10 @@ def test_what_held_up_its_steps_is_no_need() -> None:
     one = replace(cost(steps_s=CPU_S + QUEUED_S), held_up_ns=5_000_000)
     found = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
     assert found.requests[0].wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - 0.005)
-    assert "ForecastUncertain" not in {one.code for one in found.notes}
+    assert "ForecastUncertain" not in {note.code for note in found.notes}
     one = replace(one, held_up_ns=40_000_000)
     found = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
-    assert "ForecastUncertain" in {one.code for one in found.notes}
+    assert "ForecastUncertain" in {note.code for note in found.notes}
 
 
 def test_requests_that_are_there_at_once_wait_for_each_other() -> None:
@@ -141,10 +141,10 @@ def test_requests_that_are_there_at_once_wait_for_each_other() -> None:
     )
     found = needs(crowded)
     assert all(one.wait_s < CPU_S / 10 for one in found.requests)
-    assert "ForecastUncertain" in {one.code for one in found.notes}
+    assert "ForecastUncertain" in {note.code for note in found.notes}
     found = needs(apart)
     assert all(1.0 - 2 * CPU_S <= one.wait_s <= 1.0 - CPU_S for one in found.requests)
-    assert "ForecastUncertain" not in {one.code for one in found.notes}
+    assert "ForecastUncertain" not in {note.code for note in found.notes}
 
 
 def test_gunicorns_cpu_is_in_the_gap_and_counts_once() -> None:
@@ -201,7 +201,7 @@ def test_an_app_that_fails_now_and_then_is_known_by_all_of_its_requests(
         return
     assert isinstance(found, Needs)
     assert found.requests[0].cpu_s == pytest.approx(CPU_S + GUNICORN_S, rel=0.05)
-    mixed = [one for one in found.notes if one.code == "FailuresInMean"]
+    mixed = [note for note in found.notes if note.code == "FailuresInMean"]
     assert [one.values["failed"] for one in mixed] == pytest.approx([0.1] if code else [])
 
 

@@ -45,11 +45,11 @@ def test_nothing_is_said_to_wait_only_where_hardly_anything_did(name: str) -> No
     for cell in cells_of(name):
         parts = cell.breakdown
         waited_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
-        for found in told(cell):
-            words = text(found)
+        for reason in told(cell):
+            words = text(reason)
             if "nothing wait" in words or "no request wait" in words:
                 assert waited_s <= NOTHING * (parts.response_s or 1.0), (cell.trial.key, words)
-            if found == NOTHING_WAITED:
+            if reason == NOTHING_WAITED:
                 assert None not in (parts.accept_queue_s, parts.in_worker_s), cell.trial.key
-            if isinstance(found, SlotsFilled) and found.verb == "filled":
+            if isinstance(reason, SlotsFilled) and reason.verb == "filled":
                 assert (cell.occupancy or 1.0) >= ALL, (cell.trial.key, words)

@@ -164,7 +164,7 @@ def test_when_requests_were_due_and_how_late_they_were_sent_is_noted(kind: Arriv
     assert trial.record is not None
     record = replace(trial.record, arrivals=kind, schedule=70_001)
     found = cell(run(replace(trial, record=record)))
-    (note,) = [one for one in found.notes if isinstance(one, RequestsDue)]
+    (note,) = [each for each in found.notes if isinstance(each, RequestsDue)]
     assert note.due == round(10 * (found.due_rps or 0.0))
     assert note.lag_p95_s == found.lag.p95
     assert ("70001" in text(note)) is (kind == "poisson")
@@ -252,7 +252,7 @@ def test_who_would_not_keep_up_without_them_either_is_saturated() -> None:
     """Of 40 requests/s that are done, a tenth of a response is lost: 45 could have been."""
     found = cell(run(noisy(opened(Rate(rps=60), 60), server_wait=0.4, others=1.2)))
     assert found.verdict == "saturated"
-    assert {one.code for one in found.findings} == {"BacklogGrew", "CoresTaken"}
+    assert {finding.code for finding in found.findings} == {"BacklogGrew", "CoresTaken"}
 
 
 def test_who_keeps_up_beside_other_programs_does_so() -> None:

@@ -26,9 +26,9 @@ def trial(delays: Callable[[int], float], lone_s: tuple[float, ...]) -> TrialDat
 
 def test_a_lock_makes_all_of_them_slow() -> None:
     made = trial(lambda number: 0.2 + number % 3 / 1000, (0.05, 0.051, 0.05, 0.052, 0.05))
-    found = diagnosed(Shared, made)
-    assert found.service_s == pytest.approx(0.201, rel=0.01)
-    assert found.lone_s == pytest.approx(0.05)
+    diagnosis = diagnosed(Shared, made)
+    assert diagnosis.service_s == pytest.approx(0.201, rel=0.01)
+    assert diagnosis.lone_s == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("kind", STEADY)
@@ -50,9 +50,9 @@ def test_who_computes_shares_the_cpu() -> None:
         for one in made.observations.processes
         for at_s in ((one.at_ns - made.observations.processes[0].at_ns) / 1e9,)
     )
-    found = kinds(seeing(made, processes=busy))
-    assert Shared not in found
-    assert BusyMachine in found
+    diagnosis = kinds(seeing(made, processes=busy))
+    assert Shared not in diagnosis
+    assert BusyMachine in diagnosis
 
 
 # --- by other levels ------------------------------------------------------------------------------
@@ -76,16 +76,16 @@ def lucky(mean_s: float) -> Callable[[int], float]:
 
 
 def longer(cell: CellResult) -> Longer:
-    (found,) = [one for one in cell.findings if isinstance(one, Shared)]
+    (found,) = [finding for finding in cell.findings if isinstance(finding, Shared)]
     return found.longer
 
 
 def test_longer_than_with_fewer_connections() -> None:
     few, many = swept("gevent", (2, lucky(0.05)), (16, lucky(0.275)))
     assert Shared not in map(type, few.findings)
-    found = longer(many)
-    assert (found.fewer, found.more) == (2, None)
-    assert found.others_s == pytest.approx(0.05, rel=0.01)
+    diagnosis = longer(many)
+    assert (diagnosis.fewer, diagnosis.more) == (2, None)
+    assert diagnosis.others_s == pytest.approx(0.05, rel=0.01)
 
 
 def test_no_more_throughput_although_slots_are_free() -> None:
@@ -105,7 +105,9 @@ def test_other_levels_of_what_varies_by_itself_show_nothing(kind: str) -> None:
         drawn = lambda _, c=chance: STEADY[kind](c)  # noqa: E731
         cells = swept("gevent", (2, drawn), (16, drawn))
         wrong += any(
-            isinstance(one, Shared) and one.longer.fewer for cell in cells for one in cell.findings
+            isinstance(finding, Shared) and finding.longer.fewer
+            for cell in cells
+            for finding in cell.findings
         )
     assert wrong <= 1
 
@@ -113,8 +115,8 @@ def test_other_levels_of_what_varies_by_itself_show_nothing(kind: str) -> None:
 def test_more_slots_are_not_advised_where_each_is_held_for_longer() -> None:
     """Without a cause that anything shows, and without an advice that may be wrong."""
     (cell,) = swept("sync", (16, lucky(0.275)))
-    (waiting,) = [one for one in cell.findings if isinstance(one, WaitingForSlots)]
+    (waiting,) = [finding for finding in cell.findings if isinstance(finding, WaitingForSlots)]
     assert waiting.advice == ()
     (plain,) = swept("sync", (16, lambda _: 0.05))
-    (waiting,) = [one for one in plain.findings if isinstance(one, WaitingForSlots)]
+    (waiting,) = [finding for finding in plain.findings if isinstance(finding, WaitingForSlots)]
     assert waiting.advice

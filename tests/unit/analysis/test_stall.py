@@ -124,7 +124,7 @@ def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
     assert cell.throughput_half_rps is None
     assert isinstance(cell.reason, SlotsIdled)
     assert cell.reason.idle_s == found.stall.idle_s
-    advice = {words for one in cell.findings for words in one.values["advice"]}
+    advice = {words for finding in cell.findings for words in finding.values["advice"]}
     assert "with a --backlog of 16 or more none would be dropped" in advice
     assert BACKLOG_HIDES not in advice  # it would be told otherwise in one breath
     document = of_sweep(analyse("stall", {}, [trial]))

@@ -191,11 +191,11 @@ def test_all_guesses_stand_in_one_table_at_the_end(
 
 def test_the_table_fits_and_leaves_out_guesses_that_nobody_made() -> None:
     long = replace(LESSON.steps[0], title="a" * 60)
-    told = [
+    outcomes = [
         StepOutcome(long, 0, Measured(12.5, 0.8461)),
         StepOutcome(LESSON.steps[1], left_out=True),
     ]
-    lines = table(told)
+    lines = table(outcomes)
     assert all(len(line) <= WIDTH for line in lines)
     assert "..." in lines[2]
     assert lines[2].endswith("12.5/s, 846 ms")

@@ -475,8 +475,8 @@ def test_a_launch_without_percentiles_is_left_out_of_them() -> None:
 
 def test_configurations_left_out_are_shown_with_their_reason() -> None:
     planned = all_configurations({"mongodb": "no mongod: --mongo-url names one"})
-    seen = {each.name: MEASURED["postgresql-uvicorn-w2"] for each in planned}
-    document = study(report(cells(planned, seen), services={"redis": "Redis 7"}), planned)
+    measured = {each.name: MEASURED["postgresql-uvicorn-w2"] for each in planned}
+    document = study(report(cells(planned, measured), services={"redis": "Redis 7"}), planned)
     why = [row[-1] for row in table(document, "The steps").rows]
     assert why == ["no mongod: --mongo-url names one", *[None] * (len(planned) - 1)]
     assert document.valid
@@ -490,8 +490,8 @@ def test_configurations_left_out_are_shown_with_their_reason() -> None:
 
 def test_without_redis_its_question_is_open() -> None:
     planned = all_configurations({"redis": "no redis-server"})
-    seen = {each.name: MEASURED["postgresql-uvicorn-w2"] for each in planned}
-    document = study(report(cells(planned, seen)), planned)
+    measured = {each.name: MEASURED["postgresql-uvicorn-w2"] for each in planned}
+    document = study(report(cells(planned, measured)), planned)
     assert inconclusive(document)[WHY_REDIS] == NO_REDIS_STEP
 
 

@@ -94,10 +94,10 @@ def test_a_rate_that_is_hardly_known_is_learnt_first() -> None:
 
 
 def test_a_load_that_has_not_learnt_the_rate_is_followed_by_all_that_is_left() -> None:
-    one = found(half=0.4, batches=9)
-    more = load_after(one, lasted_s=9.5, left_s=20.0)
+    trial = found(half=0.4, batches=9)
+    more = load_after(trial, lasted_s=9.5, left_s=20.0)
     assert 12.0 < more.requests / 100 <= 20.0
-    assert load_after(one, lasted_s=14.0, left_s=20.0) is None
+    assert load_after(trial, lasted_s=14.0, left_s=20.0) is None
 
 
 @pytest.mark.parametrize(("lasted_s", "left_s"), [(20.0, 10.0), (31.0, -1.0), (12.0, 14.0)])

@@ -80,7 +80,7 @@ def test_what_others_would_make_slivers_of_has_an_axis_of_its_own(
         ["quick", "quicker"],
     ]
     assert [text(one.title) for one in figures] == ["Rates (1 of 2)", "Rates (2 of 2)"]
-    assert all(one.caption[-1] == OWN_AXIS for one in figures)
+    assert all(figure.caption[-1] == OWN_AXIS for figure in figures)
 
 
 def test_groups_hold_all_in_their_order() -> None:

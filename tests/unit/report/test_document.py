@@ -56,13 +56,13 @@ def finding(document: Document, code: str) -> Finding:
 
 
 def table(document: Document, title: str) -> Table:
-    (only,) = [one for one in document.tables if text(one.title).startswith(title)]
+    (only,) = [table for table in document.tables if text(table.title).startswith(title)]
     return only
 
 
 def invalid_cells(document: Document) -> list[AffectedCells]:
-    every = [one for one in document.findings if isinstance(one, AffectedCells)]
-    return [one for one in every if one.state == "Invalid"]
+    every = [finding for finding in document.findings if isinstance(finding, AffectedCells)]
+    return [each for each in every if each.state == "Invalid"]
 
 
 def column(of: Table, name: str) -> list[Any]:
@@ -112,7 +112,7 @@ def test_a_class_without_a_valid_cell() -> None:
 def test_settings_that_differ_are_in_the_names() -> None:
     trials = [evidence(server("sync", workers), n) for workers in (2, 4) for n in (4, 8)]
     document = sweep(*trials)
-    assert [one.values["name"] for one in document.findings[:2]] == [  # type: ignore[union-attr]
+    assert [finding.values["name"] for finding in document.findings[:2]] == [  # type: ignore[union-attr]
         "sync (2 workers)",
         "sync (4 workers)",
     ]
@@ -143,7 +143,7 @@ def test_invalid_cells_and_notes_once_with_their_places() -> None:
     document = everything()
     (invalid,) = invalid_cells(document)
     assert len(invalid.trials) == 1
-    about = {str(one.note): one for one in document.notes if isinstance(one, CellsNote)}
+    about = {str(each.note): each for each in document.notes if isinstance(each, CellsNote)}
     assert about["load 3.9: close programs"].cells.startswith("tornado")
     assert not document.valid
 
@@ -339,5 +339,5 @@ def test_a_throughput_that_does_not_needs_no_column() -> None:
 def test_kept_connections_of_one_launch_say_so(
     trials: list[TrialData], told: tuple[str, ...]
 ) -> None:
-    found = [note.values for note in sweep(*trials).notes if isinstance(note, DealtInOneLaunch)]
-    assert [one["worker_classes"] for one in found] == [told] * bool(told)
+    notes = [note.values for note in sweep(*trials).notes if isinstance(note, DealtInOneLaunch)]
+    assert [one["worker_classes"] for one in notes] == [told] * bool(told)

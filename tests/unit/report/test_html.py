@@ -185,9 +185,9 @@ def test_foreign_text_is_only_text() -> None:
 
 
 def test_a_number_of_cells_is_not_what_a_note_is_about() -> None:
-    said = emphasised(RanSideBySide(6))
-    assert said.startswith("6 cells ran side by side")
-    assert "<strong>" not in said
+    markup = emphasised(RanSideBySide(6))
+    assert markup.startswith("6 cells ran side by side")
+    assert "<strong>" not in markup
 
 
 @pytest.mark.parametrize("name", ["lesson", "good"])  # requests that have names, and others
@@ -487,11 +487,11 @@ def test_costs_and_invalid_cells_stand_below_the_tables() -> None:
 
 
 def test_the_headline_compares_best_and_worst() -> None:
-    found = headline_of(sweep(("sync", "eventlet")))
-    assert isinstance(found, Headline)
-    assert (found.connections, found.best, found.worst) == (16, ("eventlet",), "sync")
-    assert found.lead == Leads("answers", LevelRate(16.0, 1.0, None, found.lead.rate.where))
-    assert found.worst_rate == LevelRate(4.0, 4.0, 3.0, WAITS["accept_queue"])
+    headline = headline_of(sweep(("sync", "eventlet")))
+    assert isinstance(headline, Headline)
+    assert (headline.connections, headline.best, headline.worst) == (16, ("eventlet",), "sync")
+    assert headline.lead == Leads("answers", LevelRate(16.0, 1.0, None, headline.lead.rate.where))
+    assert headline.worst_rate == LevelRate(4.0, 4.0, 3.0, WAITS["accept_queue"])
     alike = headline_of(sweep(("eventlet", "gevent")))
     assert isinstance(alike, Headline)
     assert alike.best == ("eventlet", "gevent")
@@ -499,19 +499,19 @@ def test_the_headline_compares_best_and_worst() -> None:
 
 
 def test_only_what_ties_with_the_best_is_named_beside_it() -> None:
-    found = headline_of(sweep(("sync", "eventlet", "gevent")))
-    assert isinstance(found, Headline)
-    assert (found.best, found.worst) == (("eventlet", "gevent"), "sync")
-    assert found.lead.verb == "tie at about"
+    headline = headline_of(sweep(("sync", "eventlet", "gevent")))
+    assert isinstance(headline, Headline)
+    assert (headline.best, headline.worst) == (("eventlet", "gevent"), "sync")
+    assert headline.lead.verb == "tie at about"
 
 
 def test_figures_far_apart_are_told_though_their_difference_may_be_chance() -> None:
     one = sweep(("sync", "eventlet"))
     wide = tuple(replace(cell, throughput_half_rps=9.0) for cell in one.cells)
-    found = headline_of(replace(one, cells=wide))
-    assert isinstance(found, Headline)
-    assert found.lead == LeadsByChance(4.0, 16.0)
-    assert "4 to 16 requests/s" in str(found)
+    headline = headline_of(replace(one, cells=wide))
+    assert isinstance(headline, Headline)
+    assert headline.lead == LeadsByChance(4.0, 16.0)
+    assert "4 to 16 requests/s" in str(headline)
 
 
 @pytest.mark.parametrize(
@@ -554,12 +554,12 @@ def test_a_long_headline_leaves_out_who_waits_where() -> None:
         for place, cell in enumerate(slow)
     ]
     classes = (group("sync"), replace(group("sync"), server=other))
-    found = headline_of(replace(one, cells=tuple(cells), classes=classes))
-    assert isinstance(found, Headline)
-    assert found.best == ("sync (backlog 2048)",)
-    assert found.worst_rate.rate_rps == 2.0
-    assert found.lead.rate.wait_s is None
-    assert len(str(found)) <= HEADLINE_LETTERS
+    headline = headline_of(replace(one, cells=tuple(cells), classes=classes))
+    assert isinstance(headline, Headline)
+    assert headline.best == ("sync (backlog 2048)",)
+    assert headline.worst_rate.rate_rps == 2.0
+    assert headline.lead.rate.wait_s is None
+    assert len(str(headline)) <= HEADLINE_LETTERS
 
 
 def test_every_chart_has_words_of_its_own() -> None:

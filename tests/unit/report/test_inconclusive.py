@@ -39,8 +39,8 @@ def codes(document: Document) -> dict[str, Any]:
 
 
 def affected(document: Document, state: str) -> list[AffectedCells]:
-    every = [each for each in document.findings if isinstance(each, AffectedCells)]
-    return [each for each in every if each.state == state]
+    affected_cells = [each for each in document.findings if isinstance(each, AffectedCells)]
+    return [each for each in affected_cells if each.state == state]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -64,8 +64,8 @@ def test_disturbed_cells_with_a_verdict_are_told_once() -> None:
     quiet, one, other = (cell(trial("sync", n)) for n in (2, 4, 8))
     disturbed = [replace(cell, findings=(noise,), diagnosis=noise) for cell in (one, other)]
     document = sweep(quiet, *disturbed)
-    (found,) = affected(document, "Disturbed")
-    assert found.trials == (one.trial.key, other.trial.key)
+    (conclusion,) = affected(document, "Disturbed")
+    assert conclusion.trials == (one.trial.key, other.trial.key)
     assert render(document).count("1.50 of 2 cores") == 1  # not by its class, too
     assert not affected(sweep(quiet, inconclusive(8)), "Disturbed")
 
@@ -75,15 +75,15 @@ def test_it_is_no_failure() -> None:
 
 
 def test_a_class_is_not_saturated_by_it() -> None:
-    found = codes(sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0))["SeriesLimits"]
-    assert (found["saturated_from"], found["inconclusive"]) == (None, ("8",))
-    assert found["why"] is None
+    conclusion = codes(sweep(cell(trial("sync", 4)), inconclusive(8), knee=4.0))["SeriesLimits"]
+    assert (conclusion["saturated_from"], conclusion["inconclusive"]) == (None, ("8",))
+    assert conclusion["why"] is None
 
 
 def test_a_level_of_which_a_trial_tells_is_told() -> None:
     told = cell(trial("sync", 8, number=2))
-    found = codes(sweep(inconclusive(8), told, knee=4.0))["SeriesLimits"]
-    assert (found["saturated_from"], found["inconclusive"]) == (8, ())
+    conclusion = codes(sweep(inconclusive(8), told, knee=4.0))["SeriesLimits"]
+    assert (conclusion["saturated_from"], conclusion["inconclusive"]) == (8, ())
 
 
 def test_a_class_of_nothing_else_is_not_known() -> None:
@@ -94,9 +94,9 @@ def test_a_class_of_nothing_else_is_not_known() -> None:
 
 def test_one_kind_of_reason_is_told_once() -> None:
     reasons = [sentence(f"requests waited {n} ms") for n in (10, 20)]
-    (found,) = affected(sweep(*map(inconclusive, (8, 16), reasons)), "Inconclusive")
-    assert found.cells == "every cell"
-    assert (found.reason, found.example) == (reasons[0], "sync at 8")
+    (conclusion,) = affected(sweep(*map(inconclusive, (8, 16), reasons)), "Inconclusive")
+    assert conclusion.cells == "every cell"
+    assert (conclusion.reason, conclusion.example) == (reasons[0], "sync at 8")
 
 
 def test_all_that_is_so_of_a_cell_is_told() -> None:

@@ -41,7 +41,7 @@ def sweep(**routes: RouteResult) -> Document:
 
 
 def rows(document: Document) -> list[dict[str, Any]]:
-    (table,) = [one for one in document.tables if one.title == TITLE]
+    (table,) = [each for each in document.tables if each.title == TITLE]
     names = [column.name for column in table.columns]
     return [dict(zip(names, row, strict=True)) for row in table.rows]
 
@@ -59,15 +59,15 @@ def test_a_row_for_each_cell_and_route() -> None:
 
 def test_without_a_mix_there_is_no_such_table() -> None:
     document = of_sweep(analyse("run", {}, [evidence(connections=4, tool="fast")]))
-    assert TITLE not in [one.title for one in document.tables]
+    assert TITLE not in [table.title for table in document.tables]
 
 
 def test_a_route_that_fails_is_told_with_status_cause_and_body() -> None:
-    (found,) = [one for one in sweep().findings if isinstance(one, FailingRoute)]
-    assert found.failed == 10
-    assert found.requests == 2 * (8 + 2)
-    assert len(found.trials) == 2
-    said = str(found)
+    (failing,) = [one for one in sweep().findings if isinstance(one, FailingRoute)]
+    assert failing.failed == 10
+    assert failing.requests == 2 * (8 + 2)
+    assert len(failing.trials) == 2
+    said = str(failing)
     for words in ("POST /cart", "500", "connection reset", "KeyError / 'cart'"):
         assert words in said
 

@@ -9,9 +9,9 @@ from workerlab.report.values import heading
 
 
 def test_causes_of_failures_are_words() -> None:
-    known = {"non_2xx": 48, "reset": 2, "of_a_new_tool": 1}
+    causes_by_name = {"non_2xx": 48, "reset": 2, "of_a_new_tool": 1}
     causes = "48 x status other than 2xx, 1 x of_a_new_tool, 2 x connection reset"
-    assert str(FailedRequests(51, known)) == f"51 requests failed ({causes})"
+    assert str(FailedRequests(51, causes_by_name)) == f"51 requests failed ({causes})"
 
 
 def test_what_a_flag_has_no_effect_with() -> None:

@@ -129,7 +129,7 @@ class InvalidTrial(Finding):
     trial: int
     reason: Finding
 
-    prominent = True
+    prominence = "notes"
 
 
 def document(run: Run) -> Document:

@@ -132,7 +132,7 @@ class UnreliableCount(Finding):
     connections: int
     why: str
 
-    prominent = True
+    prominence = "notes"
 
 
 class LoadsDisturbed(Finding):

@@ -252,7 +252,7 @@ class InvalidStepTrial(Finding):
     trial: int
     reason: str | Finding
 
-    prominent = True
+    prominence = "notes"
 
 
 class StepsWithoutInterval(Finding):

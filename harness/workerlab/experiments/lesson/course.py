@@ -121,7 +121,7 @@ class Course:
         """What the page is told: nothing before its time. `guesses`: a pupil's choice of each step,
         in place of the teacher's."""
         step, phase, guess = self.step, self.phase, self.choice
-        after, told, end = phase in ("run", "told"), phase == "told", phase == "end"
+        after, over, end = phase in ("run", "told"), phase == "told", phase == "end"
         results = dict(sorted(self.results.items())) if end else {}
         if guesses is not None:
             guess = guesses.get(self.place)
@@ -136,12 +136,12 @@ class Course:
             "question": step.question,
             "choices": step.choices,
             "guess": guess,
-            "right": step.right if told else None,
+            "right": step.right if over else None,
             "law": law_in_words(step) if after else None,
             "reaction": step.reactions[guess] if after and guess is not None else None,
-            "answer": answer(step, guess) if told else None,
-            "outcome": self.outcome if told else [],
-            "why": step.why if told else None,
+            "answer": answer(step, guess) if over else None,
+            "outcome": self.outcome if over else [],
+            "why": step.why if over else None,
             "table": [result.row(result.step.choices) for result in results.values()],
             "score": score(results.values()),
             "end": self._lesson.end if end else "",

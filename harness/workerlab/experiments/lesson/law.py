@@ -168,8 +168,8 @@ class Law(Struct, frozen=True, dict=True):
         if row.slots == "unlimited":
             return 0.0
         if self.rps is None or self.response_s is None or self.wait_s is None:
-            known = "no prediction: workers accept more than they serve"
-            return None if load.cpu_ms > 0 else known if row.accepts_first else fills
+            unpredicted = "no prediction: workers accept more than they serve"
+            return None if load.cpu_ms > 0 else unpredicted if row.accepts_first else fills
         if load.is_open and not row.accepts_first:  # all that wait; meanwhile slots may be free
             return min(room, self.rps * self.wait_s)
         held = server.workers * (1 if row.slots == "one" else server.worker_connections)

@@ -220,7 +220,7 @@ def _full(facts: Facts) -> Iterator[str]:
 
 
 def _took_s(facts: Facts) -> list[float]:
-    return [one.end_s for one in facts.measurement.timings if one.end_s is not None]
+    return [timing.end_s for timing in facts.measurement.timings if timing.end_s is not None]
 
 
 # --- of a live load -------------------------------------------------------------------------------

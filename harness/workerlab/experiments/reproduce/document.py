@@ -56,7 +56,7 @@ class PartMissing(Finding):
     part: str
     why: str
 
-    prominent = True
+    prominence = "notes"
 
 
 def part_directory(directory: Path, writeup: str, part: str) -> Path:

@@ -50,7 +50,7 @@ class ClassUnavailable(Finding):
     name: str
     why: str
 
-    prominent = True
+    prominence = "notes"
 
 
 class LeftOutOfQuick(Finding):
@@ -58,7 +58,7 @@ class LeftOutOfQuick(Finding):
 
     names: tuple[str, ...]
 
-    prominent = True
+    prominence = "notes"
 
 
 class NotExamined(Finding):
@@ -66,7 +66,7 @@ class NotExamined(Finding):
 
     names: tuple[str, ...]
 
-    prominent = True
+    prominence = "notes"
 
 
 def document(run: Run) -> Document:

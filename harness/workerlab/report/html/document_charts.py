@@ -56,9 +56,9 @@ def chart_figures(document: Document) -> list[Figure]:
 
 def looks_of(charts: Iterable[Chart]) -> Looks:
     """The colour and the shape of every series of these charts, by its words."""
-    every = [series for chart in charts for series in chart.series]
-    fixed = {text(series.name): series.look for series in every if series.look}
-    others = dict.fromkeys(words for series in every if (words := text(series.name)) not in fixed)
+    drawn = [series for chart in charts for series in chart.series]
+    fixed = {text(series.name): series.look for series in drawn if series.look}
+    others = dict.fromkeys(words for series in drawn if (words := text(series.name)) not in fixed)
     return fixed | {words: mark_of(place) for place, words in enumerate(others)}
 
 

@@ -33,31 +33,33 @@ from workerlab.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
 
 def study(*classes: str, private_bytes: int = 2 * MUCH_BYTES, sets: tuple[str, ...] = ()) -> Study:
     """Of needs that are known."""
-    asked = AdviseRequest("p95<1s", 10.0, 300.0, Limits(cores=2), config_sets=sets)
+    request = AdviseRequest("p95<1s", 10.0, 300.0, Limits(cores=2), config_sets=sets)
     cells = tuple(needs_cell(kind_of(name, App())) for name in classes)
     plan: Any = Plan("advise", cells, 1, 5, 1, "", None, {}, ())
     memory = Memory(10 << 20, private_bytes, 2)
     needs = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0, memory=memory)
-    return Study(asked, plan, "", dict.fromkeys(classes, needs), {}, (), {}, ())
+    return Study(request, plan, "", dict.fromkeys(classes, needs), {}, (), {}, ())
 
 
 def test_needs_that_a_load_did_not_show_are_measured_once_more() -> None:
-    seen = replace(study("sync"), needs={}, left_out={"sync": NeedsUnknown("too few requests")})
-    (cell,) = needs_again(seen.plan, seen)
+    unmeasured = replace(
+        study("sync"), needs={}, left_out={"sync": NeedsUnknown("too few requests")}
+    )
+    (cell,) = needs_again(unmeasured.plan, unmeasured)
     assert cell.server.worker_class == "sync"
-    grown = replace(seen.plan, cells=(*seen.plan.cells, cell))
-    assert not list(needs_again(grown, seen))
-    failed = replace(seen, left_out={"sync": Exclusion("it does not start")})
+    grown = replace(unmeasured.plan, cells=(*unmeasured.plan.cells, cell))
+    assert not list(needs_again(grown, unmeasured))
+    failed = replace(unmeasured, left_out={"sync": Exclusion("it does not start")})
     assert not list(needs_again(failed.plan, failed))
 
 
 def test_what_could_be_shared_is_looked_at_once() -> None:
-    seen = study("gevent", "sync", "gthread")
-    (cell,) = preload_cells(seen.plan, seen)
+    unmeasured = study("gevent", "sync", "gthread")
+    (cell,) = preload_cells(unmeasured.plan, unmeasured)
     assert (cell.server.worker_class, cell.server.preload) == ("sync", True)
-    grown = replace(seen.plan, cells=(*seen.plan.cells, cell))
-    assert not list(preload_cells(grown, seen))
-    alarmed = replace(seen, alarmed=("sync",))
+    grown = replace(unmeasured.plan, cells=(*unmeasured.plan.cells, cell))
+    assert not list(preload_cells(grown, unmeasured))
+    alarmed = replace(unmeasured, alarmed=("sync",))
     assert all(not one.server.preload for one in stacks_cells(grown.cells, alarmed))
 
 

@@ -85,10 +85,10 @@ class World:
 
     def search(self, memory_bytes: int | None = None) -> Search:
         limits = Limits(cores=2, memory_bytes=memory_bytes)
-        asked = AdviseRequest("p95<300ms", TARGET_RPS, 300.0, limits)
+        request = AdviseRequest("p95<300ms", TARGET_RPS, 300.0, limits)
         need = Needs("", (RequestNeed(0.05, 0.001),), 0.0, 0.0)
         plan: Any = Plan("advise", (), 1, 5, 1, "", None, {}, ())
-        study = Study(asked, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches))
+        study = Study(request, plan, "", {"sync": need}, {}, (), {}, tuple(self.launches))
         return Search(study, TERMS, self.servers, self.expected)
 
     def run(self, most: int = 60) -> int:

@@ -21,7 +21,7 @@ def compared(unknown: Sequence[str], *outcomes: gate.Outcome) -> GroupChanges:
         replace(one, word="inconclusive") if one.metric.name in unknown else one for one in SAME
     ]
     limit = gate.Limit("response_p95_s", True, 0.1, "p95>+10%")
-    return GroupChanges(Group(CELL, CELL), (), found, (), [(limit, one) for one in outcomes])
+    return GroupChanges(Group(CELL, CELL), (), found, (), [(limit, each) for each in outcomes])
 
 
 @pytest.mark.parametrize("unknown", [(), ("start_s", "stop_s")])

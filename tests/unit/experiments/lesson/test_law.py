@@ -80,8 +80,8 @@ def test_each_class_and_app_makes_a_server(name: str) -> None:
 
 
 def test_the_law_of_a_closed_loop() -> None:
-    found = law_of(ServerSettings(), LoadSettings(clients=8), 2)
-    assert (found.rps, found.knee, found.response_s) == (4, 4, 2)
+    law = law_of(ServerSettings(), LoadSettings(clients=8), 2)
+    assert (law.rps, law.knee, law.response_s) == (4, 4, 2)
     few = law_of(ServerSettings(), LoadSettings(clients=2, delay_s=0.5), 2)
     assert (few.rps, few.response_s) == (4, 0.5)
     unlimited = law_of(ServerSettings(worker_class="uvicorn"), LoadSettings(clients=100), 2)
@@ -102,19 +102,19 @@ def test_the_law_of_clients_that_give_up() -> None:
         law_of(server, LoadSettings(clients=8, patience_s=patience_s), 2) for patience_s in (2.5, 0)
     )
     assert numbers(patient) == numbers(usual)
-    found = law_of(server, LoadSettings(clients=16, patience_s=2.5), 2)
-    assert (found.rps, found.knee, found.response_s) == (0, None, None)
-    assert (found.response, found.queue) == (
+    law = law_of(server, LoadSettings(clients=16, patience_s=2.5), 2)
+    assert (law.rps, law.knee, law.response_s) == (0, None, None)
+    assert (law.response, law.queue) == (
         "law: no answer in time",
         "law: it grows until it is full, at 2049",
     )
-    assert "16 clients give up after 2.50 s, before their turn" in str(sentence(found))
+    assert "16 clients give up after 2.50 s, before their turn" in str(sentence(law))
 
 
 def test_the_queue_of_random_arrivals_holds_all_that_wait() -> None:
     """Little: rate x mean wait. While some wait at one moment, slots are free at another."""
-    found = law_of(ServerSettings(workers=2), LoadSettings(model="open", rate=16, delay_s=0.1), 2)
-    assert found.queue == pytest.approx(16 * allen_cunneen(16, 0.1, 0.01, 2))
+    law = law_of(ServerSettings(workers=2), LoadSettings(model="open", rate=16, delay_s=0.1), 2)
+    assert law.queue == pytest.approx(16 * allen_cunneen(16, 0.1, 0.01, 2))
     assert law_of(ServerSettings(), LoadSettings(model="open", rate=2), 2).queue == pytest.approx(
         0.087, rel=0.01
     )
@@ -127,8 +127,8 @@ def test_hands_on_nobody_sets_a_patience() -> None:
 
 
 def test_the_law_says_nothing_of_requests_that_do_nothing() -> None:
-    found = law_of(ServerSettings(), LoadSettings(delay_s=0), 2)
-    assert (found.rps, found.knee, found.response_s) == (None, None, None)
+    law = law_of(ServerSettings(), LoadSettings(delay_s=0), 2)
+    assert (law.rps, law.knee, law.response_s) == (None, None, None)
 
 
 def test_who_computes_is_bounded_by_cores_and_workers() -> None:
@@ -175,9 +175,9 @@ def test_who_computes_is_bounded_by_cores_and_workers() -> None:
 def test_a_sentence_says_what_the_settings_make_of_it(
     server: dict[str, Any], load: dict[str, Any], words: str
 ) -> None:
-    found = str(sentence(law_of(ServerSettings(**server), LoadSettings(**load), 2)))
-    assert words in found
-    assert "None" not in found
+    law = str(sentence(law_of(ServerSettings(**server), LoadSettings(**load), 2)))
+    assert words in law
+    assert "None" not in law
 
 
 SERVERS = st.builds(

@@ -291,8 +291,8 @@ def test_other_programs_are_named_beside_the_figures() -> None:
 
 def test_a_row_of_the_table_and_the_score() -> None:
     step = STEPS[1]
-    told = StepOutcome(step, guess=0, measured=Measured(3.98, 2.01))
-    assert told.row(step.letters) == (step.title, "a", "b", "4/s, 2.00 s", "3.98/s, 2.01 s")
+    outcome = StepOutcome(step, guess=0, measured=Measured(3.98, 2.01))
+    assert outcome.row(step.letters) == (step.title, "a", "b", "4/s, 2.00 s", "3.98/s, 2.01 s")
     assert StepOutcome(step, left_out=True).row(step.letters)[1:] == (
         None,
         "b",
@@ -300,7 +300,7 @@ def test_a_row_of_the_table_and_the_score() -> None:
         "left out",
     )
     assert StepOutcome(step).row(step.letters)[-1] == "-"  # nothing could be measured
-    assert score([told, StepOutcome(step, 1), StepOutcome(step)]) == "1 of 2 guesses was right."
+    assert score([outcome, StepOutcome(step, 1), StepOutcome(step)]) == "1 of 2 guesses was right."
     assert (
         score([StepOutcome(step, 1), StepOutcome(step, 0, left_out=True)])
         == "1 of 1 guess was right."

@@ -190,8 +190,8 @@ def report_on(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, Document
     its = make_settings()
     more = {"strange": strange(lines, its)}
     more["unset"] = tuple(one.name for one in lines if not one.sets and one.name in its)
-    asked = codec.plain(SettingsRequest(settings, str(path), lines, left_out, values, **more))
-    return worker_class, document(replace(run, plan=replace(run.plan, details=asked)))
+    request = codec.plain(SettingsRequest(settings, str(path), lines, left_out, values, **more))
+    return worker_class, document(replace(run, plan=replace(run.plan, details=request)))
 
 
 def linted(path: Path, left_out: tuple[str, ...] = ()) -> tuple[str, list[Finding]]:
