@@ -70,7 +70,7 @@ def null_task(trial: Trial, run_directory: Path) -> Task:
     return Task(
         key=trial.key,
         directory=directory,
-        up=lambda: null_server(server, directory),
+        up=lambda: null_server(server, directory, load.ports),
         load=lambda _: load,
         command=tool_named(trial.cell.tool).command,
     )

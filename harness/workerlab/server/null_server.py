@@ -29,23 +29,30 @@ class RunningNull(Serving, kw_only=True):
         return Fault("server", explained("the null server ended under the load", self.log))
 
 
-def command(server: Server, directory: Path) -> list[str]:
+def command(
+    server: Server, directory: Path, client_ports: tuple[int, int] | None = None
+) -> list[str]:
     assert server.null is not None
     null, argv = server.null, [sys.executable, "-I", "-S", PROGRAM]
     argv += ["--ready", str(directory / READY), "--report", str(directory / COUNTS)]
     argv += ["--body-bytes", str(null.body_bytes), "--delay", "{!r},{!r}".format(*null.delay_s)]
     argv += ["--seed", str(null.seed), "--backlog", str(server.backlog)]
     argv += ["--core", str(null.core)] if null.core is not None else []
+    argv += ["--client-ports", "{},{}".format(*client_ports)] if client_ports else []
     argv += ["--requests-per-connection", str(null.requests_per_connection)]
     return [*argv, "--fault", null.fault]
 
 
 @contextmanager
-def null_server(server: Server, directory: Path) -> Iterator[RunningNull]:
-    """A null server that listens; afterwards it is gone, and its counts are in `directory`, which
-    must exist. Raises Faulty if it does not start."""
+def null_server(
+    server: Server, directory: Path, client_ports: tuple[int, int] | None = None
+) -> Iterator[RunningNull]:
+    """A null server that listens, at none of `client_ports`, lowest and highest; afterwards it is
+    gone, and its counts are in `directory`, which must exist. Raises Faulty if it does not
+    start."""
     began, log = time.monotonic(), directory / LOG
-    argv, tw_reuse = command(server, directory), server.null.tw_reuse if server.null else None
+    argv = command(server, directory, client_ports)
+    tw_reuse = server.null.tw_reuse if server.null else None
     with (
         nullcontext() if tw_reuse is None else own_network(tw_reuse),
         Guarded(argv, cwd=directory, env=os.environ, stdout=log, grace_s=GRACE_S) as process,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.numbers.histogram import Histogram
-from workerlab.server.null.program import parse
+from workerlab.server import preflight
+from workerlab.server.null.program import listen, parse
 from workerlab.server.null.replies import (
     FAULTS,
     MalformedRequest,
@@ -42,6 +44,16 @@ def asking(head: bytes) -> NullRequest:
 )
 def test_what_a_request_wants_of_its_connection(head: bytes, keep: bool, told: bool) -> None:
     assert asking(head) == NullRequest(len(head), keep, told, bodiless=False)
+
+
+def test_the_kernel_may_choose_no_port_of_the_load() -> None:
+    """A port that listens is lost to connections to it: of 200 ports, one would be missing."""
+    low, high = preflight.port_range() or (49_152, 65_535)
+    reserved = (low, (low + high) // 2)
+    with ExitStack() as listening:
+        for _ in range(20):
+            listener = listening.enter_context(listen("127.0.0.1", 0, 1, reserved))
+            assert listener.getsockname()[1] > reserved[1]
 
 
 @given(st.integers(0, 40), st.binary(max_size=40))

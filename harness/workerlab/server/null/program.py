@@ -2,6 +2,7 @@
 its address, and answers at once or after a seeded random delay, until a signal ends it."""
 
 import argparse
+import contextlib
 import gc
 import os
 import socket
@@ -29,6 +30,11 @@ def _delay(text: str) -> tuple[float, float]:
     return least, most
 
 
+def _ports(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(",")
+    return _whole(low), _whole(high)
+
+
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Exits with code 2 and a sentence for an invalid option."""
     parser = argparse.ArgumentParser(
@@ -37,6 +43,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--host", default="127.0.0.1")
     add("--port", type=_whole, default=0, help="0: one of the kernel's choice")
+    add("--client-ports", type=_ports, metavar="LO,HI", help="with --port 0: none of these")
     add("--ready", metavar="FILE", help="where it says host, port and pid once it listens")
     add("--core", type=_whole, help="the CPU to stay on")
     add("--body-bytes", type=_whole, default=12)
@@ -49,12 +56,24 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _listen(host: str, port: int, backlog: int) -> socket.socket:
+def listen(
+    host: str, port: int, backlog: int, client_ports: tuple[int, int] | None = None
+) -> socket.socket:
+    """Port 0: one of the kernel's choice, outside `client_ports`, which are for the load: a port
+    that listens is lost to connections to it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
-    listener.bind((host, port))
+    low, high = client_ports or (0, -1)
+    with contextlib.ExitStack() as held:  # so that the kernel chooses another one
+        while True:
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            if port:  # else the kernel could choose one of the held ports again
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Its connections inherit it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listener.bind((host, port))
+            if port or not low <= listener.getsockname()[1] <= high:
+                break
+            held.enter_context(listener)
     listener.listen(backlog)
     listener.setblocking(False)
     return listener
@@ -67,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.core is not None:
             os.sched_setaffinity(0, {options.core})
-        with _listen(options.host, options.port, options.backlog) as listener:
+        with listen(options.host, options.port, options.backlog, options.client_ports) as listener:
             server = NullProcess(listener, options)
             if options.ready:
                 host, port = listener.getsockname()[:2]
