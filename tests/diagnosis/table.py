@@ -12,24 +12,38 @@ from tests.diagnosis.store import Ran
 INTRODUCTION = """\
 # How often the diagnosis is right
 
-What the lab says of a server is held against servers of which the truth is known: apps whose
-waits, locks, blocked loops and deaths are arranged, so that a verdict or a cause is right or
-wrong by how they are made. `tests/diagnosis/scenarios.py` has them, with what must be reported
-and what must not; what is not listed must not. Each is run through the command line, again and
-again, on a quiet machine and beside a program that burns a core at random times. `tox run -e
-diagnosis` does all that and writes this page; a part of it runs with the other tests.
+The lab is tested against servers of known behaviour: apps that wait, hold locks, block event loops
+or die by design. For each load, a scenario (`tests/diagnosis/scenarios.py`) lists the right
+verdicts and required and optional findings; any other in the table is false. Optional beside noise:
+`CoresTaken`, and `BusyMachine` if the app computes; always: `CoresStolen`.
 
-- **said**: how often a verdict or finding was reported; **false**: how often it was not so.
-- **due**: how often it had to be reported; **found**: of these, how often it was, on a quiet
-  machine and beside others. It counts as quiet where other programs used less than a quarter of a
-  core. Scenarios that only sleep run three at a time, so that most of them have company, too.
-- **inconclusive**: due and not reported, where the cell said that it is inconclusive and rightly
-  so: its processes waited for a core for 5 % or more of the response time, beside others, and the
-  app does more than sleep.
-- Laws: over the whole load, requests in flight are throughput times mean response (Little 1961).
-  Contradictions: a server that is saturated at one level and below capacity at a higher one."""
+`tox run -e diagnosis` runs each scenario repeatedly through the command line, on a quiet machine
+and beside noise (a program burning a core at random times), and writes this page to
+`.tox/diagnosis-runs/diagnosis.md`. A subset runs with the other tests."""
+LEGEND = """\
+- **reported**: how often; **false**: how often wrongly.
+- **required**: how often; **found**: of these, how often reported. `A or B`: either; if reported,
+  it counts in its own row.
+- **quiet**: without noise, while others used less than 0.25 cores and the machine did not pause.
+  The rest is **noise**, including most scenarios that only sleep (run three at a time).
+- **inconclusive**: required, but the cell is rightly inconclusive: the machine paused, or beside
+  noise an app that does more than sleep waited for a core for 5 % or more of its response time.
+  Recall counts these as found.
+
+Checks:
+
+- **premise**: kept connections are distributed as the app prescribes.
+- **law**: over the whole load, requests in flight are throughput times mean response (Little 1961).
+- **contradiction**: no level above a saturated one is below capacity; no verdict contradicts the
+  knee.
+- **comparison**: identical servers show no difference.
+- **exit**: right exit code, no missing trial; only failures count."""
+MISSES = """\
+## Misses
+
+After a missing finding: the cell's verdict and diagnosis."""
 SAID = (RIGHT, ALLOWED, FALSE)
-HEAD = ("", "said", "false", "due", "found, quiet", "found, noise", "inconclusive")
+HEAD = ("", "reported", "false", "required", "found, quiet", "found, noise", "inconclusive")
 
 
 def summary(every: Sequence[Statement]) -> str:
@@ -38,13 +52,16 @@ def summary(every: Sequence[Statement]) -> str:
     told = [one for one in said if one.kind in ("verdict", "finding")]
     false = [one for one in told if one.outcome == FALSE]
     others = Counter(one.kind for one in every if one.outcome == FALSE and one not in false)
-    parts = [f"{len(told)} verdicts and findings, {len(false)} of them false"]
+    parts = [f"{len(told)} verdicts and findings, {len(false)} false"]
+    recall = []
     for noisy, label in ((False, "quiet"), (True, "noise")):
         due = [one for one in _due(every) if one.noisy == noisy and one.kind == "finding"]
         found = [one for one in due if one.outcome != MISSING]
-        parts.append(f"recall of findings, {label}: {_share(len(found), len(due))}")
-    for kind in ("premise", "law", "contradiction", "comparison", "exit"):
-        parts.append(f"{kind}: {others[kind]} broken of {_checked(every, kind)}")
+        recall.append(f"{label} {_share(len(found), len(due))}")
+    kinds = ("premise", "law", "contradiction", "comparison", "exit")
+    checks = [f"{kind} {others[kind]} of {_checked(every, kind)}" for kind in kinds]
+    parts.append(f"recall of findings: {', '.join(recall)}")
+    parts.append(f"failed checks: {', '.join(checks)}")
     return "; ".join(parts) + "."
 
 
@@ -108,13 +125,15 @@ def as_text(every: Sequence[Statement]) -> str:
 def as_markdown(every: Sequence[Statement], ran: Sequence[Ran]) -> str:
     """The page in docs/. `ran`: the runs that were judged."""
     beside = sum(one.noise for one in ran)
-    runs = f"{len(ran)} runs, {beside} of them beside a program that burns a core at random times:"
+    runs = f"{len(ran)} runs, {beside} beside noise:"
     head = ("finding or verdict", *HEAD[1:])
     by_code = _markdown([head, *rows(every)])
-    kinds = _markdown([("scenario", "true because", "said", "wrong"), *by_scenario(every)])
+    heading = ("scenario", "known behaviour", "reported", "false or missing")
+    kinds = _markdown([heading, *by_scenario(every)])
     found = misses(every)
     listed = [f"- {line_of(one)}: {one.sentence}" for one in found] or ["None."]
-    page = (INTRODUCTION, f"{runs} {summary(every)}", by_code, "## Scenarios", kinds, "## Misses")
+    total = f"{runs} {summary(every)}"
+    page = (INTRODUCTION, total, LEGEND, by_code, "## Scenarios", kinds, MISSES)
     return "\n\n".join(page) + "\n\n" + "\n".join(listed) + "\n"
 
 
