@@ -7,7 +7,7 @@ its docstring is the sentence, and it stands above the rule that makes it.
         users: int
         service_s: float
 
-`workerlab.numbers.formats` says how values are written. Fields are in base units, which end their
+`workerlab.numbers.units` says how values are written. Fields are in base units, which end their
 names (`wait_s`, `memory_bytes`). A sentence that names a value which is no field, or a format that
 does not exist, is a TypeError on import. Rules, tests and programs look at the class and its
 fields; nothing searches a sentence.
@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, dataclass_transform
 import msgspec
 from msgspec import Struct
 
-from workerlab.numbers.formats import fields, fill, is_format
+from workerlab.numbers.units import fields, fill, is_format
 
 # Of a note on the first screen: only counted, with its sentence, or with it below the title
 Prominence = Literal["counted", "notes", "title"]

@@ -377,7 +377,7 @@ class Record(Struct, frozen=True):
     # It ran beside others before, when the lab used so many cores; this is it again, alone
     again_cores: float | None = None
     arrivals: Arrivals = "even"  # open model: with the seed and planned_duration_s, of asked_rps:
-    schedule: int = 0  # what `workerlab.numbers.arrivals.schedule` makes again
+    schedule: int = 0  # what `workerlab.numbers.schedule.schedule` makes again
 
     @property
     def interrupted(self) -> bool:

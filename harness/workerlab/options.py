@@ -10,10 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from workerlab.bundled import APPS, BUNDLED_GUNICORN
 from workerlab.load.registry import ALIASES, TOOLS
 from workerlab.model import Rate, UsageError
-from workerlab.numbers.arrivals import KINDS
+from workerlab.numbers.schedule import KINDS
+from workerlab.paths import APPS, BUNDLED_GUNICORN
 from workerlab.report import FORMATS
 from workerlab.server.worker_classes import CLASSES
 from workerlab.slo import TargetSyntaxError, canonical

@@ -25,8 +25,8 @@ from typing import Any
 from msgspec import Struct
 
 from workerlab import codec
-from workerlab.bundled import bundled_root
 from workerlab.model import EnvironmentProblem, Fault, Output, Plan, Record, UsageError
+from workerlab.paths import bundled_root
 
 SCHEMA = 2  # of the files of a run
 INSIDE = Path(__file__).resolve().parent / "server" / "inside"

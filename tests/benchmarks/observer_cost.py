@@ -36,9 +36,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from workerlab.model import App, Server
-from workerlab.observe.cpu import Processes
+from workerlab.observe.cpu import Processes, RunQueue
 from workerlab.observe.observer import Observer, Sampler
-from workerlab.observe.run_queue import RunQueue
 from workerlab.run_store import copy_code
 from workerlab.server.gunicorn import running
 from workerlab.server.preflight import raise_file_limit

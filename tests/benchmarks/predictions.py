@@ -37,7 +37,7 @@ from workerlab.experiments.execution import task_for
 from workerlab.experiments.reading import evidence
 from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
-from workerlab.numbers.quantiles import quantile
+from workerlab.numbers.samples import quantile
 from workerlab.server.preflight import cores
 from workerlab.server.worker_classes import ASGI_CLASSES, class_named
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from random import Random
 from statistics import fmean
 
-from workerlab.analysis.prediction.recursion import waits
+from tests.builders.recursion import waits
 from workerlab.analysis.prediction.theory import allen_cunneen
 
 SHORT_S = 1 / 1.9  # the mean of nine of ten hyperexponential service times

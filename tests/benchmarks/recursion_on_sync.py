@@ -25,10 +25,10 @@ from random import Random
 from statistics import fmean, median
 
 from tests.builders.open_load import Request, Served, serve
-from workerlab.analysis.prediction.recursion import waits
+from tests.builders.recursion import waits
 from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.model import Server
-from workerlab.numbers.quantiles import quantile
+from workerlab.numbers.samples import quantile
 
 MEAN_S = 0.05
 HOLD_S = MEAN_S + 0.0015  # roughly, to choose the rates

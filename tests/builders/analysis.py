@@ -46,7 +46,7 @@ from workerlab.model import (
     Timing,
     Trial,
 )
-from workerlab.numbers.quantiles import summarise
+from workerlab.numbers.samples import summarise
 from workerlab.report.values import AB_TIMES
 from workerlab.server.worker_classes import class_named
 

@@ -26,7 +26,7 @@ from workerlab.model import (
     Usage,
     Value,
 )
-from workerlab.report.naming import PARTS
+from workerlab.report.values import PARTS
 
 numbers = st.none() | st.floats(0, 1e9) | st.sampled_from([float("nan"), float("inf"), 1e-12])
 counts = st.none() | st.integers(0, 10**9)

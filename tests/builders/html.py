@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.builders.analysis import Served, open_at, sentence, serve
+from workerlab.analysis.timeline import row_numbers
 from workerlab.finding import Finding
 from workerlab.model import (
     Bar,
@@ -20,7 +21,6 @@ from workerlab.model import (
     Timeline,
     Trial,
 )
-from workerlab.numbers.rows import row_numbers
 from workerlab.report.document import of_sweep
 from workerlab.server.worker_classes import class_named
 

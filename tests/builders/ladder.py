@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.experiments.ladder.configurations import Configuration, configurations
 from workerlab.experiments.ladder.document import study
+from workerlab.experiments.ladder.steps import Configuration, configurations
 from workerlab.model import (
     AppMetrics,
     Breakdown,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.builders.analysis import ORIGIN_NS, SYNC, evidence, ns
 from workerlab.analysis import TrialData
 from workerlab.model import Cell, Measurement, Rate, Server, Span, Spans, Summary, Timing, Trial
-from workerlab.numbers.quantiles import summarise
+from workerlab.numbers.samples import summarise
 
 
 def arrivals(

@@ -24,7 +24,7 @@ from tests.diagnosis.statement import (
 )
 from tests.diagnosis.truth import BESIDE_NOISE, CODES, Scenario, Truth
 from workerlab.analysis.facts import TrialData
-from workerlab.analysis.pauses import PauseDuringLoad
+from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.finding import Finding
 from workerlab.model import CellResult, Report
 from workerlab.report.values import text

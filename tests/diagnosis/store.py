@@ -22,8 +22,8 @@ from tests.diagnosis.judge import judged
 from tests.diagnosis.statement import FALSE, Statement
 from tests.diagnosis.truth import Scenario
 from workerlab import codec, run_store
-from workerlab.bundled import bundled_root
 from workerlab.experiments.reading import report_of, trial_data
+from workerlab.paths import bundled_root
 
 # Of a run: what no report reads
 SKIPPED = ("code", "calibration")

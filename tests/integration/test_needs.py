@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.builders.trials import carried_out
-from workerlab.analysis.holding import queued_gap_s
 from workerlab.analysis.needs import NO_CPU, needs_of
+from workerlab.analysis.slots import queued_gap_s
 from workerlab.model import App, Cell, Needs, Rate, RequestNeed, Route, Server
 
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Lab, right_unless_still, stood_still
-from workerlab.numbers.arrivals import schedule
+from workerlab.numbers.schedule import schedule
 
 SLEEP_S, DURATION_S = 0.4, 5
 LEAST_S = SLEEP_S - 0.001  # a timer may fire so much before its time

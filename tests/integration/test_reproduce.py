@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.once, pytest.mark.classes("sync")]
 PROGRAM = """
 import sys
 from pathlib import Path
-from workerlab.experiments.reproduce import writeups
-writeups.FILE = Path("writeups.toml")
+from workerlab.experiments.reproduce import claims
+claims.FILE = Path("writeups.toml")
 from workerlab.cli import main
 sys.exit(main())
 """

@@ -192,7 +192,7 @@ def test_a_port_that_another_took_first_is_not_the_end(
 
         monkeypatch.setattr(services, "free_port", port)
         # The one that has the port accepts, and says nothing: it must not be taken for the server
-        monkeypatch.setattr("workerlab.server.service_check.ANSWER_S", 1)
+        monkeypatch.setattr("workerlab.server.services.ANSWER_S", 1)
         with service(kind) as one:
             assert asked[0] == taken != asked[-1] == urlsplit(one.url).port
 

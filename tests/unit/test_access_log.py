@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.access_log import MAX_PATHS, counted, mix_of, route_of
 from workerlab.finding import Finding
+from workerlab.mix import MAX_PATHS, counted, mix_of_log, route_of
 from workerlab.model import Route, UsageError
 from workerlab.report.values import text
 
@@ -33,12 +33,12 @@ def written(directory: Path, *lines: str) -> Path:
 
 
 def mix(directory: Path, *lines: str, queries: bool = False) -> dict[str, float]:
-    routes, _ = mix_of(written(directory, *lines), queries=queries)
+    routes, _ = mix_of_log(written(directory, *lines), queries=queries)
     return {f"{route.method} {route.path}": route.weight for route in routes}
 
 
 def values(directory: Path, *lines: str) -> Finding:
-    _, note = mix_of(written(directory, *lines))
+    _, note = mix_of_log(written(directory, *lines))
     assert text(note)
     return note
 
@@ -67,7 +67,7 @@ def test_a_line_of_either_format(tmp_path: Path, one: str) -> None:
 def test_addresses_users_agents_and_queries_are_kept_nowhere(tmp_path: Path) -> None:
     before = "203.0.113.9 - alice"
     one = line("GET /cart?token=secret HTTP/1.1", before=before, after=f" {AGENT}")
-    found = repr(mix_of(written(tmp_path, one)))
+    found = repr(mix_of_log(written(tmp_path, one)))
     assert not [word for word in ("203.0", "alice", "Mozilla", "token", "secret") if word in found]
 
 
@@ -76,7 +76,7 @@ def test_queries_where_they_are_asked_for(tmp_path: Path) -> None:
     assert mix(tmp_path, *lines) == {"GET /search": 3, "GET /cart": 1}
     expected = {"GET /search?q=a": 2, "GET /search?q=b": 1, "GET /cart": 1}
     assert mix(tmp_path, *lines, queries=True) == expected
-    routes, _ = mix_of(written(tmp_path, *lines), queries=True)
+    routes, _ = mix_of_log(written(tmp_path, *lines), queries=True)
     assert {route.label for route in routes} == {"GET /search", "GET /cart"}
 
 
@@ -145,7 +145,7 @@ def test_numbers_uuids_and_hexadecimal_ids_make_no_other_route(path: str, route:
 
 
 def test_a_route_of_one_path_keeps_its_name(tmp_path: Path) -> None:
-    routes, _ = mix_of(written(tmp_path, get("/post/1"), get("/user/1"), get("/user/2")))
+    routes, _ = mix_of_log(written(tmp_path, get("/post/1"), get("/user/1"), get("/user/2")))
     assert {route.path: route.label for route in routes} == {
         "/post/1": "GET /post/1",
         "/user/1": "GET /user/{id}",
@@ -159,7 +159,7 @@ def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Pat
     posts = [get(f"/post/{number}") for number in range(1000)]
     pages = [get(f"/page-{chr(97 + i // 26)}{chr(97 + i % 26)}") for i in range(199)] * 2
     path = written(tmp_path, *posts, *pages)
-    routes, note = mix_of(path)
+    routes, note = mix_of_log(path)
     assert len(routes) == MAX_PATHS
     weights = [route.weight for route in routes if route.label == "GET /post/{id}"]
     assert weights == [1000]
@@ -171,7 +171,7 @@ def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Pat
 def test_of_more_routes_the_most_frequent_are_sent(tmp_path: Path) -> None:
     names = [f"/{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(250)]
     lines = [get(name) for name in names] + [get(name) for name in names[50:]]
-    routes, note = mix_of(written(tmp_path, *lines))
+    routes, note = mix_of_log(written(tmp_path, *lines))
     assert [route.path for route in routes] == names[50:]
     assert note.values["share"] == note.values["exact"] == pytest.approx(400 / 450)
 
@@ -180,14 +180,14 @@ def test_of_more_routes_the_most_frequent_are_sent(tmp_path: Path) -> None:
 def test_a_zipped_log_whatever_its_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(get("/").encode()))
-    assert mix_of(path)[0] == (Route("/", "GET", 1.0),)
+    assert mix_of_log(path)[0] == (Route("/", "GET", 1.0),)
 
 
 def test_a_zipped_log_that_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "access.log.gz"
     path.write_bytes(gzip.compress(get("/").encode() * 1000)[:-20])
     with pytest.raises(UsageError, match="cannot be read as an access log"):
-        mix_of(path)
+        mix_of_log(path)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_zipped_log_that_is_cut(tmp_path: Path) -> None:
 )
 def test_a_log_without_a_mix(tmp_path: Path, content: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        mix_of(written(tmp_path, content))
+        mix_of_log(written(tmp_path, content))
 
 
 @given(st.lists(st.text(max_size=80)), st.booleans())

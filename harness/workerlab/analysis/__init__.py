@@ -20,8 +20,7 @@ from workerlab.analysis.class_result import class_result
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.load_tool import with_limits
 from workerlab.analysis.open_model import best_rps, open_result
-from workerlab.analysis.r0 import R0, UNKNOWN, lone_responses, under_load
-from workerlab.analysis.series import Series
+from workerlab.analysis.series import R0, UNKNOWN, Series, lone_responses, under_load
 from workerlab.analysis.timeline import timelines
 from workerlab.finding import Finding, Note
 from workerlab.model import Cell, CellResult, ClassResult, Report

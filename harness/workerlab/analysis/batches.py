@@ -7,7 +7,7 @@ and Analysis, "batch means"; Schmeiser 1982: more than some 30 batches gain noth
 
 A batch lasts a whole number of *cycles*, and a cycle as long as each slot (or each connection,
 where these are fewer) needs for one request: min(N, slots)/X. Every span counts by the fraction
-inside, as in `window`. So the rounds of an app that always takes the same time give equal batches,
+inside, as in `samples`. So the rounds of an app that always takes the same time give equal batches,
 wherever the cuts fall: whole completions would give 4 or 0 of them to batches of half a round, and
 batches of another length one pause between two rounds more or less.
 
@@ -31,8 +31,7 @@ from statistics import fmean, stdev
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.samples import NS
-from workerlab.analysis.window import Window, share, stretches
+from workerlab.analysis.samples import NS, Window, share, stretches
 from workerlab.numbers.intervals import half_of_mean
 
 FEWEST, MOST = 4, 32  # batches

@@ -36,9 +36,8 @@ from msgspec.structs import replace
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import half_open
-from workerlab.analysis.samples import NS
+from workerlab.analysis.samples import NS, Window, completions, last_parts
 from workerlab.analysis.stall import headline, in_flight_s
-from workerlab.analysis.window import Window, completions, last_parts
 from workerlab.finding import Finding, Note
 from workerlab.model import Breakdown, Span, Timing
 

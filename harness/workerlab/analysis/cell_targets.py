@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from workerlab.analysis import pauses
+from workerlab.analysis import stall
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.target import Requests, Result, TermOutcome, judge
 from workerlab.analysis.trials import Trials, by_cell
@@ -153,7 +153,7 @@ def doubt(term: Term, outcome: TermOutcome, cell: CellResult, own: Requests) -> 
 def pause(term: Term, outcome: TermOutcome, own: Requests, facts: Facts) -> Finding | None:
     """Where a time is not met, and may be without the longest pause. (The interval of a throughput
     contains what a pause took.)"""
-    still, value_s = pauses.noticeable(facts), outcome.value
+    still, value_s = stall.noticeable(facts), outcome.value
     if outcome.met or term.kind != "time" or still is None or value_s is None:
         return None
     fastest_s = own.times_s[0] if own.times_s else 0.0

@@ -1,11 +1,33 @@
-"""From facts to the result of a trial, once R0 and knee of its series are known."""
+"""From facts to the result of a trial, once R0 and knee of its series are known.
 
-from collections.abc import Iterable, Sequence
+Waiting: the part of the response time in which no slot served the request. W = R - S.
+
+The mean is exact from two means over the same requests: the client's responses and the workers'
+spans, the lone first one in both; of successes alone, as far as it is known which these are. It is
+not given where some requests are in one and not in the other. A tool whose mean contains synthetic
+samples (wrk) has no mean to subtract from; there the response time law (Denning & Buzen 1978),
+R = N/X in a closed loop without think time, takes its place.
+
+Percentiles need each request's own span. Not all spans carry a request id, and the tool's clock has
+an unknown offset, so which span belongs to which timing is not forced: ends that are close together
+swap. But where services hardly differ it does not matter. With d the largest |S - mean S|, every
+R - mean S is within d of its true W, and so is every percentile of them. They are given where
+every request is timed and d is at most 5 % of the mean response; otherwise None.
+
+The settings in force may differ from those in the file: the kernel cuts one, and a worker class
+ignores others.
+
+App metrics and CPU are sums that only grow, so that the difference between the first and the last
+sample of the steady window is what was spent in it. Requests are the app's own count: numerator and
+denominator come from the same two moments. Sums that shrank were begun anew under the load, and
+nothing is known from them. `observe/app_metrics.py` defines the names.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from workerlab.analysis import pauses
-from workerlab.analysis.app_metrics import app_metrics
+from workerlab.analysis import stall
 from workerlab.analysis.batches import precision
 from workerlab.analysis.breakdown import breakdown
 from workerlab.analysis.core_wait import core_wait
@@ -16,20 +38,157 @@ from workerlab.analysis.failures import (
     mixed_notes,
     success_response,
     success_service,
+    success_spans,
 )
 from workerlab.analysis.handshakes import counters_of_others
-from workerlab.analysis.holding import queued_gap_s
-from workerlab.analysis.in_force import in_force, served_by
-from workerlab.analysis.keepalive import kept_connections, predicted_rps
 from workerlab.analysis.load_tool import in_flight
-from workerlab.analysis.occupancy import taken
-from workerlab.analysis.samples import missing_notes
+from workerlab.analysis.samples import NS, durations_s, missing_notes, per_second
 from workerlab.analysis.series import Series
+from workerlab.analysis.slots import kept_connections, predicted_rps, queued_gap_s, taken
 from workerlab.analysis.stall import apart, headline, headline_rps, stalled, whole_rps
 from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid, of_closed
-from workerlab.analysis.waiting import waiting
-from workerlab.finding import Finding
-from workerlab.model import CellResult, Verdict
+from workerlab.finding import Finding, Note
+from workerlab.model import (
+    AppMetrics,
+    AppMetricsSample,
+    CellResult,
+    ServiceSample,
+    Summary,
+    Verdict,
+)
+from workerlab.numbers.samples import summarise
+
+SETTINGS = ("workers", "threads", "backlog", "worker_connections")
+
+
+def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, int | None]:
+    """By setting: the value that is in force, None where the class ignores it; what is not known is
+    not in there. `queue_limit`: of the accept queue, as the kernel was seen to have it; else as
+    the workers asked it."""
+    proof = data.record.proof if data.record else {}
+    limit = queue_limit or proof.get("accept_queue_limit")
+    values: dict[str, int | None]
+    values = {name: value for name in SETTINGS if isinstance(value := proof.get(name), int)}
+    values |= dict.fromkeys(data.worker_class.ignores)
+    values |= {"backlog": limit} if isinstance(limit, int) and limit else {}
+    return {name: values[name] for name in SETTINGS if name in values}
+
+
+def served_by(data: TrialData) -> Mapping[str, str]:
+    """The versions of Gunicorn and Python that its workers proved; what is not known is missing."""
+    proof = data.record.proof if data.record else {}
+    versions = {name: proof.get(name) for name in ("gunicorn", "python")}
+    return {name: version for name, version in versions.items() if isinstance(version, str)}
+
+
+RESOLUTION_S = 0.001  # ab's whole milliseconds, rounded
+EVEN = 0.05  # how far a service may be from the mean, as a fraction of the mean response
+
+UNANSWERED = "no waiting time: some requests reached a worker and were never answered"
+
+
+class WaitingByLittle(Finding):
+    """waiting follows from Little's law: {tool} gives no exact mean response"""
+
+    tool: str
+
+
+class WaitingNegative(Finding):
+    """no waiting time: the mean response of {response_s:duration} is shorter than the mean service
+    of {service_s:duration}"""
+
+    response_s: float
+    service_s: float
+
+
+class TimesOfNeverAccepted(Finding):
+    """no waiting time: {tool}'s response times hold {requests:# request} that never reached a
+    worker"""
+
+    tool: str
+    requests: int
+
+
+def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
+    """Seconds a request waited, and notes on what is missing from the answer and why."""
+    response_s, notes = _mean_response(facts)
+    service_s, spans = success_service(facts).mean, success_spans(facts)
+    if response_s is None or service_s is None:
+        return Summary(), notes
+    mean_s = response_s - service_s
+    if mean_s < -RESOLUTION_S:
+        return Summary(), (WaitingNegative(response_s, service_s),)
+    good = [one.end_s for one in facts.measurement.timings if one.cause is None]
+    ends_s = [end_s for end_s in good if end_s is not None]
+    furthest_s = max((abs(one - service_s) for one in durations_s(spans or ())), default=0.0)
+    successes = facts.outcome.answered - facts.outcome.wrong
+    if not ends_s or len(ends_s) != successes or furthest_s > EVEN * response_s:
+        return Summary(mean=max(0.0, mean_s)), notes
+    return Summary(*summarise(max(0.0, end_s - service_s) for end_s in ends_s)), notes
+
+
+def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
+    """The mean response in seconds, and a note where it is missing or not the tool's own."""
+    measured = facts.measurement
+    if not measured.exact_mean:
+        if not facts.rps:
+            return None, ()
+        return facts.connections / facts.rps, (WaitingByLittle(facts.tool),)
+    if (never := measured.requests - facts.outcome.answered) > 0:
+        return None, (TimesOfNeverAccepted(facts.tool, never),)
+    if facts.data.counted and len(facts.finished) != facts.outcome.answered:
+        return None, (Note(UNANSWERED),)
+    return success_response(facts).mean, ()
+
+
+REQUESTS = "requests"
+# How names end: of nanoseconds, and of what a cache was asked and had
+SPENT, ASKED, HITS = "_ns", "_asked", "_hits"
+
+
+def app_metrics(facts: Facts) -> AppMetrics | None:
+    """Over the steady window; None where neither app metrics nor components were seen in it."""
+    steady, seen = facts.window, facts.seen
+    if steady is None:
+        return None
+    grown = _grown([one for one in seen.app_metrics if steady.contains(one.at_ns)])
+    cores = _cores([one for one in seen.services if steady.contains(one.at_ns)])
+    requests = grown.pop(REQUESTS, 0)
+    if not requests:
+        return AppMetrics(0, {}, {}, {}, cores) if cores else None
+    return AppMetrics(
+        requests=requests,
+        per_request={n: v / requests for n, v in grown.items() if not n.endswith(SPENT)},
+        spent_s={
+            name.removesuffix(SPENT): value / NS / requests
+            for name, value in grown.items()
+            if name.endswith(SPENT)
+        },
+        hit_ratio={
+            cache: grown[cache + HITS] / asked
+            for name, asked in grown.items()
+            if name.endswith(ASKED) and asked
+            if (cache := name.removesuffix(ASKED)) + HITS in grown
+        },
+        cores=cores,
+    )
+
+
+def _grown(inside: Sequence[AppMetricsSample]) -> dict[str, int]:
+    """By name, of all workers together; empty where it was not seen twice."""
+    if len(inside) < 2:
+        return {}
+    first, last = inside[0].totals, inside[-1].totals
+    grown = {name: last[name] - first[name] for name in first if name in last}
+    return {} if any(value < 0 for value in grown.values()) else grown
+
+
+def _cores(inside: Sequence[ServiceSample]) -> Mapping[str, float]:
+    """CPU seconds per second of each component that was seen twice."""
+    names = dict.fromkeys(name for one in inside for name in one.cpu_s)
+    rates = {name: per_second((one.at_ns, one.cpu_s.get(name)) for one in inside) for name in names}
+    return {name: cores for name, cores in rates.items() if cores is not None}
+
 
 FEW = 0.05  # of the requests failed: of the others can be told how long they take
 LONG_HELD_S = 0.1  # a hundred times what it takes to close a connection and accept the next one
@@ -191,9 +350,9 @@ def _again(facts: Facts) -> Iterable[Finding]:
         yield MeasuredAgainAlone(facts.record.again_cores)
 
 
-def _paused(facts: Facts) -> Iterable[pauses.PauseDuringLoad]:
-    if (pause := pauses.noticeable(facts)) is not None:
-        yield pauses.PauseDuringLoad(pause)
+def _paused(facts: Facts) -> Iterable[stall.PauseDuringLoad]:
+    if (pause := stall.noticeable(facts)) is not None:
+        yield stall.PauseDuringLoad(pause)
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:

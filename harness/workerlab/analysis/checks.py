@@ -15,7 +15,7 @@ and not where the kernel dropped handshakes: whoever tries again is busy, and in
 A tool or a worker that waits for a core is late at both ends of the load: what the tool and, on
 average, one worker waited is allowed on top; while the tool waits, nobody sends the next request
 of a connection whose answer it has read. So is the time in which the machine stood still
-(`pauses`): at either end it is in what one of them counts alone.
+(`stall`): at either end it is in what one of them counts alone.
 
 A tool that sends at a rate waits for all its answers, so its own requests/s are those of a longer
 time than the throughput of the cell, and would say nothing of it: of an overload they follow from
@@ -30,10 +30,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from workerlab.analysis import pauses
+from workerlab.analysis import stall
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.samples import NS, tool_waited_s, waited_for_core_s
-from workerlab.analysis.window import Window
+from workerlab.analysis.samples import NS, Window, tool_waited_s, waited_for_core_s
 from workerlab.finding import Finding
 
 RELATIVE = 0.05
@@ -160,7 +159,7 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWork
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
     tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
-    late_s = waited_for_core_s(facts.seen, facts.workers) + sum(pauses.lengths_s(facts))
+    late_s = waited_for_core_s(facts.seen, facts.workers) + sum(stall.lengths_s(facts))
     slack_s = RELATIVE * spans_s + CLOCK_S + late_s
     # What is never answered takes the client's time, not the workers'.
     longer_is_fine = facts.outcome.unanswered > 0
@@ -264,7 +263,7 @@ def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
     longest_s = measured.response.max
     if longest_s is None or not facts.data.counted or facts.overflowed:
         return None
-    late_s = sum(pauses.lengths_s(facts)) + tool_waited_s(facts.seen)
+    late_s = sum(stall.lengths_s(facts)) + tool_waited_s(facts.seen)
     floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S - late_s)
     if (mean_s + ROUNDING_S) * answers >= KEPT_BUSY * floor_s:
         return None

@@ -47,7 +47,7 @@ from workerlab.analysis.prediction.theory import closed_bound
 from workerlab.analysis.series import Series, rates_by_level
 from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult
-from workerlab.numbers.formats import fill
+from workerlab.numbers.units import fill
 
 BEYOND = 1.05  # times the knee
 VAGUE = 0.25  # half of the 95 % interval of a throughput, as a part of it

@@ -24,9 +24,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.model import CellResult
-from workerlab.numbers.formats import FORMATS, amount
 from workerlab.numbers.intervals import half_width, ratio, student_at
-from workerlab.numbers.units import format_bytes, format_duration
+from workerlab.numbers.units import FORMATS, amount, format_bytes, format_duration
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # pairs
 SIMILAR = 1.05  # times: single launches whose throughputs differ by less are a tie

@@ -10,7 +10,7 @@ that compute and then wait for requests.
 
 Time that the host gave to another machine (steal) is in no counter of a thread. It is taken off the
 most blocked loop, all of it: nobody knows whom it met. Beats in which the whole machine stood still
-(`pauses`) say nothing, and are left out.
+(`stall`) say nothing, and are left out.
 """
 
 from collections import defaultdict
@@ -19,9 +19,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.pauses import paused
-from workerlab.analysis.samples import NS
-from workerlab.analysis.window import Window
+from workerlab.analysis.samples import NS, Window
+from workerlab.analysis.stall import paused
 from workerlab.model import Beat
 
 LATE_NS = 10_000_000  # blocked for so long, a beat counts as late

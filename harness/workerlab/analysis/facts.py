@@ -2,12 +2,20 @@
 
 Whatever is derived is derived once, however many ask for it: the plain facts are cached properties
 of Facts, what other modules derive from them is kept with them by `once`.
-"""
+
+The client divides requests into answered, answered wrongly, and never answered. Causes in ANSWERED
+say that an answer came and was not the wanted one; every other cause (timeout,
+reset, refused, connect, ...) means that no answer came, and nobody knows whether the request
+reached the app.
+
+Unless the kernel dropped handshakes: then what no worker saw was never accepted, and that is its
+cause. ab calls a connection that ends without a byte complete, so its answers that are more than
+the spans are such; a tool that names its requests tells which."""
 
 import functools
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar, cast
@@ -15,9 +23,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from workerlab.analysis.outcomes import Outcome, excused, outcome
-from workerlab.analysis.samples import NS, durations_s, most_open, usage
-from workerlab.analysis.window import Window, steady_window
+from workerlab.analysis.samples import NS, Window, durations_s, most_open, steady_window, usage
 from workerlab.finding import Finding, Note
 from workerlab.model import (
     ANY_CLASS,
@@ -37,7 +43,92 @@ from workerlab.model import (
     Usage,
     WorkerClass,
 )
-from workerlab.numbers.quantiles import summarise
+from workerlab.numbers.samples import summarise
+
+UNEXPECTED = "unexpected_2xx"
+ANSWERED = frozenset({"non_2xx", "status", "length", "body", "wrong_status", UNEXPECTED})
+NEVER_ACCEPTED = "never_accepted"
+
+
+class Outcome(Struct, frozen=True):
+    """Requests counted by the client. `failed` and `errors` are what the report shows."""
+
+    answered: int
+    wrong: int
+    unanswered: int
+    failed: int
+    errors: Mapping[str, int]
+
+    @property
+    def never_accepted(self) -> int:
+        return self.errors.get(NEVER_ACCEPTED, 0)
+
+    @property
+    def success(self) -> float:
+        """The fraction of answers that were the expected ones; 0 where there was no answer."""
+        return (self.answered - self.wrong) / self.answered if self.answered else 0.0
+
+
+def outcome(measurement: Measurement, expect_status: int, good: range | None = None) -> Outcome:
+    """Read a tool's counts in the light of the status the app is expected to answer. `good`:
+    statuses that the tool counts as good whatever it is asked for (ab: 2xx; wrk: below 400); None:
+    it was told what to expect. Such a tool calls an expected 404 a failure and does not complain of
+    an unexpected 200: where the expected status is none of `good`, what it calls wrong is right."""
+    errors = {cause: count for cause, count in measurement.errors.items() if count}
+    failed = measurement.failed
+    if good is not None and expect_status not in good:
+        expected = min(errors.pop("non_2xx", 0), measurement.requests)
+        failed = max(0, failed - expected) + measurement.requests - expected
+        if measurement.requests > expected:
+            errors[UNEXPECTED] = measurement.requests - expected
+    wrong = sum(count for cause, count in errors.items() if cause in ANSWERED)
+    unanswered = sum(errors.values()) - wrong
+    return Outcome(
+        measurement.requests, min(wrong, measurement.requests), unanswered, failed, errors
+    )
+
+
+def excused(found: Outcome, measurement: Measurement, spans: Collection[Span]) -> Outcome:
+    """The same outcome where the kernel is known to have dropped handshakes: what no worker saw
+    is neither an answer nor a contradiction, and is counted once."""
+    if measurement.timings:
+        return _by_name(found, measurement, {span.request_id for span in spans})
+    unseen = max(0, found.answered - len(spans))
+    if not unseen:
+        return found
+    # A reset that ab goes on after is a Receive, an Exception and a complete request in one.
+    known = min(unseen, found.errors.get("read", 0))
+    twice = min(known, found.errors.get("exception", 0))
+    # Answers of the server itself, which killed a worker that waited for a request
+    by_server = min(unseen - known, found.errors.get("non_2xx", 0))
+    never = unseen - by_server
+    errors = Counter(found.errors) - Counter(read=known, exception=twice)
+    if never:
+        errors[NEVER_ACCEPTED] = never
+    wrong = max(0, found.wrong - by_server)
+    return replace(
+        found,
+        answered=found.answered - unseen,
+        wrong=wrong,
+        unanswered=sum(errors.values()) - wrong,
+        failed=found.failed + never - known,
+        errors=dict(errors),
+    )
+
+
+def _by_name(found: Outcome, measurement: Measurement, seen: Collection[str | None]) -> Outcome:
+    """Failed requests whose name no worker has seen; they are counted as failed already."""
+    unseen = Counter(
+        timing.cause
+        for timing in measurement.timings
+        if timing.cause is not None and timing.end_s is None
+        if timing.request_id is not None and timing.request_id not in seen
+    )
+    if not unseen:
+        return found
+    left = dict(Counter(found.errors) - unseen)
+    return replace(found, errors=left | {NEVER_ACCEPTED: unseen.total()})
+
 
 T = TypeVar("T")
 
@@ -220,7 +311,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def counted_ns(self) -> int | None:
-        """By how much of its span, before the end, a request counts at most (`window`): at a rate
+        """By how much of its span, before the end, a request counts at most (`samples`): at a rate
         by as much as the shortest lasts. None: by the whole."""
         if not self.open_model:
             return None

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.occupancy import overhead_s
 from workerlab.analysis.samples import NS, durations_s
+from workerlab.analysis.slots import overhead_s
 from workerlab.finding import Finding
 from workerlab.model import Span, Summary
-from workerlab.numbers.quantiles import summarise
+from workerlab.numbers.samples import summarise
 
 REFUSED = frozenset({429, 503})
 MOSTLY = 0.99  # of the answers are successes: a few others change no mean

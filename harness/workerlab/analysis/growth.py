@@ -34,10 +34,9 @@ from statistics import fmean, pstdev
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.occupancy import FULL, taken
-from workerlab.analysis.samples import NS, durations_s, per_second
-from workerlab.analysis.window import Window, completions, ended
-from workerlab.numbers.trend import SIGNIFICANT, mann_kendall, slope
+from workerlab.analysis.samples import NS, Window, completions, durations_s, ended, per_second
+from workerlab.analysis.slots import FULL, taken
+from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope
 
 PARTS = 8
 SLOPE = 0.02  # of what arrives

@@ -19,7 +19,7 @@ from msgspec import Struct
 from workerlab.analysis.facts import Facts, once
 from workerlab.finding import Finding
 from workerlab.model import ConnectionSample, Counters
-from workerlab.numbers import formats
+from workerlab.numbers import units
 
 EARLY_S, LATE_S = 0.002, 0.25  # how far from its step a connect may stand
 DONE = "ESTABLISHED"  # a handshake that is
@@ -111,7 +111,7 @@ class SynSteps(Finding):
 
     def __str__(self) -> str:
         (first_s, count), *others = self.steps
-        each = [f"{formats.counted(count, 'connection')} connected after {first_s:g} s"]
+        each = [f"{units.counted(count, 'connection')} connected after {first_s:g} s"]
         each += [f"{count} after {step_s:g} s" for step_s, count in others]
         when = "steps" if others else "step"
         return f"{', '.join(each)}: the {when} at which this kernel repeats a dropped SYN"

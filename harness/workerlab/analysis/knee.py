@@ -24,8 +24,8 @@ from typing import Literal, NamedTuple
 
 from workerlab.finding import Finding
 from workerlab.model import Label
-from workerlab.numbers.formats import fill
 from workerlab.numbers.intervals import TRIALS, half_width
+from workerlab.numbers.units import fill
 
 REACHED = 0.95  # of a bound: from here on it is reached; X*R0/N: nothing waits
 FLAT = 1.05  # gain up to which throughput has stopped growing

@@ -38,11 +38,8 @@ from workerlab.analysis.core_wait import elsewhere_s
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import MOSTLY, success_spans, wrong_statuses
-from workerlab.analysis.gil import beside_gil
-from workerlab.analysis.holding import queued_gap_s
-from workerlab.analysis.occupancy import overhead_s
-from workerlab.analysis.samples import NS, per_second
-from workerlab.analysis.window import completions, ended
+from workerlab.analysis.samples import NS, completions, ended, per_second
+from workerlab.analysis.slots import beside_gil, overhead_s, queued_gap_s
 from workerlab.finding import Finding, Note
 from workerlab.model import (
     Memory,

@@ -2,29 +2,331 @@
 
 The laws of the closed loop say nothing of them: there N clients wait for their answers, so that a
 slow server slows its own load down, and R = N/X. Here the rate is given, and the verdict is
-`workerlab.analysis.offered`.
+`workerlab.analysis.open_model`.
 
 Response times run from the moment a request was due, so that what a full server or a slow load tool
 held back is in them; `lag` is the part before it was sent.
-"""
+
+The verdict of a valid cell of the open model, and its reason: requests come at a rate. In this
+order:
+
+    generator-bound  not all was sent, or late, while connections were idle: the load tool is slow
+    saturated        not all was sent, and connections were busy: the backlog reached the load tool
+                     the backlog grows (`growth`), over at least LEAST_S
+    below, at        all was sent, and the backlog does not grow: the server keeps up; at capacity
+                     from 95 % of the capacity on that the closed cells found
+
+The first two, and growth, are inconclusive where others kept the load from a core for long enough
+to be the reason (`core_wait`): who keeps up in spite of them does so without them, and who is full
+and would be so without them, too, does not. Likewise where the machine stood still (`stall`) for
+so long that what is late, or lacks, was due then, or else could have been served then.
+Inconclusive, besides: growth over a shorter time, growth within the scatter of service times, and
+less done than asked for with nothing full that would explain it.
+
+    due        in the time of the load by its schedule, which of Poisson arrivals is not the rate
+               that was asked for: what comes out is judged by it. Whether a backlog would go on to
+               grow is judged by the rate
+    sent       what the load tool sent of what was due; less than 99 % is always said
+    busy       connections under way on average, (R - lag) * sent/s by Little's law (Little 1961)
+    late       a quarter of the mean response or more is lag
+
+Connections count as busy from 45 % of them on average on: where a backlog grows evenly until all
+are taken, half of them are taken on average, whenever that moment comes; later, more."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf, sqrt
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.analysis import pauses
+from workerlab.analysis import stall
 from workerlab.analysis.breakdown import breakdown
 from workerlab.analysis.cells import measured
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis import findings_at_rate
+from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance_of
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import shed_share, success_response
-from workerlab.analysis.growth import growth
-from workerlab.analysis.offered import Offered, of_offered
+from workerlab.analysis.growth import SLOPE, Growth, growth
 from workerlab.analysis.samples import missing_notes
+from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.verdict import REFUSED, Reason
 from workerlab.finding import Finding
-from workerlab.model import Breakdown, Cell, CellResult, Report, Verdict
+from workerlab.model import (
+    Breakdown,
+    Cell,
+    CellResult,
+    CoreWait,
+    Measurement,
+    Report,
+    Summary,
+    Verdict,
+)
+from workerlab.numbers.units import fill
+
+LEAST_S = 10.0  # of load: what grows in less may be chance
+KEEPS_UP = 0.97  # of the rate comes out
+CHANCE = 2.0  # roots of the number due: what a queue that comes and goes holds at the end
+ALL_SENT = 0.99
+CONNECTIONS_BUSY = 0.45
+NEAR = 0.95  # of the capacity
+LATE = 0.25  # of the mean response
+MISSING = 1e-9
+
+
+class Offered(Struct, frozen=True):
+    """What was offered to a server by a load tool of at most so many `connections`, and what became
+    of it: requests/s that were asked for and that were done, and what the tool says of them."""
+
+    tool: str
+    connections: int
+    asked_rps: float
+    done_rps: float
+    said: Measurement
+    capacity_rps: float | None = None
+    generator_cores: float | None = None
+    growth: Growth | None = None  # of the backlog; None: not known
+    lasts_s: float = 0.0  # the time in which requests arrive
+    core_wait: CoreWait | None = None
+    typical: Summary = Summary()  # response times of successes
+    pauses_s: tuple[float, ...] = ()  # in which the machine stood still
+
+    @property
+    def due(self) -> int | None:
+        """Requests of its schedule; None where the load tool does not tell."""
+        sent, unsent = self.said.sent, self.said.unsent
+        return None if sent is None or unsent is None or sent + unsent <= 0 else sent + unsent
+
+    @property
+    def due_rps(self) -> float:
+        """What chance made of the rate that was asked for."""
+        known = self.due is not None and self.lasts_s > 0
+        return (self.due or 0) / self.lasts_s if known else self.asked_rps
+
+    @property
+    def sent_rps(self) -> float | None:
+        """Of what was due; None where the load tool does not tell."""
+        return None if self.due is None else self.due_rps * (self.said.sent or 0) / self.due
+
+    @property
+    def busy(self) -> float | None:
+        """Connections under way on average."""
+        said = self.said
+        if said.response.mean is None or said.duration_s <= 0:
+            return None
+        under_way_s = max(0.0, said.response.mean - (said.lag.mean or 0.0))
+        return under_way_s * said.requests / said.duration_s
+
+    @property
+    def all_sent(self) -> bool:
+        return self.due is None or (self.said.sent or 0) >= ALL_SENT * self.due
+
+    @property
+    def idle(self) -> bool:
+        """Connections were free all the time: whatever was not sent, or late, is the tool's."""
+        return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
+
+    @property
+    def late(self) -> bool:
+        lag, mean = self.said.lag.mean, self.said.response.mean
+        return lag is not None and mean is not None and lag >= LATE * mean > 0
+
+    @property
+    def disturbance(self) -> Disturbance | None:
+        """What others' use of the cores did to it, if that may be why it does not keep up: what is
+        full would have done no more than `done_rps` / (1 - share) without them."""
+        noise = disturbance_of(self.core_wait)
+        if noise is None or self._could(noise.share) <= (1 - SLOPE) * self.asked_rps:
+            return None
+        return noise
+
+    @property
+    def stood_still(self) -> bool:
+        """Whether it may be for the time in which the machine did that it does not keep up: what is
+        late, or was not sent, was due then; what is full would have done enough without it."""
+        part = stall.part(self.pauses_s, self.lasts_s)
+        if not part:
+            return False
+        if not self.all_sent:
+            return (self.said.unsent or 0) / (self.due or 1) <= part
+        if self.idle and self.late:
+            lag_s, mean_s = self.said.lag.mean or 0.0, self.said.response.mean or 0.0
+            paused_s = min(lag_s, stall.late_s(self.pauses_s, self.lasts_s))
+            return lag_s - paused_s < LATE * (mean_s - paused_s)
+        return self._could(part) > (1 - SLOPE) * self.asked_rps
+
+    def _could(self, share: float) -> float:
+        """Requests/s that would be done if this part of the time had not been lost; without end
+        where nothing is full."""
+        if self.growth is None or not self.growth.full:
+            return inf
+        return self.growth.done_rps / max(MISSING, 1 - share)
+
+    @property
+    def came_out(self) -> bool:
+        """As much as was due, but for what chance leaves under way at the end."""
+        arrivals = self.due_rps * self.lasts_s
+        fewer = CHANCE / sqrt(arrivals) if arrivals > 0 else 0.0
+        return self.done_rps >= min(KEEPS_UP, 1 - fewer) * self.due_rps
+
+    @property
+    def keeps_up(self) -> bool:
+        still = self.growth is None or self.growth.grows is False
+        return self.all_sent and still and self.came_out
+
+
+class LateForPause(Reason):
+    """what was sent or served late, or not at all, may have been due while {pause}; measure
+    again"""
+
+    pause: MachinePause
+
+
+class BacklogGrew(Reason):
+    """{due_rps:number} requests/s arrived and {done_rps:number} were answered[[ {full}]]: the
+    backlog grew by {grows_rps:number} a second
+    [[, and requests waited up to {longest_s:duration}]]"""
+
+    asked_rps: float
+    due_rps: float
+    done_rps: float
+    longest_s: float | None
+    grows_rps: float
+    full: str  # what is; "": nothing that is known
+
+
+class BacklogFilledConnections(Reason):
+    """{due_rps:number} requests/s arrived and {done_rps:number} were answered: the backlog filled
+    all {connections} connections, and {unsent:# request} never left the load tool
+    [[; requests waited up to {longest_s:duration}]]"""
+
+    asked_rps: float
+    due_rps: float
+    done_rps: float
+    longest_s: float | None
+    connections: int
+    unsent: int
+
+
+class FewerAnswered(Reason):
+    """{due_rps:number} requests/s arrived and {done_rps:number} were answered{but}
+    [[ {least_s:duration} or more (--duration)]]"""
+
+    asked_rps: float
+    due_rps: float
+    done_rps: float
+    longest_s: float | None
+    but: str  # why that shows nothing
+    least_s: float | None = None
+
+
+SCATTER = (
+    " with everything taken, which is within the scatter of its response times: let the load last"
+    " longer (--duration)"
+)
+NOTHING_FULL = ", and neither a growing backlog nor anything full explains it"
+WHAT_IS_FULL = {
+    "slots": "with all slots taken",
+    "workers": "with the workers computing all the time",
+}
+
+
+def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
+    if offered.keeps_up:
+        return _keeps_up(offered)
+    if (noise := offered.disturbance) is not None:
+        return "inconclusive", noise
+    if offered.stood_still:
+        pause = stall.pause_of(offered.pauses_s, offered.lasts_s)
+        return "inconclusive", LateForPause(pause)
+    if offered.idle and (offered.late or not offered.all_sent):
+        return "generator-bound", _too_slow(offered)
+    backlog: dict[str, Any] = {
+        "asked_rps": offered.asked_rps,
+        "due_rps": offered.due_rps,
+        "done_rps": offered.done_rps,
+        "longest_s": offered.said.response.max,
+    }
+    if not offered.all_sent:
+        return "saturated", BacklogFilledConnections(
+            connections=offered.connections, unsent=offered.said.unsent or 0, **backlog
+        )
+    growth = offered.growth
+    if growth is None or not growth.grows:
+        but = SCATTER if growth is not None and growth.full else NOTHING_FULL
+        return "inconclusive", FewerAnswered(but=but, **backlog)
+    backlog["done_rps"] = growth.done_rps
+    if offered.lasts_s < LEAST_S:
+        lasts = fill("over {lasts_s:duration}", {"lasts_s": offered.lasts_s})
+        but = f", but {lasts} such a backlog may be chance: let the load last"
+        return "inconclusive", FewerAnswered(but=but, least_s=LEAST_S, **backlog)
+    grows_rps = max(0.0, offered.asked_rps - growth.done_rps)
+    if not growth.full:
+        grows_rps = growth.slope * offered.asked_rps
+    return "saturated", BacklogGrew(
+        grows_rps=grows_rps, full=WHAT_IS_FULL[growth.full] if growth.full else "", **backlog
+    )
+
+
+class KeepsUp(Reason):
+    """all {due_rps:number} requests/s that arrived were answered[[; half within {p50_s:duration},
+    95 % within {p95_s:duration} of the moment they were due]]"""
+
+    asked_rps: float
+    due_rps: float
+    p50_s: float | None
+    p95_s: float | None
+
+
+def _keeps_up(offered: Offered) -> tuple[Verdict, KeepsUp]:
+    capacity_rps, times = offered.capacity_rps, offered.typical
+    near = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
+    return "at capacity" if near else "below capacity", KeepsUp(
+        asked_rps=offered.asked_rps,
+        due_rps=offered.due_rps,
+        p50_s=times.p50,
+        p95_s=times.p95,
+    )
+
+
+class ToolTooSlow(Reason):
+    """{tool} [[sent {sent_rps:number} of the {due_rps:number} requests/s that were due ({unsent:#
+    request} not sent)]][[sent its requests {lag_s:duration} late on average]], while {busy:number}
+    of {connections} connections were busy on average[[; it used {cores:.2f} cores]]: the load tool
+    was the limit, not the server; ask for less"""
+
+    tool: str
+    busy: float
+    connections: int
+    cores: float | None
+    lag_s: float | None = None  # where all were sent
+    sent_rps: float | None = None  # where not all were
+    asked_rps: float | None = None
+    due_rps: float | None = None
+    unsent: int | None = None
+
+
+def _too_slow(offered: Offered) -> ToolTooSlow:
+    """What the load tool did not do, and what shows that nobody kept it from that."""
+    shows: dict[str, Any] = {
+        "tool": offered.tool,
+        "busy": offered.busy or 0.0,
+        "connections": offered.connections,
+        "cores": offered.generator_cores,
+    }
+    if offered.all_sent:
+        return ToolTooSlow(lag_s=offered.said.lag.mean or 0.0, **shows)
+    return ToolTooSlow(
+        sent_rps=offered.sent_rps or 0.0,
+        asked_rps=offered.asked_rps,
+        due_rps=offered.due_rps,
+        unsent=offered.said.unsent or 0,
+        **shows,
+    )
+
 
 TOLD = 0.05  # of the same, from which on lag is a part that a breakdown would need
 
@@ -61,7 +363,7 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         lasts_s=facts.record.planned_duration_s or facts.load_s,
         core_wait=core_wait(facts),
         typical=success_response(facts),
-        pauses_s=pauses.lengths_s(facts),
+        pauses_s=stall.lengths_s(facts),
     )
     word, reason = _refused(facts, offered) or of_offered(offered)
     parts, left_out = _breakdown(facts)

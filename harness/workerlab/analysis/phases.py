@@ -34,7 +34,7 @@ from workerlab.analysis.handshakes import DONE
 from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
 from workerlab.model import Phase
-from workerlab.numbers.quantiles import quantile
+from workerlab.numbers.samples import quantile
 
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
 FULL = 0.95  # of the most ESTABLISHED

@@ -20,9 +20,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from workerlab.analysis.samples import NS
-from workerlab.analysis.window import completions
-from workerlab.numbers.quantiles import quantile
+from workerlab.analysis.samples import NS, completions
+from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
 RECENT_S = 2.0  # of answers that rate and quantiles are of, at least
@@ -88,7 +87,7 @@ class ClientAnswer(NamedTuple):
 
 class PlacesSample(Struct, frozen=True):
     """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
-    by Little's law, of all that were under way meanwhile, as in `window`; None where a client gave
+    by Little's law, of all that were under way meanwhile, as in `samples`; None where a client gave
     up meanwhile, and until the load has lasted as long as that mean. None: there were none.
     `failed`, `answered`: since the beginning; `causes`: how many failed of what. `left`: so many
     requests of the load before are still under way. `settled`: the answers are of this load alone,
@@ -352,7 +351,7 @@ class Places:
         return sum(at_ns >= since_ns for at_ns in self._wasted)
 
     def _rps(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float | None:
-        """Each counts by the part of its time in the app that lies inside, as in `window`: whole
+        """Each counts by the part of its time in the app that lies inside, as in `samples`: whole
         ones would come in batches. Of what is in the app it is taken to be the typical time."""
         if closes_ns <= opens_ns or not answers:
             return 0.0 if self.answered else None

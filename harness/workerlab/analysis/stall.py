@@ -11,7 +11,7 @@ shows it, so the two are compared. A slot stands idle for the network where
 What a full worker has accepted is not that but dealt unevenly; what the app still works on (a heavy
 tail) is neither. A worker that has accepted a request and has a slot free for it waits for the
 client's bytes: where the last packet of a handshake was dropped, they come seconds later. While
-the whole machine stands still (`pauses`) no slot is idle for the network. On kept
+the whole machine stands still no slot is idle for the network. On kept
 connections nobody knows when a worker has a request, and where slots are unlimited not how many are
 idle: there it counts only when nothing at all is in the server.
 
@@ -26,7 +26,10 @@ of the steady throughput: a stall for whoever watched it. FIFO servers reach 0.9
 
 Requests under way are those the client timed; of a tool that does not tell, min(N, requests that
 are not answered yet), as in a closed loop.
-"""
+
+While the whole machine stands still nothing runs, and the clocks go on. Requests that are due in a
+pause of P seconds are sent when it ends, P/2 late on average; in a load of T seconds they are P/T
+of all."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,15 +38,85 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from workerlab.analysis import pauses
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import success_spans
 from workerlab.analysis.handshakes import handshakes
-from workerlab.analysis.occupancy import slot_changes
-from workerlab.analysis.samples import NS
-from workerlab.analysis.window import Window, completions, ended
+from workerlab.analysis.samples import NS, Window, completions, ended
+from workerlab.analysis.slots import slot_changes
 from workerlab.finding import Finding
-from workerlab.model import Span
+from workerlab.model import Pause, Span
+
+UNSEEN_S = 0.1  # of each: before the observer was due
+CHANCE = 2.0  # times as many may be due in it by chance, or wait for those that were
+NOTICEABLE_SHARE = 0.01  # of the load
+
+
+def lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
+    """How long each pause was at most, of those during this part of the load; else during the load,
+    as it was planned or as it was."""
+    planned_ns = round((facts.record.planned_duration_s or 0.0) * NS)
+    from_ns, until_ns = facts.started_ns, max(facts.ended_ns, facts.started_ns + planned_ns)
+    if part is not None:
+        from_ns, until_ns = part.opens_ns, part.closes_ns
+    seen = (_inside_s(one, from_ns, until_ns) for one in facts.seen.pauses)
+    return tuple(length_s + UNSEEN_S for length_s in seen if length_s > 0)
+
+
+def paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
+    return any(_inside_s(one, begins_ns, ends_ns) > 0 for one in facts.seen.pauses)
+
+
+def running_s(facts: Facts, begins_ns: int, ends_ns: int) -> float:
+    """How long the machine ran between two moments."""
+    return (ends_ns - begins_ns) / NS - sum(
+        _inside_s(one, begins_ns, ends_ns) for one in facts.seen.pauses
+    )
+
+
+def late_s(pauses_s: Sequence[float], load_s: float) -> float:
+    """How late requests of a schedule were sent on average for these pauses, at most."""
+    return CHANCE * sum(one_s * one_s / 2 for one_s in pauses_s) / load_s if load_s > 0 else 0.0
+
+
+def part(pauses_s: Sequence[float], load_s: float) -> float:
+    """Of all requests, those that were due in these pauses, at most; 0 to 1."""
+    return min(1.0, CHANCE * sum(pauses_s) / load_s) if load_s > 0 else 0.0
+
+
+class MachinePause(Finding):
+    """this machine stood still, or the lab was stopped, for up to {paused_s:duration} of
+    {load_s:duration} ({longest_s:duration} at once)"""
+
+    paused_s: float
+    load_s: float
+    longest_s: float
+
+
+class PauseDuringLoad(Finding):
+    """{pause}: as when a host suspends its guests, the lab itself was not run, though it waited for
+    no core; the figures contain that time"""
+
+    pause: MachinePause
+
+
+def pause_of(pauses_s: Sequence[float], load_s: float) -> MachinePause:
+    """A pause at the end of a load may outlast it."""
+    return MachinePause(
+        paused_s=min(sum(pauses_s), load_s), load_s=load_s, longest_s=min(max(pauses_s), load_s)
+    )
+
+
+def noticeable(facts: Facts) -> MachinePause | None:
+    """None where it hardly stood still."""
+    pauses_s = lengths_s(facts)
+    if not pauses_s or sum(pauses_s) < NOTICEABLE_SHARE * facts.load_s:
+        return None
+    return pause_of(pauses_s, facts.load_s)
+
+
+def _inside_s(pause: Pause, begins_ns: int, ends_ns: int) -> float:
+    return max(0, min(pause.to_ns, ends_ns) - max(pause.from_ns, begins_ns)) / NS
+
 
 APART = 0.9  # of the steady throughput: below, the whole load's is noted
 STALLED = 0.7  # of the same: below, it is a stall without the kernel's evidence, too
@@ -138,9 +211,9 @@ def headline(facts: Facts) -> Window | None:
 def stood_still(facts: Facts) -> float:
     """The part of that time in which the machine did, where that is told; less than 1."""
     part = headline(facts)
-    if part is None or pauses.noticeable(facts) is None:
+    if part is None or noticeable(facts) is None:
         return 0.0
-    return min(MOST_STILL, sum(pauses.lengths_s(facts, part)) / part.length_s)
+    return min(MOST_STILL, sum(lengths_s(facts, part)) / part.length_s)
 
 
 class SlowerAsAWhole(Finding):
@@ -179,8 +252,8 @@ def stalled(facts: Facts) -> Stall | None:
 
 def _running(facts: Facts, window: Window) -> tuple[float, float]:
     """How long the machine ran in it, and completions per second of that."""
-    running_s = pauses.running_s(facts, window.opens_ns, window.closes_ns)
-    return running_s, window.rps * window.length_s / running_s if running_s > 0 else 0.0
+    ran_s = running_s(facts, window.opens_ns, window.closes_ns)
+    return ran_s, window.rps * window.length_s / ran_s if ran_s > 0 else 0.0
 
 
 def idle(facts: Facts, window: Window) -> Stall:

@@ -12,7 +12,7 @@ the best p95; so does one that was due by the rate and never sent. A single one 
 max or mean, therefore.
 
 The interval of a quantile stands between order statistics, that of a share is Clopper and Pearson's
-(`numbers/binomial.py`), of a mean it is Student's. Of errors each end is wrong in 5 % of cases at
+(`numbers/intervals.py`), of a mean it is Student's. Of errors each end is wrong in 5 % of cases at
 most, not in 2.5 %: then 3/limit clean requests show them (rule of three: Hanley & Lippman-Hand
 1983). Of max and throughput, and of times of which only quantiles are known, the value counts.
 
@@ -42,10 +42,15 @@ from msgspec.structs import replace
 
 from workerlab.finding import Finding, Note
 from workerlab.model import Summary
-from workerlab.numbers.binomial import clean_needed, quantile_ranks, share_interval
-from workerlab.numbers.formats import fill
-from workerlab.numbers.intervals import half_of_mean, student
-from workerlab.numbers.quantiles import quantile
+from workerlab.numbers.intervals import (
+    clean_needed,
+    half_of_mean,
+    quantile_ranks,
+    share_interval,
+    student,
+)
+from workerlab.numbers.samples import quantile
+from workerlab.numbers.units import fill
 from workerlab.slo import Metric, Term
 
 Result = Literal["met", "broken", "undecidable", "not shown"]

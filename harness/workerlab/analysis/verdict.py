@@ -44,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from workerlab.analysis import pauses
+from workerlab.analysis import stall
 from workerlab.analysis.breakdown import in_server, waited
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.cpu import disturbance
@@ -54,11 +54,9 @@ from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops, handshakes
 from workerlab.analysis.knee import REACHED
 from workerlab.analysis.load_tool import INSIDE, NearCeiling
-from workerlab.analysis.occupancy import FULL, occupancy
-from workerlab.analysis.pauses import MachinePause
 from workerlab.analysis.series import HALF, OVER, Series
-from workerlab.analysis.stall import stalled, stood_still
-from workerlab.analysis.uneven import uneven_dealing
+from workerlab.analysis.slots import FULL, occupancy, uneven_dealing
+from workerlab.analysis.stall import MachinePause, stalled, stood_still
 from workerlab.finding import Finding
 from workerlab.model import Verdict
 
@@ -158,7 +156,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         return "at capacity", SlotsFilled(n, "filled", slots, waited(facts))
     if handshakes(facts).dropped:
         return "saturated", why_waiting(facts, series)
-    disturbed, lost, still = disturbance(facts), stood_still(facts), pauses.noticeable(facts)
+    disturbed, lost, still = disturbance(facts), stood_still(facts), stall.noticeable(facts)
     paused = series.stood_still_alone(facts)
     if series.waits(facts) and not paused and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)

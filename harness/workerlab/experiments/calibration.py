@@ -32,11 +32,11 @@ from workerlab.experiments.trial import null_task
 from workerlab.experiments.trial import run as run_trial
 from workerlab.load.registry import tool_named
 from workerlab.model import Cell, Load, NullServer, Plan, Trial
+from workerlab.paths import user_cache
 from workerlab.plan import null_cell, null_plan
 from workerlab.report.values import text
 from workerlab.server import preflight
 from workerlab.server.worker_classes import configured_slots
-from workerlab.user_cache import user_cache
 
 FORMAT = 2  # of the cache and the method; part of the cache key
 # Connections of the ceilings: a cell is compared with the next higher level, or the highest, beyond

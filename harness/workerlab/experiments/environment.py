@@ -19,10 +19,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from workerlab.bundled import BUNDLED_GUNICORN
 from workerlab.finding import Note
 from workerlab.model import EnvironmentProblem
-from workerlab.numbers.formats import listed
+from workerlab.numbers.units import listed
+from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.server import preflight, versions
 from workerlab.server.worker_classes import WORKER_CLASSES
 

@@ -1,6 +1,10 @@
-"""Executes the trials of a plan, alone or in parallel (`jobs`), and records each as it ends."""
+"""Executes the trials of a plan, alone or in parallel (`jobs`), and records each as it ends.
+
+A run that plans its own next cells has a time `Budget`.
+"""
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, partial
@@ -20,7 +24,6 @@ from workerlab.experiments.reading import report_of
 from workerlab.experiments.side_by_side import Lanes
 from workerlab.experiments.trial import Task, discard_attempt, null_task
 from workerlab.experiments.trial import run as run_trial
-from workerlab.load import hosts
 from workerlab.load.locust import missing_hosts
 from workerlab.load.registry import tool_named
 from workerlab.model import App, EnvironmentProblem, Fault, Plan, Record, Trial
@@ -31,7 +34,7 @@ from workerlab.plan import load_for, longer_s, predicted_s, records_for, trials
 from workerlab.server import preflight
 from workerlab.server.gunicorn import running
 from workerlab.server.running import Launch, Turn
-from workerlab.terminal.progress import Progress, Several
+from workerlab.terminal.progress import Progress, Several, Within
 
 WARMUP_S = 0.005  # sleep of warm-up requests to the bundled apps
 
@@ -251,7 +254,7 @@ def launch_for(plan: Plan, trial: Trial, directory: Path, rps: float | None = No
         named=tool.NAMES_REQUESTS,
         kept=cell.keepalive,
         inside=cell.inside,
-        host=hosts.reached_at(plan.load_hosts),
+        host=preflight.address_facing(plan.load_hosts),
     )
 
 
@@ -277,3 +280,51 @@ def task_for(
         next_load=lambda load, record: next_load(plan, trial, directory, load, record),
         needs=trial.cell.inside == "needs",
     )
+
+
+OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
+
+
+def load_s(record: Record) -> float:
+    """Duration of its load; 0 if it had none."""
+    if record.load_start_ns is None or record.load_end_ns is None:
+        return 0.0
+    return (record.load_end_ns - record.load_start_ns) / 1e9
+
+
+def used_s(record: Record) -> float:
+    """Duration of a trial, as far as its record tells."""
+    parts = (record.start_s, record.warmup_s, record.stop_s)
+    return OVERHEAD_S + load_s(record) + sum(part or 0.0 for part in parts)
+
+
+class Budget:
+    """A time budget in seconds; a resumed run has used some of it before."""
+
+    def __init__(self, budget_s: float, *, resumed: bool) -> None:
+        self._budget_s = budget_s
+        self._began_s = time.monotonic()
+        self._before_s: float | None = None if resumed else 0.0
+
+    def display(
+        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+    ) -> Progress:
+        """The default display with the time left."""
+        self.look(directory)
+        return Within(todo, predict, self.left_s)
+
+    def at_first(
+        self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+    ) -> Progress:
+        """The display for cells planned from the beginning."""
+        self.look(directory)
+        return progress(directory, plan, todo, predict)
+
+    def look(self, directory: Path) -> None:
+        """Load the time used before this process."""
+        if self._before_s is None:
+            records = run_store.load(directory).records
+            self._before_s = sum(map(used_s, records.values()))
+
+    def left_s(self) -> float:
+        return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)

@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from workerlab.analysis.batches import BATCH_S, ENOUGH, Precision, precision
 from workerlab.analysis.checks import CHECKS
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.analysis.window import Window
+from workerlab.analysis.samples import Window
 from workerlab.experiments.reading import evidence
 from workerlab.model import Load, Plan, Record, Trial
 from workerlab.numbers.intervals import student

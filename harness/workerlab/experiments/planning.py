@@ -17,11 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from msgspec.structs import replace
 
-from workerlab.bundled import target_of
 from workerlab.experiments.environment import chdir_of, interpreters, serves_bundled_app
 from workerlab.experiments.jobs import CPU_ENV
 from workerlab.finding import Finding, Note, stored
-from workerlab.load import hosts
 from workerlab.load.locust import JOIN_S, PORT, host_command, worker_command
 from workerlab.load.registry import TOOLS, tool_named
 from workerlab.load.tool import Tool
@@ -46,8 +44,9 @@ from workerlab.notes import (
     ToolLeftOut,
     noted,
 )
-from workerlab.numbers.formats import fill
+from workerlab.numbers.units import fill
 from workerlab.options import seconds
+from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, load_for, product
 from workerlab.server import preflight
 from workerlab.server.gunicorn import FORCED
@@ -446,8 +445,8 @@ def _with_hosts(plan: Plan) -> Plan:
             raise UsageError(f"{name} cannot send from other hosts; {advice}")
     if len({cell.processes for cell in plan.cells}) > 1:
         raise UsageError("--load-hosts needs one number of --tool-processes: each host runs them")
-    hosts.check(plan.load_hosts, PORT)
-    address, cell = hosts.reached_at(plan.load_hosts), plan.cells[0]
+    preflight.check_load_hosts(plan.load_hosts, PORT)
+    address, cell = preflight.address_facing(plan.load_hosts), plan.cells[0]
     command = host_command(worker_command(load_for(plan, cell, 1.0), address))
     values = {"join_s": JOIN_S, "hosts": plan.load_hosts, "command": command}
     return noted(plan, [Note(fill(LOAD_HOSTS, values))])

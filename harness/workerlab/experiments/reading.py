@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from workerlab import codec
 from workerlab import run_store as store
 from workerlab.analysis import TrialData, analyse
-from workerlab.bundled import bundled_root, label_of
 from workerlab.finding import Finding
 from workerlab.load.registry import tool_named
-from workerlab.load.routes import summary_of
+from workerlab.load.tool import summary_of
 from workerlab.model import (
     Beats,
     Measurement,
@@ -32,10 +31,10 @@ from workerlab.model import (
 )
 from workerlab.notes import Unfinished
 from workerlab.numbers.histogram import Histogram
-from workerlab.observe.beats import read_beats
+from workerlab.observe.maps import read_beats, read_stacks
 from workerlab.observe.observations import read_observations
 from workerlab.observe.spans import read_spans
-from workerlab.observe.stacks import read_stacks
+from workerlab.paths import bundled_root, label_of
 from workerlab.plan import counts, grid
 from workerlab.run_store import Run
 from workerlab.server.null_server import COUNTS

@@ -52,7 +52,7 @@ from workerlab.model import (
     Summary,
     UsageError,
 )
-from workerlab.numbers.quantiles import summarise
+from workerlab.numbers.samples import summarise
 
 ROWS, PERCENTILES = "gnuplot.tsv", "percentiles.csv"
 MAX_CONCURRENCY = 20_000  # compiled into ab

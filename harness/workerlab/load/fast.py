@@ -27,7 +27,7 @@ from workerlab.load.generators.document import AGAIN, COLUMNS, KEPT, MIXED
 from workerlab.load.programs import GeneratorDocument, Program, measurement
 from workerlab.load.tool import table_lines
 from workerlab.model import Measurement, Output, ParseError, Summary, Timing
-from workerlab.numbers.quantiles import summarise
+from workerlab.numbers.samples import summarise
 
 ROWS = "requests.csv"
 # As in COLUMNS; the probe stores 16 bytes of a name

@@ -37,16 +37,17 @@ from msgspec import Struct, field
 
 from workerlab.load.generators.document import WRONG
 from workerlab.load.programs import Digest, converted, rate_notes, recorded
-from workerlab.load.routes import (
+from workerlab.load.tool import (
     FILE,
     Account,
     Count,
+    Tool,
+    given_twice,
     mix_file,
     percentiles_of,
     results,
     summary_of,
 )
-from workerlab.load.tool import Tool, given_twice
 from workerlab.model import Command, Load, Measurement, Output, ParseError, UsageError
 from workerlab.numbers.histogram import Histogram
 

@@ -19,17 +19,17 @@ import msgspec
 from workerlab import codec
 from workerlab.finding import Finding, Note
 from workerlab.load.generators.document import FORMAT
-from workerlab.load.routes import (
+from workerlab.load.tool import (
     FILE,
     NS,
     Account,
     Count,
+    Tool,
     mix_file,
     percentiles_of,
     results,
     summary_of,
 )
-from workerlab.load.tool import Tool
 from workerlab.model import (
     Command,
     Load,

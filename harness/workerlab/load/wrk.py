@@ -30,8 +30,7 @@ import msgspec
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.load.routes import Count
-from workerlab.load.tool import Tool, given_twice
+from workerlab.load.tool import Count, Tool, given_twice
 from workerlab.model import (
     Command,
     Load,

@@ -71,7 +71,7 @@ class Histogram:
         self.most = other.most if self.most is None else max(self.most, other.most)
 
     def quantile(self, share: float) -> float | None:
-        """As `workerlab.numbers.quantiles.quantile` (type 7) of the same values; None if there are
+        """As `workerlab.numbers.samples.quantile` (type 7) of the same values; None if there are
         none."""
         if not self.count:
             return None

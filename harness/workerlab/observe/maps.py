@@ -1,7 +1,8 @@
 """The maps that workers leave in a trial's directory: a header and fixed-size records.
 
-The probe creates them (`server/inside/probe.py`) for spans, costs, beats and stack samples.
-"""
+The probe creates them (`server/inside/probe.py`) for spans, costs, beats and stack samples. Here
+are the readers of beats (`server/inside/heartbeat.py`) and of stack samples
+(`server/inside/stacks.py`); `spans.py` reads the others."""
 
 import os
 from pathlib import Path
@@ -9,9 +10,12 @@ from struct import Struct as Layout
 
 from msgspec import Struct
 
+from workerlab import codec
+from workerlab.model import Beat, Beats, CodeLine, Stacks, StackSample
+from workerlab.server.inside import heartbeat, stacks
 from workerlab.server.inside.probe import HEADER, HEADER_BYTES
 
-PATTERN = "*-*-*.map"
+ALL_MAPS = "*-*-*.map"
 READ_RECORDS = 256  # per read
 
 
@@ -49,7 +53,62 @@ def used_bytes(data: bytes) -> int:
 
 def shrink(directory: Path) -> None:
     """Truncate each map after its last record, once no process maps it."""
-    for path in directory.glob(PATTERN):
+    for path in directory.glob(ALL_MAPS):
         data = path.read_bytes()
         if len(data) >= HEADER_BYTES:  # a worker may die while making one
             os.truncate(path, used_bytes(data))
+
+
+BEAT_MAPS = "beats-*.map"
+
+
+def parse_beats(data: bytes) -> tuple[int, bool, list[Beat]]:
+    """(pid, whether the ring was full and may have lost some, beats by time) of one map's bytes.
+    Raises ValueError if they are not a whole map of beats."""
+    head = header(data, heartbeat.MAGIC, heartbeat.RECORD)
+    beats = [
+        Beat(head.pid, at, *(max(0, part) for part in parts))  # a timer may fire before its time
+        for at, *parts in sorted(heartbeat.RECORD.iter_unpack(whole(data, heartbeat.RECORD)))
+        if at
+    ]
+    return head.pid, len(beats) >= head.capacity, beats
+
+
+def read_beats(directory: Path) -> Beats:
+    """The beats of all workers of a trial. Raises ValueError or OSError if a map cannot be read."""
+    beats: list[Beat] = []
+    cut: list[int] = []
+    for path in sorted(directory.glob(BEAT_MAPS)):
+        pid, was_cut, worker_beats = parse_beats(path.read_bytes())
+        beats += worker_beats
+        cut += [pid] * was_cut
+    return Beats(tuple(beats), tuple(cut))
+
+
+STACK_MAPS = "stacks-*.map"
+
+
+def parse_stack_samples(data: bytes) -> tuple[int, tuple[StackSample, ...]]:
+    """(pid, samples in order of time). Raises ValueError if it is not a whole map of samples."""
+    head = header(data, stacks.MAGIC, stacks.RECORD)
+    rows = sorted(stacks.RECORD.iter_unpack(whole(data, stacks.RECORD)))
+    return head.pid, tuple(StackSample(*row) for row in rows if row[0])
+
+
+def parse_lines(text: bytes) -> dict[int, CodeLine]:
+    """By number. The last one may be cut off, if its worker was killed. Raises ValueError."""
+    lines: dict[int, CodeLine] = {}
+    rows = text.split(b"\n")
+    for row in rows[:-1]:
+        line = codec.decode(row, CodeLine)
+        lines[line.number] = line
+    return lines
+
+
+def read_stacks(directory: Path) -> Stacks:
+    """Of the sampled worker. Raises ValueError or OSError if its files cannot be read."""
+    for path in directory.glob(STACK_MAPS):
+        pid, samples = parse_stack_samples(path.read_bytes())
+        lines = parse_lines((directory / f"stacks-{pid}.jsonl").read_bytes())
+        return Stacks(pid, samples, lines)
+    return Stacks()

@@ -24,7 +24,7 @@ from workerlab.model import (
     ServiceSample,
     WorkersSample,
 )
-from workerlab.observe.kernel import CountersSample
+from workerlab.observe.tcp import CountersSample
 
 FILE = "observed.jsonl"
 SAMPLERS = ("queue", "processes", "connections", "counters")

@@ -19,7 +19,7 @@ from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.document import SWEEP
 from workerlab.report.shapes import JsonCellRow
-from workerlab.report.terminal import clean
+from workerlab.report.text import clean
 from workerlab.report.values import DIGITS, cell, counts_text, jsonable, text
 
 

@@ -11,20 +11,18 @@ from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import CellResult, Document, Report
-from workerlab.numbers.formats import counted, fill, listed
-from workerlab.numbers.units import format_duration
-from workerlab.report.naming import (
+from workerlab.numbers.units import counted, fill, format_duration, listed
+from workerlab.report.sweep_tables import failing_routes, sweep_tables
+from workerlab.report.values import (
     AMOUNTS,
     Names,
     by_series,
+    finite,
     load_tool,
     not_taken,
     served,
     setting,
 )
-from workerlab.report.route_table import failing_routes
-from workerlab.report.sweep_tables import sweep_tables
-from workerlab.report.values import finite
 
 SWEEP = "sweep"
 OWN = "detail"  # a value that is a trial's own: it makes no cause another one

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from workerlab.finding import Finding
 from workerlab.model import Column, Table, Value
-from workerlab.numbers.formats import FORMATS, count_text
-from workerlab.numbers.units import DURATION, MISSING, three_digits
+from workerlab.numbers.units import DURATION, FORMATS, MISSING, count_text, three_digits
 from workerlab.report.values import counts_text, finite, heading, text
 
 

@@ -8,23 +8,93 @@ narrow for a table, its columns move together first, then the least needed are l
 names them.
 """
 
+import io
+import re
 import textwrap
 from collections.abc import Iterable
 from itertools import chain, groupby
 
 from msgspec.structs import replace
-from rich.console import JustifyMethod
+from rich.box import Box
+from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
 from rich.table import Table as Drawing
 from rich.text import Text as Styled
 
 from workerlab.analysis.class_findings import NoValidCell
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
-from workerlab.numbers.formats import counted, listed
-from workerlab.numbers.units import MISSING
+from workerlab.numbers.units import MISSING, counted, listed
 from workerlab.report.grid import Grid, blank_columns, grid, join, legend
-from workerlab.report.terminal import WIDEST, bare_table, clean, drawn, natural, to_ascii, wrapped
 from workerlab.report.values import text
+
+WIDEST = 100  # of a sentence
+UNBOUNDED = 10_000
+RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+FIGURE = re.compile(r"(?<=\d) (?=(?:ms|s)\b|%)")  # the space between it and its unit
+PLAIN = str.maketrans(
+    {
+        "→": "->",
+        "\N{EN DASH}": "-",
+        "\N{EM DASH}": "-",
+        "\N{MULTIPLICATION SIGN}": "x",
+        "µ": "u",
+        "±": "+-",
+    }
+)
+
+
+def console(colour: bool) -> Console:
+    """One that writes to nowhere; what it draws is captured."""
+    return Console(
+        file=io.StringIO(),
+        width=UNBOUNDED,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        legacy_windows=False,
+    )
+
+
+def bare_table(gap: int) -> Drawing:
+    """With nothing but a rule below its headings, and `gap` blanks between columns."""
+    return Drawing(box=RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
+
+
+def natural(table: Drawing) -> int:
+    """How wide it is where nothing is cut."""
+    on = console(colour=False)
+    return Measurement.get(on, on.options, table).maximum
+
+
+def drawn(table: Drawing, colour: bool) -> str:
+    on = console(colour)
+    with on.capture() as captured:
+        on.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def wrapped(lines: Iterable[str], width: int | None, indent: str = "") -> str:
+    wrapper = textwrap.TextWrapper(
+        width=max(20, min(width or WIDEST, WIDEST)),
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    # textwrap does not break at a no-break space: a figure keeps its unit.
+    glued = (FIGURE.sub("\N{NO-BREAK SPACE}", clean(line)) for line in lines)
+    return "\n".join(wrapper.fill(line) for line in glued).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def clean(text: str) -> str:
+    """Without control characters: a server's last words may hold some."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def to_ascii(text: str) -> str:
+    return text.translate(PLAIN).encode("ascii", "backslashreplace").decode("ascii")
+
 
 HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
 COLOURS = {

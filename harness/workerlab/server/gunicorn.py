@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from workerlab.bundled import bundled_name
+from workerlab.paths import bundled_name
 from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Launch, Running, Turn, explained, numbered, read_proofs
 from workerlab.server.versions import with_version

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from workerlab.model import EnvironmentProblem
-from workerlab.user_cache import user_cache
+from workerlab.paths import user_cache
 
 INSTALL_S = 120.0
 CHECK = "import gunicorn.app.wsgiapp; print(gunicorn.__version__)"

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from workerlab.excerpt import first_lines
 from workerlab.finding import Finding, stored
 from workerlab.model import App, Fault, Route
+from workerlab.numbers.units import first_lines
 from workerlab.observe.pauses import PauseWatch
 from workerlab.observe.spans import served
 from workerlab.server.running import Faulty, Running, Turn, explained, read_proofs

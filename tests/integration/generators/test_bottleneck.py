@@ -16,13 +16,12 @@ from workerlab import run_store as store
 from workerlab.analysis.facts import Facts
 from workerlab.experiments import calibration
 from workerlab.experiments.bottleneck.command import GENERATORS
-from workerlab.experiments.bottleneck.comparison import Factor
-from workerlab.experiments.bottleneck.findings import BottleneckVerdict, TooFewTrials
-from workerlab.experiments.bottleneck.phases import (
+from workerlab.experiments.bottleneck.document import (
     ClosedInMidLoad,
     NotClosedInMidLoad,
     phases_answer,
 )
+from workerlab.experiments.bottleneck.findings import BottleneckVerdict, Factor, TooFewTrials
 from workerlab.experiments.calibration import CeilingKey
 from workerlab.experiments.planning import why_unavailable
 from workerlab.experiments.reading import evidence

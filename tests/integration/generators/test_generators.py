@@ -34,7 +34,7 @@ from tests.builders.processes import default_signals, running
 from tests.integration.conftest import LONG_S, until
 from workerlab.load.registry import TOOLS
 from workerlab.model import Load, Measurement, NullServer, Output, ParseError
-from workerlab.numbers.arrivals import schedule
+from workerlab.numbers.schedule import schedule
 from workerlab.server.null.replies import TEXT
 from workerlab.server.null_server import COUNTS
 

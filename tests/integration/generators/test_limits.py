@@ -18,7 +18,7 @@ from workerlab.analysis.facts import TrialData, unusable
 from workerlab.experiments.limits import command as limits
 from workerlab.experiments.reading import evidence
 from workerlab.experiments.trial import null_task, run
-from workerlab.load.mistakes.tool import PROGRAMS
+from workerlab.load.mistakes import PROGRAMS
 from workerlab.model import Cell, Measurement, Trial
 from workerlab.plan import null_plan
 from workerlab.server import preflight

@@ -25,7 +25,7 @@ from tests.builders.processes import default_signals
 from tests.integration.conftest import LONG_S, ROOT, until
 from workerlab.load.locust import FAST, RESULT, worker_command
 from workerlab.model import Load, Measurement, Output
-from workerlab.numbers.arrivals import schedule
+from workerlab.numbers.schedule import schedule
 from workerlab.server.null_server import PROGRAM
 
 NAMES = ("master", "server", "one", "two")

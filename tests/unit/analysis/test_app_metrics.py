@@ -22,7 +22,7 @@ from tests.builders.analysis import (
     seeing,
 )
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.app_metrics import app_metrics
+from workerlab.analysis.cells import app_metrics
 from workerlab.analysis.checks import BodyMismatch, contradictions
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding

@@ -25,8 +25,7 @@ from tests.builders.analysis import (
     with_spans,
 )
 from workerlab.analysis import TrialData
-from workerlab.analysis.samples import SAMPLERS
-from workerlab.analysis.window import Window
+from workerlab.analysis.samples import SAMPLERS, Window
 from workerlab.model import Breakdown, Server, Span, Timing
 
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")

@@ -31,7 +31,7 @@ from workerlab.analysis.cell_targets import (
     requests,
     with_targets,
 )
-from workerlab.analysis.pauses import MachinePause
+from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.target import TermOutcome
 from workerlab.model import CellResult, CoreWait, Document, Pause, Rate, Summary
 from workerlab.report.document import of_sweep

@@ -32,8 +32,7 @@ from workerlab.analysis.knee import (
     LastStep,
     ToolLimitFrom,
 )
-from workerlab.analysis.r0 import R0
-from workerlab.analysis.series import Series
+from workerlab.analysis.series import R0, Series
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult, Rate, Verdict
 from workerlab.report.document import of_sweep

@@ -35,14 +35,20 @@ from workerlab.analysis.diagnosis.cpu import (
     LoadToolIsLimit,
     each_computes,
 )
-from workerlab.analysis.diagnosis.failures import Failing, Shedding
 from workerlab.analysis.diagnosis.loop import (
     IN_THREADS,
     PATCH_BEFORE_PRELOAD,
     PATCHED,
     BlockedLoop,
 )
-from workerlab.analysis.diagnosis.service import LOOK_FOR_WHAT_IS_SHARED, Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.service import (
+    LOOK_FOR_WHAT_IS_SHARED,
+    Drift,
+    Failing,
+    Shared,
+    Shedding,
+    SlowFirst,
+)
 from workerlab.analysis.diagnosis.slots import (
     ENDS_KEEPALIVE,
     EVEN_CLASS,

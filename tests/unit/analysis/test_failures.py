@@ -19,7 +19,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.open_model import opened
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.diagnosis.failures import Failing, Shedding
+from workerlab.analysis.diagnosis.service import Failing, Shedding
 from workerlab.analysis.failures import success_response, success_spans
 from workerlab.analysis.open_closed import OpenVerdict, comparisons
 from workerlab.analysis.open_model import ArrivalsRefused

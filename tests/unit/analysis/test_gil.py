@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerlab.analysis.gil import beside_gil
+from workerlab.analysis.slots import beside_gil
 from workerlab.model import Span, SpanCost
 
 MS = 1_000_000

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from tests.builders import analysis as make
 from workerlab.analysis import TrialData
-from workerlab.analysis.holding import queued_gap_s
 from workerlab.analysis.needs import under_way
+from workerlab.analysis.slots import queued_gap_s
 from workerlab.model import QueueSample, Span
 
 GAP_S, SPAN_S = 0.002, 0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders.analysis import derived, evidence, ns, recording, with_spans
-from workerlab.analysis.occupancy import overhead_s
+from workerlab.analysis.slots import overhead_s
 from workerlab.model import Span
 
 BESIDE_S = 0.002

@@ -16,18 +16,19 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.checks import contradictions
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.growth import growth
-from workerlab.analysis.offered import (
+from workerlab.analysis.open_model import (
     BacklogFilledConnections,
     BacklogGrew,
     FewerAnswered,
     KeepsUp,
     LateForPause,
     Offered,
+    RequestsDue,
     ToolTooSlow,
+    capacity_of,
     of_offered,
 )
-from workerlab.analysis.open_model import RequestsDue, capacity_of
-from workerlab.analysis.pauses import PauseDuringLoad
+from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
 from workerlab.report.document import of_sweep
 from workerlab.report.html.figure import spec

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, saying
-from workerlab.analysis.r0 import lone_responses
+from workerlab.analysis.series import lone_responses
 
 
 def test_rounds_are_what_its_mean_and_interval_are_of() -> None:

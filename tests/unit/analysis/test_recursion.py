@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.analysis.prediction.recursion import waits
+from tests.builders.recursion import waits
 from workerlab.analysis.prediction.theory import allen_cunneen, erlang_c, pollaczek_khinchine
 
 TICKS = st.integers(0, 40)

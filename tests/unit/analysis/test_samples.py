@@ -22,9 +22,15 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import analyse
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.keepalive import held_by
-from workerlab.analysis.samples import SAMPLERS, SamplesMissing, missing_notes, most_open, usage
-from workerlab.analysis.window import Window
+from workerlab.analysis.samples import (
+    SAMPLERS,
+    SamplesMissing,
+    Window,
+    missing_notes,
+    most_open,
+    usage,
+)
+from workerlab.analysis.slots import held_by
 from workerlab.model import (
     ConnectionSample,
     Counters,

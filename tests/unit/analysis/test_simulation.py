@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.recursion import waits
 from workerlab.analysis.prediction import predict
-from workerlab.analysis.prediction.events import Layout
-from workerlab.analysis.prediction.recursion import waits
-from workerlab.analysis.prediction.simulation import simulate
+from workerlab.analysis.prediction.simulation import Layout, simulate
 from workerlab.model import Needs, RequestNeed, Server, WorkerClass
 
 WAIT = st.floats(0, 5)

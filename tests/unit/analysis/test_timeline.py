@@ -25,10 +25,18 @@ from tests.builders.analysis import (
     with_spans,
 )
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.timeline import BARS, CONNECTS, LEAST, MOST, POINTS, timeline, timelines
+from workerlab.analysis.timeline import (
+    BARS,
+    CONNECTS,
+    LEAST,
+    MOST,
+    POINTS,
+    row_numbers,
+    timeline,
+    timelines,
+)
 from workerlab.finding import Note
 from workerlab.model import ConnectionSample, QueueSample, Timeline
-from workerlab.numbers.rows import row_numbers
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60).map(
     lambda found: sorted((start, start + length) for start, length in found)

@@ -12,7 +12,7 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.places import ANSWERED, CONNECTING, IN_APP, IN_WORKER, QUEUED
-from workerlab.analysis.trace import trace
+from workerlab.analysis.timeline import trace
 from workerlab.experiments.reading import trial_data
 from workerlab.model import Trace
 

@@ -23,7 +23,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.runs import recorded
 from workerlab.analysis.diagnosis.slots import UnevenDealing
-from workerlab.analysis.uneven import uneven_dealing
+from workerlab.analysis.slots import uneven_dealing
 from workerlab.experiments.reading import trial_data
 from workerlab.run_store import load
 from workerlab.server.worker_classes import class_named

@@ -19,7 +19,7 @@ from tests.builders.analysis import (
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.slots import NothingWaits
-from workerlab.analysis.occupancy import occupancy, overhead_s
+from workerlab.analysis.slots import occupancy, overhead_s
 from workerlab.analysis.verdict import ONE_LEVEL, WITHIN_CHANCE, GrowthUnknown, WaitsHiddenByPause
 from workerlab.model import Pause, Report, Server, Span
 

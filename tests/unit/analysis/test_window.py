@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders.analysis import ns, serve, spans_of
-from workerlab.analysis.window import TooFewCompleted, Window, steady_window
+from workerlab.analysis.samples import TooFewCompleted, Window, steady_window
 from workerlab.finding import Finding
 from workerlab.model import Span
 

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
-from workerlab.bundled import APPS, bundled_root, label_of, target_of
 from workerlab.model import App
 from workerlab.options import BadWord
 from workerlab.options import target as read_target
+from workerlab.paths import APPS, bundled_root, label_of, target_of
 
 ROOT = Path(__file__).parents[3]
 APPS_DIR = bundled_root() / "apps"

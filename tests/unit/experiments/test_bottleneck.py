@@ -16,21 +16,26 @@ from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.load_tool import ToolBusy
 from workerlab.experiments.bottleneck.command import FULL_SCALE, QUICK_SCALE, SERVER, Scale, cells
-from workerlab.experiments.bottleneck.comparison import Factor, Throughputs
-from workerlab.experiments.bottleneck.document import InvalidTrial, study
+from workerlab.experiments.bottleneck.document import (
+    ClosedInMidLoad,
+    InvalidTrial,
+    NotClosedInMidLoad,
+    study,
+)
 from workerlab.experiments.bottleneck.findings import (
     AlsoDisturbed,
     CoresMissing,
     CoresUsed,
     Disturbed,
+    Factor,
     GeneratorIsBottleneck,
     NoBottleneckFound,
     ServerIsBottleneck,
     ThroughputChange,
+    Throughputs,
     TimeInServer,
     TooFewTrials,
 )
-from workerlab.experiments.bottleneck.phases import ClosedInMidLoad, NotClosedInMidLoad
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import (
     Breakdown,

@@ -24,7 +24,7 @@ from workerlab.cli import parse
 from workerlab.experiments.demo import command as demo
 from workerlab.experiments.demo import terminal
 from workerlab.experiments.demo.command import Presenter
-from workerlab.experiments.demo.terminal import course_of, table
+from workerlab.experiments.demo.terminal import WIDTH, course_of, table
 from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.lesson.words import Measured, StepOutcome, law_in_words
 from workerlab.experiments.reading import trial_data
@@ -34,7 +34,6 @@ from workerlab.server import preflight
 from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal import console
-from workerlab.terminal.picture import WIDTH
 
 RECORDED = 6  # of the lesson's steps, by the run "demo"
 LESSON = replace(read(), steps=read().steps[:RECORDED])

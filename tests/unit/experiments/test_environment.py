@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.builders.gunicorns import KNOWN, install
-from workerlab.bundled import BUNDLED_GUNICORN
 from workerlab.cli import parse
 from workerlab.experiments import environment
 from workerlab.experiments.compare.command import first_plan
 from workerlab.experiments.environment import interpreters, python_of
 from workerlab.experiments.planning import plan_of
 from workerlab.model import EnvironmentProblem, Plan
+from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.report.values import text
 from workerlab.server import versions
 from workerlab.server.preflight import Interpreter

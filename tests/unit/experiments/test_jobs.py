@@ -10,8 +10,15 @@ from msgspec.structs import replace
 from tests.builders.plan import APP, SERVER, plan
 from workerlab.cli import parse
 from workerlab.experiments.execution import requested_rps
-from workerlab.experiments.jobs import USABLE_SHARE, Jobs, sleeps
-from workerlab.experiments.room import SPREAD_S, STARTS_S, CpuBudget, span_s
+from workerlab.experiments.jobs import (
+    SPREAD_S,
+    STARTS_S,
+    USABLE_SHARE,
+    CpuBudget,
+    Jobs,
+    sleeps,
+    span_s,
+)
 from workerlab.experiments.sweep.command import jobs_of
 from workerlab.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
 from workerlab.plan import predicted_s, product, trials

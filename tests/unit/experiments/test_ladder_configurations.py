@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from workerlab import codec
-from workerlab.experiments.ladder.configurations import (
+from workerlab.experiments.ladder.options import STORAGES
+from workerlab.experiments.ladder.steps import (
     Configuration,
     configurations,
     differences,
@@ -15,7 +16,6 @@ from workerlab.experiments.ladder.configurations import (
     removals,
     to_details,
 )
-from workerlab.experiments.ladder.options import STORAGES
 from workerlab.model import Cell, Plan, UsageError
 from workerlab.plan import grid
 from workerlab.server.service_check import KINDS

@@ -9,7 +9,7 @@ from tests.builders.analysis import ORIGIN_NS, evidence, seeing
 from tests.builders.ladder import all_configurations, cells
 from workerlab.analysis import TrialData
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.experiments.ladder.monitor import monitor
+from workerlab.experiments.ladder.document import monitor
 from workerlab.experiments.ladder.steps import ConfigurationStep, ladder
 from workerlab.model import Chart, ProcessSample, ServiceSample
 

@@ -16,9 +16,14 @@ from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
 from workerlab.experiments import side_by_side
 from workerlab.experiments.execution import requested_rps
-from workerlab.experiments.gate import Cancelled, JobSlot, StartupBarrier
 from workerlab.experiments.jobs import Jobs
-from workerlab.experiments.side_by_side import INTERRUPTED, Lanes
+from workerlab.experiments.side_by_side import (
+    INTERRUPTED,
+    Cancelled,
+    JobSlot,
+    Lanes,
+    StartupBarrier,
+)
 from workerlab.experiments.trial import Task
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import product, trials

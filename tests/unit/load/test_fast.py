@@ -18,8 +18,8 @@ from workerlab.load.generators.words import parse as words_of
 from workerlab.load.programs import RequestsSentAgain, StoppedAtDeadline
 from workerlab.load.registry import ALIASES, TOOLS, tool_named
 from workerlab.model import Load, Output, ParseError, Timing, UsageError
-from workerlab.numbers.arrivals import schedule
 from workerlab.numbers.histogram import Histogram
+from workerlab.numbers.schedule import schedule
 
 URL = "http://127.0.0.1:8000/"
 SECOND = 1_000_000_000

@@ -31,7 +31,7 @@ from workerlab.load.generators.share import FORK
 from workerlab.load.generators.words import OPTIONAL, Words, parse
 from workerlab.load.programs import RequestsSentAgain
 from workerlab.model import Load, Measurement, Output
-from workerlab.numbers.arrivals import schedule
+from workerlab.numbers.schedule import schedule
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # a bound for hanging, also where other tests have the cores

@@ -19,9 +19,9 @@ from workerlab.load.fast import FAST, ROWS
 from workerlab.load.generators import fast
 from workerlab.load.generators.document import document
 from workerlab.load.generators.words import OPTIONAL, parse
-from workerlab.load.routes import FILE
+from workerlab.load.tool import FILE
 from workerlab.model import Load, Measurement, Output, ParseError, Route
-from workerlab.numbers.mix import sequence
+from workerlab.numbers.schedule import sequence
 
 DEADLINE_S = 60.0  # nothing here takes a tenth of it; only a hang does
 MIX = (

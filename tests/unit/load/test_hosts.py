@@ -17,11 +17,11 @@ from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
 from tests.builders.processes import default_signals
 from workerlab import codec
-from workerlab.load import hosts
 from workerlab.load.locust import JOIN_S, host_command
 from workerlab.model import Cell, Plan, UsageError
 from workerlab.options import hosts as read
 from workerlab.plan import load_for
+from workerlab.server import preflight
 
 CELL = Cell(SERVER, "locust", 4)
 PLAN = plan((CELL,))
@@ -38,21 +38,22 @@ def test_no_host_is_called_that(text: str) -> None:
 
 
 def test_without_hosts_everything_stays_on_loopback() -> None:
-    assert hosts.reached_at(()) == "127.0.0.1"
-    assert hosts.reached_at(("localhost",)) == "127.0.0.1"
+    assert preflight.address_facing(()) == "127.0.0.1"
+    assert preflight.address_facing(("localhost",)) == "127.0.0.1"
 
 
 def test_an_unknown_host_is_one_sentence() -> None:
-    for look in (lambda: hosts.reached_at(("a..b",)), lambda: hosts.check(("a..b",), 0)):
-        with pytest.raises(UsageError, match=r"--load-hosts: unknown host a\.\.b"):
-            look()
+    with pytest.raises(UsageError, match=r"--load-hosts: unknown host a\.\.b"):
+        preflight.address_facing(("a..b",))
+    with pytest.raises(UsageError, match=r"--load-hosts: unknown host a\.\.b"):
+        preflight.check_load_hosts(("a..b",), 0)
 
 
 def test_a_port_that_is_taken_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port}"):
-            hosts.check(("localhost",), port)
+            preflight.check_load_hosts(("localhost",), port)
 
 
 def test_the_deadline_allows_for_the_hosts_to_come() -> None:

@@ -19,11 +19,10 @@ from msgspec.structs import replace
 from workerlab.finding import Note
 from workerlab.load import locust
 from workerlab.load.registry import TOOLS
-from workerlab.load.routes import FILE
+from workerlab.load.tool import FILE
 from workerlab.model import Load, Output, ParseError, Route, UsageError
-from workerlab.numbers.arrivals import NS, schedule
 from workerlab.numbers.histogram import Histogram
-from workerlab.numbers.mix import sequence
+from workerlab.numbers.schedule import NS, schedule, sequence
 
 URL = "http://127.0.0.1:8000/"
 DATA = Path(__file__).parents[2] / "data"

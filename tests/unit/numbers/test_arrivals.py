@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerlab.numbers.arrivals import NS, schedule
+from workerlab.numbers.schedule import NS, schedule
 
 FIRST = [44_050_706, 218_210_373, 230_928_447, 317_923_443, 421_175_797]
 

@@ -15,19 +15,21 @@ from hypothesis import strategies as st
 
 from workerlab.analysis.prediction.theory import erlang_c
 from workerlab.experiments.length import FOUR_OF_FIVE, _chi_squared
-from workerlab.numbers.arrivals import NS, schedule
-from workerlab.numbers.binomial import at_most, clean_needed, quantile_ranks, share_interval
 from workerlab.numbers.intervals import (
     T975,
+    at_most,
+    clean_needed,
     half_of_mean,
     half_width,
+    quantile_ranks,
     ratio,
+    share_interval,
     student,
     student_at,
     within,
 )
-from workerlab.numbers.quantiles import quantile, summarise
-from workerlab.numbers.trend import mann_kendall, slope
+from workerlab.numbers.samples import mann_kendall, quantile, slope, summarise
+from workerlab.numbers.schedule import NS, schedule
 
 TABLED = 3e-4  # relative: T975 has three decimals
 TAILS = st.sampled_from([0.005, 0.025, 0.05])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.numbers.histogram import SUB_BUCKETS, Histogram, bucket, middle
-from workerlab.numbers.quantiles import quantile
+from workerlab.numbers.samples import quantile
 
 durations = st.integers(0, 1 << 50)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.numbers.mix import sequence
+from workerlab.numbers.schedule import sequence
 
 WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.numbers.trend import mann_kendall, slope
+from workerlab.numbers.samples import mann_kendall, slope
 
 values = st.lists(st.integers(-5, 5).map(float), max_size=12)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.numbers import units
-from workerlab.numbers.quantiles import quantile, summarise
+from workerlab.numbers.samples import quantile, summarise
 
 SAMPLES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.model import Beat, Beats
-from workerlab.observe.beats import parse_map, read_beats
+from workerlab.observe.maps import parse_beats, read_beats
 from workerlab.server.inside.heartbeat import MAGIC, RECORD
 from workerlab.server.inside.probe import HEADER, HEADER_BYTES
 
@@ -37,14 +37,14 @@ def beat(pid: int, row: Row) -> Beat:
 @given(st.integers(1, 2**22), ROWS, st.integers(1, 15))
 def test_round_trip(pid: int, rows: list[Row], capacity: int) -> None:
     kept = [beat(pid, row) for row in rows[-capacity:]]
-    assert parse_map(map_bytes(pid, rows, capacity)) == (pid, len(rows) >= capacity, kept)
+    assert parse_beats(map_bytes(pid, rows, capacity)) == (pid, len(rows) >= capacity, kept)
 
 
 @given(st.binary(max_size=600), st.sampled_from([b"", MAGIC, map_bytes(7, [], 5)[:HEADER_BYTES]]))
 def test_garbage_is_refused_or_read_but_never_crashes(data: bytes, head: bytes) -> None:
     """Whatever stands behind a whole header is records."""
     try:
-        pid, _, beats = parse_map(head + data)
+        pid, _, beats = parse_beats(head + data)
     except ValueError:
         assert len(head) < HEADER_BYTES
         return
@@ -57,11 +57,11 @@ def test_a_truncated_map_has_its_whole_records(rows: list[Row], data: st.DataObj
     whole = map_bytes(7, rows, 12)
     size = data.draw(st.integers(HEADER_BYTES, len(whole)))
     left = (size - HEADER_BYTES) // RECORD.size
-    assert parse_map(whole[:size])[2] == [beat(7, row) for row in rows[:left]]
+    assert parse_beats(whole[:size])[2] == [beat(7, row) for row in rows[:left]]
 
 
 def test_a_timer_that_fires_before_its_time_is_not_late() -> None:
-    _, _, (one,) = parse_map(map_bytes(7, [(10, 20, -3, 1, 0, -2, 0)], 3))
+    _, _, (one,) = parse_beats(map_bytes(7, [(10, 20, -3, 1, 0, -2, 0)], 3))
     assert one == beat(7, (10, 20, 0, 1, 0, 0, 0))
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.conditions import LONG_S
-from workerlab.observe.cpu import Processes, Tree
-from workerlab.observe.run_queue import RunQueue, waited_ns
+from workerlab.observe.cpu import Processes, RunQueue, Tree, waited_ns
 from workerlab.server.process import Guarded
 
 pytestmark = pytest.mark.skipif(

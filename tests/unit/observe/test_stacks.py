@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workerlab import codec
 from workerlab.model import CodeLine, Stacks, StackSample
-from workerlab.observe.stacks import parse_lines, parse_map, read_stacks
+from workerlab.observe.maps import parse_lines, parse_stack_samples, read_stacks
 from workerlab.server.inside.probe import HEADER, HEADER_BYTES
 from workerlab.server.inside.stacks import MAGIC, RECORD
 
@@ -35,7 +35,10 @@ def text_of(lines: list[CodeLine]) -> bytes:
 
 @given(st.integers(1, 2**22), ROWS)
 def test_samples_come_back(pid: int, rows: list[tuple[int, ...]]) -> None:
-    assert parse_map(map_bytes(pid, rows)) == (pid, tuple(StackSample(*row) for row in rows))
+    assert parse_stack_samples(map_bytes(pid, rows)) == (
+        pid,
+        tuple(StackSample(*row) for row in rows),
+    )
 
 
 @given(LINES, st.data())
@@ -52,7 +55,7 @@ def test_lines_come_back_but_for_one_that_is_cut_off(
 def test_garbage_is_refused_or_read_but_never_crashes(data: bytes, head: bytes) -> None:
     """Whatever stands behind a whole header is records."""
     try:
-        pid, samples = parse_map(head + data)
+        pid, samples = parse_stack_samples(head + data)
     except ValueError:
         assert len(head) < HEADER_BYTES
         return

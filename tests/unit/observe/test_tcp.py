@@ -15,8 +15,17 @@ from msgspec.structs import replace
 from tests.builders.conditions import LONG_S, until
 from workerlab.model import ConnectionSample
 from workerlab.observe.inet_diag import sockets
-from workerlab.observe.kernel import parse_netstat, sample_counters, steps_s, syn_steps_s
-from workerlab.observe.tcp import AcceptQueues, Connections, Unseen, drops_are_told, parse_ss
+from workerlab.observe.tcp import (
+    AcceptQueues,
+    Connections,
+    Unseen,
+    drops_are_told,
+    parse_netstat,
+    parse_ss,
+    sample_counters,
+    steps_s,
+    syn_steps_s,
+)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workerlab.observe.workers import held, ran_s, sample_memory, sample_workers
+from workerlab.observe.observer import held, ran_s, sample_memory, sample_workers
 
 CPU_S, CHILD_S, MB = 0.2, 0.3, 1 << 20
 SPIN = """

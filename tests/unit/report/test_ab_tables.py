@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
-from workerlab.analysis.ab_identities import identities
+from workerlab.analysis.class_findings import identities
 from workerlab.model import AbTimes, CellResult, Document
 from workerlab.report import FORMATS, text
 from workerlab.report.document import of_sweep

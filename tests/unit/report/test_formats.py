@@ -29,8 +29,8 @@ from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
 from workerlab.report.document import of_sweep
 from workerlab.report.grid import grid
-from workerlab.report.naming import PARTS
-from workerlab.report.terminal import natural
+from workerlab.report.text import natural
+from workerlab.report.values import PARTS
 
 Golden = Callable[[str, str], None]
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tests.builders.analysis import sentence
 from tests.builders.html import cell, group, over_time, trial
 from tests.builders.page import rendered
+from workerlab.analysis.cells import WaitingByLittle
 from workerlab.analysis.diagnosis.cpu import CoresTaken
-from workerlab.analysis.waiting import WaitingByLittle
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS

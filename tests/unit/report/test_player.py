@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workerlab.experiments.live.recording import LESSON, PAGE
-from workerlab.report.html.colours import css
+from workerlab.report.html.figure import css
 from workerlab.report.player import PLACE, SCRIPTS, STYLE
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,7 +14,7 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.model import Document, RouteResult, Summary
 from workerlab.report import FORMATS
 from workerlab.report.document import of_sweep
-from workerlab.report.route_table import ROUTES_OF_CELL, FailingRoute
+from workerlab.report.sweep_tables import ROUTES_OF_CELL, FailingRoute
 from workerlab.report.text import render
 
 TITLE = "The routes of the mix"

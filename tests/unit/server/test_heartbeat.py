@@ -24,8 +24,7 @@ from tests.builders.conditions import LONG_S, until
 from tests.builders.processes import stand_still, started
 from workerlab.analysis.event_loop import unexplained_ns
 from workerlab.model import Beat
-from workerlab.observe.beats import read_beats
-from workerlab.observe.maps import shrink
+from workerlab.observe.maps import read_beats, shrink
 from workerlab.server.inside import heartbeat, probe
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workerlab.server import network, preflight
-from workerlab.server.network import own_network
+from workerlab.server import null_server, preflight
+from workerlab.server.null_server import own_network
 
 
 def current() -> str:
@@ -36,7 +36,7 @@ def test_it_is_left_again_whatever_happens() -> None:
 
 def test_a_user_who_may_not_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     before = current()
-    monkeypatch.setattr(network, "CLONE_NEWNET", 1)  # refused for anybody
+    monkeypatch.setattr(null_server, "CLONE_NEWNET", 1)  # refused for anybody
     with pytest.raises(OSError, match="Invalid argument"), own_network(2):
         pytest.fail("there is no such namespace")
     assert current() == before

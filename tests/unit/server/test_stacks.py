@@ -19,7 +19,7 @@ import pytest
 
 from tests.builders.conditions import LONG_S
 from workerlab.model import CodeLine, Stacks
-from workerlab.observe.stacks import read_stacks
+from workerlab.observe.maps import read_stacks
 from workerlab.server.inside import heartbeat, probe, stacks
 
 PACKAGES = sysconfig.get_paths()["purelib"]

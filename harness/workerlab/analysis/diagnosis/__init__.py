@@ -23,9 +23,17 @@ from workerlab.analysis.diagnosis.cpu import (
     disturbance,
     load_tool,
 )
-from workerlab.analysis.diagnosis.failures import MANY, Failures, failing, shedding
 from workerlab.analysis.diagnosis.loop import blocked_loop
-from workerlab.analysis.diagnosis.service import computes, drift, shared, slow_first
+from workerlab.analysis.diagnosis.service import (
+    MANY_FAILED_SHARE,
+    Failures,
+    computes,
+    drift,
+    failing,
+    shared,
+    shedding,
+    slow_first,
+)
 from workerlab.analysis.diagnosis.slots import (
     full_queue,
     stall,
@@ -54,7 +62,9 @@ def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis,
     diagnoses = [diagnosis for diagnosis in (*candidates, disturbance(facts)) if diagnosis]
     explained = tuple(kind for diagnosis in diagnoses for kind in diagnosis.explains)
     diagnoses = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, explained)]
-    many = [kind for kind in diagnoses if isinstance(kind, Failures) and kind.share >= MANY]
+    many = [
+        kind for kind in diagnoses if isinstance(kind, Failures) and kind.share >= MANY_FAILED_SHARE
+    ]
     if not many and all(isinstance(diagnosis, Failures) for diagnosis in diagnoses):
         waits = series.waits(facts) and not series.stood_still_alone(facts)
         diagnoses.append(without_cause(facts, cell, waits=waits))

@@ -14,7 +14,7 @@ from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait
-from workerlab.numbers.formats import FORMATS, fill
+from workerlab.numbers.units import FORMATS, fill
 
 COMPUTING = 0.85  # of a core each: handing over the GIL, or accepting, takes the rest
 MOSTLY, PART = 0.7, 0.25  # of a lone request

@@ -51,8 +51,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CodeLine, StackSample
-from workerlab.numbers.formats import fill
-from workerlab.numbers.units import format_duration
+from workerlab.numbers.units import fill, format_duration
 
 # Of the time: by calls that make beats late, by calls of any length, by one or two long ones
 SHARE, SHORT, MOSTLY = 0.01, 0.1, 0.5

@@ -40,13 +40,15 @@ the fastest request of each batch, |z| >= 2.6 and by 10 %: of twenty and more, o
 more, some have their core. Neither is asked where the server itself takes the cores.
 
 Requests count from the one that began first; for a drift those that began in the steady window.
-Those during which the machine stood still (`pauses`) say nothing, and are left out.
-"""
+Those during which the machine stood still say nothing, and are left out.
+
+Requests that fail: refused under load, or failed otherwise. Diagnosed beside everything else,
+and first where they are a twentieth of the requests or more."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import comb
 from operator import attrgetter
@@ -58,18 +60,26 @@ from workerlab.analysis.batches import Estimate, precision
 from workerlab.analysis.core_wait import core_wait, is_disturbed
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
-from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.facts import ANSWERED, NEVER_ACCEPTED, Facts, once
 from workerlab.analysis.failures import MOSTLY as MOSTLY_SUCCESSES
-from workerlab.analysis.failures import failed_share, success_spans
-from workerlab.analysis.occupancy import FULL as FULL_SLOTS
-from workerlab.analysis.occupancy import occupancy, overhead_s
-from workerlab.analysis.pauses import paused
+from workerlab.analysis.failures import (
+    REFUSED,
+    ended,
+    failed_share,
+    refused,
+    shed,
+    shed_share,
+    success_spans,
+    wrong_statuses,
+)
+from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import NS, durations_s
 from workerlab.analysis.series import STEP, Series
-from workerlab.analysis.stall import stalled
+from workerlab.analysis.slots import FULL as FULL_SLOTS
+from workerlab.analysis.slots import occupancy, overhead_s
+from workerlab.analysis.stall import paused, stalled
 from workerlab.model import CellResult, Span
-from workerlab.numbers.quantiles import quantile
-from workerlab.numbers.trend import mann_kendall, slope
+from workerlab.numbers.samples import mann_kendall, quantile, slope
 
 CHANCE = 0.01
 MANY, QUARTER = 8, 0.25  # lone requests from which on quartiles are compared
@@ -416,3 +426,79 @@ def _successes(facts: Facts) -> Sequence[Span]:
         spans = facts.finished if failed_share(facts) <= FEW else ()
     together = spans[1:] if facts.data.lone_first else spans
     return [span for span in together if not paused(facts, span.start_ns, span.end_ns or 0)]
+
+
+MANY_FAILED_SHARE = 0.05  # of the requests: nothing is more important than such failures
+
+
+class Failures(Diagnosis):
+    """Requests that fail."""
+
+    rank, advice = 110, ()
+
+    requests: int
+    share: float  # of all
+
+
+class Shedding(Failures):
+    """{share:percent} of the requests were refused[[ (status {statuses:list})]]
+    [[ (answers other than 2xx that took hardly any time; {tool} does not tell their status)]],
+    and {successes_rps:number} requests/s succeeded"""
+
+    below_slots = "the server refuses the rest"
+
+    statuses: tuple[str, ...]
+    tool: str | None  # that does not tell them
+    successes_rps: float
+
+
+def shedding(facts: Facts, cell: CellResult) -> Shedding | None:
+    if not (count := shed(facts)):
+        return None
+    statuses = tuple(refused(facts))
+    return Shedding(
+        requests=count,
+        share=shed_share(facts),
+        statuses=statuses,
+        tool=None if statuses else facts.tool,
+        successes_rps=cell.throughput_rps or 0.0,
+    )
+
+
+class Failing(Failures):
+    """{requests:# request} failed, {share:percent} of all ({causes:counts})
+    [[, with status {statuses:list}]]"""
+
+    rank = 120
+    below_slots = "failures are left out"
+
+    causes: Mapping[str, int]
+    statuses: tuple[str, ...]
+
+
+def failing(facts: Facts, _cell: CellResult) -> Failing | None:
+    """What failed otherwise, but for what a full accept queue explains."""
+    causes = Counter(facts.outcome.errors)
+    if handshakes(facts).dropped:
+        del causes[NEVER_ACCEPTED]
+        causes["non_2xx"] -= _by_server(facts, causes["non_2xx"])
+    refusals = shed(facts)
+    for cause in ANSWERED:
+        of_cause = min(refusals, causes[cause])
+        causes[cause] -= of_cause
+        refusals -= of_cause
+    if not (causes := +causes):
+        return None
+    return Failing(
+        requests=causes.total(),
+        share=min(1.0, causes.total() / ended(facts)),
+        causes=dict(sorted(causes.items())),
+        statuses=tuple(map(str, sorted(wrong_statuses(facts).keys() - REFUSED))),
+    )
+
+
+def _by_server(facts: Facts, wrong: int) -> int:
+    """Wrong answers of the server itself, whose worker waited in vain for a request: where some
+    requests were never seen by the app, and the tool (ab) does not tell which answer was whose."""
+    unseen = 0 if facts.measurement.timings else facts.measurement.requests - len(facts.spans)
+    return wrong if wrong <= 2 * unseen else 0

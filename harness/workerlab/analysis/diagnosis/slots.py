@@ -1,9 +1,10 @@
 """Cells that are held up by their slots: too few, idle, or behind a full accept queue; and those
 that nothing holds up.
 
-More slots are advised only where all were taken (an occupancy of 0.95, `occupancy`). A place in
-which requests wait is named where it was measured: connections that only the client has are part of
-the accept queue where the kernel counted overflows and both ends were looked at, nowhere else.
+More slots are advised only where all were taken (an occupancy of 0.95, `analysis/slots.py`). A
+place in which requests wait is named where it was measured: connections that only the client has
+are part of the accept queue where the kernel counted overflows and both ends were looked at,
+nowhere else.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import counted, drops, growth, handshakes, steps
 from workerlab.analysis.knee import REACHED
-from workerlab.analysis.occupancy import FULL, occupancy
+from workerlab.analysis.slots import FULL, Dealing, occupancy, uneven_dealing
 from workerlab.analysis.stall import Stall, stalled, whole_rps
-from workerlab.analysis.uneven import Dealing, uneven_dealing
 from workerlab.finding import Finding
 from workerlab.model import CellResult
-from workerlab.numbers.formats import fill
-from workerlab.numbers.units import format_duration
+from workerlab.numbers.units import fill, format_duration
 
 PLACE = 0.1  # of the waiting that a place must explain to be named
 MIN_WAIT_S = 0.005  # below, connecting is as fast as ever

@@ -28,10 +28,9 @@ from statistics import median
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from workerlab.analysis.prediction.events import Layout
-from workerlab.analysis.prediction.simulation import simulate
+from workerlab.analysis.prediction.simulation import Layout, simulate
 from workerlab.model import Needs, RequestNeed, Server, Summary, WorkerClass
-from workerlab.numbers.quantiles import quantile, summarise
+from workerlab.numbers.samples import quantile, summarise
 
 FIRST_S = 0.0006  # that gevent and uvicorn compute before the app is called
 UNFAIR = 0.25  # the odds of a worker beside the one before it, at worst

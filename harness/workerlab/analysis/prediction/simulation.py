@@ -22,13 +22,344 @@ takes to wake up a thread; a request's own order of computing and waiting. A loo
 of a request's CPU before it waits and the other after; threads compute it all before.
 """
 
-from collections.abc import Sequence
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import count
 from random import Random
 
-from workerlab.analysis.prediction.events import Layout
-from workerlab.analysis.prediction.loops import Loops
-from workerlab.analysis.prediction.threads import Threads
+from msgspec import Struct
+
 from workerlab.model import RequestNeed
+
+
+class Layout(Struct, frozen=True):
+    """A server as the simulation sees it. `slots` per worker, None: unlimited. `hoards`: a worker
+    accepts more than it has slots for; one with threads up to `accepts`, None: unlimited. `gap_s`:
+    how much longer than what it needs a request holds its slot. `beside_s`: of each response,
+    outside any slot. `max_in_flight`: requests that get on at once in all workers together (a
+    pool). `fairness`: where several workers could accept a request, each is so many times as likely
+    to be the first as the one before it; 1: equally likely. `first_s`: of a request's CPU in a
+    loop, what comes before it waits, and half of it at most."""
+
+    workers: int
+    slots: int | None = 1
+    hoards: bool = False
+    accepts: int | None = None
+    loop: bool = False
+    cores: float = math.inf
+    gap_s: float = 0.0
+    beside_s: float = 0.0
+    max_in_flight: int | None = None
+    fairness: float = 1.0
+    first_s: float = math.inf
+
+
+class Worker:
+    """Its slots and its GIL."""
+
+    __slots__ = ("batch", "busy", "computing", "free", "odds", "queue", "ready", "room")
+
+    def __init__(self, slots: float, room: float, odds: float) -> None:
+        self.free, self.room, self.odds = slots, room, odds
+        self.queue: deque[int] = deque()  # accepted, without a slot
+        self.computing: deque[tuple[int, float]] = (
+            deque()
+        )  # and seconds left; the first has the GIL
+        self.busy = False  # the loop is, and does not accept
+        self.batch: deque[int] = deque()  # of this round of the loop
+        self.ready: list[int] = []  # of its next one
+
+
+class Events:
+    turn_s = 0.005  # after which Python hands the GIL to the next thread (sys.getswitchinterval)
+
+    def __init__(
+        self,
+        arrivals_s: Sequence[float],
+        requests: Sequence[RequestNeed],
+        layout: Layout,
+        rng: Random,
+    ) -> None:
+        self.arrivals_s, self.requests, self.layout, self.rng = arrivals_s, requests, layout, rng
+        slots = math.inf if layout.slots is None else layout.slots
+        accepts = math.inf if layout.accepts is None else max(slots, layout.accepts)
+        room = accepts if layout.hoards else slots
+        odds = (layout.fairness**number for number in range(layout.workers))
+        self.workers = [Worker(slots, room, one) for one in odds]
+        self.kernel: deque[int] = deque()  # not accepted yet
+        self.of: list[Worker] = [self.workers[0]] * len(requests)  # who serves it
+        self.responses_s = [math.nan] * len(requests)
+        self.now_s = 0.0
+        self.timers: list[tuple[float, int, Callable[[int], None], int]] = []
+        self.order = count()
+        self.work, self.running = 0.0, 0  # the clock of who computes; those that want a core
+        # Of turns, by that clock; of work without the GIL those of requests
+        self.ends: list[tuple[float, int, Worker | None, int]] = []
+        permits = layout.max_in_flight
+        self.permits = math.inf if permits is None else permits
+        self.without: deque[int] = deque()  # have a slot and no permit
+        self.waited: set[int] = set()  # requests of a loop, in their second half
+
+    def run(self) -> list[float]:
+        """Event after event: whatever is due next is an arrival, a timer or an end of work."""
+        arrivals_s, timers, number, total = self.arrivals_s, self.timers, 0, len(self.arrivals_s)
+        while True:
+            arrival_s = arrivals_s[number] if number < total else math.inf
+            timer_s = timers[0][0] if timers else math.inf
+            end_s = self._end_of_work_s() if self.running else math.inf
+            if end_s <= timer_s and end_s <= arrival_s:
+                if end_s == math.inf:
+                    return self.responses_s
+                self._finish_work(end_s)
+            elif timer_s <= arrival_s:
+                self._pass(timer_s)
+                _, _, then, request = heapq.heappop(timers)
+                then(request)
+            else:
+                self._pass(arrival_s)
+                self.arrive(number)
+                number += 1
+
+    # --- cores ---
+
+    def _speed(self) -> float:
+        return min(1.0, self.layout.cores / self.running)
+
+    def _pass(self, until_s: float) -> None:
+        if self.running:
+            self.work += (until_s - self.now_s) * self._speed()
+        self.now_s = until_s
+
+    def _end_of_work_s(self) -> float:
+        return self.now_s + max(0.0, self.ends[0][0] - self.work) / self._speed()
+
+    def _finish_work(self, at_s: float) -> None:
+        self.work, _, worker, request = heapq.heappop(self.ends)
+        self.now_s = at_s
+        if worker is None:
+            self.running -= 1
+            self.worked_beside(request)
+            return
+        request, left_s = worker.computing.popleft()
+        if left_s > self.turn_s:
+            worker.computing.append((request, left_s - self.turn_s))
+        if worker.computing:
+            self._take_turn(worker)
+        else:
+            self.running -= 1
+        if left_s <= self.turn_s:
+            self.worked(request)
+
+    def compute(self, request: int, cpu_s: float) -> None:
+        """With the GIL of its worker, in turn with whoever else wants it."""
+        worker = self.of[request]
+        worker.computing.append((request, cpu_s))
+        if len(worker.computing) == 1:
+            self.running += 1
+            self._take_turn(worker)
+
+    def compute_beside(self, request: int, cpu_s: float) -> None:
+        """Without the GIL."""
+        self.running += 1
+        heapq.heappush(self.ends, (self.work + cpu_s, next(self.order), None, request))
+
+    def _take_turn(self, worker: Worker) -> None:
+        request, left_s = worker.computing[0]
+        end = self.work + min(left_s, self.turn_s)
+        heapq.heappush(self.ends, (end, next(self.order), worker, request))
+
+    # --- what is common to threads and loops ---
+
+    def after(self, delay_s: float, then: Callable[[int], None], request: int) -> None:
+        heapq.heappush(self.timers, (self.now_s + delay_s, next(self.order), then, request))
+
+    def admit(self, request: int) -> None:
+        if self.permits > 0:
+            self.permits -= 1
+            self.begin(request)
+        else:
+            self.without.append(request)
+
+    def answer(self, request: int) -> None:
+        took_s = self.now_s - self.arrivals_s[request]
+        self.responses_s[request] = took_s + self.layout.beside_s
+        self.permits += 1
+        if self.without:
+            self.admit(self.without.popleft())
+        self.release(request)
+
+    def deal(self, able: list[Worker]) -> Worker:
+        """Who is first to accept, of those that could."""
+        if len(able) == 1:
+            return able[0]
+        return self.rng.choices(able, [one.odds for one in able])[0]
+
+    def arrive(self, request: int) -> None:
+        raise NotImplementedError
+
+    def begin(self, request: int) -> None:
+        raise NotImplementedError
+
+    def worked(self, request: int) -> None:
+        raise NotImplementedError
+
+    def worked_beside(self, request: int) -> None:
+        raise NotImplementedError
+
+    def release(self, request: int) -> None:
+        raise NotImplementedError
+
+
+class Loops(Events):
+    """Each worker is an event loop: what computes or blocks in it, with the GIL or without, holds
+    up all its requests."""
+
+    turn_s = math.inf
+
+    def arrive(self, request: int) -> None:
+        self.kernel.append(request)
+        idle = [one for one in self.workers if one.free and not one.busy]
+        if idle:
+            self._poll(self.deal(idle))
+
+    def _poll(self, worker: Worker) -> None:
+        """The next rounds of the loop, until one takes time or there is nothing to do."""
+        worker.busy = True
+        while True:
+            if not worker.batch:
+                self._accept(worker)
+                worker.batch.extend(worker.ready)
+                worker.ready.clear()
+            if not worker.batch:
+                worker.busy = False
+                return
+            if self._takes_time(worker.batch.popleft()):
+                return
+
+    def _accept(self, worker: Worker) -> None:
+        most = len(self.kernel) if self.layout.hoards else min(1, len(self.kernel))
+        for _ in range(most):
+            if not worker.free:
+                return
+            worker.free -= 1
+            request = self.kernel.popleft()
+            self.of[request] = worker
+            self.admit(request)
+
+    def begin(self, request: int) -> None:
+        self._resume(request)
+
+    def _resume(self, request: int) -> None:
+        worker = self.of[request]
+        worker.ready.append(request)
+        if not worker.busy:
+            self._poll(worker)
+
+    def _takes_time(self, request: int) -> bool:
+        """Whether the loop is now busy with it."""
+        need = self.requests[request]
+        cpu_s = self._next_s(request)
+        if cpu_s:
+            self.compute(request, cpu_s)
+        elif need.blocked_s and request not in self.waited:
+            self.after(need.blocked_s, self._unblocked, request)
+        else:
+            self._done(request)
+            return False
+        return True
+
+    def _next_s(self, request: int) -> float:
+        """Of its CPU, what comes before or after it waits."""
+        need = self.requests[request]
+        cpu_s = need.cpu_s + need.nogil_s
+        if not need.wait_s + self.layout.gap_s:
+            return cpu_s
+        first_s = min(cpu_s / 2, self.layout.first_s)
+        return cpu_s - first_s if request in self.waited else first_s
+
+    def worked(self, request: int) -> None:
+        blocked_s = self.requests[request].blocked_s
+        if blocked_s and request not in self.waited:
+            self.after(blocked_s, self._unblocked, request)
+        else:
+            self._unblocked(request)
+
+    def _unblocked(self, request: int) -> None:
+        self._done(request)
+        self._poll(self.of[request])
+
+    def _done(self, request: int) -> None:
+        """With this half of what it needs of the loop."""
+        wait_s = self.requests[request].wait_s + self.layout.gap_s
+        if request in self.waited or not wait_s:
+            self.answer(request)
+        else:
+            self.waited.add(request)
+            self.after(wait_s, self._resume, request)
+
+    def release(self, request: int) -> None:
+        worker = self.of[request]
+        worker.free += 1
+        if self.kernel and not worker.busy:
+            self._poll(worker)
+
+
+LONG_S = 0.002  # of computing: as it takes an idle process at most to wake up and accept
+
+
+class Threads(Events):
+    """A worker accepts as long as it has room, and what it has accepted waits for its threads."""
+
+    def arrive(self, request: int) -> None:
+        able = [one for one in self.workers if one.room]
+        if not able:
+            self.kernel.append(request)
+            return
+        self._accept(self.deal([one for one in able if not self._computes(one)] or able), request)
+
+    def _computes(self, worker: Worker) -> bool:
+        """Then it is slow to accept, for which it needs the GIL. The little that Gunicorn computes
+        itself makes no difference: a worker that has just accepted is awake, and of two connections
+        within half a millisecond two thirds go to the same of two workers."""
+        computing = worker.computing
+        return bool(computing) and self.requests[computing[0][0]].cpu_s > LONG_S
+
+    def _accept(self, worker: Worker, request: int) -> None:
+        worker.room -= 1
+        self.of[request] = worker
+        if worker.free:
+            worker.free -= 1
+            self.admit(request)
+        else:
+            worker.queue.append(request)
+
+    def begin(self, request: int) -> None:
+        if cpu_s := self.requests[request].cpu_s:
+            self.compute(request, cpu_s)
+        else:
+            self.worked(request)
+
+    def worked(self, request: int) -> None:
+        if cpu_s := self.requests[request].nogil_s:
+            self.compute_beside(request, cpu_s)
+        else:
+            self.worked_beside(request)
+
+    def worked_beside(self, request: int) -> None:
+        need = self.requests[request]
+        self.after(need.wait_s + need.blocked_s + self.layout.gap_s, self.answer, request)
+
+    def release(self, request: int) -> None:
+        worker = self.of[request]
+        worker.room += 1
+        if worker.queue:
+            self.admit(worker.queue.popleft())
+        else:
+            worker.free += 1
+        if self.kernel:
+            self._accept(worker, self.kernel.popleft())
 
 
 def simulate(

@@ -1,18 +1,30 @@
 """The answers of `workerlab advise`, a question each: what is recommended, whether it meets the
-target, up to which rate, at what cost, and what they rest on."""
+target, up to which rate, at what cost, and what they rest on.
+
+Cautions are what the launches of a recommended candidate show that a target does not ask for:
+service times that change while the load lasts, and memory that grows with the requests. Memory is
+that of all its processes (resident) between a third of the load and its end: what the first
+requests load and cache is no leak. It has to grow in each launch, or it may have been a single
+allocation.
+
+Which lines of the app hold up the event loop is shown of the recommended class where it has one.
+One class of several that gave an alarm with the same app was looked at: the lines are the app's,
+and the same under the others. How much of the time they take is that trial's, by its load."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
 
-from workerlab.experiments.advise.blocked import blocked
-from workerlab.experiments.advise.cautions import cautions
+from workerlab.analysis.diagnosis.service import drift, slow_first
+from workerlab.analysis.target import value_of
 from workerlab.experiments.advise.forecast import mean_need
 from workerlab.experiments.advise.result import (
+    BUSY,
     DEFAULT_GRACE_S,
     AdviseOutcome,
     AdviseResult,
@@ -23,12 +35,208 @@ from workerlab.experiments.advise.result import (
 )
 from workerlab.experiments.advise.search import BEYOND, HOPE, WIDE, launches_at
 from workerlab.experiments.advise.standing import LEAST, TermBound
-from workerlab.experiments.advise.study import NOISE, Exclusion, holds
-from workerlab.experiments.advise.why import reasons
+from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
 from workerlab.finding import Answer, Finding
-from workerlab.model import Memory, Server
-from workerlab.numbers.formats import amount, fill, listed
-from workerlab.numbers.units import format_duration
+from workerlab.model import Cell, CellResult, Memory, Server
+from workerlab.numbers.units import amount, fill, format_duration, listed
+
+
+class LoopBlocked(Answer):
+    """With {connections:# connection} to {workers:# worker} of {worker_class}[[: {lines: }]]
+    [[ {unnamed}]][[ The event loop of {others:list} shows the same sign, with the same app.]]"""
+
+    question = "What holds up the event loop?"
+
+    worker_class: str
+    connections: int
+    workers: int
+    lines: tuple[Finding, ...]
+    unnamed: str  # where there are none
+    others: tuple[str, ...]
+
+
+NO_LINE = "something does, but no line was seen for 1 % of the time."
+
+
+def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
+    study = result.study
+    alarmed = {name for name, lines in study.blocking.items() if lines or name in study.blocked}
+    cells = [
+        cell
+        for cell in study.plan.cells
+        if cell.inside == "stacks" and cell.server.variant in alarmed
+    ]
+    if not cells:
+        return
+    cell = min(cells, key=lambda cell: _distance(result, cell))
+    server, lines = cell.server, study.blocking[cell.server.variant]
+    yield LoopBlocked(
+        worker_class=server.variant,
+        connections=cell.concurrency,
+        workers=server.workers,
+        lines=lines,
+        unnamed="" if lines else NO_LINE,
+        others=_alike(study, cell),
+        trials=tuple(trial for line in lines for trial in line.trials),
+    )
+
+
+def _distance(result: AdviseResult, cell: Cell) -> int:
+    """0: of the recommended class; 1: of one that runs the same app on a loop; 2: of another."""
+    own = result.server.variant if result.server else ""
+    return 0 if cell.server.variant == own else 1 if own in _alike(result.study, cell) else 2
+
+
+def _alike(study: Study, cell: Cell) -> tuple[str, ...]:
+    """Other variants whose event loop gave an alarm with the same app."""
+    alarmed = {*study.blocked, *study.alarmed} - {cell.server.variant}
+    apps = {cell.server.variant: cell.server.app for cell in study.plan.cells}
+    return tuple(sorted(name for name in alarmed if apps.get(name) == cell.server.app))
+
+
+def is_of_others(result: AdviseResult, finding: Finding) -> bool:
+    """Whether it is about the event loop of other worker classes than the recommended one."""
+    if not isinstance(finding, LoopBlocked) or result.server is None:
+        return False
+    return result.server.variant not in (finding.worker_class, *finding.others)
+
+
+WARM_UP_SHARE = 1 / 3  # of the load
+LEAST_BYTES, PER_REQUEST_BYTES = 1 << 20, 512  # in each launch; less is a heap that fills its pages
+HOUR_S = 3600.0
+
+
+class RepeatedChange(Finding):
+    """In {launches:# launch/launches} of {of}: {change}"""
+
+    launches: int
+    of: int
+    change: Finding
+
+
+class MemoryGrowth(Finding):
+    """Memory grew in each launch, by at least {per_request_bytes:bytes} per request: at this rate
+    about {per_hour_bytes:bytes} an hour. max_requests restarts workers before that matters."""
+
+    per_request_bytes: float
+    per_hour_bytes: float
+
+
+class Cautions(Answer):
+    """{cautions: }"""
+
+    question = "What else was seen?"
+
+    cautions: tuple[Finding, ...]
+
+
+def cautions(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[Cautions]:
+    findings = (*_changes(launches), *_growth(launches, rate_rps))
+    if findings:
+        yield Cautions(findings)
+
+
+def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
+    """In most launches: one may have had a bad moment."""
+    facts = [launch.facts for launch in launches if launch.facts is not None]
+    results = (rule(trial) for trial in facts for rule in (drift, slow_first))
+    changes = [change for change in results if change is not None]
+    counts = Counter(change.code for change in changes)
+    for code, count in counts.items():
+        if 2 * count > len(launches):
+            first = next(change for change in changes if change.code == code)
+            yield RepeatedChange(count, len(launches), first)
+
+
+def _growth(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[MemoryGrowth]:
+    per_request = []
+    for launch in launches:
+        grown_bytes = _grown_bytes(launch)
+        if grown_bytes is None or grown_bytes < LEAST_BYTES:
+            return
+        per_request.append(grown_bytes / max(1.0, (1 - WARM_UP_SHARE) * launch.due))
+    least = min(per_request, default=0.0)
+    if least >= PER_REQUEST_BYTES:
+        yield MemoryGrowth(least, per_hour_bytes=least * rate_rps * HOUR_S)
+
+
+def _grown_bytes(launch: CandidateLaunch) -> int | None:
+    """None where it was not seen."""
+    if launch.facts is None:
+        return None
+    started_ns, ended_ns = launch.facts.started_ns, launch.facts.ended_ns
+    warm_ns = started_ns + WARM_UP_SHARE * (ended_ns - started_ns)
+    sizes = [
+        sample.server_rss_bytes
+        for sample in launch.facts.seen.processes
+        if warm_ns <= sample.at_ns <= ended_ns and sample.server_rss_bytes is not None
+    ]
+    return sizes[-1] - sizes[0] if len(sizes) > 1 else None
+
+
+MENTIONED_CORES = 0.05  # of other programs; less is left out
+SATURATED = ("saturated", "at capacity", "generator-bound")
+FAILED = "{failed:count} of {due:count} requests failed[[ ({causes:counts})]]"
+POOL = (
+    "about {in_flight:number} of the {pool:count} requests that the app can work on at once were in"
+    " flight"
+)
+USAGE = (
+    "the server used {server_cores:cores}[[, the load tool {tool_cores:cores}]][[, other programs"
+    " {others_cores:cores}]], and this machine was {host_busy:percent} busy[[; {occupancy:percent}"
+    " of the slots were taken]]"
+)
+VALUE = "{term.metric} was {value:{term.kind}}"
+
+
+def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Finding]:
+    """Of errors, how many; of a time, or a throughput, also what was full. One that failed nowhere
+    was close to the limit."""
+    broken = [term for term in result.search.terms if not holds(launch, [term])]
+    for term in broken:
+        if term.kind == "errors":
+            outcome = launch.facts.outcome if launch.facts else None
+            causes = outcome.errors if outcome else None
+            yield fill(FAILED, {"failed": launch.failed, "due": launch.due, "causes": causes})
+        elif math.isfinite(value := value_of(term.metric, launch.requests) or math.inf):
+            yield fill(VALUE, {"term": term, "value": value})
+    if not broken or any(term.kind != "errors" for term in broken):
+        yield from _full(result, launch)
+
+
+def _full(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str | Finding]:
+    """Queues grow before anything is full: where nothing is, how full it is stands there instead of
+    a cause. Nothing, where not even that was seen."""
+    cell = launch.cell
+    if cell.verdict in SATURATED and (cell.diagnosis or cell.reason):
+        return (cell.diagnosis or cell.reason,)
+    return filter(None, (_pool(result, launch) or _usage(cell),))
+
+
+def _pool(result: AdviseResult, launch: CandidateLaunch) -> str:
+    """Where the app's own limit of requests at once is nearly reached."""
+    pool, needs = result.limits.max_in_flight, result.needs
+    if pool is None or needs is None:
+        return ""
+    mean = mean_need(needs)
+    in_flight = launch.rps * (mean.wait_s + mean.cpu_s + mean.blocked_s)
+    return fill(POOL, {"pool": pool, "in_flight": in_flight}) if in_flight > BUSY * pool else ""
+
+
+def _usage(cell: CellResult) -> str:
+    usage = cell.usage
+    if usage.server_cores is None or usage.host_busy is None:
+        return ""
+    others_cores = (cell.core_wait.others_cores if cell.core_wait else None) or 0.0
+    values = {
+        "server_cores": usage.server_cores,
+        "tool_cores": usage.generator_cores,
+        "others_cores": others_cores if others_cores >= MENTIONED_CORES else None,
+        "host_busy": usage.host_busy,
+        "occupancy": cell.occupancy,
+    }
+    return fill(USAGE, values)
+
 
 WORTHWHILE_SHARE = 0.9  # of the memory: preload_app is mentioned if it would take less
 WHICH = "Which worker class, how many workers?"

@@ -11,22 +11,20 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.needs import ForecastUncertain
-from workerlab.bundled import label_of
-from workerlab.experiments.advise.answers import answers, left_out
-from workerlab.experiments.advise.blocked import is_of_others
-from workerlab.experiments.advise.charts import charts
+from workerlab.experiments.advise.answers import answers, is_of_others, left_out
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
 from workerlab.experiments.advise.result import AdviseResult, result_of
 from workerlab.experiments.advise.search import search_of
 from workerlab.experiments.advise.study import LaunchDisturbed, LaunchPaused, ToolLate, study_of
-from workerlab.experiments.advise.tables import tables
+from workerlab.experiments.advise.tables import charts, tables
 from workerlab.experiments.reading import notes_of
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import Document
 from workerlab.notes import MoreCoresThanHere, SettingOverridden
-from workerlab.numbers.formats import counted, fill
-from workerlab.report.naming import served
+from workerlab.numbers.units import counted, fill
+from workerlab.paths import label_of
 from workerlab.report.sweep_tables import ARRIVALS
+from workerlab.report.values import served
 from workerlab.run_store import Run
 
 FILE = "gunicorn.conf.py"

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.prediction import Predicted, predict
 from workerlab.model import Arrivals, Needs, RequestNeed, Server, Summary
-from workerlab.numbers.arrivals import schedule
+from workerlab.numbers.schedule import schedule
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term
 

@@ -23,8 +23,7 @@ from workerlab.experiments.advise.study import (
     many,
     study_of,
 )
-from workerlab.experiments.budget import Budget, load_s, used_s
-from workerlab.experiments.execution import Predict
+from workerlab.experiments.execution import Budget, Predict, load_s, used_s
 from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import Cell, Needs, Plan, Rate, Trial
 from workerlab.plan import trials

@@ -17,7 +17,7 @@ from workerlab.experiments.advise.standing import Standing
 from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, holds
 from workerlab.finding import Answer, Finding
 from workerlab.model import Needs, Server
-from workerlab.numbers.formats import counted, fill
+from workerlab.numbers.units import counted, fill
 from workerlab.server.gunicorn import GRACE_S
 from workerlab.server.worker_classes import class_named, configured_slots
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import codec
-from workerlab.analysis import pauses
+from workerlab.analysis import stall
 from workerlab.analysis.diagnosis.loop import (
     BlockedLoop,
     BlockingLine,
@@ -363,7 +363,7 @@ def _noise(cell: CellResult, facts: Facts) -> Finding | None:
     """What the machine did to a launch."""
     if cell.core_wait is not None and cell.core_wait.doubtful:
         return LaunchDisturbed(cell.core_wait.taken)
-    pause = pauses.noticeable(facts)
+    pause = stall.noticeable(facts)
     return LaunchPaused(pause.paused_s, pause.load_s) if pause else None
 
 

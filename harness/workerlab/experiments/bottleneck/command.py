@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from workerlab.bundled import target_of
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.planning import gunicorn_plan, installed
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
 from workerlab.load.registry import tool_named
 from workerlab.model import App, Cell, Load, NullServer, Plan, Server
-from workerlab.numbers.formats import fill
 from workerlab.numbers.intervals import TRIALS
+from workerlab.numbers.units import fill
+from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, null_cell
 from workerlab.server import preflight
 

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from workerlab import codec, run_store
 from workerlab.analysis.comparison import LOOKS
-from workerlab.experiments.budget import Budget
-from workerlab.experiments.compare.junit import write
 from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
 from workerlab.experiments.compare.pairs import SIDES, CompareRequest, Group, compared, to_go_on_s
+from workerlab.experiments.compare.saved import write
 from workerlab.experiments.environment import chdir_of, python_of, serves_bundled_app
+from workerlab.experiments.execution import Budget
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
 from workerlab.finding import StoredFinding, stored

@@ -1,14 +1,17 @@
 """What `workerlab compare` shows: for each class and load, whether B differs, in what, and which
-part of the response changed."""
+part of the response changed.
+
+Charts: ratios with their intervals, distributions of the response times of A and B, from the load
+tool of each launch, and the parts of a response.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 
-from workerlab.bundled import label_of
-from workerlab.experiments.budget import used_s
-from workerlab.experiments.compare.charts import charts
+from workerlab.analysis.comparison import METRICS, PARTS
 from workerlab.experiments.compare.findings import (
     MetricChange,
     RunDifference,
@@ -16,15 +19,169 @@ from workerlab.experiments.compare.findings import (
     answer_of,
     limits_answer,
 )
-from workerlab.experiments.compare.gate import Limit
-from workerlab.experiments.compare.pairs import CompareRequest, GroupChanges, compared, to_go_on_s
-from workerlab.experiments.document import table
-from workerlab.experiments.reading import as_argument, notes_of
+from workerlab.experiments.compare.options import Limit
+from workerlab.experiments.compare.pairs import (
+    SIDES,
+    CompareRequest,
+    GroupChanges,
+    compared,
+    to_go_on_s,
+)
+from workerlab.experiments.execution import used_s
+from workerlab.experiments.reading import as_argument, measurement_of, notes_of
 from workerlab.finding import Finding
-from workerlab.model import Column, Document, Table
-from workerlab.numbers.formats import counted, fill, listed
-from workerlab.report.naming import served
+from workerlab.model import (
+    CellResult,
+    Chart,
+    ChartSeries,
+    Column,
+    Document,
+    Level,
+    Mark,
+    Measurement,
+    ParseError,
+    Table,
+)
+from workerlab.numbers.samples import percents_of, quantile
+from workerlab.numbers.units import counted, fill, listed
+from workerlab.paths import label_of
+from workerlab.report.values import PART_LOOKS, served, table
+from workerlab.report.values import PARTS as PART_HEADINGS
 from workerlab.run_store import Run
+
+QUANTILES = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99"}  # reported by every load tool
+
+Curve = Mapping[float, float]  # seconds, by percentage of responses that took no longer
+
+
+def curve(run: Run, cell: CellResult) -> Curve:
+    """The curve of a launch, as fine as its load tool reports. Failures are left out; if the tool
+    does not separate them, only QUANTILES are used."""
+    measurement = _measurement(run, cell)
+    if measurement is not None and measurement.timings:
+        return _curve_of(
+            timing.end_s
+            for timing in measurement.timings
+            if timing.cause is None and timing.end_s is not None
+        )
+    if measurement is not None and not measurement.failed and measurement.responses_s:
+        return _curve_of(measurement.responses_s)
+    if measurement is not None and not measurement.failed and measurement.percentiles_s:
+        return measurement.percentiles_s
+    quantiles = {percent: getattr(cell.response, name) for percent, name in QUANTILES.items()}
+    return {percent: value for percent, value in quantiles.items() if value is not None}
+
+
+def _measurement(run: Run, cell: CellResult) -> Measurement | None:
+    record = run.records.get(cell.trial.key)
+    try:
+        return None if record is None else measurement_of(cell.trial, record, run.directory)
+    except ParseError:
+        return None
+
+
+def _curve_of(times_s: Iterable[float]) -> Curve:
+    ordered = sorted(times_s)
+    return {percent: quantile(ordered, percent / 100) for percent in percents_of(len(ordered))}
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """The mean over several launches at the points they share."""
+    common = set(curves[0]).intersection(*curves[1:]) if curves else set()
+    return {at: sum(curve[at] for curve in curves) / len(curves) for at in sorted(common)}
+
+
+MEANS = "Means over the launches."
+GROUP_GAP, MAX_GROUPS_WIDTH = 0.12, 0.8  # of the distance of two metrics
+
+
+def charts(groups: Sequence[GroupChanges], runs: tuple[Run, Run]) -> Iterable[Chart]:
+    """`runs`: of A and of B; the same run twice if its launches are pairs."""
+    yield from _ratios(groups)
+    for group in groups:
+        if group.pairs:
+            yield from _distributions(group, runs)
+            yield from _breakdown(group)
+
+
+def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
+    """Ratios of all groups, side by side at each metric; 1 is no difference."""
+    series = []
+    changes = [change for group in groups for change in group.changes]
+    ratios = {change.metric for change in changes if change.metric.kind == "ratio"}
+    metrics = [metric for metric in METRICS if metric in ratios]
+    for number, group in enumerate(groups):
+        measured = [change for change in group.changes if change.metric in ratios and change.low]
+        offset = min(GROUP_GAP, MAX_GROUPS_WIDTH / len(groups)) * (number - (len(groups) - 1) / 2)
+        points = tuple((metrics.index(change.metric) + offset, change.value) for change in measured)
+        marks = tuple(Mark(change.metric.label, change.low, change.high) for change in measured)
+        if points:
+            series.append(ChartSeries(group.name, points, marks))
+    if series:
+        yield Chart(
+            title="B as times A",
+            x_title="metric",
+            y_title="B / A",
+            series=tuple(series),
+            log=(False, True),
+            note="With the intervals of the table; 1 is no difference.",
+            form="scatter",
+            names=tuple(metric.label for metric in metrics),
+            level=Level("nothing changed", 1.0),
+        )
+
+
+def _sides(group: GroupChanges) -> Iterable[tuple[str, Sequence[CellResult]]]:
+    for place, side in enumerate(SIDES):
+        yield side.upper(), [pair[place] for pair in group.pairs]
+
+
+def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart]:
+    """Both sides in one chart: the share of responses that took no longer."""
+    series = []
+    for run, (side, cells) in zip(runs, _sides(group), strict=True):
+        mean = mean_curve([curve(run, cell) for cell in cells])
+        series.append(
+            ChartSeries(side, tuple((time_s, percent) for percent, time_s in mean.items()))
+        )
+    if any(side.points for side in series):
+        yield Chart(
+            title=f"How long responses take, {group.name}",
+            x_title="seconds",
+            y_title="% of the responses took no longer",
+            series=tuple(series),
+            log=(True, False),
+            note=MEANS,
+        )
+
+
+def _breakdown(group: GroupChanges) -> Iterable[Chart]:
+    """The parts of a response, of A and of B."""
+    series = []
+    for part in PARTS:
+        points = []
+        for at, (_, cells) in enumerate(_sides(group)):
+            values = [
+                value for cell in cells
+                if (value := getattr(cell.breakdown, part.name)) is not None
+            ]  # fmt: skip
+            if values:
+                points.append((float(at), fmean(values)))
+        if points:
+            name = part.name.removesuffix("_s")
+            look = PART_LOOKS[name]
+            series.append(ChartSeries(PART_HEADINGS[name], tuple(points), look=look))
+    if series:
+        yield Chart(
+            title=f"What they are made of, {group.name}",
+            x_title="side",
+            y_title="seconds",
+            series=tuple(series),
+            note=MEANS,
+            form="stacked",
+            names=tuple(side.upper() for side in SIDES),
+        )
+
 
 CHANGE = (
     "Change: B as times A; of a part of the response, and of failed requests, the difference as a"

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from workerlab.analysis.comparison import HELD, PARTS, QUEUES, Change, Kind, Word
-from workerlab.experiments.compare.gate import Outcome
+from workerlab.experiments.compare.options import Outcome
 from workerlab.experiments.compare.pairs import MEASURED, GroupChanges
 from workerlab.finding import Answer, Finding
-from workerlab.numbers.formats import FORMATS
-from workerlab.numbers.units import format_duration, three_digits
+from workerlab.numbers.units import FORMATS, format_duration, three_digits
 
 MAX_SPAN = 100.0  # times its lower end: a wider interval says nothing
 

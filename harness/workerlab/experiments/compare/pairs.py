@@ -18,12 +18,12 @@ from workerlab.analysis.comparison import (
     decided,
     looks_so_far,
 )
-from workerlab.experiments.budget import used_s
-from workerlab.experiments.compare import gate
+from workerlab.experiments.compare import options
+from workerlab.experiments.execution import used_s
 from workerlab.experiments.reading import read_before, report_of
 from workerlab.model import Cell, CellResult, Plan, Record
-from workerlab.numbers.formats import fill
-from workerlab.report.naming import KEEPALIVE, load_tool, setting, varying
+from workerlab.numbers.units import fill
+from workerlab.report.values import KEEPALIVE, load_tool, setting, varying
 from workerlab.run_store import Run
 
 SIDES = ("a", "b")
@@ -64,7 +64,7 @@ class GroupChanges(NamedTuple):
     pairs: Sequence[tuple[CellResult, CellResult]]
     changes: Sequence[Change]
     left_out: Sequence[tuple[str, CellResult]]
-    outcomes: Sequence[tuple[gate.Limit, gate.Outcome]] = ()  # of --fail-if
+    outcomes: Sequence[tuple[options.Limit, options.Outcome]] = ()  # of --fail-if
     apart: tuple[str, ...] = ()  # distinguishes it from groups of the same class and load
     made: int = 0
     launches: tuple[int, int] | None = None
@@ -163,12 +163,12 @@ def pairs_of(
 def compared(run: Run) -> list[GroupChanges]:
     """Every group, with the pairs stored so far."""
     request, cells = CompareRequest.of(run.plan), report_of(run, known=read_before(run)).cells
-    limits, comparisons = gate.parse(request.limits) if request.limits else (), []
+    limits, comparisons = options.parse(request.limits) if request.limits else (), []
     for group, apart_by in zip(request.groups, apart(request.groups), strict=True):
         pairs, left_out = pairs_of(cells, group)
         measured: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
         metric_changes = changes(measured, request.at_least)
-        outcomes = [(limit, gate.judge(limit, metric_changes)) for limit in limits]
+        outcomes = [(limit, options.judge(limit, metric_changes)) for limit in limits]
         looked_at = pairs[: looks_so_far(len(pairs)) or len(pairs)]
         comparisons.append(
             GroupChanges(

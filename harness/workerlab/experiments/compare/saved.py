@@ -5,26 +5,27 @@ The loads must be the same in both runs: load tool, its processes, keep-alive, c
 requests, arrivals, how clients close. The servers may differ, their path and headers included: a
 setting with one value in each run, but not the same one, is what is compared, and listed before any
 figure; a setting that is an axis of both runs identifies the cells.
-"""
+
+Limits are also written as JUnit XML for build servers: a test for each limit, class and load.
+Exceeded is a failure; inconclusive is skipped."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 from msgspec.structs import replace
 
 from workerlab import run_store
 from workerlab.analysis.comparison import Launch, unpaired
-from workerlab.analysis.pauses import PauseDuringLoad
+from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments import runner
-from workerlab.experiments.compare.document import comparison
+from workerlab.experiments.compare.document import comparison, outcome_text
 from workerlab.experiments.compare.findings import RunDifference
-from workerlab.experiments.compare.gate import judge, parse
-from workerlab.experiments.compare.junit import write
-from workerlab.experiments.compare.options import AT_LEAST, check_limits
+from workerlab.experiments.compare.options import AT_LEAST, check_limits, judge, parse
 from workerlab.experiments.compare.pairs import Group, GroupChanges, apart, launch
 from workerlab.experiments.planning import check_tools, lacking
 from workerlab.experiments.reading import find, report_of
@@ -35,9 +36,38 @@ from workerlab.options import BadWord, classes, levels
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
 from workerlab.report.document import SWEEP
+from workerlab.report.values import text
 from workerlab.run_store import Run
 from workerlab.server import preflight
 from workerlab.terminal.console import tell
+
+
+def junit(groups: Iterable[GroupChanges], run: str) -> str:
+    suite = ElementTree.Element("testsuite", name=f"workerlab compare {run}")
+    counts = {"tests": 0, "failures": 0, "skipped": 0}
+    for group in groups:
+        for limit, outcome in group.outcomes:
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=text(group.name), name=limit.text
+            )
+            counts["tests"] += 1
+            if outcome != "kept":
+                failed = outcome == "exceeded"
+                counts["failures" if failed else "skipped"] += 1
+                message = outcome_text(group, limit)
+                ElementTree.SubElement(case, "failure" if failed else "skipped", message=message)
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def write(place: Path, groups: Iterable[GroupChanges], run: str) -> None:
+    """Reports a file that cannot be written, without raising: the measurement is kept."""
+    try:
+        place.write_text(junit(groups, run))
+    except OSError as error:
+        tell(f"{place} cannot be written: {error.strerror or error}")
+
 
 # Options allowed with --baseline
 BESIDE_BASELINE = frozenset(

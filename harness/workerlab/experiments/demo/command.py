@@ -16,7 +16,14 @@ from typing import Self
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.places import IN_APP
-from workerlab.experiments.demo.terminal import Picture, course_of, read_guess, say, table
+from workerlab.experiments.demo.terminal import (
+    Picture,
+    course_of,
+    fitting_width,
+    read_guess,
+    say,
+    table,
+)
 from workerlab.experiments.environment import interpreters
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.steps import SHIPPED, Lesson, read
@@ -34,13 +41,11 @@ from workerlab.experiments.reading import evidence, report_of
 from workerlab.experiments.results import document_of, print_location
 from workerlab.experiments.runner import Setup, run
 from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
-from workerlab.numbers.formats import fill
-from workerlab.numbers.units import format_wait
+from workerlab.numbers.units import fill, format_wait
 from workerlab.observe.observer import Observer
 from workerlab.report import publish
 from workerlab.server.running import Running
 from workerlab.terminal.console import interactive, one_key, short, tell, unechoed
-from workerlab.terminal.picture import fitting_width
 
 PROGRESS_S = 2.5
 PROGRESS = (

@@ -9,7 +9,6 @@ from typing import Any
 
 from workerlab.analysis.facts import TrialData, unusable
 from workerlab.analysis.trials import mean
-from workerlab.experiments.document import cores_of, table
 from workerlab.experiments.generators.findings import findings
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
@@ -22,8 +21,8 @@ from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.finding import Finding, Note
 from workerlab.model import Chart, ChartSeries, Column, Document, Table
 from workerlab.notes import NotMeasured
-from workerlab.numbers.formats import counted, fill
-from workerlab.numbers.units import format_duration
+from workerlab.numbers.units import counted, fill, format_duration
+from workerlab.report.values import cores_of, table
 from workerlab.run_store import Run
 
 MAX_GAP_S = 0.5  # between samples of CPU and memory: wider gaps are reported

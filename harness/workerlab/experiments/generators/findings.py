@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from workerlab.experiments.generators.usage import GeneratorLoad, disturbed
 from workerlab.finding import Answer, Finding, Inconclusive
-from workerlab.numbers.formats import counted
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
+from workerlab.numbers.units import counted
 
 PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")  # how to write one
 KEPT_RATE = 0.9  # of the low rate, at least

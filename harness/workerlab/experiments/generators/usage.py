@@ -33,7 +33,7 @@ from workerlab.model import (
     Record,
     Summary,
 )
-from workerlab.numbers.formats import count_text
+from workerlab.numbers.units import count_text
 
 EDGE = 0.1  # of the load: excluded at its start and at its end
 TICK_S = 0.01  # resolution of CPU time in /proc

@@ -23,20 +23,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.bundled import bundled_root
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.ladder import configurations as steps
-from workerlab.experiments.ladder.configurations import CACHE, Configuration, from_details
+from workerlab.experiments.ladder import steps as steps
 from workerlab.experiments.ladder.limits import MAX_TIMES_USERS, next_load
 from workerlab.experiments.ladder.options import STORAGES
-from workerlab.experiments.ladder.steps import ONE_USER, USUAL_USERS, ladder
+from workerlab.experiments.ladder.steps import (
+    CACHE,
+    ONE_USER,
+    USUAL_USERS,
+    Configuration,
+    from_details,
+    ladder,
+)
 from workerlab.experiments.planning import check_tools, gunicorn_plan, installed
 from workerlab.experiments.reading import read_before, report_of
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Finding, Note
-from workerlab.load import hosts
 from workerlab.load.locust import PORT
 from workerlab.model import Cell, EnvironmentProblem, Plan, Trial, UsageError
+from workerlab.paths import bundled_root
 from workerlab.server import preflight
 from workerlab.server.running import Launch
 from workerlab.server.service_check import KINDS, OTHER, check_url, name_of
@@ -109,7 +114,7 @@ def tools_of(options: argparse.Namespace) -> tuple[Sequence[str], tuple[Finding,
         return tools, notes
     if "fast" in tools:
         raise UsageError("--load-hosts needs locust-fast or locust (--tools)")
-    hosts.check(options.load_hosts, PORT)
+    preflight.check_load_hosts(options.load_hosts, PORT)
     return tools, (Note(NO_SINGLE_USER),)
 
 

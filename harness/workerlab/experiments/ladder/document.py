@@ -2,36 +2,118 @@
 
 The cells are ordinary ones, of any sweep, on a server that is named like its configuration. Columns
 that say least stand on the right: a narrow terminal hides them.
-"""
+
+A page also shows one launch of a step over time: answers, cores, memory and network bytes. The
+kernel counts network bytes by interface, not by process: what crosses loopback is the traffic of
+load tool, storage and cache together. A rate is the growth of a sum between two samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, pairwise
 
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst
 from workerlab.analysis.facts import Facts, TrialData, facts_of
+from workerlab.analysis.samples import NS
 from workerlab.analysis.trials import mean
-from workerlab.experiments.document import table
-from workerlab.experiments.ladder.configurations import Configuration, from_details
 from workerlab.experiments.ladder.findings import findings
 from workerlab.experiments.ladder.limits import SPENT, levels, limit, other_code_s
-from workerlab.experiments.ladder.monitor import monitor
 from workerlab.experiments.ladder.steps import (
     ONE_USER,
     USUAL_USERS,
+    Configuration,
     ConfigurationStep,
     Ladder,
     Steps,
     UserLoad,
+    from_details,
     ladder,
 )
 from workerlab.experiments.reading import TrialCache, notes_of, report_of
 from workerlab.finding import Finding, Note
 from workerlab.model import Chart, ChartSeries, Column, Document, Report, Table
 from workerlab.numbers.intervals import TRIALS
-from workerlab.report.naming import PART_LOOKS
-from workerlab.report.naming import PARTS as PART_NAMES
+from workerlab.report.values import PART_LOOKS, table
+from workerlab.report.values import PARTS as PART_NAMES
 from workerlab.run_store import Run
+
+RATE_POINTS = 20  # of the answers, between which their rate is shown
+COUNTED_TWICE = {"lo in", "lo0 in"}  # what loopback receives, it has sent
+AXES = {"answers": "requests/s", "cores": "cores", "memory": "MB", "network": "MB/s"}
+NOTE = (
+    "One launch. Memory: pages that processes share count in each. Network: by interface, as the"
+    " kernel does not count by process; loopback carries the traffic of load tool, storage and"
+    " cache, and of whatever else uses it."
+)
+
+Samples = Sequence[tuple[int, float | None]]  # CLOCK_MONOTONIC ns
+
+
+def monitor(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
+    """`facts`: of a launch of the step."""
+    ends_ns = sorted(span.end_ns for span in facts.finished if span.end_ns is not None)
+    samples = facts.data.observations.processes
+    interfaces = sorted({name for sample in samples for name in sample.network_bytes})
+    curves: dict[str, dict[str, Samples]] = {
+        "answers": {"app": list(zip(ends_ns, count()))[:: max(1, len(ends_ns) // RATE_POINTS)]},
+        "cores": used(step, facts, "cpu_s"),
+        "memory": used(step, facts, "rss_bytes"),
+        "network": {
+            name: [(sample.at_ns, sample.network_bytes.get(name)) for sample in samples]
+            for name in interfaces
+            if name not in COUNTED_TWICE
+        },
+    }
+    for kind, samples_by_name in curves.items():
+        lines = {
+            name: monitored_points(curve, facts, kind) for name, curve in samples_by_name.items()
+        }
+        series = [
+            ChartSeries(name, line) for name, line in lines.items() if any(y for _, y in line)
+        ]
+        if series:
+            yield Chart(
+                title=f"Over time: {kind}; {step.removed} removed, {step.load.text}",
+                x_title="seconds",
+                y_title=AXES[kind],
+                series=tuple(series),
+                note=NOTE,
+            )
+
+
+def used(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]:
+    """By the name of who used it."""
+    observations, configuration = facts.data.observations, step.configuration
+    fields = {"app": f"server_{what}", step.load.tool: f"tool_{what}"}
+    roles = {
+        configuration.service(configuration.storage): "storage",
+        configuration.service(configuration.cache): "cache",
+    }
+    return {
+        name: [(sample.at_ns, getattr(sample, field)) for sample in observations.processes]
+        for name, field in fields.items()
+    } | {
+        name: [(sample.at_ns, getattr(sample, what).get(role)) for sample in observations.services]
+        for name, role in roles.items()
+    }
+
+
+def monitored_points(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[float, float], ...]:
+    """Seconds since the load began, and values or rates in the unit of the axis."""
+    started_ns, unit = facts.started_ns, 1e6 if kind in ("memory", "network") else 1.0
+    inside = [
+        ((at_ns - started_ns) / NS, value / unit)
+        for at_ns, value in samples
+        if value is not None and started_ns <= at_ns <= facts.ended_ns
+    ]
+    if kind == "memory":
+        return tuple(inside)
+    return tuple(  # a process that ended takes its CPU time out of a sum: that is no rate
+        (at_s, (value - before) / (at_s - before_s))
+        for (before_s, before), (at_s, value) in pairwise(inside)
+        if at_s > before_s and value >= before
+    )
+
 
 QUESTION = "What makes a real web app fast?"
 ONE_THING_MORE = "Each step lacks what those above it lack, and one thing more."

@@ -13,13 +13,12 @@ Where the numbers do not allow an answer, the answer says what is missing.
 
 from __future__ import annotations
 
-from workerlab.experiments.ladder.configurations import differences
 from workerlab.experiments.ladder.limits import StepLimit, how_many_users, levels, limit
-from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, Steps
+from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, Steps, differences
 from workerlab.experiments.ladder.why import why_redis, why_sync
 from workerlab.finding import Answer, Finding, Inconclusive
-from workerlab.numbers.formats import fill, listed
 from workerlab.numbers.intervals import TRIALS, Ratio
+from workerlab.numbers.units import fill, listed
 from workerlab.server.service_check import name_of
 
 ONE_TRIP = 0.1  # round trips per request: fewer are not one for each

@@ -1,18 +1,173 @@
-"""The trials of each configuration under each load, and their statistics."""
+"""The configurations of the ladder, each with its trials under each load and their statistics.
+Pure.
+
+All run the same blog, with one thing less at each step:
+
+    every cache -> without the workers' own -> without Redis -> the next storage instead
+    -> one worker -> sync instead of async
+
+A configuration whose services cannot be had is left out, and the others are built on what there is.
+The first storage that can be had is the one that is measured with the caches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from operator import attrgetter, or_
+from typing import Any
 
 from msgspec import Struct
 
+from workerlab import codec
 from workerlab.analysis.diagnosis.cpu import Disturbance, worst
 from workerlab.analysis.trials import Replicates, Trials, by_cell
-from workerlab.experiments.document import cores_of
-from workerlab.experiments.ladder.configurations import Configuration, removals
-from workerlab.model import CellResult
-from workerlab.numbers.formats import counted
+from workerlab.model import App, CellResult, Plan, Server, UsageError
 from workerlab.numbers.intervals import Ratio
+from workerlab.numbers.units import counted
+from workerlab.paths import target_of
+from workerlab.report.values import cores_of
+from workerlab.server.service_check import name_of
+
+CACHE = "redis"
+ASYNC, SYNC = "uvicorn", "sync"  # worker classes
+PATH = "/posts/1"  # what every user reads
+POOL = 10  # connections to the storage, per worker
+# A thousand requests at once keep an event loop from looking at an answer for seconds: that is what
+# is measured, and no reason to call a database dead
+ANSWER_S = 60
+BACKLOG = 2048
+CONNECTIONS = 4000  # a worker's, for classes that heed it
+LOCAL = "BLOG_LOCAL"  # tells the blog whether its workers keep what they have read
+LOCAL_CACHE = "in-process cache"
+NOTHING = "nothing"  # is removed from the first
+
+
+class Configuration(Struct, frozen=True):
+    """One step of the ladder. `storage`, `cache`: the services that the app needs (postgresql,
+    mongodb, sqlite; redis), "" for none. `why_not`: why it cannot be run here, "" where it can.
+    `stand_ins`: services in whose place another server speaks their protocol."""
+
+    server: Server
+    storage: str
+    cache: str = ""
+    why_not: str = ""
+    stand_ins: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Unique in its ladder."""
+        return self.server.name
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of the services that it needs."""
+        return tuple(filter(None, (self.storage, self.cache)))
+
+    def service(self, kind: str) -> str:
+        """What it is called wherever figures of it are shown."""
+        return f"{name_of(kind)}-compatible server" if kind in self.stand_ins else name_of(kind)
+
+    @property
+    def local_cache(self) -> bool:
+        return (LOCAL, "1") in self.server.app.env
+
+    @property
+    def text(self) -> str:
+        """All its settings."""
+        parts = [self.server.worker_class, counted(self.server.workers, "worker")]
+        parts += [self.service(kind) for kind in self.kinds]
+        return ", ".join([*parts, LOCAL_CACHE] if self.local_cache else parts)
+
+
+# What two configurations may differ in
+SETTINGS = {
+    name.rpartition(".")[2]: attrgetter(name)
+    for name in ("local_cache", "cache", "storage", "server.workers", "server.worker_class")
+}
+
+
+def differences(before: Configuration, after: Configuration) -> tuple[str, ...]:
+    return tuple(name for name, setting in SETTINGS.items() if setting(before) != setting(after))
+
+
+def removals(configurations: Sequence[Configuration]) -> dict[str, str]:
+    """What each of those that can be run lacks that the one before had, by its name."""
+    able = [each for each in configurations if not each.why_not]
+    removed = {first.name: NOTHING for first in able[:1]}
+    for before, after in pairwise(able):
+        (setting,) = differences(before, after)
+        removed[after.name] = {
+            "local_cache": LOCAL_CACHE,
+            "cache": before.service(before.cache),
+            "storage": f"{before.service(before.storage)} (for {name_of(after.storage)})",
+            "workers": "other workers",
+            "worker_class": "async",
+        }[setting]
+    return removed
+
+
+def configurations(
+    lacking: Mapping[str, str],
+    storages: Sequence[str],
+    workers: int = 2,
+    pages: Mapping[str, str] = {},
+    stand_ins: tuple[str, ...] = (),
+) -> tuple[Configuration, ...]:
+    """All of them on these storages, with those that cannot be run: their `why_not` is not empty.
+
+    `lacking`: services that cannot be had, and why; `pages`: SHA-256 of the only right answer, by
+    storage; `stand_ins`: as of a Configuration.
+    """
+    able = [storage for storage in storages if storage not in lacking]
+    full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
+    bare = {**full, "redis": False, "local": False}
+    planned: list[dict[str, Any]] = [
+        {**bare, "storage": storage} for storage in storages if storage in lacking
+    ]
+    if able:
+        first: dict[str, Any] = {**full, "storage": able[0]}
+        if CACHE in lacking:
+            planned.append(first)
+            first = {**first, "redis": False}
+        changes: list[dict[str, Any]] = [
+            {"local": False},
+            *([{"redis": False}] if first["redis"] else []),
+            *({"storage": storage} for storage in able[1:]),
+            *([{"workers": 1}] if workers > 1 else []),
+            {"worker_class": SYNC},
+        ]
+        planned += accumulate(changes, or_, initial=first)
+    return tuple(configuration(lacking, pages, stand_ins, **settings) for settings in planned)
+
+
+def configuration(
+    lacking: Mapping[str, str], pages: Mapping[str, str], stand_ins: tuple[str, ...],
+    *, storage: str, redis: bool, local: bool, workers: int, worker_class: str,
+) -> Configuration:  # fmt: skip
+    caches = ["redis"] * redis + ["local"] * local
+    kind = f"{storage}-compatible" if storage in stand_ins else storage
+    name = "-".join([kind, *caches, worker_class, f"w{workers}"])
+    env = ((LOCAL, str(int(local))), ("BLOG_POOL", str(POOL)), ("BLOG_ANSWER", str(ANSWER_S)))
+    target = target_of("@blog.asgi" if worker_class == ASYNC else "@blog.wsgi")
+    app = App(target, path=PATH, env=env, body_sha256=pages.get(storage))
+    server = Server(worker_class, workers, 1, BACKLOG, CONNECTIONS, app=app, name=name)
+    cache = CACHE if redis else ""
+    why_not = "; ".join(lacking[kind] for kind in (storage, cache) if kind in lacking)
+    return Configuration(server, storage, cache, why_not, stand_ins)
+
+
+def to_details(configurations: Sequence[Configuration]) -> dict[str, object]:
+    """What a plan keeps of them."""
+    return {"configurations": codec.plain(configurations)}
+
+
+def from_details(plan: Plan) -> tuple[Configuration, ...]:
+    """Those that a plan was made of, with those that cannot be run. Raises UsageError."""
+    try:
+        return codec.convert(plan.details["configurations"], tuple[Configuration, ...])
+    except (KeyError, ValueError):
+        raise UsageError("the plan of this run has no configurations: begin a new one") from None
+
 
 ONE_USER = 1
 USUAL_USERS = "usual_users"  # in the details of a plan that searches for the limit

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from workerlab.experiments.ladder.configurations import differences
-from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, Steps
+from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, Steps, differences
 from workerlab.finding import Answer, Finding, Inconclusive
-from workerlab.numbers.formats import fill
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
+from workerlab.numbers.units import fill
 
 SMALL_LOSS = 0.8  # of the requests/s before: who loses less than a fifth loses little
 MOVED_MORE = 1.1  # times the other's factor: one moved more than the other

@@ -22,8 +22,7 @@ from msgspec import Struct
 from workerlab.analysis.prediction.theory import allen_cunneen, closed_bound
 from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
 from workerlab.finding import Finding, Note
-from workerlab.numbers.formats import count_text, counted, fill
-from workerlab.numbers.units import format_duration
+from workerlab.numbers.units import count_text, counted, fill, format_duration
 from workerlab.server.worker_classes import configured_slots
 
 # Where nothing limits them, requests under way are Poisson: more than so many standard deviations

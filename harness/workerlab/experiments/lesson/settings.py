@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from workerlab.analysis.places import RECENT_S
-from workerlab.bundled import target_of
 from workerlab.experiments.jobs import CPU_ENV
 from workerlab.model import App, Server, WorkerClass
+from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
 

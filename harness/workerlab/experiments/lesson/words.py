@@ -16,12 +16,11 @@ from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps
 from workerlab.analysis.places import GAVE_UP, PlacesSample
+from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import idle, in_flight_s, whole_load
-from workerlab.analysis.window import Window
 from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.model import Breakdown, CellResult
-from workerlab.numbers.formats import counted, fill
-from workerlab.numbers.units import format_duration
+from workerlab.numbers.units import counted, fill, format_duration
 from workerlab.report.values import text
 
 # The parts of a response time, as the report calls them, in the order in which they pass

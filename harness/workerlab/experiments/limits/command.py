@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from workerlab.experiments.planning import check_tools, installed, why_unavailable
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
-from workerlab.load.mistakes.tool import MISTAKES
+from workerlab.load.mistakes import MISTAKES
 from workerlab.model import Cell, Load, NullServer, Plan, UsageError
 from workerlab.notes import noted
-from workerlab.numbers.formats import fill
+from workerlab.numbers.units import fill
 from workerlab.plan import null_cell, null_plan, null_s, predicted_s
 from workerlab.server import preflight
-from workerlab.server.network import own_network
+from workerlab.server.null_server import own_network
 
 Chapter = Literal["clients", "unbounded", "far", "memory", "ports", "mistakes"]
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.samples import NS
-from workerlab.experiments.document import table
 from workerlab.experiments.limits.findings import findings
 from workerlab.experiments.limits.results import StepResult, results_of
 from workerlab.experiments.reading import notes_of, trial_data
 from workerlab.model import Chart, ChartSeries, Column, Document, Table
 from workerlab.notes import NotMeasured
-from workerlab.numbers.formats import counted
+from workerlab.numbers.units import counted
+from workerlab.report.values import table
 from workerlab.run_store import Run
 
 CHAPTERS = {

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from workerlab.experiments.limits.results import MistakeForm, StepMeasured, StepResult
 from workerlab.finding import Answer, Finding
-from workerlab.numbers.formats import count_text
+from workerlab.numbers.units import count_text
 
 NEAR_IDEAL_RATIO = 1.15  # at most: connections idle while the last answers arrive
 MILLION = 1_000_000

@@ -16,7 +16,7 @@ from msgspec import Struct
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.finding import Finding
 from workerlab.model import Load, Measurement, NullServer, Usage
-from workerlab.numbers.formats import fill
+from workerlab.numbers.units import fill
 
 SPARE_FILES = 64  # files of a process besides its connections
 

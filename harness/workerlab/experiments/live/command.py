@@ -67,7 +67,7 @@ def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesso
 
 
 def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
-    from workerlab.experiments.live import serving  # only here: --record needs no server of ours
+    from workerlab.experiments.live import web
 
     missing = {name: why for name in CLASSES if (why := interpreter.lacks(name))}
     with contextlib.ExitStack() as stack:
@@ -88,7 +88,7 @@ def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson
             if not options.no_browser:
                 with contextlib.suppress(webbrowser.Error):
                     webbrowser.open(address)
-            asyncio.run(serving.serve(stage, token, sock, UNWATCHED_S, pupil_sock))
+            asyncio.run(web.serve(stage, token, sock, UNWATCHED_S, pupil_sock))
     return 0
 
 

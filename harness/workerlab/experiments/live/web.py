@@ -6,15 +6,19 @@ one stream of server-sent events; the page posts its actions.
 
 Pupils of a shared lab are served by an application of their own, on a listener of its own: it has
 no route that changes anything but a pupil's guess.
+The pages are served until a signal comes, or no page has been open for long.
 """
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -32,10 +36,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from workerlab import codec
 from workerlab.experiments.lesson.course import TAKE_HOME
 from workerlab.experiments.lesson.settings import Refused
-from workerlab.experiments.live.classroom import MAX_STREAMS, TICKS_PER_BATCH, Put, own_hosts
+from workerlab.experiments.live.classroom import (
+    MAX_PUPILS,
+    MAX_STREAMS,
+    TICKS_PER_BATCH,
+    Put,
+    own_hosts,
+)
 from workerlab.experiments.live.recording import page as page_of
 from workerlab.experiments.live.stage import Stage
+from workerlab.numbers.units import format_wait
 from workerlab.report import player
+from workerlab.terminal.console import tell
+from workerlab.terminal.interrupt import ending_signals
 
 PLACES = (Path(__file__).with_name("page"), player.PLACE)
 MAX_WAITING = 400  # messages, 20 s of them: a tab that is so far behind is disconnected
@@ -227,3 +240,58 @@ async def _events(
         if next_message is not None:
             next_message.cancel()
         leave(viewer)
+
+
+LOOK_S = 0.1
+GRACE_S = 1  # for streams to end
+MAX_CONNECTIONS = 6 * MAX_PUPILS  # a browser opens up to six
+
+
+class PageServer(uvicorn.Server):
+    """Leaves signals to us: it would send itself another one at the end, before we clean up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(
+    stage: Stage,
+    token: str,
+    sock: socket.socket,
+    unwatched_s: float,
+    pupil_sock: socket.socket | None = None,
+) -> None:
+    ended = asyncio.Event()
+    servers = {_server(application(stage, token, sock.getsockname()[1], ended)): sock}
+    if pupil_sock is not None:
+        app = pupil_application(stage, pupil_sock.getsockname()[1], ended)
+        servers[_server(app, MAX_CONNECTIONS)] = pupil_sock
+
+    def end() -> None:
+        for server in servers:
+            server.should_exit = True
+        ended.set()
+
+    loop = asyncio.get_running_loop()
+    for signal in ending_signals():
+        loop.add_signal_handler(signal, end)
+
+    async def watch_viewers() -> None:
+        while not ended.is_set():
+            await asyncio.sleep(LOOK_S)
+            if stage.alone_s > unwatched_s:
+                tell(f"no viewer for {format_wait(unwatched_s)}, shutting down")
+                end()
+
+    watching = asyncio.create_task(watch_viewers())
+    await asyncio.gather(*(server.serve(sockets=[sock]) for server, sock in servers.items()))
+    ended.set()
+    await watching
+
+
+def _server(app: ASGIApp, max_connections: int | None = None) -> PageServer:
+    return PageServer(uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off",
+        timeout_graceful_shutdown=GRACE_S, limit_concurrency=max_connections,
+    ))  # fmt: skip

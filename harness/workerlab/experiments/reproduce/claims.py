@@ -4,21 +4,242 @@ A test lies inside its range, outside, or is open. A ratio lies inside if its wh
 fresh launches does, outside if none of it does; a value, if that of every launch does. A claim
 holds if all its tests lie inside. It is corrected if one lies outside and every test of the
 correction lies inside. Anything else is not shown, with the reason.
-"""
+
+The five write-ups behind the lab, their tables, their claims and how each is tested are data, in
+`writeups.toml` next to this module. A claim is judged by cells of existing experiments, the parts
+of a reproduction; `ClaimTest` defines the tests. A figure is `CELL.PATH`: a cell by its name in the
+file, and the path of a value in its results, as in "sync4.response.mean". `users = "all"` selects
+the results of a worker class over all levels."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from workerlab.experiments.reproduce.cells import MeasuredCell
-from workerlab.experiments.reproduce.writeups import Claim, ClaimTest
+from workerlab import codec
+from workerlab.experiments.generators.usage import at_low_rate, usage_of
+from workerlab.experiments.ladder.steps import from_details
+from workerlab.experiments.limits.results import results_of
+from workerlab.experiments.reading import report_of, trial_data
 from workerlab.finding import Finding
-from workerlab.numbers.formats import FORMATS
+from workerlab.model import Cell, Form, UsageError
 from workerlab.numbers.intervals import TRIALS, ratio
+from workerlab.numbers.units import FORMATS
+from workerlab.run_store import Run
+
+FILE = Path(__file__).with_name("writeups.toml")
+Range = tuple[float, float]  # both ends are inside
+
+
+class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run of another command. `takes_s`: its duration on two cores, in full and quick."""
+
+    name: str
+    command: str
+    quick: str
+    takes_s: tuple[float, float]
+
+
+class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A falsifiable statement, worded by `says`. Exactly one of
+
+        ratio      two figures: the first over the second, with its interval over fresh launches
+        value      a figure, of every launch; with `over`, relative to a second one
+        equals     a figure, of every launch, that equals this text
+        shows      a part whose conclusions include one of these codes, and none of `lacks`
+
+    `between`: the range of the ratio or value. `original`: the write-up's figure.
+    """
+
+    says: str
+    ratio: tuple[str, str] | None = None
+    value: str | None = None
+    over: str | None = None
+    between: Range = (0.0, float("inf"))
+    equals: str | None = None
+    part: str | None = None
+    shows: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    form: str = "number"  # format of a value, from `numbers.formats`
+    original: float | None = None
+
+
+class Correction(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is true instead, shown by tests of its own, and why the write-up saw something else."""
+
+    text: str
+    tests: tuple[ClaimTest, ...]
+    why: str = ""
+
+
+class Claim(Struct, frozen=True, forbid_unknown_fields=True):
+    """`cores`: on a machine with fewer, a failed test proves nothing."""
+
+    number: int
+    text: str
+    tests: tuple[ClaimTest, ...]
+    cores: int = 1
+    instead: Correction | None = None
+
+    @property
+    def all_tests(self) -> tuple[ClaimTest, ...]:
+        return (*self.tests, *(self.instead.tests if self.instead else ()))
+
+
+class Heading(Struct, frozen=True, forbid_unknown_fields=True):
+    """A pair of columns of the original's table: its own figures, and today's from `path`."""
+
+    name: str
+    heading: str
+    path: str
+    form: Form = "number"
+
+
+class OriginalRow(Struct, frozen=True, forbid_unknown_fields=True):
+    """`then`: a figure for each pair of columns; "" if the write-up has none. `line`, `x`: its
+    curve in the chart and its position there."""
+
+    label: str
+    cell: str
+    then: tuple[float | str, ...]
+    line: str = ""
+    x: float | None = None
+
+
+class OriginalTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`chart`: the name of the pair of columns to draw."""
+
+    title: str
+    headings: tuple[Heading, ...]
+    rows: tuple[OriginalRow, ...]
+    chart: str = ""
+    x_title: str = ""
+
+
+class WriteUp(Struct, frozen=True, forbid_unknown_fields=True):
+    """`machine`: when and where the original was measured, as far as known. `cells`: by name, the
+    part and the settings that identify each."""
+
+    name: str
+    title: str
+    machine: str
+    part: tuple[PartRun, ...]
+    cells: Mapping[str, Mapping[str, Any]]
+    table: tuple[OriginalTable, ...]
+    claim: tuple[Claim, ...]
+
+    def takes_s(self, *, quick: bool) -> float:
+        return sum(part.takes_s[quick] for part in self.part)
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    writeup: tuple[WriteUp, ...]
+
+
+def write_ups() -> dict[str, WriteUp]:
+    """By name, in order."""
+    content = codec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _File)
+    return {writeup.name: writeup for writeup in content.writeup}
+
+
+def named(name: str) -> tuple[WriteUp, ...]:
+    """One write-up, or `all`. Raises UsageError."""
+    writeups = write_ups()
+    if name == "all":
+        return tuple(writeups.values())
+    if name not in writeups:
+        raise UsageError(f"no write-up {name!r}: name {', '.join(writeups)} or all")
+    return (writeups[name],)
+
+
+class MeasuredCell(Struct, frozen=True):
+    """`settings`: identify it. `results`: of its valid launches; their type depends on the
+    command."""
+
+    settings: Mapping[str, Any]
+    results: tuple[object, ...]
+
+    def has(self, settings: Mapping[str, Any]) -> bool:
+        return all(self.settings.get(name) == value for name, value in settings.items())
+
+    def values(self, path: str) -> list[Any]:
+        """Of the launches that have it."""
+        read = (_read(result, path) for result in self.results)
+        return [value for value in read if value is not None]
+
+    def pairs(self, path: str, other_path: str) -> list[tuple[Any, Any]]:
+        """Of the launches that have both."""
+        read = ((_read(result, path), _read(result, other_path)) for result in self.results)
+        return [pair for pair in read if None not in pair]
+
+
+def _read(value: Any, path: str) -> Any:
+    """None if any step of the path is None or missing from a mapping."""
+    for name in path.split("."):
+        if value is None:
+            return None
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
+    return value
+
+
+def measured_cells(run: Run) -> list[MeasuredCell]:
+    """In the order of the run's plan. Cells without a valid launch have no results."""
+    launches: dict[tuple[tuple[str, Any], ...], list[object]] = {}
+    for settings, result in _launches(run):
+        kept = launches.setdefault(tuple(settings.items()), [])
+        if result is not None:
+            kept.append(result)
+    return [MeasuredCell(dict(key), tuple(results)) for key, results in launches.items()]
+
+
+def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
+    """None for a launch that was not measured or is invalid."""
+    if run.plan.kind == "generators":
+        for data in trial_data(run):
+            settings: dict[str, Any] = {"tool": data.cell.tool, "processes": data.cell.processes}
+            settings |= {"connections": data.cell.concurrency, "low": at_low_rate(data.cell)}
+            yield settings, usage_of(data)
+    elif run.plan.kind == "limits":
+        for step in results_of(trial_data(run), run.plan.details["steps"]):
+            yield {"step": step.name}, None if step.missing else step
+    else:
+        ladder = from_details(run.plan) if run.plan.kind == "ladder" else ()
+        caches = {
+            step.name: {
+                "storage": step.storage, "cache": step.cache, "local_cache": step.local_cache
+            }
+            for step in ladder
+        }  # fmt: skip
+        report = report_of(run)
+        for group in report.classes:
+            yield {**_settings(group.series), "users": "all"}, group
+        for result in report.cells:
+            settings = _settings(result.trial.cell)
+            settings |= caches.get(result.trial.cell.server.name, {})
+            yield settings, None if result.verdict == "invalid" else result
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    server = cell.server
+    return {
+        "worker_class": server.worker_class,
+        "workers": server.workers,
+        "threads": server.threads,
+        "backlog": server.backlog,
+        "servers": server.instances,
+        "server": server.name,
+        "cpu_s": server.cpu_s,
+        "server_cores": server.cores,
+        "tool": cell.tool,
+        "processes": cell.processes,
+        "users": cell.concurrency,
+    }
+
 
 Outcome = Literal["inside", "outside", "open"]
 

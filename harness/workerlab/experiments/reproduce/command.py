@@ -17,9 +17,8 @@ from workerlab import run_store
 from workerlab.experiments import part as module_of
 from workerlab.experiments import runner
 from workerlab.experiments.reading import find
-from workerlab.experiments.reproduce.cells import measured_cells
+from workerlab.experiments.reproduce.claims import WriteUp, measured_cells, named, write_ups
 from workerlab.experiments.reproduce.document import DONE, MISSING, chosen_cells, part_directory
-from workerlab.experiments.reproduce.writeups import WriteUp, named, write_ups
 from workerlab.experiments.runner import Setup
 from workerlab.model import EnvironmentProblem, LabError, Plan, UsageError
 from workerlab.numbers.units import format_duration

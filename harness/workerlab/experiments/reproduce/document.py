@@ -8,19 +8,22 @@ from statistics import fmean
 from typing import Any
 
 from workerlab import run_store
-from workerlab.experiments.document import cores_of
 from workerlab.experiments.reading import notes_of
-from workerlab.experiments.reproduce.cells import MeasuredCell, measured_cells
 from workerlab.experiments.reproduce.claims import (
     ClaimCorrected,
     ClaimHeld,
     ClaimNotShown,
+    MeasuredCell,
     MeasuredParts,
+    OriginalTable,
+    WriteUp,
     judge,
+    measured_cells,
+    write_ups,
 )
-from workerlab.experiments.reproduce.writeups import OriginalTable, WriteUp, write_ups
 from workerlab.finding import Finding
 from workerlab.model import Chart, ChartSeries, Column, Document, Table
+from workerlab.report.values import cores_of
 from workerlab.run_store import Run
 
 PARTS = "parts"  # subdirectory of a run, with a run for each part

@@ -23,7 +23,7 @@ from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.gunicorn_file import FileLine, class_of, lines_of, strange
 from workerlab.experiments.settings.lanes import perform
 from workerlab.experiments.settings.launches import LAUNCHES
-from workerlab.experiments.settings.launches.launch import SettingLaunch
+from workerlab.experiments.settings.launches.common import SettingLaunch
 from workerlab.finding import stored
 from workerlab.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError
 from workerlab.options import BadWord, names_of

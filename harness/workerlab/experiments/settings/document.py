@@ -9,20 +9,18 @@ from functools import partial
 
 from msgspec import Struct
 
-from workerlab.experiments.document import table
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, SettingsRequest
-from workerlab.experiments.settings.effect import WORDS, Effect, Word
+from workerlab.experiments.settings.effect import HARMFUL, WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import FileLine
-from workerlab.experiments.settings.happenings import HARMFUL
 from workerlab.experiments.settings.lanes import launch_name, seen_of
 from workerlab.finding import Answer, Finding
 from workerlab.model import Column, Document, Table
 from workerlab.notes import NotMeasured
-from workerlab.numbers.formats import fill
+from workerlab.numbers.units import fill
 from workerlab.plan import grid
-from workerlab.report.naming import interpreter
+from workerlab.report.values import interpreter, table
 from workerlab.run_store import Run
 
 LOGS, STREAMS = ("accesslog", "errorlog"), ("stdout", "stderr")

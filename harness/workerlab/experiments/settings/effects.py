@@ -11,8 +11,7 @@ An effect is a code with numbers; a missing launch proves nothing.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workerlab.experiments.settings.effect import Effect, Evidence, Setting
-from workerlab.experiments.settings.happenings import HAPPENINGS
+from workerlab.experiments.settings.effect import HAPPENINGS, Effect, Evidence, Setting
 from workerlab.experiments.settings.launches import common, slots, times
 from workerlab.experiments.settings.site import FAR
 

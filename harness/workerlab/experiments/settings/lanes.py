@@ -12,9 +12,8 @@ from typing import Any
 from workerlab import codec, run_store
 from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.launches import LAUNCHES
-from workerlab.experiments.settings.launches.launch import SettingLaunch
-from workerlab.experiments.settings.site import Site
-from workerlab.experiments.settings.stillness import TRIES, StoodStill
+from workerlab.experiments.settings.launches.common import SettingLaunch
+from workerlab.experiments.settings.site import TRIES, Site, StoodStill
 from workerlab.experiments.trial import discard_attempt
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import trials

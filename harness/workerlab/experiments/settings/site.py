@@ -4,7 +4,10 @@ lab's probes.
     with Site(...).up() as site:
         site.ask("/about")          an answer, from a connection of its own
         site.pids, site.listeners() facts from /proc and the kernel
-"""
+
+From outside, a slow server cannot be told from a machine that stands still: a worker seems not to
+have reported, a connection to have been closed late. Such a measurement is repeated; if it never
+succeeds, it is reported as failed."""
 
 import contextlib
 import http.client
@@ -21,7 +24,6 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from workerlab.experiments.settings.stillness import STILL_S, TRIES, Stillness, undisturbed
 from workerlab.model import Server
 from workerlab.observe import inet_diag
 from workerlab.observe.tcp import LISTEN, SERVED
@@ -30,6 +32,69 @@ from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, explained
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import class_named
+
+TICK_S = 0.05
+STILL_S = 0.25  # far longer than a thread waits for a busy core
+TRIES = 8
+
+Outcome = TypeVar("Outcome")
+
+
+class StoodStill(Faulty):
+    """The machine stood still in each attempt."""
+
+    def __init__(self) -> None:
+        super().__init__("server", "the machine stood still each time that this was tried")
+
+
+class Stillness:
+    """Context manager with a thread that records how late it runs."""
+
+    def __init__(self) -> None:
+        self._ticked = time.monotonic()
+        self._gaps: list[tuple[float, float]] = []  # (end, length), seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "Stillness":
+        self._ticked = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(TICK_S):
+            self.tick(time.monotonic())
+
+    def tick(self, now: float) -> None:
+        if now - self._ticked >= STILL_S:
+            self._gaps.append((now, now - self._ticked))
+        self._ticked = now
+
+    def longest_s(self, since: float, now: float) -> float:
+        """The longest gap that ended after `since`, including one not yet recorded."""
+        noted = [length_s for ended, length_s in tuple(self._gaps) if ended > since]
+        return max([*noted, now - self._ticked])
+
+
+def undisturbed(
+    measure: Callable[[], Outcome],
+    still_s: Callable[[float], float],
+    certain: Callable[[Outcome], bool] = lambda _: False,
+    tries: int = TRIES,
+) -> Outcome:
+    """The result of `measure` from an attempt in which nothing stood still, or whose result is
+    `certain` anyway. `still_s(since)`: the longest gap. Raises StoodStill."""
+    for _ in range(tries):
+        began = time.monotonic()
+        outcome = measure()
+        if certain(outcome) or still_s(began) < STILL_S:
+            return outcome
+    raise StoodStill
+
 
 BOOT_S = 30.0
 STOP_S = 8.0  # after TERM

@@ -33,8 +33,7 @@ from typing import TextIO
 from workerlab.load.generators.answers import AnswerBody, Answers, ParsedAnswer
 from workerlab.load.generators.document import AGAIN, KEPT, NEW, Tally, cause_of_errno
 from workerlab.load.generators.http1 import MalformedResponse, Response
-from workerlab.load.generators.kinds import RouteKind, of_mix, only, turns
-from workerlab.load.generators.request import Destination
+from workerlab.load.generators.request import Destination, RouteKind, of_mix, only, turns
 from workerlab.load.generators.words import Words
 from workerlab.numbers.histogram import Histogram
 

@@ -36,8 +36,7 @@ from typing import Any
 
 from workerlab.load.generators.document import KEPT
 from workerlab.load.generators.engine import FOREVER, NS, READ, Engine, LoadShare, Slot
-from workerlab.load.generators.kinds import only
-from workerlab.load.generators.request import destination
+from workerlab.load.generators.request import destination, only
 from workerlab.load.generators.words import Words
 
 MAX_IN_FLIGHT = 1000  # at a rate

@@ -24,7 +24,7 @@ its users have stopped; the master (or the only process) writes all of them to `
         "socket_ns": {"connect", "send", "receive"}, "received_bytes", "answers_ns": with a ramp on
         one machine, when each answer ended and how long it took,
         "body_sha256": of the first body, where the others are compared with it,
-        "routes": {label: as in load/routes.py}}}}
+        "routes": {label: as in load/tool.py}}}}
 
 A socket's calls (connect, send, receive) last until gevent resumes the user. Timing them costs some
 0.5 microseconds of CPU per call; a request makes two or three, and costs 200 or more.
@@ -163,7 +163,7 @@ for call_name in SOCKET_CALLS:
 
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int) -> list[int]:
-    """As in the lab's numbers/arrivals.py, which other hosts lack."""
+    """As in the lab's numbers/schedule.py, which other hosts lack."""
     uniform, due_ns, moments_ns = random.Random(seed).random, 0.0, list[int]()
     while True:
         random_ns = due_ns - math.log(1 - uniform()) / rate_rps * NS
@@ -192,7 +192,7 @@ def _answered(took_ns: int, size: int) -> None:
 
 
 def sequence(weights: list[float], seed: int) -> Iterator[int]:
-    """As in the lab's numbers/mix.py, which other hosts lack."""
+    """As in the lab's numbers/schedule.py, which other hosts lack."""
     bounds = list(accumulate(weights))
     draw = random.Random(f"mix {seed}").random
     while True:

@@ -1,11 +1,16 @@
-"""The header lines of a request, and for `fast` its bytes and destination."""
+"""The header lines of a request; for `fast` also its bytes and destination, and which of the kinds
+of requests of a process comes next."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from urllib.parse import urlsplit
 
+from workerlab.load.generators.answers import Answers
+from workerlab.load.generators.document import BODY_BYTES, RouteTally, Tally
 from workerlab.load.generators.words import Words
+from workerlab.numbers.schedule import sequence
 
 NAME_HEADER = "X-Workerlab-Request"
 # Set by the generator: framing, connection and request name
@@ -57,3 +62,40 @@ def destination(words: Words, url: str) -> Destination:
     after = b"\r\n\r\n" + (words.body or b"")
     before = b"%b\r\n%b: " % (head, NAME_HEADER.encode())
     return Destination(family, address, head + after, (before, after))
+
+
+@dataclass(slots=True, eq=False)
+class RouteKind:
+    """`place`: index in the mix. `to`: its bytes for each destination. `tally`: of its route, which
+    other kinds may share; None if all requests are the same."""
+
+    place: int
+    words: Words
+    to: tuple[Destination, ...]
+    answers: Answers
+    tally: RouteTally | None = None
+
+
+def only(words: Words, to: tuple[Destination, ...]) -> RouteKind:
+    """The kind of a load whose requests are all the same."""
+    return RouteKind(0, words, to, Answers(words.method, words.judge, compared=words.same_body))
+
+
+def of_mix(words: Words, to: tuple[tuple[Destination, ...], ...], tally: Tally) -> list[RouteKind]:
+    """`to`: destinations of each kind. `tally` receives an account per route."""
+    return [
+        RouteKind(
+            place=place,
+            words=kind.words,
+            to=to[place],
+            answers=Answers(kind.words.method, kind.words.judge, compared=False, kept=BODY_BYTES),
+            tally=tally.routes.setdefault(kind.label, RouteTally()),
+        )
+        for place, kind in enumerate(words.mix)
+    ]
+
+
+def turns(words: Words, first: int, step: int) -> Iterator[int]:
+    """Indices into the mix for requests `first`, `first + step`, ..., counted from 1. Endless."""
+    drawn = sequence([kind.weight for kind in words.mix], words.seed)
+    return islice(drawn, first - 1, None, step)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from workerlab.numbers.arrivals import KINDS, schedule
+from workerlab.numbers.schedule import KINDS, schedule
 
 # Fields of Words that not every generator supports
 OPTIONAL = (
@@ -81,7 +81,7 @@ class ArgumentKind:
 
 
 def kinds(words: Words, mix: Sequence[Mapping[str, Any]]) -> tuple[ArgumentKind, ...]:
-    """The kinds of a mix as written by `workerlab.load.routes`. OSError if a body cannot be
+    """The kinds of a mix as written by `workerlab.load.tool`. OSError if a body cannot be
     read."""
     return tuple(
         ArgumentKind(

@@ -1,0 +1,59 @@
+"""Each form of each mistake as a load tool; `details` of the Measurement are what `attempt` in
+`__main__.py` explains."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from workerlab.load.tool import Tool
+from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary
+
+PROGRAMS = str(Path(__file__).parent)
+DETAILS = ("mistake", "form", "code", "returned", "complaints", "time_wait")
+
+
+@dataclass(frozen=True)
+class Mistake(Tool):
+    NAME: str
+    mistake: str
+    form: str
+    NEEDS = ("aiohttp",)
+
+    def command(self, load: Load, url: str, workdir: str) -> Command:
+        argv = (sys.executable, PROGRAMS, self.mistake, url, "--only", self.form)
+        return Command((*argv, "--requests", str(load.requests), "--json"))
+
+    def parse(self, output: Output) -> Measurement:
+        """ParseError if the document is missing, cut short, or of another form."""
+        self.ended_well(output)
+        try:
+            document = json.loads(output.stdout)
+            details = {name: document[name] for name in DETAILS}
+            details["peak_bytes"] = document.get("peak_bytes")  # older runs lack it
+            answers, seconds = int(document["answers"]), float(document["seconds"])
+            connections = int(document["connections"])
+        except (ValueError, KeyError, TypeError):
+            raise ParseError(f"{self.NAME} did not print its document", output.stdout) from None
+        if (details["mistake"], details["form"]) != (self.mistake, self.form):
+            raise ParseError(f"not a document of {self.NAME}", output.stdout)
+        return Measurement(
+            requests=answers,
+            failed=0,
+            errors={},
+            duration_s=seconds,
+            rps=answers / seconds if seconds else None,
+            response=Summary(),
+            connections=connections,
+            details=details,
+        )
+
+
+FORMS = {"missing_await": ("mistake", "abandoned", "cure"),
+         "session_per_request": ("mistake", "cure"),
+         "everything_at_once": ("tasks", "bodies")}  # fmt: skip
+MISTAKES = {
+    f"{name}-{form}": Mistake(f"{name}-{form}", name, form)
+    for name, forms in FORMS.items()
+    for form in forms
+}

@@ -6,11 +6,10 @@ from typing import Any
 import altair as alt
 
 from workerlab.model import Timeline
-from workerlab.numbers.formats import counted
-from workerlab.report.html.colours import var
-from workerlab.report.html.figure import WHOLE, Figure, Key, data, of_cell, some, tip, unit
+from workerlab.numbers.units import counted
+from workerlab.report.html.figure import WHOLE, Figure, Key, data, of_cell, some, tip, unit, var
 from workerlab.report.html.over_time import Stretch, corners, time_axis, whole
-from workerlab.report.naming import PARTS
+from workerlab.report.values import PARTS
 
 NEAR = 4  # a limit is drawn where it is at most so many times what was seen
 ROW = 34  # pixels of a state's row

@@ -8,9 +8,7 @@ import altair as alt
 
 from workerlab.analysis.phases import changing, phase_finding
 from workerlab.model import Moment, Timeline
-from workerlab.numbers.formats import FORMATS
-from workerlab.numbers.units import format_bytes
-from workerlab.report.html.colours import var
+from workerlab.numbers.units import FORMATS, format_bytes
 from workerlab.report.html.figure import (
     DASHES,
     WHOLE,
@@ -22,6 +20,7 @@ from workerlab.report.html.figure import (
     some,
     tip,
     unit,
+    var,
 )
 from workerlab.report.values import text
 

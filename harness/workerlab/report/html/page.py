@@ -26,16 +26,13 @@ from msgspec.structs import replace
 from workerlab.analysis.overview import headline
 from workerlab.finding import Finding
 from workerlab.model import Column, Document, Table, Verdict
-from workerlab.numbers.formats import counted, fill
-from workerlab.numbers.units import MISSING, format_duration
+from workerlab.numbers.units import MISSING, counted, fill, format_duration
 from workerlab.report import player
 from workerlab.report.document import SWEEP, AffectedCells, Overhead
 from workerlab.report.grid import explained, grid
-from workerlab.report.html.colours import css, var
 from workerlab.report.html.document_charts import chart_figures
-from workerlab.report.html.figure import DASHES, Figure, config, some, spec
-from workerlab.report.html.levels import breakdown, keepalive, longest_s
-from workerlab.report.html.open_and_closed import open_and_closed
+from workerlab.report.html.figure import DASHES, Figure, config, css, some, spec, var
+from workerlab.report.html.levels import breakdown, keepalive, longest_s, open_and_closed
 from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.throughput import throughput
 from workerlab.report.values import text

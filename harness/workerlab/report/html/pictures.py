@@ -8,8 +8,7 @@ import altair as alt
 import vl_convert
 
 from workerlab.model import Document
-from workerlab.report.html.colours import in_light, var
-from workerlab.report.html.figure import DASHES, Figure, Key, config, data
+from workerlab.report.html.figure import DASHES, Figure, Key, config, data, in_light, var
 from workerlab.report.html.page import figures
 from workerlab.report.values import text
 

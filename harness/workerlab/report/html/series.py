@@ -1,4 +1,7 @@
-"""The series of a sweep with their names, and their cells over time."""
+"""The series of a sweep with their names, and their cells over time.
+
+And a trial as the player takes it (`report/player`).
+"""
 
 from functools import cached_property
 from typing import Any
@@ -12,14 +15,41 @@ from workerlab.analysis.overview import LevelTrials
 from workerlab.analysis.trials import Replicates
 from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult, Document, Label, Timeline
-from workerlab.numbers.formats import fill, listed
+from workerlab.numbers.units import fill, listed
 from workerlab.report.html.figure import Figure, slug, some
 from workerlab.report.html.kernel import connects, queue, states
 from workerlab.report.html.over_time import cpu, memory, phases
-from workerlab.report.html.played import played
 from workerlab.report.html.timeline import request_by_request
-from workerlab.report.naming import Names, by_series
-from workerlab.report.values import finite
+from workerlab.report.values import Names, by_series, finite
+
+
+def played(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
+    """None where no request was seen."""
+    trace, plan = timeline.trace, cell.trial.cell
+    if trace is None:
+        return None
+    server = trace.server
+    shown = ("worker_class", "workers", "threads", "worker_connections", "backlog")
+    closed = plan.rate is None
+    load = {
+        "model": "closed" if closed else "open",
+        "clients": plan.concurrency if closed else None,
+        "rate": None if closed else cell.asked_rps,
+        "keepalive": plan.keepalive,
+    }
+    side = {
+        "server": {name: getattr(server, name) for name in shown},
+        "load": load,
+        "slots": trace.slots,
+        "accepts_first": trace.accepts_first,
+        "workers": server.workers * server.instances,
+        "sentence": "",
+        "law": None,
+        "moves": trace.moves,
+        "samples": trace.samples,
+    }
+    return {"length_ms": trace.length_ms, "named": trace.named, "sides": [side]}
+
 
 LEGIBLE = 64  # connections whose bars can be told apart in one picture
 OPEN_CELLS = 2  # timelines that are open without being asked: of more, a page would be too long

@@ -8,9 +8,7 @@ import altair as alt
 
 from workerlab.analysis.overview import part_of_load
 from workerlab.model import CellResult, Document
-from workerlab.numbers.formats import amount, fill
-from workerlab.numbers.units import MISSING
-from workerlab.report.html.colours import var
+from workerlab.numbers.units import MISSING, amount, fill
 from workerlab.report.html.figure import (
     OWN_AXIS,
     POINT,
@@ -23,6 +21,7 @@ from workerlab.report.html.figure import (
     part_of,
     some,
     tip,
+    var,
 )
 from workerlab.report.html.series import SweepSeries, all_series
 from workerlab.report.values import finite

@@ -14,15 +14,13 @@ from typing import Any
 
 import altair as alt
 
+from workerlab.analysis.timeline import row_numbers
 from workerlab.model import CellResult, Timeline
-from workerlab.numbers.formats import fill
-from workerlab.numbers.rows import row_numbers
-from workerlab.report.html.colours import var
-from workerlab.report.html.figure import Figure, Key, data, of_cell, some, tip, unit
+from workerlab.numbers.units import fill
+from workerlab.report.html.figure import Figure, Key, data, of_cell, some, tip, unit, var
 from workerlab.report.html.kernel import in_timeline, queue_pane
 from workerlab.report.html.over_time import time_axis
-from workerlab.report.naming import PARTS
-from workerlab.report.values import finite
+from workerlab.report.values import PARTS, finite
 
 PIXELS, LOWEST, HIGHEST = 15, 90, 460
 FINE = 150  # so many typical bars in a row leave no room for lines between them

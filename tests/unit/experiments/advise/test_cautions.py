@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.builders.analysis import SYNC, derived, evidence
-from workerlab.experiments.advise.cautions import cautions
+from workerlab.experiments.advise.answers import cautions
 
 
 def launch(slower: float) -> Any:

@@ -11,7 +11,7 @@ from tests.builders.analysis import derived, judged, ns, seeing
 from tests.builders.open_model import opened
 from workerlab import slo
 from workerlab.analysis.target import requests_of
-from workerlab.experiments.advise import why
+from workerlab.experiments.advise import answers
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _late, launch_of
 from workerlab.finding import Note
@@ -42,7 +42,7 @@ def told(one: Any, target: str, pool: int | None = None) -> str:
         limits=Limits(cores=2, max_in_flight=pool),
         needs=SimpleNamespace(requests=[need]),
     )
-    return "; ".join(map(str, why.reasons(result, one)))
+    return "; ".join(map(str, answers.reasons(result, one)))
 
 
 def test_errors_are_a_reason_and_how_busy_the_machine_was_is_none() -> None:

@@ -11,9 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
-from workerlab.analysis.pauses import MachinePause, PauseDuringLoad
-from workerlab.bundled import BUNDLED_GUNICORN
-from workerlab.experiments.compare import gate
+from workerlab.analysis.stall import MachinePause, PauseDuringLoad
+from workerlab.experiments.compare import options
 from workerlab.experiments.compare.document import comparison, launches_of, title_of
 from workerlab.experiments.compare.findings import (
     BDiffers,
@@ -25,6 +24,7 @@ from workerlab.experiments.compare.findings import (
 from workerlab.experiments.compare.pairs import Group, GroupChanges
 from workerlab.finding import Note
 from workerlab.model import App, Cell, CellResult, Document, Record, Server, Trial
+from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.report.values import text
 
 CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
@@ -40,13 +40,13 @@ def changed(metric: Metric, value: float, b: float = 2.0) -> Change:
 
 def shown(
     changes: Sequence[Change],
-    outcomes: Sequence[gate.Outcome] = (),
+    outcomes: Sequence[options.Outcome] = (),
     *,
     made: int = 4,
     invalid: bool = False,
     strict: bool = False,
 ) -> Document:
-    limits = [(gate.Limit("throughput_rps", False, -0.05, "rps<-5%"), one) for one in outcomes]
+    limits = [(options.Limit("throughput_rps", False, -0.05, "rps<-5%"), one) for one in outcomes]
     pairs = [(VALID, VALID)] * made
     left_out = [("A", INVALID)] if invalid else []
     one = GroupChanges(Group(CELL, CELL), pairs, changes, left_out, limits, made=made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workerlab.analysis.comparison import METRICS, Change
-from workerlab.experiments.compare import gate
+from workerlab.experiments.compare import options
 
 BY_NAME = {one.name: one for one in METRICS}
 
@@ -27,21 +27,21 @@ def change(name: str, low: float | None, high: float | None) -> Change:
 def test_only_what_is_certain_decides(
     limit: str, low: float | None, high: float | None, outcome: str
 ) -> None:
-    (parsed,) = gate.parse(limit)
-    assert gate.judge(parsed, [change("response_p95_s", low, high)]) == outcome
+    (parsed,) = options.parse(limit)
+    assert options.judge(parsed, [change("response_p95_s", low, high)]) == outcome
 
 
 def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
-    rps, errors = gate.parse("rps < -5%, errors>+0.1%")
-    assert gate.judge(rps, [change("throughput_rps", 0.90, 0.94)]) == "exceeded"
-    assert gate.judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "kept"
-    assert gate.judge(errors, [change("failed", 0.002, 0.004)]) == "exceeded"
-    assert gate.judge(errors, [change("failed", 0.0, 0.0)]) == "kept"
+    rps, errors = options.parse("rps < -5%, errors>+0.1%")
+    assert options.judge(rps, [change("throughput_rps", 0.90, 0.94)]) == "exceeded"
+    assert options.judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "kept"
+    assert options.judge(errors, [change("failed", 0.002, 0.004)]) == "exceeded"
+    assert options.judge(errors, [change("failed", 0.0, 0.0)]) == "kept"
 
 
 def test_what_was_not_measured_is_not_known() -> None:
-    (limit,) = gate.parse("cpu>+5%")
-    assert gate.judge(limit, [change("response_p95_s", 2.0, 3.0)]) == "inconclusive"
+    (limit,) = options.parse("cpu>+5%")
+    assert options.judge(limit, [change("response_p95_s", 2.0, 3.0)]) == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_what_was_not_measured_is_not_known() -> None:
     ],
 )
 def test_a_mistake_is_told_with_its_place(text: str, column: int, word: str) -> None:
-    with pytest.raises(gate.LimitSyntaxError) as mistake:
-        gate.parse(text)
+    with pytest.raises(options.LimitSyntaxError) as mistake:
+        options.parse(text)
     assert f"character {column}:" in str(mistake.value)
     assert word in str(mistake.value)
     assert word in str(mistake.value)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from workerlab.analysis.comparison import METRICS, Change
-from workerlab.experiments.compare import gate
+from workerlab.experiments.compare import options
 from workerlab.experiments.compare.pairs import Group, GroupChanges
 from workerlab.model import Cell, Server
 
@@ -16,11 +16,11 @@ CELL = Cell(Server("sync", 1, 1, 2048, 1000), "fast", 1)
 SAME = [Change(one, 4, 1.0, 1.0, 1.0, 0.99, 1.01, "same") for one in METRICS]
 
 
-def compared(unknown: Sequence[str], *outcomes: gate.Outcome) -> GroupChanges:
+def compared(unknown: Sequence[str], *outcomes: options.Outcome) -> GroupChanges:
     found = [
         replace(one, word="inconclusive") if one.metric.name in unknown else one for one in SAME
     ]
-    limit = gate.Limit("response_p95_s", True, 0.1, "p95>+10%")
+    limit = options.Limit("response_p95_s", True, 0.1, "p95>+10%")
     return GroupChanges(Group(CELL, CELL), (), found, (), [(limit, each) for each in outcomes])
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from workerlab.experiments.compare import times
-from workerlab.experiments.compare.times import curve, mean_curve
+from workerlab.experiments.compare import document
+from workerlab.experiments.compare.document import curve, mean_curve
 from workerlab.finding import Note
 from workerlab.model import (
     Cell,
@@ -42,7 +42,7 @@ def timing(end_s: float | None, cause: str | None = None) -> Timing:
 def said(monkeypatch: pytest.MonkeyPatch, **words: Any) -> None:
     found = Measurement(**{"requests": 100, "failed": 0, "errors": {}, "duration_s": 1.0,
                            "rps": 100.0, "response": Summary(), **words})  # fmt: skip
-    monkeypatch.setattr(times, "measurement_of", lambda *_: found)
+    monkeypatch.setattr(document, "measurement_of", lambda *_: found)
 
 
 def test_every_success_counts_and_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +73,7 @@ def test_what_the_load_tool_tells_one_by_one_or_else_its_quantiles(
     def damaged(*_: object) -> Measurement:
         raise ParseError("cut short")
 
-    monkeypatch.setattr(times, "measurement_of", damaged)
+    monkeypatch.setattr(document, "measurement_of", damaged)
     assert curve(RUN, CELL) == {50.0: 0.5, 99.0: 2.0}
 
 

@@ -17,7 +17,15 @@ from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.analysis.stall import in_flight_s, whole_load
-from workerlab.experiments.demo.terminal import IN_WORKER, NO_ROOM, requests_over_time
+from workerlab.experiments.demo.terminal import (
+    COLUMNS,
+    IN_WORKER,
+    NO_ROOM,
+    WIDTH,
+    draw,
+    over_time,
+    requests_over_time,
+)
 from workerlab.experiments.lesson.steps import TOOL, LessonStep, read
 from workerlab.experiments.lesson.words import (
     Measured,
@@ -35,7 +43,6 @@ from workerlab.numbers.units import format_duration
 from workerlab.observe.spans import Live
 from workerlab.server.inside import probe
 from workerlab.server.worker_classes import configured_slots
-from workerlab.terminal.picture import COLUMNS, WIDTH, draw, over_time
 
 STEPS = read().steps
 

@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from workerlab.experiments.reproduce.cells import MeasuredCell
 from workerlab.experiments.reproduce.claims import (
+    Claim,
     ClaimCorrected,
     ClaimHeld,
     ClaimNotShown,
+    ClaimTest,
+    Correction,
+    MeasuredCell,
     MeasuredParts,
     judge,
 )
-from workerlab.experiments.reproduce.writeups import Claim, ClaimTest, Correction
 
 INF = float("inf")
 

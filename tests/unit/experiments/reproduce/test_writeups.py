@@ -13,16 +13,17 @@ import pytest
 import workerlab
 from tests.builders.runs import recorded
 from workerlab.cli import main, parse
-from workerlab.experiments.reproduce.cells import MeasuredCell
 from workerlab.experiments.reproduce.claims import (
     ClaimCorrected,
     ClaimHeld,
     ClaimNotShown,
+    MeasuredCell,
     MeasuredParts,
+    WriteUp,
     judge,
+    write_ups,
 )
 from workerlab.experiments.reproduce.command import overview
-from workerlab.experiments.reproduce.writeups import WriteUp, write_ups
 from workerlab.experiments.results import document_of
 from workerlab.finding import Finding
 from workerlab.report import FORMATS

@@ -12,9 +12,15 @@ import pytest
 
 from workerlab.experiments.settings import lanes
 from workerlab.experiments.settings.lanes import SettingLanes
-from workerlab.experiments.settings.launches.launch import SettingLaunch
-from workerlab.experiments.settings.site import LaneCancelled, Site
-from workerlab.experiments.settings.stillness import STILL_S, Stillness, StoodStill, undisturbed
+from workerlab.experiments.settings.launches.common import SettingLaunch
+from workerlab.experiments.settings.site import (
+    STILL_S,
+    LaneCancelled,
+    Site,
+    Stillness,
+    StoodStill,
+    undisturbed,
+)
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
 

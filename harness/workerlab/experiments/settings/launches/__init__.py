@@ -3,16 +3,17 @@ conclusion a function in `effects`."""
 
 from collections.abc import Mapping
 
-from workerlab.experiments.settings.launches.common import COMMON, PRELOAD
-from workerlab.experiments.settings.launches.disturbances import CROWDED, RELOAD, UNDER_WAY
-from workerlab.experiments.settings.launches.launch import SettingLaunch
+from workerlab.experiments.settings.launches.common import COMMON, PRELOAD, SettingLaunch
 from workerlab.experiments.settings.launches.slots import LINGERING, RECYCLING, SLOTS, THREADED
 from workerlab.experiments.settings.launches.times import (
+    CROWDED,
+    RELOAD,
     SILENT,
     SOCKETS,
     STOP,
     TIMEOUT_BLOCK,
     TIMEOUT_WAIT,
+    UNDER_WAY,
 )
 
 # The longest first, so that both threads end at about the same time

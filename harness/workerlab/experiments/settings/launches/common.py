@@ -1,16 +1,38 @@
-"""Two launches of a few seconds each: sockets, processes, limits, headers, logs, hooks."""
+"""Two launches of a few seconds each: sockets, processes, limits, headers, logs, hooks.
+
+A launch is a Gunicorn file, and the experiments on the server started from it.
+"""
 
 import contextlib
 import os
 import signal
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from workerlab.experiments.settings.launches.launch import Seen, SettingLaunch
+from msgspec import Struct
+
 from workerlab.experiments.settings.site import FAR, HOST, LONG_S, TRUSTED, Site
 from workerlab.server.preflight import sysctl
+
+# Observations, as JSON; the launch chooses the names
+Seen = dict[str, Any]
+
+
+class SettingLaunch(Struct, frozen=True):
+    """`settings(site)`: further settings of its file; `look(site)`: makes the experiments, returns
+    the observations; `about_s`: typical duration; `threads`: for gthread, other classes have one;
+    `quick`: also made with --quick."""
+
+    name: str
+    settings: Callable[[Site], Mapping[str, object]]
+    look: Callable[[Site], Seen]
+    about_s: float
+    threads: int = 2
+    quick: bool = False
+
 
 BACKLOG, UMASK, WORKERS = 7, 0o027, 2
 LINE, FIELDS, FIELD_SIZE = 300, 20, 400

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from workerlab.experiments.settings.launches.launch import Seen, SettingLaunch
+from workerlab.experiments.settings.launches.common import Seen, SettingLaunch
 from workerlab.experiments.settings.site import POLL_S, AppReply, Site, exchange
 
 CONNECTIONS, THREADS, AT_ONCE, WAIT_S = 3, 4, 8, 0.5

@@ -1,5 +1,7 @@
-"""When the requests of an open load are due: a schedule that its seed alone determines, so that
-generators and analysis compute the same one. Standard library only.
+"""What a load sends, and when: schedules that their seed alone determines, so that generators and
+analysis compute the same ones. Standard library only.
+
+When the requests of an open load are due:
 
     even      k / rate, k = 0, 1, ...
     poisson   sums of gaps -ln(1 - U) / rate: those of a Poisson process are independent and
@@ -11,13 +13,21 @@ is random too, with a standard deviation of its square root, as it is with real 
 the seed draw from streams of their own, so that they do not depend on the arrivals.
 
 Of n processes, number i sends `moments[i::n]`.
-"""
+
+Which request of a mix comes next: requests are drawn independently, as those of many users are:
+dealing them from a shuffled deck would spread the slow ones too evenly. The n-th request of a load
+is the n-th drawn, whichever process sends it, so every candidate serves the same requests in the
+same order.
+
+Python guarantees the numbers of random.Random.random() for every version. Arrivals draw from a
+stream of their own."""
 
 import math
 import random
 from array import array
-from collections.abc import Iterator
-from itertools import count, takewhile
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, count, takewhile
 
 NS = 1_000_000_000
 KINDS = ("even", "poisson")
@@ -42,3 +52,12 @@ def _poisson(rate_rps: float, seed: int) -> Iterator[int]:
     while True:
         due_ns -= math.log(1 - uniform()) / rate_rps * NS
         yield int(due_ns)
+
+
+def sequence(weights: Sequence[float], seed: int) -> Iterator[int]:
+    """Endless: the index into `weights` of each request."""
+    bounds = list(accumulate(weights))
+    last, whole = len(bounds) - 1, bounds[-1]
+    draw = random.Random(f"mix {seed}").random
+    while True:
+        yield bisect(bounds, draw() * whole, hi=last)

@@ -1,10 +1,12 @@
-"""Locates the bundled apps and Gunicorn files: in an installed workerlab, or in its checkout.
+"""Locates the bundled apps and Gunicorn files, in an installed workerlab or in its checkout, and
+the files kept between runs, in the user's cache.
 
 A wheel carries the checkout's top-level directories `apps` and `configs` as data, in
 `workerlab/bundled`: as packages they would collide with a project's own. These apps are named
 `@NAME`, which cannot be a module name.
 """
 
+import os
 from pathlib import Path
 
 from workerlab.model import App
@@ -36,3 +38,9 @@ def bundled_name(target: str) -> str | None:
 def label_of(app: App) -> str:
     """The target in the form that `--app` takes."""
     return app.target if app.chdir else bundled_name(app.target) or app.target
+
+
+def user_cache(*parts: str) -> Path:
+    """A path in the cache. Creates nothing."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser().joinpath("workerlab", *parts)

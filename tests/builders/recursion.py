@@ -7,7 +7,8 @@ vector, shifted by the clock, and costs O(log c) per request. For one slot it is
 Lindley ("The theory of queues with a single server", Proc. Camb. Phil. Soc. 48, 1952).
 
 It assumes nothing of the arrivals: fed with the very schedule of a load, it says what this load
-waits, not what a long-run mean would be. Steady-state formulas stand in `theory` for comparison.
+waits, not what a long-run mean would be. Steady-state formulas are in the
+project (`theory`) for comparison.
 """
 
 import heapq
