@@ -1,14 +1,14 @@
-"""`workerlab generators`: every load generator against the same server, which does nothing.
+"""`workerlab generators`: compares the load generators, against a server that does nothing.
 
-The server is not under test: it answers 12 bytes from a loop pinned to a core of its own (the last
-one, if there are two). Two questions, two servers:
+The server is not under test. It answers with 12 bytes from a loop pinned to its own core: the last
+one, if there are several. Each generator is measured against two servers:
 
-    as fast as it can     answers at once: requests/s at each number of connections
-    at a low rate         answers after 50 ms: 25 connections make 500 requests/s with any tool
+    full speed    answers at once: requests/s at each number of connections
+    low rate      answers after 50 ms: 25 connections make 500 requests/s with any tool
 
 A slow server sets the low rate because most generators cannot limit theirs. With `--delay`, the
-first server answers late too: then each unit mostly waits, and the rate is at most connections /
-delay, however fast the generator is.
+full-speed server also answers late. Each connection then mostly waits, and the rate is at most
+connections / delay, however fast the generator is.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from workerlab.server import preflight
 LEVELS = (1, 10, 100)
 DURATION_S = 2.0
 LOW_CONNECTIONS, LOW_DELAY_S, LOW_LEAST_S = 25, 0.05, 3.0
-# Expected rates of a tool that only counts requests (ab): on one connection, on several, and with a
-# new connection per request
+# Assumed rates, for the request count of a tool that stops at a count (ab): with one connection,
+# with several, and with a new connection per request
 COUNTED_RPS = {"one": 30_000, "several": 50_000, "anew": 8_000}
-SLACK_S = 60.0  # beyond the load, until a tool is killed
-MAX_DELAY_SHARE = 0.1  # of a load: each connection gets at least ten answers
+SLACK_S = 60.0  # after the load, before a tool is killed
+MAX_DELAY_SHARE = 0.1  # of the duration: each connection gets at least ten answers
 
 
 class ComparedGenerator(NamedTuple):
@@ -53,8 +53,8 @@ class ComparedGenerator(NamedTuple):
 def generators_of(
     names: Iterable[str], cores: int, processes: Sequence[int] = ()
 ) -> Iterator[ComparedGenerator]:
-    """Each tool in one process; the lab's own fast one also with one per core. `processes`:
-    instead, the numbers for each tool that can send from several."""
+    """Each tool in one process, except processes-coroutines; that tool and `fast` also in one per
+    core. `processes`: these numbers instead, for each tool that can send from several."""
     for name in names:
         several = processes if tool_named(name).PROCESSES else ()
         if not processes:
@@ -74,8 +74,8 @@ def cells(
     *,
     per_process: bool = False,
 ) -> list[Cell]:
-    """By level, the low rate first, so that cells to compare run close in time. `delay_s`: of the
-    server at full speed. `per_process`: a level is the connections of each process."""
+    """The low rate first, then level by level: cells to compare run close in time. `delay_s`: of
+    the full-speed server. `per_process`: a level is the connections of each process."""
     quick = NullServer(core=core, delay_s=delay_s)
     slow = replace(quick, delay_s=(LOW_DELAY_S, LOW_DELAY_S))
     connection_rps = 2 / sum(delay_s) if any(delay_s) else math.inf
@@ -102,7 +102,7 @@ def cells(
 def _load(
     generator: ComparedGenerator, connections: int, load_s: float, rps: float, *, keepalive: bool
 ) -> Load:
-    """`rps`: expected rate of tools that only count."""
+    """`rps`: the assumed rate, for tools that stop at a request count."""
     return Load(
         concurrency=connections,
         requests=max(1 + connections, round(rps * load_s)),
@@ -142,7 +142,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
 def _check(
     tools: Iterable[str], processes: Sequence[int], delay_s: tuple[float, float], duration_s: float
 ) -> None:
-    """Raises UsageError for an empty grid, or a delay that leaves too few answers."""
+    """Raises UsageError for unusable `processes`, or a delay that leaves too few answers."""
     supporting = [name for name, tool in TOOLS.items() if tool.PROCESSES]
     if processes and not set(supporting) & set(tools):
         raise UsageError(

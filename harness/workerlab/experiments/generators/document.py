@@ -1,4 +1,4 @@
-"""What `workerlab generators` shows: each load generator at full speed and at a low rate."""
+"""The document of `workerlab generators`: each load generator at full speed and at a low rate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workerlab.numbers.units import counted, fill, format_duration
 from workerlab.report.values import cores_of, table
 from workerlab.run_store import Run
 
-MAX_GAP_S = 0.5  # between samples of CPU and memory: wider gaps are reported
+MAX_GAP_S = 0.5  # between samples of CPU and memory; wider gaps are reported
 
 KEPT_ALIVE, NEW_CONNECTIONS = "kept-alive connections", "a new connection for each request"
 AS_REPORTED = "response time as the generator reports it"
@@ -86,7 +86,7 @@ COST = (
 
 
 def times_of(statistic: str) -> tuple[Column, ...]:
-    """Reported, server-side and client overhead of p50 or p99."""
+    """Columns of p50 or p99: reported, server-side, and client overhead."""
     return (
         Column(
             f"response_{statistic}_s",
@@ -156,7 +156,7 @@ def document(run: Run) -> Document:
 
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
-    """`trials`: all trials of the plan, whose `details` are `server_core` and `keepalive`."""
+    """`trials`: all trials of the plan. `details` of older plans lack `delay_s`."""
     usages = {data.trial.key: usage_of(data) for data in trials}
     measured = [usage for usage in usages.values() if usage is not None]
     loads = by_load(measured)
@@ -194,7 +194,7 @@ def title(details: Mapping[str, Any]) -> str:
 
 
 def fastest_first(loads: Iterable[GeneratorLoad]) -> list[GeneratorLoad]:
-    """By generator, the fastest first, then by connections."""
+    """Sorted by generator, the fastest first, then by connections."""
     by_rate = sorted(loads, key=lambda load: load.rps)
     best_rps = {load.name: load.rps for load in by_rate}
     return sorted(by_rate, key=lambda load: (-best_rps[load.name], load.name, load.connections))

@@ -1,16 +1,17 @@
-"""The conclusions of `workerlab generators`, computed from the measurements.
+"""The conclusions of `workerlab generators`.
 
-    low rate     least CPU per request among those that kept the rate; differences within the
-                 kernel's clock or the scatter of the trials do not count
-    high rate    most requests/s; a lower bound if the server's own core is busy, or if its delay
-                 allows the connections no more
-    GIL          more threads gain nothing while all of them use one core, and processes use more;
-                 not shown if they had to wait for a core, or there are too few cores
-    machine      the most that this machine's generators reach; a server is measured reliably up
-                 to a third of it (beyond, the generator may be the limit)
-    overhead     whose response times are its own queueing, and not for lack of a core
+    low rate     the least CPU per request among generators that kept the rate; a difference counts
+                 if it exceeds the resolution of the kernel's clock and the scatter of the trials
+    high rate    the most requests/s; a lower bound if the server's core was busy, or if the
+                 server's delay allows these connections no more
+    GIL          shown if more threads gain nothing while together they use one core, and processes
+                 use more; inconclusive if either waited for a core, or there are too few cores
+    machine      the highest throughput of any generator; a server is measured reliably up to a
+                 third of it (beyond, the generator may be the limit)
+    overhead     generators whose reported response time is mostly their own queueing; loads that
+                 waited for a core or met a busy server are excluded
 
-If the numbers do not allow an answer, it says what is missing.
+An inconclusive answer says what is missing.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 from workerlab.numbers.units import counted
 
-PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")  # how to write one
-KEPT_RATE = 0.9  # of the low rate, at least
+# Ways to write a generator in Python
+PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")
+KEPT_RATE = 0.9  # of the highest throughput at the low rate, at least
 HEADROOM = 3.0  # a ceiling this many times a server's throughput does not limit it
-MOSTLY_OVERHEAD = 0.5  # of a reported response time: beyond, it is mostly client overhead
-GROWTH = 1.2  # at least: a smaller gain by more units does not count
-ONE_CORE = 1.25  # cores of threads that share a GIL, with the kernel's work
+MOSTLY_OVERHEAD = 0.5  # of a reported response time; beyond, it is mostly client overhead
+GROWTH = 1.2  # at least; a smaller gain from more threads does not count
+ONE_CORE = 1.25  # cores used by threads that share a GIL, kernel work included
 MORE_THAN_ONE_CORE = 1.3
 
 Loads = Sequence[GeneratorLoad]
@@ -53,7 +55,7 @@ SERVER_BUSY_OR_DISTURBED = (
 
 
 def findings(full: Loads, low: Loads, cores: int | None) -> tuple[Answer, ...]:
-    """`full`: each at full speed; `low`: at the low rate; `cores` of the machine."""
+    """`full`: loads at full speed; `low`: at the low rate; `cores`: of the machine."""
     full = [load for load in full if not load.doubt]
     low = [load for load in low if not load.doubt]
     quiet = [load for load in (*low, *full) if not (load.server_busy or disturbed([load]))]
@@ -78,7 +80,7 @@ class CpuOfLoad(Finding):
     name: str
     rps: float
     cpu_s: float  # per request
-    step_s: float  # of the kernel's clock
+    step_s: float  # resolution, from the kernel's clock
 
 
 class SlowAtLowRate(Finding):
@@ -98,8 +100,8 @@ class LeastCpu(Answer):
 
     rps: float
     names: tuple[str, ...]
-    cpu_s: float | None  # of a single one
-    tied_cpu_s: float | None  # the most of several
+    cpu_s: float | None  # if one generator needs least
+    tied_cpu_s: float | None  # the highest of several, if tied
     python: CpuOfLoad | None
     second_python: CpuOfLoad | None
 
@@ -140,8 +142,8 @@ def cpu_of(load: GeneratorLoad) -> CpuOfLoad:
 
 
 def costs_more(load: GeneratorLoad, least: GeneratorLoad) -> bool:
-    """Whether it costs more, by the interval over the trials and by more than the kernel's clock
-    resolves."""
+    """Whether a request costs more CPU than with `least`: significantly over the trials, and by
+    more than the kernel's clock resolves."""
     difference_s = (load.cpu_per_request_s or 0.0) - (least.cpu_per_request_s or 0.0)
     if difference_s <= load.cpu_step_s + least.cpu_step_s:
         return False
@@ -160,8 +162,8 @@ class ReachedRate(Finding):
     rps: float
     connections: int
     cores: float | None
-    server_busy: float | None  # where that is the limit
-    delay_rps: float | None  # where that is the limit
+    server_busy: float | None  # if that is the limit
+    delay_rps: float | None  # if that is the limit
 
 
 def reached_rate(load: GeneratorLoad) -> ReachedRate:
@@ -209,7 +211,7 @@ def most_requests(loads: Loads) -> MostRequests | Inconclusive:
 
 
 def fastest_of_each(loads: Loads) -> list[GeneratorLoad]:
-    """Each generator at its highest rate; the fastest first."""
+    """Each generator at its highest rate, the fastest first."""
     fastest: dict[str, GeneratorLoad] = {}
     for load in sorted(loads, key=lambda load: -load.rps):
         if load.rps > 0:
@@ -348,7 +350,7 @@ class OverheadOfLoad(Finding):
     name: str
     connections: int
     rate: str
-    overhead_s: float  # p50, as the others
+    overhead_s: float  # p50, like the next two
     reported_s: float
     server_s: float
 
@@ -366,7 +368,7 @@ class ClientOverhead(Answer):
 
 
 def client_overhead(loads: Loads) -> ClientOverhead | Inconclusive:
-    """`loads`: on servers that are not busy, of generators that did not wait for a core."""
+    """`loads`: those whose server was not busy and whose generator did not wait for a core."""
     overheads = [overhead for load in loads if (overhead := overhead_of(load)) is not None]
     if not overheads:
         return Inconclusive(SERVER_BUSY_OR_DISTURBED, question=OVERHEAD)

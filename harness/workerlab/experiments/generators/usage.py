@@ -1,15 +1,16 @@
-"""One load generator at one load: throughput, cost, and what it reports.
+"""One load generator at one load: its throughput, its cost, and the response times it reports.
 
-**CPU per request** is a slope: the CPU seconds between two samples in the middle of the load, over
-the answers in that time (throughput x time). So neither the generator's start, which takes Locust a
-second or two, nor its end counts. The kernel reports CPU in ticks of 10 ms, which gives the slope a
-resolution, `cpu_step_s`: two ticks times the root of the number of processes, whose errors are
-independent, over the requests in between. With too few samples the slope is missing.
+**CPU per request** is a slope: the CPU seconds between two samples in the middle of the load,
+divided by the answers in that time (throughput x time). This excludes the generator's start, which
+takes Locust a second or two, and its end. The kernel counts CPU time in ticks of 10 ms, which
+limits the resolution of the slope. `cpu_step_s` is two ticks times the square root of the number of
+processes, whose errors are independent, divided by the requests in between. With too few samples
+there is no slope.
 
-**Client overhead** is the reported response time less the same statistic of the server's spans: p50
-less p50, p99 less p99. It includes the kernel's work for connections, requests and answers, some 10
-microseconds. It is the generator's own queueing as long as the server's core is not busy; a busy
-server makes requests wait where its spans do not see them.
+**Client overhead** is the reported response time minus the same statistic of the server's spans:
+p50 minus p50, p99 minus p99. It includes the kernel's work for connections, requests and answers,
+about 10 microseconds. It is the generator's own queueing only if the server's core is not busy: in
+front of a busy server, requests also wait where its spans do not see them.
 """
 
 import math
@@ -35,11 +36,11 @@ from workerlab.model import (
 )
 from workerlab.numbers.units import count_text
 
-EDGE = 0.1  # of the load: excluded at its start and at its end
+EDGE = 0.1  # of the load, excluded at its start and at its end
 TICK_S = 0.01  # resolution of CPU time in /proc
 RESOLUTION = 0.01  # of a response time: the width of the histograms' buckets
-DELAY_BOUND = 0.9  # of the rate the server's delay allows: a faster generator would send no more
-SERVER_BUSY = 0.9  # of a core: the server limits the throughput
+DELAY_BOUND = 0.9  # of the rate the server's delay allows; from here, the delay is the limit
+SERVER_BUSY = 0.9  # of a core; from here, the server is the limit
 MAX_COUNTED_RATIO = 1.01  # answers counted by the generator per answer sent by the server
 
 
@@ -105,7 +106,7 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
 
     @property
     def sending_processes(self) -> int:
-        """One per connection where the tool starts one for each."""
+        """The tool `processes` starts one per connection."""
         return self.connections if self.tool == "processes" else self.first.processes
 
     @property
@@ -114,7 +115,7 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
 
     @property
     def costs_s(self) -> list[float]:
-        """CPU per request of each trial that has it."""
+        """CPU per request, of the trials that have it."""
         return [cost_s for cost_s in self.values("cpu_per_request_s") if cost_s > 0]
 
     @property
@@ -135,13 +136,13 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
 
     @property
     def server_busy(self) -> float | None:
-        """The share of its core if the server is the limit, else None."""
+        """How busy the server's core was, if that was the limit; else None."""
         cores = self.mean("server_cores")
         return cores if cores is not None and cores >= SERVER_BUSY else None
 
     @property
     def delay_bound_rps(self) -> float | None:
-        """The rate that the server's delay allows if that is the limit, else None."""
+        """The rate that the server's delay allows, if that was the limit; else None."""
         delay_rps = self.first.delay_rps
         return delay_rps if delay_rps is not None and self.rps >= DELAY_BOUND * delay_rps else None
 
@@ -163,14 +164,14 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
         return dict(sum(causes, Counter[str]())) or None
 
     def reported_s(self, statistic: str) -> float | None:
-        """Mean of the response times that it reports; `statistic` as in Summary."""
+        """Mean over the trials of a reported response time; `statistic` as in Summary."""
         return self.mean(f"measured.response.{statistic}")
 
     def server_side_s(self, statistic: str) -> float | None:
         return self.mean(f"server_side.{statistic}")
 
     def overhead_s(self, statistic: str) -> float | None:
-        """Reported less server-side; 0 if the difference is within the resolution of their
+        """Reported minus server-side; 0 if the difference is within the resolution of their
         histograms, None if either is missing."""
         reported_s, server_side_s = self.reported_s(statistic), self.server_side_s(statistic)
         if reported_s is None or server_side_s is None:
@@ -187,12 +188,12 @@ def by_load(usages: Iterable[GeneratorUsage]) -> list[GeneratorLoad]:
 
 
 def at_low_rate(cell: Cell) -> bool:
-    """By the cell's name."""
+    """Known from the cell's name."""
     return cell.name.startswith("low-")
 
 
 def usage_of(data: TrialData) -> GeneratorUsage | None:
-    """None if nothing was measured."""
+    """None if the trial has no usable measurement."""
     measured, record, load = data.measurement, data.record, data.cell.load
     if unusable(data) is not None or measured is None or record is None or load is None:
         return None
@@ -259,8 +260,8 @@ def _stood_still(observations: Observations, record: Record) -> bool:
 
 
 def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:
-    """Samples in the middle of the load. A tool that does not report when it began ended with its
-    load."""
+    """Samples in the middle of the load. If a tool does not report its start, it is computed from
+    the end of the load."""
     length_ns, begin_ns = measured.duration_s * NS, measured.origin_ns
     if begin_ns is None and record.load_end_ns is not None:
         begin_ns = round(record.load_end_ns - length_ns)
@@ -280,5 +281,5 @@ def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> 
 
 
 def disturbed(usages: Iterable[GeneratorUsage | GeneratorLoad]) -> Disturbance | None:
-    """The worst wait for a core among them."""
+    """The worst wait for a core among them; None if none was disturbed."""
     return worst(usage.core_wait for usage in usages)
