@@ -1,12 +1,12 @@
 """`workerlab ladder`: what makes a real web app fast? A blog, with one thing less at each step.
 
-Every configuration is a server of ordinary cells, whose app is told by its environment where its
-posts are stored and what it may cache. The services are started, or named by an address, and filled
-once for all of them; nobody writes while they are measured. All must answer with the same page,
-which is computed beforehand from what was stored, past every cache.
+Each configuration is the server of ordinary cells. Environment variables tell the app where its
+posts are stored and what it may cache. Services are started, or given by address, and filled once
+for all configurations; nothing is written to them during a measurement. The only valid answer is
+the page that the stored posts give without any cache, rendered beforehand for each storage.
 
-Addresses may hold passwords: they are given to the servers and written nowhere, and a run that is
-resumed asks for them again.
+Addresses may contain passwords. They are passed to the servers and never stored, so a resumed run
+needs them again.
 """
 
 import argparse
@@ -48,24 +48,25 @@ from workerlab.server.service_check import KINDS, OTHER, check_url, name_of
 from workerlab.server.services import BLOG, Service, folder, lacks, lacks_packages, service
 from workerlab.terminal.console import tell
 
-URLS = {f"{kind}_url": kind for kind in KINDS if kind != "sqlite"}  # options; may hold passwords
+# Options with addresses, which may contain passwords
+URLS = {f"{kind}_url": kind for kind in KINDS if kind != "sqlite"}
 RESUMES_WITH = (*URLS, "trials")
 ONE_USER_TOOL = "fast"
-TOOLS = ("locust-fast", "fast")  # for many users: those of them that are installed
+TOOLS = ("locust-fast", "fast")  # for many users, if installed
 POSTS = 1000
-POST = "1"  # whose page every user reads
-ANSWER_S = 120.0  # for a thousand posts on a busy machine
+POST = "1"  # every user reads its page
+ANSWER_S = 120.0  # enough to store a thousand posts on a busy machine
 NO_SINGLE_USER = "A single user is not measured: the load comes from other hosts."
 FULL, QUICK = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
-    """All that can be refused is, before a service is started."""
+    """Invalid options are rejected before a service is started. Raises LabError."""
     if why := lacks_packages(BLOG):
         raise EnvironmentProblem(why)
     urls = urls_of(options)
-    if plan is None:  # else its own levels are looked at
+    if plan is None:  # else the saved levels were checked
         times = MAX_TIMES_USERS if options.find_limit else 1
         preflight.check_levels([times * users_of(options)])
     elif options.trials and options.trials <= plan.trials:
@@ -93,7 +94,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 
 
 def urls_of(options: argparse.Namespace) -> dict[str, str]:
-    """Of the services that are not to be started, by kind. Raises UsageError."""
+    """Addresses of services that run already, by kind. Raises UsageError."""
     urls = {kind: url for name, kind in URLS.items() if (url := getattr(options, name, None))}
     for kind, url in urls.items():
         check_url(kind, url)
@@ -119,7 +120,7 @@ def tools_of(options: argparse.Namespace) -> tuple[Sequence[str], tuple[Finding,
 
 
 def kinds_of(plan: Plan) -> tuple[str, ...]:
-    """Of the services that it needs."""
+    """Kinds of the services that the plan needs."""
     able = [each for each in from_details(plan) if not each.why_not]
     return tuple(dict.fromkeys(kind for each in able for kind in each.kinds))
 
@@ -154,7 +155,7 @@ def plan_of(
 
 
 def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
-    """With more launches, where a run is resumed with them; then with the next number of users."""
+    """The plan with more launches (`trials`), else with the next number of users; None: no more."""
     if trials > plan.trials:
         return replace(plan, trials=trials)
     if (users := plan.details.get(USUAL_USERS)) is None:
@@ -168,7 +169,7 @@ def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
 
 
 def default_storages(urls: Mapping[str, str]) -> tuple[str, ...]:
-    """All but SQLite, or that where none of them can be had."""
+    """All but SQLite if one of them is available, else with SQLite."""
     others = tuple(kind for kind in STORAGES if kind != "sqlite")
     able = any(kind in urls or not lacks(kind) for kind in others)
     return others if able else STORAGES
@@ -193,11 +194,11 @@ class Services(Struct, frozen=True):
 
     @property
     def stand_ins(self) -> tuple[str, ...]:
-        """Kinds in whose place another server speaks their protocol."""
+        """Kinds replaced by another server with the same protocol."""
         return tuple(kind for kind, name in self.versions.items() if name.startswith(OTHER))
 
     def env(self, storage: str, cache: str = "") -> tuple[tuple[str, str], ...]:
-        """What tells the blog where they are."""
+        """Environment variables of the blog, with its services."""
         return (
             ("BLOG_STORAGE", self.running[storage].url),
             ("BLOG_REDIS", self.running[cache].url if cache else ""),
@@ -207,7 +208,7 @@ class Services(Struct, frozen=True):
     def prepare_launch(
         self, by_name: Mapping[str, Configuration], trial: Trial, launch: Launch
     ) -> Launch:
-        """The server's launch, with what it works with."""
+        """The launch with its services: their addresses, and their pids by role."""
         configuration = by_name[trial.cell.server.name]
         roles = {"storage": configuration.storage, "cache": configuration.cache}
         pids = {role: self.running[kind].pid for role, kind in roles.items() if kind}
@@ -218,9 +219,9 @@ class Services(Struct, frozen=True):
 
 @contextmanager
 def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services]:
-    """All of `kinds` that can be had, the storages filled; gone afterwards. `urls`: addresses of
-    those that are not to be started. Raises EnvironmentProblem where one of these is of no use:
-    they are asked first, before anything is started."""
+    """Starts the available services of `kinds`, fills the storages, and stops all afterwards.
+    `urls`: addresses of services that run already. They are tried before anything is started.
+    Raises EnvironmentProblem if one of these cannot be used."""
     with ExitStack() as stack:
         running: dict[str, Service] = {}
         lacking: dict[str, str] = {}
@@ -243,8 +244,8 @@ def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services
 
 @contextmanager
 def filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
-    """The storage holds the lab's posts; SHA-256 of the page that every user reads. `drop`: it is
-    left as it was. Raises EnvironmentProblem where it holds posts already."""
+    """Fills a storage with the lab's posts. Yields the SHA-256 of the page that every user reads.
+    `drop`: remove the posts afterwards. Raises EnvironmentProblem if it already holds posts."""
     if int(run_blog(services, kind, "count")):
         raise EnvironmentProblem(
             f"the {name_of(kind)} that was named holds posts already: name an empty database"
@@ -258,7 +259,7 @@ def filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
 
 
 def run_blog(services: Services, kind: str, *words: str) -> bytes:
-    """The output of the blog's own command. Raises EnvironmentProblem."""
+    """Run a command of the blog. Returns its output. Raises EnvironmentProblem if it fails."""
     argv = [sys.executable, "-m", "apps.blog", *words]
     env = {**os.environ, **dict(services.env(kind))}
     name = name_of(kind)

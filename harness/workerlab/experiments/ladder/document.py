@@ -1,11 +1,12 @@
-"""What `workerlab ladder` shows: what each thing is worth that makes a web app fast.
+"""The document of `workerlab ladder`: how much each cache, storage and setting is worth.
 
-The cells are ordinary ones, of any sweep, on a server that is named like its configuration. Columns
-that say least stand on the right: a narrow terminal hides them.
+The cells are ordinary sweep cells, and each server has the name of its configuration. The least
+important columns are on the right, where a narrow terminal hides them.
 
-A page also shows one launch of a step over time: answers, cores, memory and network bytes. The
-kernel counts network bytes by interface, not by process: what crosses loopback is the traffic of
-load tool, storage and cache together. A rate is the growth of a sum between two samples."""
+Further charts show one launch of each step over time: answers, cores, memory and network bytes. The
+kernel counts network bytes by interface, not by process: traffic on loopback is that of load tool,
+storage and cache together. A rate is the growth of a counter between two samples.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ from workerlab.report.values import PART_LOOKS, table
 from workerlab.report.values import PARTS as PART_NAMES
 from workerlab.run_store import Run
 
-RATE_POINTS = 20  # of the answers, between which their rate is shown
-COUNTED_TWICE = {"lo in", "lo0 in"}  # what loopback receives, it has sent
+RATE_POINTS = 20  # of the count of answers, from which their rate is computed
+COUNTED_TWICE = {"lo in", "lo0 in"}  # loopback receives what it sends
 AXES = {"answers": "requests/s", "cores": "cores", "memory": "MB", "network": "MB/s"}
 NOTE = (
     "One launch. Memory: pages that processes share count in each. Network: by interface, as the"
@@ -50,7 +51,7 @@ Samples = Sequence[tuple[int, float | None]]  # CLOCK_MONOTONIC ns
 
 
 def monitor(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
-    """`facts`: of a launch of the step."""
+    """Charts over time. `facts`: of one launch of the step."""
     ends_ns = sorted(span.end_ns for span in facts.finished if span.end_ns is not None)
     samples = facts.data.observations.processes
     interfaces = sorted({name for sample in samples for name in sample.network_bytes})
@@ -82,7 +83,7 @@ def monitor(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
 
 
 def used(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]:
-    """By the name of who used it."""
+    """Samples by component. `what`: `cpu_s` or `rss_bytes`."""
     observations, configuration = facts.data.observations, step.configuration
     fields = {"app": f"server_{what}", step.load.tool: f"tool_{what}"}
     roles = {
@@ -99,7 +100,7 @@ def used(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]
 
 
 def monitored_points(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[float, float], ...]:
-    """Seconds since the load began, and values or rates in the unit of the axis."""
+    """(seconds since the load began, value or rate in the unit of the axis)."""
     started_ns, unit = facts.started_ns, 1e6 if kind in ("memory", "network") else 1.0
     inside = [
         ((at_ns - started_ns) / NS, value / unit)
@@ -108,7 +109,7 @@ def monitored_points(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[f
     ]
     if kind == "memory":
         return tuple(inside)
-    return tuple(  # a process that ended takes its CPU time out of a sum: that is no rate
+    return tuple(  # a sum falls when a process ends: no rate
         (at_s, (value - before) / (at_s - before_s))
         for (before_s, before), (at_s, value) in pairwise(inside)
         if at_s > before_s and value >= before
@@ -117,7 +118,7 @@ def monitored_points(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[f
 
 QUESTION = "What makes a real web app fast?"
 ONE_THING_MORE = "Each step lacks what those above it lack, and one thing more."
-DRAWN_IN_MS_FROM_S = 0.001  # what is shorter is drawn in microseconds
+DRAWN_IN_MS_FROM_S = 0.001  # shorter times are drawn in microseconds
 
 Getter = Callable[[ConfigurationStep], float | None]
 
@@ -222,20 +223,20 @@ CORES = (
 
 
 def time_in_other_code_s(step: ConfigurationStep) -> float | None:
-    """In the app and in nothing that it times: all of it, where it times nothing."""
+    """Service time that the app does not time itself; all of it if the app times nothing."""
     other_s = other_code_s(step)
     return step.mean("breakdown.service_s") if other_s is None else other_s
 
 
-# Where a request is, from the client's first step to its last
+# Parts of a response time, in the order in which a request passes them
 PARTS: Mapping[str, Getter] = {
     **{name: mean(f"breakdown.{name}_s") for name in ("connect", "accept_queue", "in_worker")},
     **{name: app_metric("spent_s", name) for name in SPENT},
     "other": time_in_other_code_s,
     **{name: mean(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
 }
-HEADINGS = {"redis": "Redis", "other": "other code"}  # of parts whose name is none
-COLOURS = {  # of parts that only a blog has
+HEADINGS = {"redis": "Redis", "other": "other code"}  # of parts whose name is not their heading
+COLOURS = {  # of parts that only the blog has
     "other": "service",
     "template": "class-3",
     "pool": "class-4",
@@ -263,7 +264,7 @@ TIMES_NOTE = (
 
 
 def columns_of_times(steps: Steps) -> tuple[Column, ...]:
-    """Of the parts that some step has."""
+    """A column for each part that at least one step has."""
     parts = (
         Column(
             f"{name}_s",
@@ -303,8 +304,8 @@ def study(
     usual_users: int | None = None,
     trials: Mapping[str, TrialData] = {},
 ) -> Document:
-    """`report`: of the run's cells; `configurations`, `notes`, `usual_users`: of its plan;
-    `trials`: its trials, which are shown over time."""
+    """`report`: of the run. `configurations`, `notes`, `usual_users`: of its plan. `trials`: for
+    the charts over time."""
     steps = ladder(report.cells, configurations, report.environment, usual_users)
     usual = [cell for cell in report.cells if steps.usual(cell.trial.cell.concurrency)]
     return Document(
@@ -355,7 +356,7 @@ class StepsDisturbed(Finding):
 
 
 def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
-    """What was left out, is invalid, has too few trials, or was disturbed."""
+    """Steps left out, invalid trials, missing intervals, disturbed steps."""
     for configuration in ladder.configurations:
         if configuration.why_not:
             yield Note(f"Left out: {configuration.text}: {configuration.why_not}")
@@ -382,12 +383,12 @@ def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
 
 
 def tables(ladder: Ladder) -> Iterator[Table]:
-    """In the order of the questions: throughput, round trips, CPU, where the time goes."""
+    """In the order of the questions: throughput, round trips, cores, where the time goes."""
     many, single = list(ladder.many_users.values()), ladder.one_user
     limits = Column("limit", "text", value=lambda step: limit(step, ladder.cores).name)
     yield table_of_settings(ladder)
     for steps in filter(None, (*many, single)):
-        # A single user waits for nobody's limit
+        # A single user reaches no limit
         limited = [limits] if steps[0].load.users > ONE_USER else []
         columns = (REMOVED, *RATES, *FACTORS, *limited, LAUNCHES)
         yield table(f"The ladder, {steps[0].load.text}", columns, steps)
@@ -398,7 +399,7 @@ def tables(ladder: Ladder) -> Iterator[Table]:
         )
     if steps := ladder.conclusive or single:
         yield table(f"Round trips, {steps[0].load.text}", TRIPS, steps)
-    # What is explained below the first holds for the others
+    # The note below the first table also explains the others
     for place, steps in enumerate(many):
         yield table(f"Cores, {steps[0].load.text}", CORES, steps, None if place else CORES_NOTE)
     for place, steps in enumerate(filter(None, (single, ladder.conclusive))):
@@ -411,7 +412,7 @@ def title_of_times(steps: Steps) -> str:
 
 
 def table_of_settings(ladder: Ladder) -> Table:
-    """Every configuration, with those that could not be run."""
+    """Every configuration, including those that could not run."""
     columns = [
         Column("removed", "text", value=lambda each: ladder.removed.get(each.name, "")),
         Column("settings", "text", value=lambda each: each.text),
@@ -433,7 +434,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def charts(ladder: Ladder) -> Iterator[Chart]:
-    """Throughput, a group of bars per step, a bar per tool; where the time goes; round trips."""
+    """Throughput (a group of bars per step, a bar per tool), where the time goes, round trips."""
     places = {name: place for place, name in enumerate(ladder.removed)}
     rates = [
         ChartSeries(load.text, tuple((places[step.configuration.name], step.rps) for step in steps))
@@ -467,7 +468,7 @@ def charts(ladder: Ladder) -> Iterator[Chart]:
 def chart_of_times(steps: Steps) -> Chart:
     longest_s = max(step.load.users / step.rps for step in steps)
     unit, per_s = ("ms", 1e3) if longest_s >= DRAWN_IN_MS_FROM_S else ("us", 1e6)
-    # What is below 0 cannot be stacked
+    # Negative values cannot be stacked
     parts = {
         name: [(place, y) for place, y in points_of(steps, value, per_s) if y > 0]
         for name, value in PARTS.items()
@@ -507,13 +508,13 @@ def name_of_part(name: str) -> str:
 
 
 def points_of(steps: Steps, value: Getter, times: float = 1.0) -> Points:
-    """The values that are known, by the step's place."""
+    """(index of the step, value), where the value is known."""
     values = [(place, value(step)) for place, step in enumerate(steps)]
     return [(place, times * y) for place, y in values if y is not None]
 
 
 def charts_over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterable[Chart]:
-    """The first launch of each step, and of the level that breaks."""
+    """For the first launch of each step, and of the level that breaks."""
     broken = [level.step for level in levels(ladder) if level.broken and level.step]
     for step in (*ladder.conclusive, *broken):
         data = trials.get(step.valid[0].trial.key)

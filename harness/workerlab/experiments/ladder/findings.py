@@ -1,14 +1,14 @@
-"""The conclusions of `workerlab ladder`, computed.
+"""The conclusions of `workerlab ladder`.
 
-    what made it fast    the factors of all steps, the largest first; one whose interval includes 1
-                         is not statistically significant
-    round trips          whether each cache that is removed costs a trip that was not there before,
-                         and whether each trip costs throughput
-    limits, users        of each step; how many, where that was searched for (`limits`)
-    Redis, sync          `why`
-    services             which servers were used, in their own words
+    what made it fast    the factors of all steps, the largest first; one whose interval comes
+                         within 3 % of 1 is not statistically significant
+    round trips          whether each removed cache adds a round trip, and whether each round trip
+                         costs throughput
+    limits, users        what limited each step; the users served, if searched for (`limits`)
+    Redis, sync          see `why`
+    services             the servers used, as they identify themselves
 
-Where the numbers do not allow an answer, the answer says what is missing.
+An inconclusive answer says what is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import fill, listed
 from workerlab.server.service_check import name_of
 
-ONE_TRIP = 0.1  # round trips per request: fewer are not one for each
+ONE_TRIP = 0.1  # round trips per request; fewer do not count as one for each
 CACHES = {"local_cache", "cache"}
 FEW_CORES = 2
 
@@ -67,11 +67,11 @@ class RemovalFactor(Finding):
     """{removed} {factor.value:.2f} ({factor.low:.2f} to {factor.high:.2f})"""
 
     removed: str
-    factor: Ratio  # how many times as fast with it, or without it where that is faster
+    factor: Ratio  # throughput with it over without it; the inverse if it is a gain
 
 
 def removal_factor(removed: str, change: Ratio) -> RemovalFactor:
-    """Of a change whose interval is known."""
+    """`change`: one whose interval is known."""
     low, high = change.low or change.value, change.high or change.value
     if change.value > 1:
         return RemovalFactor(removed, Ratio(change.value, low, high))
@@ -139,7 +139,7 @@ class TripsOfStep(Finding):
 
     @property
     def farthest(self) -> int:
-        """Where a request has to go: 2 the storage, 1 Redis, 0 neither."""
+        """The farthest service that requests reach: 2 the storage, 1 Redis, 0 none."""
         return 2 if self.storage > ONE_TRIP else int(self.redis > ONE_TRIP)
 
     @property
@@ -165,7 +165,7 @@ COST_UNKNOWN = f"What each costs is not known: too few trials for an interval (-
 
 
 def cost_of_trips(ladder: Ladder) -> CacheTrips | Inconclusive:
-    """Of the first steps, which differ in nothing but what is cached."""
+    """Compares the first steps, which differ only in their caches."""
     steps = ladder.conclusive or ladder.one_user
     caching = [
         (step, trips)
@@ -189,7 +189,7 @@ def cost_of_trips(ladder: Ladder) -> CacheTrips | Inconclusive:
 
 
 def trips_of(step: ConfigurationStep, ladder: Ladder) -> TripsOfStep | None:
-    """None where they were not counted."""
+    """None if round trips were not counted."""
     redis, storage = (step.app_metric("per_request", f"{to}_trips") for to in ("redis", "storage"))
     if redis is None or storage is None:
         return None
@@ -205,7 +205,7 @@ def trips_of(step: ConfigurationStep, ladder: Ladder) -> TripsOfStep | None:
 
 
 def trip_cost(steps: Steps) -> tuple[str, tuple[str, ...]]:
-    """Whether throughput falls with each, and the removals with which it does not."""
+    """A sentence on what each costs, and the removals without a significant loss."""
     changes = [(step.removed, step.change) for step in steps[1:] if step.change]
     if any(change.differs is None for _, change in changes):
         return COST_UNKNOWN, ()
@@ -233,7 +233,7 @@ class LimitsUnderLoad(Finding):
     """With {load}, by what was removed: {limits:; }."""
 
     load: str
-    limits: tuple[str, ...]  # each with the steps that it limited
+    limits: tuple[str, ...]  # each with the steps it limited
 
 
 class LimitsOfSteps(Answer):
@@ -277,7 +277,7 @@ class ServicesUsed(Answer):
 
 
 def services_used(ladder: Ladder) -> ServicesUsed | Inconclusive:
-    """MongoDB first: what calls itself so may be another server."""
+    """MongoDB first: another server may have answered in its place."""
     versions = ladder.environment.get("services")
     if not isinstance(versions, dict) or not versions:
         return Inconclusive(SERVICES_UNKNOWN, question=SERVICES)

@@ -1,23 +1,24 @@
 """What limited a step, and how many users the first configuration serves.
 
-A step is limited by the first of these whose numbers show it:
+The limit of a step is the first of these that its numbers show:
 
-    load tool   the lab's own judgement of each trial (`workerlab.analysis.load_tool`)
-    others      programs, or other machines, that kept the load waiting for a core in half of the
-                trials or more (`workerlab.analysis.core_wait`): whatever else looks full may wait
-    cache       Redis serves with one thread: 80 % of a core
-    storage     80 % of the cores a server of it can use: all of them
-    app         80 % of the cores that its workers can use; or a request in each of its slots
+    load tool   it was the limit in half of the trials or more (`workerlab.analysis.load_tool`)
+    others      other programs or machines kept the load waiting for a core in half of the trials
+                or more (`workerlab.analysis.core_wait`); what looks full may then only be waiting
+    cache       80 % of one core: Redis serves with one thread
+    storage     80 % of all cores: its server can use them all
+    app         80 % of the cores that its workers can use, or 90 % of its slots busy
     pool        requests wait longer for a free connection to the storage than in any other part,
-                and neither the workers' CPU nor the machine explains why
-    machine     90 % of all cores: everything on it competes for them, and nothing is to blame alone
+                and neither the workers' CPU nor the machine explains it
+    machine     90 % of all cores: everything competes for them, no component is the limit alone
 
-A worker that is short of CPU is late in everything, also in taking a free connection: so the pool
-comes late. Where none of them is it, the limit is not known.
+A worker short of CPU is late in everything, including taking a free connection, so the pool is
+checked after the CPU. If none applies, the limit is not known.
 
-In a search for the limit, users are doubled until a level breaks: half of its launches break the
-target, or one is invalid, or one serves less than STABLE of the best level, while neither the load
-tool nor other programs were the limit. Where the load tool was, more users would show no more.
+In a search for the limit, users are doubled until a level breaks: half of its launches or more miss
+the target, or one is invalid, or one serves less than STABLE of the best level although neither the
+load tool nor other programs were the limit. The search also ends if the load tool is the limit,
+since more users would show nothing more, and at MAX_TIMES_USERS.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from workerlab.model import CellResult
 FULL = 0.8  # of what a component can use
 HOST_FULL = 0.9  # of all cores
 SLOTS_FULL = 0.9
-MAX_TIMES_USERS = 8  # the users of the steps: no more are tried
-STABLE = 2 / 3  # of the best level
-SPENT = ("pool", "storage", "redis", "serialise", "template")  # what an app metric times
+MAX_TIMES_USERS = 8  # the users of the steps, at most, in a search
+STABLE = 2 / 3  # of the throughput of the best level
+SPENT = ("pool", "storage", "redis", "serialise", "template")  # parts that the app times itself
 PARTS_BEFORE_APP = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
 
@@ -57,7 +58,7 @@ class MachineUsage(Finding):
 
 
 def usage_of(step: ConfigurationStep, others_cores: float | None = None) -> MachineUsage | None:
-    """`others_cores`: what nothing of the trials used. None: nothing is known."""
+    """`others_cores`: cores used by other processes. None if nothing is known."""
     used = {
         "app": step.mean("usage.server_cores"),
         "storage": step.app_metric("cores", "storage"),
@@ -77,7 +78,7 @@ class StepLimit(Finding, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What the limit is called in tables."""
+        """The name of the limit in tables."""
         raise NotImplementedError
 
 
@@ -142,7 +143,7 @@ def limit(step: ConfigurationStep, cores: int | None) -> StepLimit:
 
 
 def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
-    """All that limit it, in the order above."""
+    """Everything that limits it, in the order above; UnknownLimit is last."""
     usage = usage_of(step)
     if step.tool_bound:
         reasons = [result.bound_reasons[0] for result in step.valid if result.bound_reasons]
@@ -178,7 +179,7 @@ def cpu_limits(
 
 
 def slots_busy(result: CellResult) -> float | None:
-    """The share of the time; None where slots are unlimited."""
+    """Mean share of busy slots, by Little's law; None if slots are unlimited or unknown."""
     slots, service_s = result.slots_configured, result.breakdown.service_s
     if not slots or service_s is None:
         return None
@@ -186,14 +187,14 @@ def slots_busy(result: CellResult) -> float | None:
 
 
 def longest_other_part_s(step: ConfigurationStep) -> float:
-    """Of a request, but for the wait for a connection to the storage; infinite: none is known."""
+    """The longest part of a request, without the wait for the pool; infinite if none is known."""
     parts = [step.app_metric("spent_s", name) for name in SPENT if name != "pool"]
     parts += [*map(step.mean, PARTS_BEFORE_APP), other_code_s(step)]
     return max((part for part in parts if part is not None), default=math.inf)
 
 
 def other_code_s(step: ConfigurationStep) -> float | None:
-    """What is spent in the app and in nothing that it times; None where either is not known."""
+    """Service time minus the parts that the app times itself; None if either is not known."""
     service_s = step.mean("breakdown.service_s")
     spent = [step.app_metric("spent_s", name) for name in SPENT]
     timed = [value for value in spent if value is not None]
@@ -247,7 +248,7 @@ class UserLevel(Struct, frozen=True):
 
 
 def levels(ladder: Ladder) -> list[UserLevel]:
-    """The fewest users first; none without a search, or without a valid step."""
+    """The fewest users first; empty without a search, or without a valid step."""
     levels: list[UserLevel] = []
     tool = next((step.load.tool for step in ladder.conclusive), "")
     first = next(iter(ladder.removed), "")
@@ -266,7 +267,7 @@ def levels(ladder: Ladder) -> list[UserLevel]:
 
 
 def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
-    """Why the last of them breaks."""
+    """Why the last level breaks; None if it does not."""
     cells, step = levels[-1].cells, levels[-1].step
     invalid = [result.reason for result in cells if result.verdict == "invalid"]
     if invalid:
@@ -287,7 +288,7 @@ def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
 
 
 def next_load(ladder: Ladder) -> UserLoad | None:
-    """Of the level that is to be measured; None where the search has ended."""
+    """The load of the next level to measure; None if the search has ended."""
     for level in levels(ladder)[-1:]:
         users = 2 * level.load.users
         tool_bound = level.step is not None and level.step.tool_bound
@@ -305,7 +306,7 @@ class UsersServed(Answer):
 
     question = "How many users does it serve until its target or its stability breaks?"
 
-    users_before: int | None  # where more of them break it
+    users_before: int | None  # the level before the one that breaks
     rps_before: float | None
     load: str
     rps: float | None
@@ -316,7 +317,7 @@ class UsersServed(Answer):
 
 
 def how_many_users(ladder: Ladder) -> UsersServed:
-    """By the last level, and what limited the last that did not break."""
+    """From the last level; the limit is that of the last level that did not break."""
     *_, before, last = None, *levels(ladder)
     held = (before if before and last.broken else last).step
     tool_bound = held is not None and held.tool_bound

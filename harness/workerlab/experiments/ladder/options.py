@@ -37,7 +37,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.epilog = EXAMPLES
     add_common(to)
     add = to.add_argument
-    add_serves_in_turn(to, python=False)  # its app needs the packages that are here
+    add_serves_in_turn(to, python=False)  # the blog needs this interpreter's packages
     add("--quick", action="store_true", help="fewer users, shorter loads, one launch per step")
     add("--users", type=whole, metavar="N", help="concurrent users (1000)")
     add("--trials", type=whole, metavar="N", help="fresh launches per step (3); --resume adds some")

@@ -1,13 +1,13 @@
-"""The configurations of the ladder, each with its trials under each load and their statistics.
-Pure.
+"""The configurations of the ladder, with their trials under each load and the statistics. Pure.
 
 All run the same blog, with one thing less at each step:
 
-    every cache -> without the workers' own -> without Redis -> the next storage instead
+    every cache -> no in-process cache -> no Redis -> the next storage instead
     -> one worker -> sync instead of async
 
-A configuration whose services cannot be had is left out, and the others are built on what there is.
-The first storage that can be had is the one that is measured with the caches."""
+A configuration whose services are unavailable is left out, and the others use what is available.
+The caches are measured with the first available storage.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ CACHE = "redis"
 ASYNC, SYNC = "uvicorn", "sync"  # worker classes
 PATH = "/posts/1"  # what every user reads
 POOL = 10  # connections to the storage, per worker
-# A thousand requests at once keep an event loop from looking at an answer for seconds: that is what
-# is measured, and no reason to call a database dead
+# With a thousand requests at once, an event loop may read an answer seconds late. That is what is
+# measured, not a failed database
 ANSWER_S = 60
 BACKLOG = 2048
-CONNECTIONS = 4000  # a worker's, for classes that heed it
-LOCAL = "BLOG_LOCAL"  # tells the blog whether its workers keep what they have read
+CONNECTIONS = 4000  # per worker, for classes that honour it
+LOCAL = "BLOG_LOCAL"  # turns the blog's in-process cache on or off
 LOCAL_CACHE = "in-process cache"
-NOTHING = "nothing"  # is removed from the first
+NOTHING = "nothing"  # removed from the first configuration
 
 
 class Configuration(Struct, frozen=True):
@@ -60,11 +60,11 @@ class Configuration(Struct, frozen=True):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of the services that it needs."""
+        """Kinds of the services that it needs."""
         return tuple(filter(None, (self.storage, self.cache)))
 
     def service(self, kind: str) -> str:
-        """What it is called wherever figures of it are shown."""
+        """The name under which a service is shown."""
         return f"{name_of(kind)}-compatible server" if kind in self.stand_ins else name_of(kind)
 
     @property
@@ -73,13 +73,13 @@ class Configuration(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """All its settings."""
+        """All its settings, as text."""
         parts = [self.server.worker_class, counted(self.server.workers, "worker")]
         parts += [self.service(kind) for kind in self.kinds]
         return ", ".join([*parts, LOCAL_CACHE] if self.local_cache else parts)
 
 
-# What two configurations may differ in
+# Settings in which two configurations may differ
 SETTINGS = {
     name.rpartition(".")[2]: attrgetter(name)
     for name in ("local_cache", "cache", "storage", "server.workers", "server.worker_class")
@@ -91,7 +91,7 @@ def differences(before: Configuration, after: Configuration) -> tuple[str, ...]:
 
 
 def removals(configurations: Sequence[Configuration]) -> dict[str, str]:
-    """What each of those that can be run lacks that the one before had, by its name."""
+    """What each configuration that can run lacks compared with the previous one, by name."""
     able = [each for each in configurations if not each.why_not]
     removed = {first.name: NOTHING for first in able[:1]}
     for before, after in pairwise(able):
@@ -113,10 +113,10 @@ def configurations(
     pages: Mapping[str, str] = {},
     stand_ins: tuple[str, ...] = (),
 ) -> tuple[Configuration, ...]:
-    """All of them on these storages, with those that cannot be run: their `why_not` is not empty.
+    """All configurations on these storages. Those that cannot run have a `why_not`.
 
-    `lacking`: services that cannot be had, and why; `pages`: SHA-256 of the only right answer, by
-    storage; `stand_ins`: as of a Configuration.
+    `lacking`: unavailable services, and why. `pages`: SHA-256 of the only valid answer, by storage.
+    `stand_ins`: as in Configuration.
     """
     able = [storage for storage in storages if storage not in lacking]
     full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
@@ -157,12 +157,12 @@ def configuration(
 
 
 def to_details(configurations: Sequence[Configuration]) -> dict[str, object]:
-    """What a plan keeps of them."""
+    """The form in which a plan stores them."""
     return {"configurations": codec.plain(configurations)}
 
 
 def from_details(plan: Plan) -> tuple[Configuration, ...]:
-    """Those that a plan was made of, with those that cannot be run. Raises UsageError."""
+    """All configurations of a plan, runnable or not. Raises UsageError if it has none."""
     try:
         return codec.convert(plan.details["configurations"], tuple[Configuration, ...])
     except (KeyError, ValueError):
@@ -213,13 +213,13 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
 
     @property
     def app_cpu_s(self) -> float | None:
-        """CPU of the app's workers per request."""
+        """CPU time of the app's workers per request."""
         cores = self.mean("usage.server_cores")
         return None if cores is None else cores / self.rps
 
     @property
     def disturbance(self) -> Disturbance | None:
-        """What others did to it, where half of the trials or more had to wait for a core."""
+        """The worst disturbance by others, if it affected half of the trials or more."""
         waits = [result.core_wait for result in self.valid if result.core_wait]
         often = 2 * sum(wait.doubtful for wait in waits) >= len(self.valid)
         return worst(waits) if often else None
@@ -246,7 +246,7 @@ class Ladder(Struct, frozen=True):
     usual_users: int | None = None
 
     def usual(self, users: int) -> bool:
-        """Whether so many are those of a step, and not of a search for the limit."""
+        """Whether this is the load of a step, not of a further level of a search for the limit."""
         return self.usual_users is None or users <= self.usual_users
 
     @property
@@ -265,7 +265,7 @@ class Ladder(Struct, frozen=True):
 
     @property
     def conclusive(self) -> tuple[ConfigurationStep, ...]:
-        """Of many users, from the tool that was the limit least often; of several the fastest."""
+        """Under many users, by the tool that was the limit least often; of several, the fastest."""
 
         def order(steps: Steps) -> tuple[int, float]:
             return sum(step.tool_bound for step in steps), -sum(step.rps for step in steps)
@@ -273,7 +273,7 @@ class Ladder(Struct, frozen=True):
         return min(self.many_users.values(), key=order, default=())
 
     def with_one_user(self, step: ConfigurationStep) -> ConfigurationStep | None:
-        """The same configuration."""
+        """The step of the same configuration."""
         name = step.configuration.name
         return next((same for same in self.one_user if same.configuration.name == name), None)
 
@@ -284,7 +284,7 @@ def ladder(
     environment: Mapping[str, object],
     usual_users: int | None = None,
 ) -> Ladder:
-    """`cells`: of a run, on servers that are named like their configuration."""
+    """`cells`: of a run; each server has the name of its configuration."""
     cells = tuple(cells)
     trials: dict[UserLoad, dict[str, Trials]] = {}
     for cell, trials_of_cell in by_cell(cells).items():

@@ -1,12 +1,12 @@
-"""Two questions of the ladder whose answers surprise, answered from what was counted.
+"""Two questions of the ladder with surprising answers.
 
-Redis: what a hit costs (round trip, and making a value of bytes again) is weighed against what the
-storage access costs that it saves, both for a single user, who waits for nobody; and the CPU that a
-request costs the app with each, which is what throughput is made of where the app is the limit.
+Redis: the cost of a hit (round trip and deserialisation) is compared with the cost of the storage
+access that it saves, both for a single user, whose requests never queue. The app's CPU per request
+with and without Redis is compared too: it determines throughput where the app is the limit.
 
-sync: a closed loop of N users has a mean response time of N / X whatever the class (Little 1961),
-so the mean says nothing that requests/s do not. What a class decides is how it is spread: one
-request at a time, in order of arrival, makes all wait alike.
+sync: in a closed loop of N users the mean response time is N / X for every class (Little 1961), so
+the mean adds nothing to requests/s. The class determines the distribution: with one request at a
+time, in order of arrival, all wait about equally long.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 from workerlab.numbers.units import fill
 
-SMALL_LOSS = 0.8  # of the requests/s before: who loses less than a fifth loses little
-MOVED_MORE = 1.1  # times the other's factor: one moved more than the other
-MOVED_ALIKE = 1.25  # times the other's factor at most: neither moved much more
-MAX_LAUNCHES = 100  # that are worth naming
+SMALL_LOSS = 0.8  # of the requests/s before; a loss of less than a fifth is small
+MOVED_MORE = 1.1  # times the other's factor, at least: one changed more
+MOVED_ALIKE = 1.25  # times the other's factor, at most: neither changed much more
+MAX_LAUNCHES = 100  # more are not worth suggesting
 HIT = ("redis", "serialise")
 MISS = ("pool", "storage")
 
@@ -37,14 +37,14 @@ NO_INTERVALS = f"too few trials of each step for an interval (--trials {TRIALS})
 
 
 class StepPair(NamedTuple):
-    """Two steps in a row that differ in one setting."""
+    """Two consecutive steps that differ in one setting."""
 
     before: ConfigurationStep
     after: ConfigurationStep
 
 
 def pair_around(steps: Steps, setting: str) -> StepPair | None:
-    """The two between which only this setting changes."""
+    """The consecutive steps between which only this setting changes; None if there are none."""
     for before, after in pairwise(steps):
         if differences(before.configuration, after.configuration) == (setting,):
             return StepPair(before, after)
@@ -73,7 +73,7 @@ class CoresOfApp(Finding):
 
 
 def cpu_of_request(pair: StepPair, before: str, after: str) -> CpuOfRequest | None:
-    """`before`, `after`: what the two are called. None: not known."""
+    """`before`, `after`: names of the two steps. None if the CPU of either is not known."""
     before_s, after_s = pair.before.app_cpu_s, pair.after.app_cpu_s
     if before_s is None or after_s is None:
         return None
@@ -81,7 +81,7 @@ def cpu_of_request(pair: StepPair, before: str, after: str) -> CpuOfRequest | No
 
 
 def cores_of_app(step: ConfigurationStep) -> CoresOfApp:
-    """Of a step whose CPU is known."""
+    """For a step whose CPU is known."""
     return CoresOfApp(
         load=step.load.text,
         configuration=step.configuration.text,
@@ -175,7 +175,7 @@ def size_of_loss(change: Ratio | None) -> SizeOfLoss:
 
 
 def redis_hit(cached: ConfigurationStep, stored: ConfigurationStep) -> RedisHit | str:
-    """What a hit costs a single user, and what it saves."""
+    """What a hit costs a single user, and what it saves; or why that is not known."""
     hit_s, miss_s = time_in(cached, HIT), time_in(stored, MISS)
     if hit_s is None or miss_s is None:
         return NO_METRICS
@@ -303,7 +303,7 @@ def why_sync(ladder: Ladder) -> SyncEffect | Inconclusive:
 
 
 def response_of(step: ConfigurationStep) -> ResponseOfStep | None:
-    """None where the load tool reports no percentiles."""
+    """None if the load tool reports no percentiles."""
     p50_s, p95_s = step.mean("response.p50"), step.mean("response.p95")
     if not p50_s or not p95_s:
         return None
@@ -316,9 +316,9 @@ def response_of(step: ConfigurationStep) -> ResponseOfStep | None:
 
 
 def larger_change(p95: Ratio, throughput: Ratio) -> LargerChange | None:
-    """Ratios of sync over async, compared as factors, whichever way they go: one moved more where
-    the least that its interval allows is more than the most that the other's does. None where the
-    intervals do not decide that."""
+    """Compares ratios of sync over async as factors, regardless of direction. One changed more if
+    the smallest factor in its interval is at least MOVED_MORE times the largest in the other's.
+    None if the intervals do not decide."""
     least_p95, most_p95 = factors_of(p95)
     least_throughput, most_throughput = factors_of(throughput)
     if least_p95 >= MOVED_MORE * most_throughput:
@@ -331,7 +331,7 @@ def larger_change(p95: Ratio, throughput: Ratio) -> LargerChange | None:
 
 
 def undecided(pair: StepPair, p95: Ratio, throughput: Ratio) -> LargerChangeUndecided:
-    """With how many launches of each step would decide it."""
+    """Includes the number of launches of each step that would decide it (see `ratio`)."""
     p95s_before, p95s_after = ([p95 for p95 in step.values("response.p95") if p95] for step in pair)
     rates_before, rates_after = (step.rates for step in pair)
 
@@ -347,7 +347,7 @@ def undecided(pair: StepPair, p95: Ratio, throughput: Ratio) -> LargerChangeUnde
 
 
 def factors_of(change: Ratio) -> tuple[float, float]:
-    """The least and the most that its interval allows, each as a factor of 1 and more."""
+    """The smallest and the largest factor in its interval, both at least 1."""
     low, high = change.low or change.value, change.high or change.value
     ends = sorted(max(end, 1 / end) for end in (low, high))
     return (1.0 if low <= 1 <= high else ends[0]), ends[1]
