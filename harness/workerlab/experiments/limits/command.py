@@ -1,8 +1,8 @@
 """`workerlab limits`: how far one client goes, and what stops it.
 
-The limits of the machine are reached on purpose (errno 24, errno 99), recognised, and avoided; and
-two classic mistakes are shown. Each step is a cell on a null server that answers after a seeded
-random delay; steps that cannot run here are left out, with the reason.
+The limits of the machine (errno 24, errno 99) are reached on purpose, recognised and avoided. Two
+classic mistakes are shown. Each step is a cell on a null server, which answers after a seeded
+random delay (at once for the mistakes). Steps that cannot run here are left out, with the reason.
 """
 
 import argparse
@@ -28,19 +28,19 @@ from workerlab.server.null_server import own_network
 Chapter = Literal["clients", "unbounded", "far", "memory", "ports", "mistakes"]
 
 USUAL_FILES = 1024  # the soft limit that most systems set
-BOUND = 1000  # connections that fit into it: an asyncio client has seven other files open
+BOUND = 1000  # connections that fit into it; an asyncio client has seven other files open
 SPARE_FILES = 64
 NOVEL_BYTES = 440 << 10
 PAGE_BYTES = 1024
 SLOW_S, BRISK_S, QUICK_S = (0.0, 3.0), (0.0, 1.0), (0.0, 0.2)
 FEW_PORTS = 200
-ALL_PORTS = 28_232  # 32768 to 60999, the kernel's usual range, which a new network namespace has
+ALL_PORTS = 28_232  # 32768 to 60999, the kernel's default, as in a new network namespace
 NO_REUSE, LOOPBACK_REUSE = 0, 2  # net.ipv4.tcp_tw_reuse: the default before and since Linux 4.19
-MIN_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # with fewer, not even the ports can be used up
+MIN_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # with fewer, the ports cannot be used up either
 AIOHTTP = (100_000, 1_000_000)  # requests; the second with --long
 # Clients that keep all tasks or bodies: two numbers of requests, and the bytes of a body
 KEPT_LOADS = {"tasks": (10_000, 20_000, PAGE_BYTES), "bodies": (250, 500, NOVEL_BYTES)}
-# Requests of each mistake's program, and how many are in flight
+# Requests of each mistake's program, and its connections
 MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
 
 NO_PORTS = "Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux 6.3 can)."
@@ -61,7 +61,7 @@ LONG = "A million requests by aiohttp take at least {least_s:duration}, the serv
 
 
 class PlannedStep(NamedTuple):
-    """`what`: the end of its code, `limits.step.WHAT`."""
+    """`what`: what it shows, a key of LABELS in `results`."""
 
     cell: Cell
     chapter: Chapter
@@ -99,7 +99,7 @@ def machine() -> Machine:
     )
 
 
-def _why_no_network() -> str:  # "" where one can be made
+def _why_no_network() -> str:  # "" if one can be created
     try:
         with own_network(LOOPBACK_REUSE):
             return ""
@@ -117,7 +117,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 
 
 def plan_of(allowed: Machine, quick: bool, long: bool = False) -> Plan:
-    """Raises UsageError if too little can be shown."""
+    """Raises UsageError if the limit of open files is too low."""
     if allowed.files is not None and allowed.files < MIN_FILES:
         raise UsageError(
             f"limits needs at least {MIN_FILES} open files, and 10,064 to show everything; the"
@@ -134,7 +134,7 @@ def plan_of(allowed: Machine, quick: bool, long: bool = False) -> Plan:
 
 
 def left_out(machine: Machine, quick: bool) -> list[Note]:
-    """What the steps do not show, and why."""
+    """A note for everything left out, with the reason."""
     values = {"connections": machine.connections, "files": machine.files, "why": machine.no_network}
     reasons = {
         NO_PORTS: machine.ports is None,
@@ -188,7 +188,7 @@ def _step(
 
 
 def _clients(machine: Machine, quick: bool) -> Iterable[PlannedStep]:
-    """The same hundred requests, in sequence and all at once."""
+    """The same hundred requests, one after the other and all at once."""
     hundred = partial(_step, machine, "clients", requests=100, delay_s=SLOW_S)
     if not quick:
         plain = "threads" if machine.has("threads") else "fast"
@@ -198,7 +198,7 @@ def _clients(machine: Machine, quick: bool) -> Iterable[PlannedStep]:
 
 
 def _unbounded(machine: Machine) -> Iterable[PlannedStep]:
-    """As many connections as requests, with 1024 files per process; then the solutions."""
+    """As many connections as requests, with 1024 files per process; then the two remedies."""
     tool = "coroutines" if machine.has("coroutines") else "fast"
     connection_limit = machine.connections
     usual_files = USUAL_FILES if machine.files is None else min(USUAL_FILES, machine.files)
@@ -232,7 +232,7 @@ def _far(machine: Machine, quick: bool, long: bool) -> Iterable[PlannedStep]:
 
 
 def _memory(machine: Machine) -> Iterable[PlannedStep]:
-    """Memory of a client that keeps all tasks and bodies, and of one that does not."""
+    """Memory of clients that keep all tasks or all bodies, and of one that keeps neither."""
     if not (machine.mistakes and machine.has("coroutines")) or machine.connections < BOUND:
         return
     step = partial(_step, machine, "memory", connections=BOUND)
@@ -244,9 +244,8 @@ def _memory(machine: Machine) -> Iterable[PlannedStep]:
 
 
 def _ports(machine: Machine) -> Iterable[PlannedStep]:
-    """More connections than local ports; then the two solutions. Each step has ports of its own,
-    since the previous one leaves some in TIME_WAIT. Also all ports used up by closed
-    connections."""
+    """All ports used up by closed connections. Then more connections than local ports, and the two
+    remedies; each step has its own ports, as the previous one leaves some in TIME_WAIT."""
     step = partial(_step, machine, "ports", tool="fast", delay_s=QUICK_S)
     for tw_reuse in () if machine.no_network else (NO_REUSE, LOOPBACK_REUSE):
         yield step(

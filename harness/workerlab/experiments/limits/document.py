@@ -1,4 +1,4 @@
-"""What a run of `workerlab limits` shows. Pure."""
+"""The document of `workerlab limits`. Pure."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def document(run: Run) -> Document:
 
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
-    """`trials`: all trials of the plan; its `details.steps` name them."""
+    """`trials`: all trials of the plan, whose `details` describe the steps."""
     results = results_of(trials, run.plan.details["steps"])
     not_measured = [
         NotMeasured(result.name, why=result.missing)

@@ -1,6 +1,6 @@
-"""What a run of `workerlab limits` concludes, each answer with its steps as evidence. Pure.
+"""The conclusions of `workerlab limits`, each with its steps as evidence. Pure.
 
-The question of a step that was not measured is left out.
+Questions without a measured step are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workerlab.experiments.limits.results import MistakeForm, StepMeasured, Step
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import count_text
 
-NEAR_IDEAL_RATIO = 1.15  # at most: connections idle while the last answers arrive
+NEAR_IDEAL_RATIO = 1.15  # at most; connections idle while the last answers arrive
 MILLION = 1_000_000
 Steps = Sequence[StepResult]
 Limit = Literal["files", "ports", "time_wait"]
@@ -50,7 +50,7 @@ def findings(results: Steps) -> Iterator[Answer]:
 
 
 def largest(steps: Steps) -> StepResult | None:
-    """The step without a failure that has the most requests, then the most connections."""
+    """The step with the most requests, then the most connections, of those without a failure."""
     whole = [step for step in steps if step.failed == 0 and step.wall_s]
     return max(whole, key=lambda step: (step.load.requests, step.load.concurrency), default=None)
 
@@ -67,7 +67,7 @@ class AsynchronousGain(Answer):
     longest_answer_s: float | None
     one_by_one: StepMeasured | None
     times: float | None
-    delays_s: float | None  # where the synchronous client was left out
+    delays_s: float | None  # if the synchronous client was left out
 
 
 def asynchronous_gain(steps: Steps) -> AsynchronousGain | None:
@@ -132,11 +132,11 @@ REACHING: Mapping[Limit, str] = {
     "files": "unbounded-",
     "ports": "ports-used-up",
     "time_wait": "time-wait-0",
-}  # the beginning of the name of the step that reaches each limit
+}  # prefix of the name of the step that reaches each limit
 
 
 def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
-    """By the step meant to reach the limit; the others avoid it."""
+    """`steps`: the one meant to reach the limit, and those that avoid it."""
     reaching = [step for step in steps if step.name.startswith(REACHING[limit])]
     if not reaching:
         return None
@@ -323,8 +323,8 @@ def kept_memory(steps: Steps) -> KeptMemory | None:
 
 
 def bytes_per_request(steps: Steps) -> float | None:
-    """Growth of the client's memory from the smaller to the larger load. None: not two loads, or no
-    growth."""
+    """Growth of the client's memory per request between two loads. None if there are not two, or
+    no growth."""
     sizes = sorted((step.load.requests, step.memory_bytes) for step in steps if step.memory_bytes)
     if len(sizes) != 2 or sizes[0][1] >= sizes[1][1]:
         return None

@@ -2,8 +2,8 @@
 
     ideal = max(sum of the delays / connections, the server's longest delay)     seconds
 
-No client can be faster: the delays are shared by connections that are always busy, and the longest
-answer takes its time.
+No client can be faster: at best its connections are always busy and share the delays, and no load
+is shorter than its longest answer.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from workerlab.finding import Finding
 from workerlab.model import Load, Measurement, NullServer, Usage
 from workerlab.numbers.units import fill
 
-SPARE_FILES = 64  # files of a process besides its connections
+SPARE_FILES = 64  # files that a process opens besides its connections
 
-# By what the plan says that a step shows
+# By `what` of the planned step
 LABELS = {
     "synchronous": "synchronous: one after the other",
     "asynchronous": "asynchronous: all at once",
@@ -153,7 +153,7 @@ class StepResult(Struct, frozen=True):
 
     @property
     def causes(self) -> tuple[FilesRanOut | PortsRanOut, ...]:
-        """Limits of the client's machine that made requests fail."""
+        """The limits of the client's machine that made requests fail."""
         causes: list[FilesRanOut | PortsRanOut] = []
         connections = self.load.concurrency
         if failed := self.errors.get("no_files"):
@@ -208,7 +208,7 @@ class StepResult(Struct, frozen=True):
 def results_of(
     trials: Sequence[TrialData], steps: Mapping[str, Mapping[str, Any]]
 ) -> list[StepResult]:
-    """`steps`: the plan's details of each step, by the name of its cell."""
+    """`steps`: `chapter` and `what` of each step, by the name of its cell."""
     return [_result_of(data, **steps[data.cell.name]) for data in trials]
 
 

@@ -1,15 +1,17 @@
 """Judges each claim of a write-up: held, corrected, or not shown. Pure.
 
-A test lies inside its range, outside, or is open. A ratio lies inside if its whole interval over
-fresh launches does, outside if none of it does; a value, if that of every launch does. A claim
-holds if all its tests lie inside. It is corrected if one lies outside and every test of the
-correction lies inside. Anything else is not shown, with the reason.
+A test is inside its range, outside, or open. A ratio is inside if its whole interval over fresh
+launches is, and outside if all of that is. A value is inside or outside if every launch agrees. A
+claim holds if all its tests are inside. It is corrected if one is outside, every test of the
+correction is inside, and the machine has the cores that the claim needs. Otherwise it is not shown,
+with the reason.
 
-The five write-ups behind the lab, their tables, their claims and how each is tested are data, in
-`writeups.toml` next to this module. A claim is judged by cells of existing experiments, the parts
-of a reproduction; `ClaimTest` defines the tests. A figure is `CELL.PATH`: a cell by its name in the
-file, and the path of a value in its results, as in "sync4.response.mean". `users = "all"` selects
-the results of a worker class over all levels."""
+`writeups.toml` contains the five write-ups behind the lab: their tables, their claims, and the
+tests of each claim (`ClaimTest`). Claims are judged by cells of other experiments, the parts of a
+reproduction. A figure is `CELL.PATH`: the name of a cell in the file and the path of a value in its
+results, such as "sync4.response.mean". `users = "all"` selects the results of a worker class over
+all levels.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from workerlab.numbers.units import FORMATS
 from workerlab.run_store import Run
 
 FILE = Path(__file__).with_name("writeups.toml")
-Range = tuple[float, float]  # both ends are inside
+Range = tuple[float, float]  # both ends included
 
 
 class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +67,7 @@ class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
     part: str | None = None
     shows: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
-    form: str = "number"  # format of a value, from `numbers.formats`
+    form: str = "number"  # format of a value, of FORMATS in `numbers.units`
     original: float | None = None
 
 
@@ -142,13 +144,13 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_ups() -> dict[str, WriteUp]:
-    """By name, in order."""
+    """By name, in the order of the file."""
     content = codec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _File)
     return {writeup.name: writeup for writeup in content.writeup}
 
 
 def named(name: str) -> tuple[WriteUp, ...]:
-    """One write-up, or `all`. Raises UsageError."""
+    """The write-up of that name, or every one for `all`. Raises UsageError."""
     writeups = write_ups()
     if name == "all":
         return tuple(writeups.values())
@@ -168,12 +170,12 @@ class MeasuredCell(Struct, frozen=True):
         return all(self.settings.get(name) == value for name, value in settings.items())
 
     def values(self, path: str) -> list[Any]:
-        """Of the launches that have it."""
+        """One per launch that has it."""
         read = (_read(result, path) for result in self.results)
         return [value for value in read if value is not None]
 
     def pairs(self, path: str, other_path: str) -> list[tuple[Any, Any]]:
-        """Of the launches that have both."""
+        """One per launch that has both."""
         read = ((_read(result, path), _read(result, other_path)) for result in self.results)
         return [pair for pair in read if None not in pair]
 
@@ -198,7 +200,7 @@ def measured_cells(run: Run) -> list[MeasuredCell]:
 
 
 def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
-    """None for a launch that was not measured or is invalid."""
+    """(settings, result) of each launch; result None if it was not measured or is invalid."""
     if run.plan.kind == "generators":
         for data in trial_data(run):
             settings: dict[str, Any] = {"tool": data.cell.tool, "processes": data.cell.processes}
@@ -291,8 +293,8 @@ class MeasuredParts(Struct, frozen=True):
         return self.cells[name].values(path) if name in self.cells else []
 
     def quotients(self, figure: str, over: str) -> list[float]:
-        """One per launch; a value of another cell, which has other launches, is replaced by its
-        mean. Divisions by 0 are left out."""
+        """One per launch. If `over` is a figure of another cell, whose launches are others, its
+        mean is used. Divisions by 0 are left out."""
         (name, _, path), (divisor, _, divisor_path) = figure.partition("."), over.partition(".")
         if name == divisor:
             pairs = self.cells[name].pairs(path, divisor_path)

@@ -1,8 +1,8 @@
 """`workerlab reproduce`: the write-ups behind the lab, claim by claim.
 
-Each part is a run of another command, stored below the run's own directory, resumed with it, and
-skipped if `--from` names an earlier run. A part that cannot run here is left out with the reason;
-the claims that depend on it are not shown.
+Each part is a run of another command. It is stored below the run's directory, resumed with it, and
+skipped if `--from` names an earlier run. A part that cannot run here is left out with the reason,
+and the claims that depend on it are not shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workerlab.terminal.console import program, tell
 
 
 def command(options: argparse.Namespace) -> int:
-    """Lists the write-ups if none is named; else makes a run. Returns the exit code."""
+    """List the write-ups if none is named, else make a run. Returns the exit code."""
     if options.writeup is None and not options.resume:
         print(overview())
         return 0
@@ -95,7 +95,7 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
 
 
 def perform(directory: Path, plan: Plan) -> None:
-    """Run every part that is missing or incomplete."""
+    """Run every part that is missing or incomplete. Raises EnvironmentProblem if none can run."""
     quick, taken = plan.details["quick"], plan.details["from"]
     parts = [
         (f"{writeup.name}-{part.name}", writeup, part)
@@ -122,8 +122,8 @@ def perform(directory: Path, plan: Plan) -> None:
 
 
 def run_part(place: Path, words: str) -> None:
-    """Run another command's plan in a directory of its own, or resume it. Raises as
-    `runner.carry_out`, and EnvironmentProblem if it cannot run here."""
+    """Run another command in its own directory, or resume its run. Raises as `runner.carry_out`,
+    and EnvironmentProblem if it cannot run here."""
     name, *argv = shlex.split(words)
     parser = argparse.ArgumentParser()
     module_of(name, "options").add_options(parser)

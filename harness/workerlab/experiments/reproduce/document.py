@@ -1,4 +1,4 @@
-"""What `workerlab reproduce` shows: the original's table next to today's, and each claim judged."""
+"""The document of `workerlab reproduce`: original and new figures, and each claim judged."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def summary(claims: Sequence[ClaimHeld | ClaimCorrected | ClaimNotShown]) -> Cla
 
 
 def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
-    """The parts measured; the reasons for missing ones are stored in the run."""
+    """Results of the parts, and why others are missing, as stored in the run."""
     cells: dict[str, list[MeasuredCell]] = {}
     conclusions: dict[str, set[str]] = {}
     missing: dict[str, str] = {}
@@ -164,7 +164,7 @@ def codes_of(directory: Path) -> set[str]:
 def chosen_cells(
     writeup: WriteUp, measured: Mapping[str, Sequence[MeasuredCell]]
 ) -> Iterator[tuple[str, MeasuredCell]]:
-    """By their names in the file: the first cell of the part with these settings."""
+    """Cells of the file, by name: for each, the first cell of its part with these settings."""
     for name, marks in writeup.cells.items():
         settings = {key: value for key, value in marks.items() if key != "part"}
         for cell in measured.get(marks["part"], ()):
@@ -192,7 +192,7 @@ def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
 
 
 def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
-    """Both curves of each line."""
+    """Two curves for each line: the write-up's and today's."""
     names = [pair.name for pair in original.headings]
     place = names.index(original.chart)
     pair = original.headings[place]
