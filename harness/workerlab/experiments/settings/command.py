@@ -2,8 +2,8 @@
 
     options ─► classes x versions x the launches that test the settings ─► two at a time ─► effects
 
-A cell is a launch without a load tool: the experiment itself is the client, and observes the server
-from outside, in the kernel, in /proc and on the wire.
+A cell is a launch without a load tool. The experiment itself is the client and observes the server
+from outside: in the kernel, in /proc, and on the wire.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from workerlab.options import BadWord, names_of
 from workerlab.server import preflight
 from workerlab.server.worker_classes import class_named
 
-# Settings of what Gunicorn serves, where and by which class: no class can ignore them
+# What Gunicorn serves, where, by which class and as which process: no class can ignore these
 SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", "user", "group")
 
 
@@ -108,7 +108,7 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
 
 
 def _reader(options: argparse.Namespace) -> preflight.Interpreter | None:
-    """The interpreter that reads the user's Gunicorn file: that of the app; None without a file."""
+    """The app's interpreter, which reads the user's Gunicorn file; None without a file."""
     if not options.config:
         return None
     return next(iter(interpreters(options, (), options.config, bundled=False).values()))
@@ -127,7 +127,7 @@ def _check_classes(serving: preflight.Interpreters, classes: Iterable[str]) -> N
 
 
 def _named(words: str | None) -> tuple[str, ...]:
-    """The settings of --only, or all settings and happenings. Raises UsageError."""
+    """The settings of --only, or all settings and events. Raises UsageError."""
     if words is None:
         return tuple(SETTINGS)
     try:

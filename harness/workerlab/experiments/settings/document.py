@@ -1,5 +1,6 @@
-"""The document of `workerlab settings`: a matrix for each version and the differences between
-versions; for a Gunicorn file, its lines. Pure."""
+"""The document of `workerlab settings`: a matrix per version (for a Gunicorn file, its lines), and
+the differences between versions. Pure.
+"""
 
 from __future__ import annotations
 
@@ -203,7 +204,7 @@ def cell(examined: ClassExamined, name: str) -> str | None:
 
 
 def differences(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
-    """Settings that a class treats differently in other versions."""
+    """Settings that a class treats differently in different versions."""
     versions = list(dict.fromkeys(result.version for result in classes))
     by_class: dict[str, dict[str, ClassExamined]] = {}
     for result in classes:
@@ -323,7 +324,7 @@ OF_WHAT_IS_KNOWN = "Among the settings examined, "
 def lines_marked(
     plan: SettingsRequest, examined: ClassExamined
 ) -> Iterator[LineMarked | NothingIgnored]:
-    """One answer for each line that does not do what it says."""
+    """An answer for each line that does not do what it says, or NothingIgnored."""
     lines = [line for line in plan.lines if line.name in plan.settings]
     effects = examined.effects
     proven = [(line, effects[line.name]) for line in lines if line.name in effects]
@@ -354,7 +355,8 @@ def lines_marked(
 
 
 def differs(plan: SettingsRequest, name: str, effect: Effect) -> bool:
-    """Whether the line does nothing, or not what its value says. Computed values are unknown."""
+    """Whether the line does nothing, or not what its value says. Computed values are unknown and
+    count as affected."""
     value, plain = plan.values.get(name), name in plan.values
     if effect.word == "clamped":
         return not plain or not isinstance(value, int) or value > effect.values["most"]

@@ -1,5 +1,4 @@
-"""What the observations of a launch show: the effect of a setting, or of an event that every server
-meets. Pure."""
+"""The types of an effect and of a setting; effects of events that every server meets. Pure."""
 
 from __future__ import annotations
 
@@ -143,7 +142,7 @@ def _reload(evidence: Evidence) -> Effect:
     return Effect(None, "reload.changed", sentence, values, "heeded")
 
 
-# Effects that users should hear about unasked
+# Effects that the summary of a class spells out
 HARMFUL = ("silent.killed", "silent.open", "crowd.wedged", "lingering.held", "under_way.cut")
 HAPPENINGS = (
     Setting("silent", ("silent",), _silent, "a client that sends nothing"),

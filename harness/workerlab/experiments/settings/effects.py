@@ -1,11 +1,11 @@
 """What a worker class does with each setting, from the observations of the launches. Pure.
 
     honoured    it does what Gunicorn's documentation says
-    ignored     another value changes nothing; for times, not within N seconds
-    clamped     only up to a limit
+    ignored     another value changes nothing (for times: nothing within N seconds)
+    clamped     honoured only up to a limit
     changes     it does something else, or more
 
-An effect is a code with numbers; a missing launch proves nothing.
+An effect is a code with numbers. A setting whose launch is missing has none.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ from workerlab.experiments.settings.launches import common, slots, times
 from workerlab.experiments.settings.site import FAR
 
 NOT_ANSWERED = "not answered: the connection was closed"
-SOON_S = 1.0  # at most, for something immediate
-LATE_S = 1.75  # tolerance of a class's timers: its own grace, a check once a second
+SOON_S = 1.0  # at most, for what is immediate; tolerance of a timer that fires early
+LATE_S = 1.75  # tolerance of a timer that fires late: own grace of the class, checks once a second
 
 
 def _honoured(code: str, honoured: bool, sentence: str, ignored: str = "", **values: Any) -> Effect:
@@ -145,7 +145,7 @@ def _secure_headers(evidence: Evidence) -> Effect:
 
 
 def _sendfile(evidence: Evidence) -> Effect:
-    """By default it is used if the class uses it at all."""
+    """Unset means on: a class that can use sendfile does so by default."""
     values = {
         "unset": evidence["common"]["sendfiles"],
         "on": evidence["lingering"]["sendfiles"],
@@ -447,7 +447,7 @@ SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in EXAMINED
 
 
 def effects(evidence: Evidence) -> dict[str, Effect]:
-    """The effect of every setting whose launches were made."""
+    """The effect of every setting that has evidence from all its launches."""
     return {
         setting.name: setting.effect(evidence)
         for setting in EXAMINED

@@ -1,4 +1,4 @@
-"""A Gunicorn file: which line sets what, and which worker class it is for."""
+"""Reads a Gunicorn file: which line sets what, and which worker class it selects."""
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ PATHS = {
     **{row.path: row.name for row in WORKER_CLASSES.values() if row.path},
 }
 SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
-TEXT_COLUMNS = 40  # shown of a value
+TEXT_COLUMNS = 40  # of a value that are shown
 
 
 class FileLine(Struct, frozen=True):
@@ -39,8 +39,8 @@ class FileLine(Struct, frozen=True):
 
 
 def lines_of(path: Path) -> tuple[FileLine, ...]:
-    """The names the file sets, in order: at its top level, also within `if` and `try`. Raises
-    UsageError if the file cannot be read or is not Python."""
+    """The names the file sets, in order: at its top level, also within `if`, `try`, `with`, `for`.
+    Raises UsageError if the file cannot be read or is not Python."""
     try:
         source = path.read_text()
         tree = ast.parse(source)
@@ -98,7 +98,7 @@ def strange(lines: Iterable[FileLine], settings: Collection[str]) -> dict[str, s
 
 
 def shorten(text: str, columns: int) -> str:
-    """On one line of at most `columns`."""
+    """The text on one line of at most `columns`."""
     whole = " ".join(text.split())
     return whole if len(whole) <= columns else f"{whole[: columns - 1]}…"
 

@@ -1,5 +1,6 @@
-"""Makes the launches of a plan, two at a time, as they mostly wait for the server. Each is recorded
-as it ends, with its observations in `seen.json`."""
+"""Runs the launches of a plan, two at a time, since they mostly wait for the server. Each is
+recorded when it ends, with its observations in `seen.json`.
+"""
 
 import contextlib
 import errno
@@ -39,7 +40,7 @@ def launch_name(trial: Trial) -> str:
 
 
 def todo(directory: Path, plan: Plan) -> list[Trial]:
-    """Trials that have not ended well."""
+    """Trials to run: those without a record, or whose record has a fault."""
     records = run_store.load(directory).records
     return [
         trial for trial in trials(plan)
@@ -49,7 +50,7 @@ def todo(directory: Path, plan: Plan) -> list[Trial]:
 
 
 def perform(directory: Path, plan: Plan) -> None:
-    """Raises Stopped on a signal, EnvironmentProblem when the disk can no longer be written."""
+    """Raises Stopped on a signal, EnvironmentProblem if the disk cannot be written."""
     remaining = todo(directory, plan)
     lanes = SettingLanes(directory, plan)
     with (
@@ -89,7 +90,7 @@ def _predicted_s(trial: Trial) -> float:
 
 
 def described(trial: Trial) -> str:
-    """For the user: the settings examined, on which server."""
+    """A line of progress: the server, and the settings examined."""
     name = launch_name(trial)
     settings = [setting.name for setting in SETTINGS.values() if name in setting.launches]
     more = f" and {len(settings) - SETTINGS_NAMED} more" if len(settings) > SETTINGS_NAMED else ""
@@ -97,7 +98,7 @@ def described(trial: Trial) -> str:
 
 
 class SettingLanes:
-    """Makes launches in threads, and can stop all of them."""
+    """Runs launches in threads, and can stop all of them."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:
         self._directory, self._plan = directory, plan
@@ -111,8 +112,8 @@ class SettingLanes:
             site.process.abandon()
 
     def make(self, trial: Trial, begin: Callable[[Trial], None]) -> Record:
-        """The launch of a trial, successful or not. Repeated if the machine stood still during a
-        measurement that can be made only once per server."""
+        """Run the launch of a trial, successful or not. A launch that fails because the machine
+        stood still is repeated with a new server, TRIES times at most."""
         begin(trial)
         for _ in range(TRIES):
             site = self._site(trial)
@@ -122,7 +123,7 @@ class SettingLanes:
         return Record(trial.key, fault, start_s=site.start_s or None)
 
     def _made(self, site: Site, launch: SettingLaunch) -> tuple[Fault | None, bool]:
-        """The fault, and whether it is that the machine stood still."""
+        """The fault, if any, and whether its cause is a machine that stood still."""
         fault: Fault | None = None
         try:
             self._look(site, launch)

@@ -1,13 +1,14 @@
-"""A Gunicorn started from a file as a user would write it, and observed from outside, without the
-lab's probes.
+"""Starts Gunicorn from a file that a user might write, without the lab's probes, and observes it
+from outside.
 
     with Site(...).up() as site:
         site.ask("/about")          an answer, from a connection of its own
         site.pids, site.listeners() facts from /proc and the kernel
 
-From outside, a slow server cannot be told from a machine that stands still: a worker seems not to
-have reported, a connection to have been closed late. Such a measurement is repeated; if it never
-succeeds, it is reported as failed."""
+From outside, a machine that stands still looks like a slow server: a worker seems not to report, or
+a connection to be closed late. Such a measurement is repeated; if every attempt is disturbed, the
+launch fails.
+"""
 
 import contextlib
 import http.client
@@ -48,7 +49,7 @@ class StoodStill(Faulty):
 
 
 class Stillness:
-    """Context manager with a thread that records how late it runs."""
+    """Detects that the machine stands still: a thread records how late it wakes up."""
 
     def __init__(self) -> None:
         self._ticked = time.monotonic()
@@ -86,8 +87,8 @@ def undisturbed(
     certain: Callable[[Outcome], bool] = lambda _: False,
     tries: int = TRIES,
 ) -> Outcome:
-    """The result of `measure` from an attempt in which nothing stood still, or whose result is
-    `certain` anyway. `still_s(since)`: the longest gap. Raises StoodStill."""
+    """The result of the first attempt during which the machine did not stand still, or whose
+    result is `certain` anyway. `still_s(since)`: the longest gap. Raises StoodStill."""
     for _ in range(tries):
         began = time.monotonic()
         outcome = measure()
@@ -128,7 +129,7 @@ T = TypeVar("T")
 
 
 class LaneCancelled(Exception):
-    """The harness has stopped; discard any observations."""
+    """The run was stopped; observations are discarded."""
 
 
 class AppReply(Struct, frozen=True):
@@ -159,9 +160,9 @@ class AppReply(Struct, frozen=True):
 
 
 class Site:
-    """`directory`: for the launch's files; absolute. `settings(site)`: further lines of its
-    Gunicorn file, which has one worker at a free port. `gunicorn`: the version, "" for that of
-    `python`'s environment. `ended`: set when the harness stops."""
+    """A Gunicorn server with one worker at a free port, unless `settings(site)`, further settings
+    for its file, change that. `directory`: for its files; absolute. `gunicorn`: the version, "" for
+    that of `python`'s environment. `ended`: set when the run is stopped."""
 
     def __init__(
         self,
@@ -185,7 +186,7 @@ class Site:
 
     @contextlib.contextmanager
     def up(self) -> Iterator["Site"]:
-        """The server, killed afterwards. Raises Faulty if it does not answer."""
+        """Start the server; kill it afterwards. Raises Faulty if it does not answer."""
         self.directory.mkdir(parents=True)
         self.statsd.bind((HOST, 0))
         (self.directory / "gunicorn.conf.py").write_text(self._file())
@@ -207,7 +208,7 @@ class Site:
             try:
                 yield self
             finally:
-                self.process.kill()  # TERM is tested in launches of its own
+                self.process.kill()  # TERM is tested by separate launches
 
     def stop(self) -> float | None:
         """Stop it by TERM. Returns the time it took; None if it had to be killed after STOP_S."""
@@ -216,14 +217,14 @@ class Site:
         return None if self.process.exit_code == -signal.SIGKILL else time.monotonic() - began
 
     def _file(self) -> str:
-        """The Gunicorn file, with nothing of the lab's but the hooks."""
+        """The Gunicorn file; only its hooks are the lab's. Sets `port` if it is fixed."""
         row = class_named(self.server.worker_class)
         defaults: dict[str, object] = {
             "bind": f"{HOST}:0",
             "worker_class": row.path or row.name,
             "workers": 1,
             "threads": self.server.threads,
-            "control_socket_disable": True,  # or Gunicorn writes under the user's home
+            "control_socket_disable": True,  # else Gunicorn writes below the user's home
         }
         settings = {**defaults, **self._settings(self)}
         bind = settings["bind"]
@@ -248,12 +249,12 @@ class Site:
     # --- from outside ------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
-        """Raises Cancelled if the harness stops meanwhile."""
+        """Sleep. Raises LaneCancelled if the run is stopped meanwhile."""
         if self._ended.wait(seconds):
             raise LaneCancelled
 
     def until(self, condition: Callable[[], object], seconds: float) -> float | None:
-        """The time until the condition held; None if it did not within `seconds`."""
+        """The time until the condition holds; None if it does not within `seconds`."""
         began = time.monotonic()
         while not condition():
             if time.monotonic() - began > seconds:
@@ -262,8 +263,8 @@ class Site:
         return time.monotonic() - began
 
     def surely(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for what every server does. Raises ValueError if it does not happen: that proves
-        nothing."""
+        """Wait for a condition that every server meets. Raises ValueError after LONG_S: the launch
+        then proves nothing."""
         if self.until(condition, LONG_S) is None:
             raise ValueError(f"not within {LONG_S:g} s: {what}")
 
@@ -273,7 +274,7 @@ class Site:
         certain: Callable[[T], bool] = lambda _: False,
         tries: int = TRIES,
     ) -> T:
-        """What `measure` gives while the machine does not stand still; see `undisturbed`."""
+        """See the function `undisturbed`."""
         return undisturbed(measure, self._still_s, certain, tries)
 
     def _still_s(self, since: float) -> float:
@@ -286,7 +287,7 @@ class Site:
 
     def closes_within(self, connection: socket.socket, seconds: float) -> float | None:
         """The time until the server closes the connection; None: not within `seconds`. If the
-        machine stood still at their end, waits that much longer."""
+        machine stood still meanwhile, waits that much longer."""
         began = time.monotonic()
         closed_s = closes_within(connection, seconds)
         still_s = self._still_s(began)
@@ -309,12 +310,12 @@ class Site:
         return match[1] if match else ""
 
     def killed(self) -> int:
-        """Number of workers that Gunicorn says did not report in time."""
+        """Number of workers that, by its log, Gunicorn killed for not reporting in time."""
         return self.text().count("WORKER TIMEOUT")
 
     @property
     def pids(self) -> list[int]:
-        """The worker pids: children of the arbiter."""
+        """Pids of the workers, the children of the arbiter."""
         arbiter = self.process.pid
         try:
             children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text()
@@ -327,12 +328,12 @@ class Site:
         return inet_diag.sockets(socket.AF_INET, 1 << LISTEN, self.port)
 
     def accepted(self) -> int:
-        """Connections owned by a server process; those in the accept queue are not."""
+        """Number of connections that a server process has accepted."""
         sockets = inet_diag.sockets(socket.AF_INET, SERVED, self.port)
         return sum(bool(listed.inode) and listed.local[1] == self.port for listed in sockets)
 
     def called(self) -> list[list[str]]:
-        """The hooks that ran, each with the request limit it reported."""
+        """The hooks that ran, each with the request limit it reported or "None"."""
         try:
             return [line.split() for line in self.hooks.read_text().splitlines()]
         except OSError:
@@ -389,14 +390,14 @@ class PendingRequests:
         return any(thread.is_alive() for thread in self._threads)
 
     def answers(self) -> list[AppReply]:
-        """Wait for all; returns their answers."""
+        """Wait for all requests and return their answers."""
         for thread in self._threads:
             thread.join()
         return self._answers
 
 
 def exchange(connection: socket.socket, path: str, *headers: str, first: str = "") -> AppReply:
-    """A request and its answer. The server may refuse it midway and close."""
+    """Send a request and read its answer. `status` is None if the server closes midway."""
     began = time.monotonic()
     lines = [f"GET {path} HTTP/1.1", "Host: lab", *headers, "", ""]
     try:
@@ -411,7 +412,7 @@ def exchange(connection: socket.socket, path: str, *headers: str, first: str = "
 
 
 def closes_within(connection: socket.socket, seconds: float) -> float | None:
-    """The time until the server closes it; None: not within `seconds`."""
+    """The time until the server closes the connection; None: not within `seconds`."""
     began = time.monotonic()
     connection.settimeout(seconds)
     try:

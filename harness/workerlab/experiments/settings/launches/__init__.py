@@ -1,5 +1,6 @@
-"""The launches that test what a worker class does with its settings. Each is a line here, and each
-conclusion a function in `effects`."""
+"""The launches that test what a worker class does with its settings. `effects` draws the
+conclusions.
+"""
 
 from collections.abc import Mapping
 

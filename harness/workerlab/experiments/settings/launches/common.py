@@ -1,6 +1,6 @@
-"""Two launches of a few seconds each: sockets, processes, limits, headers, logs, hooks.
+"""Two launches of a few seconds each, on sockets, processes, limits, headers, logs and hooks.
 
-A launch is a Gunicorn file, and the experiments on the server started from it.
+A launch is a Gunicorn file and the experiments on a server started from it.
 """
 
 import contextlib
@@ -39,12 +39,12 @@ LINE, FIELDS, FIELD_SIZE = 300, 20, 400
 LINE_SENT, FIELDS_SENT, FIELD_SENT = 600, 40, 800
 FORMAT = "lab %(m)s %(s)s"
 LOGGED = "lab GET 200"  # a line in that format
-LIMIT = 1_000_000  # requests, and their jitter: so high that two workers rarely draw the same
+LIMIT = 1_000_000  # max_requests and its jitter: so high that two workers rarely draw the same
 SOCKET = "lab.sock"  # relative, since socket paths must be short
 HUGE_BACKLOG = 1_000_000
 GRACE_S = 3  # of a stop with no request in progress
 WAITS_S = 0.4
-TURNS = 1.6  # waits: two requests that take turns need two
+TURNS = 1.6  # times WAITS_S: two requests, one after the other, take two
 
 
 def _settings(site: Site) -> Mapping[str, object]:
@@ -142,7 +142,7 @@ def _limits(site: Site) -> Seen:
 
 
 def _proxy(site: Site) -> Seen:
-    """Scheme and client address that the app sees, by the source and header that claim them."""
+    """Scheme and client address that the app sees when a trusted, or another, client sends them."""
     by_source: Seen = {}
     for client, source in (("trusted", TRUSTED), ("stranger", HOST)):
         headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FAR}")
@@ -161,8 +161,8 @@ def _sendfiles(site: Site) -> int:
 
 
 def _hooks(site: Site) -> list[str]:
-    """The hooks called during the life of a server, including those for workers that get
-    signals."""
+    """The hooks called during the life of a server, including those of workers that receive SIGINT
+    or SIGABRT."""
 
     def called(name: str) -> bool:
         return any(line[0] == name for line in site.called())
@@ -176,7 +176,7 @@ def _hooks(site: Site) -> list[str]:
     signalled: set[int] = set()
     for number, hook in ((signal.SIGINT, "worker_int"), (signal.SIGABRT, "worker_abort")):
         before = set(site.pids)
-        # The oldest: one that is still booting or already stopping ends without its hook
+        # The oldest one: a worker that is booting or stopping ends without its hook
         worker = next(pid for pid in site.pids if pid not in signalled)
         signalled.add(worker)
         os.kill(worker, number)
@@ -197,7 +197,7 @@ def _preload_settings(_site: Site) -> Mapping[str, object]:
 
 
 def _is_at_once(stop_s: float | None) -> bool:
-    """Whether it stopped before its grace ended, which holds even if the machine stood still."""
+    """Whether it stopped well before its grace ended: certain even if the machine stood still."""
     return stop_s is not None and stop_s < GRACE_S - 1
 
 

@@ -1,4 +1,4 @@
-"""How many requests a worker takes at once, how many it serves in its life, and what blocks it."""
+"""Launches on how many requests a worker takes at once and in its life, and what blocks it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -23,7 +23,7 @@ def _threads(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_slots(site: Site) -> Seen:
-    """Sends several requests at once to one worker: how many connections it accepts, and how many
+    """Several requests at once to one worker: how many connections it accepts, and how many
     requests are in the app."""
     says_close = _says_close(site)
     site.wait(0.1)
@@ -39,7 +39,7 @@ def _look_at_slots(site: Site) -> Seen:
 
 
 def _most_accepted(site: Site) -> int:
-    """The most connections accepted at once, of AT_ONCE with a request each."""
+    """The most connections accepted at the same time, of AT_ONCE with a request each."""
     path, accepted = f"/wait?s={WAIT_S:g}", 0
     first = site.ask_at_once([path])
     site.wait(WAIT_S / 5)  # the first request blocks the loop if it can; then the others arrive
@@ -51,13 +51,13 @@ def _most_accepted(site: Site) -> int:
 
 
 def _says_close(site: Site) -> bool:
-    """Whether the server closes a connection after its first answer by itself."""
+    """Whether the server announces that it closes a connection after its first answer."""
     with site.connect() as connection:
         return exchange(connection, "/about").closed
 
 
 def _recycled(site: Site) -> Mapping[str, object]:
-    """A limit of requests, and as many connections as gthread has threads."""
+    """`max_requests`, and as many `worker_connections` as gthread has threads."""
     return {
         "max_requests": LIMIT,
         "worker_connections": site.server.threads,
@@ -66,11 +66,11 @@ def _recycled(site: Site) -> Mapping[str, object]:
 
 
 def _look_at_recycling(site: Site) -> Seen:
-    """Requests in a row served by each worker, without the first worker, which already answered the
+    """Consecutive requests served by each worker, except the first, which already answered the
     readiness check, and the last, which has not reached its limit."""
     says_close = _says_close(site)
     pids: list[int | None] = []
-    # Continue while no complete life of a worker was observed
+    # Continue until a worker's whole life was observed
     while len(pids) < REQUESTS or (not _served(pids) and len(pids) < MAX_REQUESTS):
         answer = site.ask("/about")  # may fail while workers are replaced
         pids.append(answer.about["pid"] if answer.status == 200 else None)
@@ -84,7 +84,7 @@ def _look_at_recycling(site: Site) -> Seen:
 
 
 def _served(pids: Sequence[int | None]) -> list[int]:
-    """Requests in a row served by each worker, without the first and the last."""
+    """Consecutive requests served by each worker, except the first and the last."""
     return [len(list(answers)) for pid, answers in groupby(pids) if pid is not None][1:-1]
 
 
@@ -93,8 +93,8 @@ def _sendfile(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_lingering(site: Site) -> Seen:
-    """A client keeps its connection open after its last answer while another sends a request;
-    repeated."""
+    """One client keeps its connection open after its last answer while another sends a request.
+    Repeated."""
     site.ask("/file")
     free = _fastest([site.ask("/about") for _ in range(3)])
     behind = [site.undisturbed(lambda: _behind_s(site)) for _ in range(TRIES)]
@@ -106,7 +106,7 @@ def _look_at_lingering(site: Site) -> Seen:
 
 
 def _behind_s(site: Site) -> float:
-    """Time of a request while another client keeps its connection open after its last answer."""
+    """The response time of the second client (see `_look_at_lingering`)."""
     with site.connect() as connection:
         exchange(connection, "/about", "Connection: close")
         return site.ask("/about").took_s

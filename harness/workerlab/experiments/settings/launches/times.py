@@ -1,6 +1,7 @@
-"""Launches that take time: connections that stay open, workers that do not report, stops; launches
-in which Gunicorn rereads its file, replaces a worker while a request is in progress, or meets as
-many silent clients as it accepts."""
+"""Launches that take time: connections that stay open, workers that do not report, stops, a reload
+of the file, a worker replaced while a request is in progress, and as many silent clients as a
+worker accepts.
+"""
 
 import contextlib
 import os
@@ -18,14 +19,14 @@ KEEPALIVE_S, WATCHED_S = 3, 8.0
 TIMEOUT_S, TOO_LONG_S = 2, 6.0
 SILENT_S = 9.0
 GRACE_S, UNDER_WAY_S = 2, 5.0
-# Until a worker's first heartbeat Gunicorn compares with the wall clock, so a fresh worker may time
-# out early
+# Before a worker's first heartbeat, Gunicorn compares with the wall clock, and a fresh worker may
+# time out early
 SETTLED_S = 1.5
 
 
 def _sockets(_site: Site) -> Mapping[str, object]:
     return {
-        "bind": f"{HOST}:{free_port()}",  # with :0 each worker would get a port of its own
+        "bind": f"{HOST}:{free_port()}",  # with :0, each worker would get its own port
         "workers": 2,
         "reuse_port": True,
         "proxy_protocol": True,
@@ -65,14 +66,14 @@ def _kept_open(site: Site) -> tuple[AppReply, float | None]:
 
 
 def _is_open(outcome: tuple[AppReply, float | None]) -> bool:
-    """Whether it was still open at the end, which holds even if the machine stood still."""
+    """Whether it was still open at the end: certain even if the machine stood still."""
     answer, closed_s = outcome
     return answer.status == 200 and closed_s is None
 
 
 def _binds(port: int) -> bool:
-    """Whether another socket can bind the same address: Linux requires that all have asked for
-    it."""
+    """Whether another socket can bind the same address. Linux allows it if all of them set
+    SO_REUSEPORT."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
@@ -156,7 +157,7 @@ def _small_backlog(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_reload(site: Site) -> Seen:
-    """Changes the backlog in the file and sends HUP, so that Gunicorn rereads it."""
+    """Change the backlog in the file and send HUP; Gunicorn then rereads the file."""
     before, pids, arbiter = _queue(site), set(site.pids), site.process.pid
     assert arbiter is not None
     file = site.directory / "gunicorn.conf.py"
@@ -164,7 +165,7 @@ def _look_at_reload(site: Site) -> Seen:
     file.write_text(text.replace(f"backlog = {BACKLOG}", f"backlog = {BACKLOG_AFTER}"))
     os.kill(arbiter, signal.SIGHUP)
     replaced_s = site.until(lambda: site.pids and not pids & set(site.pids), REPLACED_S)
-    site.ask("/about").about  # noqa: B018 - raises where nobody answers
+    site.ask("/about").about  # noqa: B018 - raises if the app does not answer
     return {"before": before, "after": _queue(site), "replaced_s": replaced_s}
 
 
@@ -178,8 +179,8 @@ def _recycled(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_request_under_way(site: Site) -> Seen:
-    """Other requests reach the worker's limit during a long one. It is cut only if the grace ends
-    first, which is uncertain if the machine stands still."""
+    """Other requests reach max_requests during a long one, which is cut if the grace ends first.
+    Whether it does is uncertain if the machine stands still."""
     return site.undisturbed(partial(_request_under_way, site), tries=1)
 
 
@@ -204,7 +205,7 @@ def _few_connections(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_crowd(site: Site) -> Seen:
-    """CROWD clients connect, send nothing and leave; then another one sends a request."""
+    """CROWD clients connect, send nothing and leave. Then another one sends a request."""
     with contextlib.ExitStack() as stack:
         for _ in range(CROWD):
             stack.enter_context(site.connect())
