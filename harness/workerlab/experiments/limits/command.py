@@ -172,7 +172,7 @@ def _step(
     tw_reuse: int | None = None,
     **load: Any,
 ) -> PlannedStep:
-    fault = "" if tw_reuse is None else "kept"  # so that the client closes first
+    fault = "" if tw_reuse is None else "kept"  # makes the client close first
     null = NullServer(body_bytes, delay_s, core=machine.core, fault=fault, tw_reuse=tw_reuse)
     defaults: dict[str, Any] = {"keepalive": True, "same_body": True, "summed": True}
     requested = Load(

@@ -293,8 +293,8 @@ class MeasuredParts(Struct, frozen=True):
         return self.cells[name].values(path) if name in self.cells else []
 
     def quotients(self, figure: str, over: str) -> list[float]:
-        """One per launch. If `over` is a figure of another cell, whose launches are others, its
-        mean is used. Divisions by 0 are left out."""
+        """One per launch. If `over` is a figure of another cell, with launches of its own, its mean
+        is used. Divisions by 0 are left out."""
         (name, _, path), (divisor, _, divisor_path) = figure.partition("."), over.partition(".")
         if name == divisor:
             pairs = self.cells[name].pairs(path, divisor_path)

@@ -106,7 +106,7 @@ class SettingLanes:
         self._up: set[Site] = set()
 
     def end(self) -> None:
-        """Stop the servers, so that running launches fail at once."""
+        """Stop the servers; running launches then fail at once."""
         self._ended.set()
         for site in tuple(self._up):
             site.process.abandon()

@@ -17,7 +17,7 @@ from workerlab.experiments.settings.launches.times import (
     UNDER_WAY,
 )
 
-# The longest first, so that both threads end at about the same time
+# The longest first: both threads then end at about the same time
 _EVERY = (SILENT, CROWDED, SOCKETS, TIMEOUT_WAIT, TIMEOUT_BLOCK, COMMON, RECYCLING, UNDER_WAY,
           STOP, SLOTS, THREADED, PRELOAD, LINGERING, RELOAD)  # fmt: skip
 LAUNCHES: Mapping[str, SettingLaunch] = {launch.name: launch for launch in _EVERY}
