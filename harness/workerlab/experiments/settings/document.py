@@ -1,6 +1,5 @@
 """The document of `workerlab settings`: a matrix per version (for a Gunicorn file, its lines), and
-the differences between versions. Pure.
-"""
+the differences between versions. Pure."""
 
 from __future__ import annotations
 

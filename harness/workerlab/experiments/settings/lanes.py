@@ -1,6 +1,5 @@
 """Runs the launches of a plan, two at a time, since they mostly wait for the server. Each is
-recorded when it ends, with its observations in `seen.json`.
-"""
+recorded when it ends, with its observations in `seen.json`."""
 
 import contextlib
 import errno

@@ -1,6 +1,5 @@
 """The launches that test what a worker class does with its settings. `effects` draws the
-conclusions.
-"""
+conclusions."""
 
 from collections.abc import Mapping
 

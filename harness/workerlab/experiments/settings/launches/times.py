@@ -1,7 +1,6 @@
 """Launches that take time: connections that stay open, workers that do not report, stops, a reload
 of the file, a worker replaced while a request is in progress, and as many silent clients as a
-worker accepts.
-"""
+worker accepts."""
 
 import contextlib
 import os
