@@ -207,7 +207,7 @@ class RunDifference(Finding):
 class RunsDiffer(Answer):
     """{differences:; }."""
 
-    question = "What differs between the runs, beside their figures?"
+    question = "What else differs between the runs?"
 
     differences: tuple[RunDifference, ...]
 

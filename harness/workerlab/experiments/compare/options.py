@@ -152,14 +152,14 @@ PAIR: tuple[Row, ...] = (
     ("--a", str, "WHAT", f"what A is, of {','.join(CHANGES)}: 'gunicorn=25.3.0 workers=4'"),
     ("--b", str, "WHAT", "what B is, likewise; the rest is as the options below say"),
     ("--baseline", str, "RUN", "run the plan of this saved sweep again, and compare with it"),
-    ("--at-least", share, "SHARE", "the least difference worth knowing of (5%%)"),
+    ("--at-least", share, "SHARE", "the smallest difference that matters (5%%)"),
     ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
     ("--fail-if", limits, "LIMITS",
      f"exit with 4 where B changes so much for certain: 'p95>+10%%,rps<-5%%'; of"
      f" {','.join(METRICS)}"),
     ("--junit", str, "FILE", "with --fail-if: write the limits as JUnit XML"),
     ("--html", str, "FILE", "of saved runs, or with a baseline: write it as one HTML page, too"),
-    ("--strict", None, "", "with --fail-if: exit with 5 where nobody knows whether it does"),
+    ("--strict", None, "", "with --fail-if: exit with 5 if a limit is inconclusive"),
 )  # fmt: skip
 LOADS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",
          "--tool-processes", "--keepalive", "--rate", "--arrivals", "--seed", "--duration",
@@ -203,8 +203,8 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
         kind = KINDS.get(name)
         if not equals or name not in CHANGES or kind is None:
             raise UsageError(
-                f"--{side_name}: {word!r} is nothing that a side can be, such as gunicorn=25.3.0;"
-                f" there are {', '.join(CHANGES)}"
+                f"--{side_name}: {word!r} is not NAME=VALUE, as in gunicorn=25.3.0; NAME is one"
+                f" of {', '.join(CHANGES)}"
             )
         try:
             value = kind(text)

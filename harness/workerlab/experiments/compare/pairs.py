@@ -81,7 +81,8 @@ class GroupChanges(NamedTuple):
     def decided(self) -> bool:
         """Whether nothing is left to find out, or cannot be since a side never runs. With limits,
         only their outcomes count."""
-        if len(self.left_out) >= GIVE_UP and not self.pairs:
+        invalid_pairs = {cell.trial.cell.schedule for _, cell in self.left_out}
+        if len(invalid_pairs) >= MAX_INVALID_PAIRS and not self.pairs:
             return True
         if self.outcomes:
             return all(outcome != "inconclusive" for _, outcome in self.outcomes)
@@ -97,7 +98,7 @@ class GroupChanges(NamedTuple):
         return not self.decided and self.next_look is not None
 
 
-GIVE_UP = 3  # pairs
+MAX_INVALID_PAIRS = 3  # before a comparison without a valid pair gives up
 
 
 def apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:

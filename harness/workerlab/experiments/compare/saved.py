@@ -303,8 +303,9 @@ def _joined(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[Cel
     joined = [(cells, of_b[key]) for key, cells in of_a.items() if key in of_b]
     if not joined:
         raise UsageError(
-            f"{a.run.name} and {b.run.name} have no cell in common: worker class, concurrency or"
-            " rate, load tool, keep-alive and what is requested must be the same"
+            f"{a.run.name} and {b.run.name} have no cell in common: concurrency or rate, load"
+            " tool, keep-alive and requests must be the same; so must the worker class if a run has"
+            " several"
         )
     return joined
 

@@ -31,7 +31,7 @@ ROWS: tuple[read.Row, ...] = (
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
         "Watch real requests wait in front of a real Gunicorn, in a browser: change the worker"
-        " class, the workers and the load, and see at once what becomes of it."
+        " class, the workers and the load, and see the effect at once."
     )
     to.epilog = EXAMPLES
     read.add_rows(to, ROWS)

@@ -58,6 +58,18 @@ def shown(
     return comparison([one], "A: before; B: after", (run, run), 0.05, strict=strict)
 
 
+def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None:
+    def launches(pairs: int) -> list[tuple[str, CellResult]]:
+        cells = [replace(CELL, schedule=number) for number in range(pairs)]
+        return [
+            (side, replace(INVALID, trial=Trial(cell, 1))) for cell in cells for side in ("A", "B")
+        ]
+
+    group = Group(CELL, CELL)
+    assert GroupChanges(group, (), (), launches(2)).goes_on
+    assert not GroupChanges(group, (), (), launches(3)).goes_on
+
+
 @pytest.mark.parametrize(
     ("parts", "told"),
     [

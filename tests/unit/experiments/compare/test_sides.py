@@ -24,8 +24,8 @@ def test_a_side_changes_what_it_names_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("workers", "nothing that a side can be"),
-        ("tool=wrk", "nothing that a side can be"),
+        ("workers", "is not NAME=VALUE"),
+        ("tool=wrk", "is not NAME=VALUE"),
         ("workers=0", "too small"),
         ("workers=2,4", "is several, and a side is one"),
         ("gunicorn=new", "not a version"),
