@@ -1,10 +1,10 @@
-"""The experiments: a directory and a line here for each.
+"""The experiments: one directory and one line below for each.
 
-    NAME/options.py     add_options(parser): its command line
+    NAME/options.py     add_options(parser): the command line
     NAME/command.py     setup(options, plan): what to run; see `runner.Setup`
     NAME/document.py    document(run): the results
 
-A part is imported when it is needed, so that `--help` is fast.
+A module is imported only when it is needed: `--help` stays fast.
 """
 
 from collections.abc import Mapping

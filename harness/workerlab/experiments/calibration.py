@@ -1,15 +1,14 @@
 """The highest rate of a load tool on this machine, against a server that does nothing.
 
-A measured capacity is the server's only if the load tool could do clearly more. So a sweep measures
-each tool's ceiling, by processes, kept connections or not, and approximate number of connections: a
-few seconds, once per machine, cached for the user. It does so after its trials, and only if a cell
-came near what the tool reaches even on a slow machine.
+A measured capacity is the server's only if the load tool could send clearly more. So a sweep
+measures each tool's ceiling, by number of processes, keep-alive and approximate number of
+connections. This takes a few seconds, once per machine; the results are cached per user. It happens
+after the trials, and only if a cell came near what the tool reaches even on a slow machine.
 
-A load in which other programs made the tool or its server wait for a core, or in which the whole
-machine stood still, is discarded.
+A load is discarded if other programs made the tool or its server wait for a core, or if the whole
+machine stood still.
 
-Only a full disk stops a sweep here: if a ceiling cannot be measured, the run notes why and does
-without.
+Only a full disk stops a sweep here. If a ceiling cannot be measured, the run stores the reason.
 """
 
 import contextlib
@@ -38,16 +37,16 @@ from workerlab.report.values import text
 from workerlab.server import preflight
 from workerlab.server.worker_classes import configured_slots
 
-FORMAT = 2  # of the cache and the method; part of the cache key
-# Connections of the ceilings: a cell is compared with the next higher level, or the highest, beyond
-# which tools only get slower
+FORMAT = 2  # version of the cache and the method; part of the cache key
+# Connections at which ceilings are measured. A cell is compared with the next higher level, or the
+# highest: with more connections, tools only get slower
 LEVELS = (16, 64, 256)
-# Tools with a process or thread per connection: more are no faster, but take memory
+# Tools with a process or thread per connection: more are not faster, and take memory
 MAX_CONNECTIONS = {"processes": 16, "threads": 64}
 REPEATS, DURATION_S = 3, 1.0
 SLOW_START, LONG_S = ("locust", "locust-fast"), 4.0  # start takes seconds: one longer load
-SLACK_S = 20.0  # beyond the load, until the tool is killed
-FIRST_REQUESTS = 1000  # at least, of a tool that only counts, to find its rate
+SLACK_S = 20.0  # after the planned end of the load, before the tool is killed
+FIRST_REQUESTS = 1000  # at least, of a tool that only counts: they show its rate
 OTHERS_CORES, WAIT_SHARE = 0.25, 0.05  # cores of other programs, share of time waiting for a core
 SERVER_BUSY_SHARE = 0.9  # of its core: the server is the limit, not the tool
 # Requests/s that a tool reaches on any machine: slower cells need no ceiling
@@ -88,9 +87,9 @@ def key_of(cell: Cell) -> CeilingKey:
 
 
 def ceilings_needed(plan: Plan) -> list[CeilingKey]:
-    """The ceilings for the plan's cells, each once. None if other hosts send the load; none for a
-    null server, whose loads measure a ceiling themselves; none if the app's known sleep keeps the
-    rate below every tool's limit: X <= min(N, C)/R0 (Denning & Buzen 1978)."""
+    """The ceilings for the plan's cells, without duplicates. A cell needs none if other hosts send
+    the load, on a null server (its loads measure a ceiling themselves), or if the app's known sleep
+    keeps the rate below the tool's floor: X <= min(N, C)/R0 (Denning & Buzen 1978)."""
     keys = []
     for cell in () if plan.load_hosts else plan.cells:
         sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
@@ -117,13 +116,13 @@ def reached(directory: Path) -> Mapping[CeilingKey, float]:
 
 
 def cache() -> Path:
-    """The file of ceilings kept between runs."""
+    """The file that caches ceilings between runs."""
     return user_cache("ceilings.json")
 
 
 def fingerprint(tool: str, environment: Mapping[str, object]) -> str:
-    """Identifies what a ceiling depends on. `environment`: of the run, with the versions of its
-    tools."""
+    """A hash of what a ceiling depends on: cache format, machine, Python, and the tool's version.
+    `environment`: of the run."""
     machine = [environment.get(name) for name in ("cpu", "cores", "system", "python")]
     versions = environment.get("tools")
     version = versions.get(tool) if isinstance(versions, Mapping) else None
@@ -144,7 +143,7 @@ def read_cache(path: Path) -> dict[str, Ceiling]:
 
 
 def write_cache(path: Path, ceilings: Mapping[str, Ceiling]) -> None:
-    """Written atomically; skipped if the disk does not allow it."""
+    """Write atomically; do nothing if the disk does not allow it."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         store.write_synced(path, ceilings)
@@ -152,7 +151,7 @@ def write_cache(path: Path, ceilings: Mapping[str, Ceiling]) -> None:
 
 def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) -> None:
     """Store the `ceilings` that the run's cells need, and `ceilings_missing`: the reasons by name.
-    A run that has them is left as it is. `always`: measure them however slow the cells were."""
+    A run that already has them is not changed. `always`: even if all cells were slow."""
     if store.saved_machine(directory) is not None or all(cell.server.null for cell in plan.cells):
         return
     environment = store.load(directory).environment
@@ -179,7 +178,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
 
 
 def measure(key: CeilingKey, place: Path) -> Ceiling | str:
-    """The median of a few short loads, whose files are in `place`, or why there is none."""
+    """The median of a few short loads, whose files go into `place`, or why there is none."""
     shutil.rmtree(place, ignore_errors=True)  # left by an interrupted attempt
     try:
         return _measure(key, place)
@@ -222,7 +221,7 @@ def _measure(key: CeilingKey, place: Path) -> Ceiling | str:
 
 def disturbance(data: TrialData) -> float | None:
     """Cores used by other programs, if these made the load tool or the server wait for a core; None
-    for an undisturbed load."""
+    if the load was undisturbed, or if that is unknown."""
     names = ("tool_cpu", "tool_wait", "server_cpu", "server_wait", "host_busy", "host_irq")
     rates = {
         name: per_second(

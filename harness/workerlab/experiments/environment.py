@@ -1,4 +1,4 @@
-"""Which interpreter and which Gunicorn serve where the command line names none.
+"""Chooses the interpreter and the Gunicorn version if the command line names none.
 
     interpreter   --python; for the user's app an activated virtual environment, else `.venv` in
                   the app's directory; else the lab's own
@@ -68,9 +68,9 @@ def interpreters(
     *,
     bundled: bool | None = None,
 ) -> preflight.Interpreters:
-    """Every interpreter with every version of Gunicorn that was requested, by the names of those
-    that there are several of. `bundled`: whether the app is bundled; None: as the options and the
-    Gunicorn file `config` say. Raises as `preflight.interpreter`."""
+    """Every requested interpreter with every requested version of Gunicorn, by (python, version);
+    either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None: as
+    the options and the Gunicorn file `config` say. Raises as `preflight.interpreter`."""
     cwd = Path(getattr(options, "chdir", None) or ".")
     look = partial(_serving, chdir=cwd, config=config, classes=tuple(classes), env=env)
 
@@ -109,7 +109,7 @@ def _pythons(
 
 
 def _named_where_several(serving: preflight.Interpreters) -> preflight.Interpreters:
-    """The same, with "" in place of a name that all keys share."""
+    """The same, with "" instead of a name that all keys share."""
     names = zip(*serving, strict=True)
     several_pythons, several_versions = (len(set(of_all)) > 1 for of_all in names)
     return {
@@ -119,7 +119,7 @@ def _named_where_several(serving: preflight.Interpreters) -> preflight.Interpret
 
 
 def _with_note(interpreter: preflight.Interpreter) -> preflight.Interpreter:
-    """Adds a note that the lab's own interpreter serves, unless the user activated it."""
+    """With a note that the lab's own interpreter serves, unless the user activated it."""
     activated = os.environ.get("VIRTUAL_ENV")
     lab_is_activated = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
     if interpreter.note or lab_is_activated or interpreter.python != sys.executable:

@@ -1,6 +1,6 @@
 """Executes the trials of a plan, alone or in parallel (`jobs`), and records each as it ends.
 
-A run that plans its own next cells has a time `Budget`.
+Runs that plan their own next cells are limited by a time `Budget`.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def progress(_directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predi
 
 
 def requested_rps(trial: Trial) -> float | None:
-    """The rate of an open cell, as far as the plan fixes it."""
+    """Requests/s of an open cell; None for a closed cell, or a share of the capacity."""
     return trial.cell.rate.rps if trial.cell.rate else None
 
 
@@ -73,7 +73,7 @@ def unfinished(directory: Path, plan: Plan) -> list[Trial]:
 
 
 class LoneResponse:
-    """Lone response times by server: the nominal sleep until one is measured."""
+    """Predicts trial durations from measured lone response times, or from the nominal sleep."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -91,7 +91,7 @@ class LoneResponse:
             return 0.0
         lone_s = self._measured.get((server.name, server.app.target), server.app.sleep_s)
         if trial.cell.load is not None:
-            lone_s = 0.0  # nothing of it depends on that
+            lone_s = 0.0  # its duration does not depend on it
         return None if lone_s is None else predicted_s(self._plan, trial.cell, lone_s)
 
 
@@ -100,7 +100,8 @@ def execute(
 ) -> None:
     """Run `todo`, recording each trial as it ends.
 
-    Raises Stopped on a signal, EnvironmentProblem when the disk can no longer be written.
+    Raises Stopped on a signal, EnvironmentProblem if the disk cannot be written or a load host is
+    missing.
     """
     lone = LoneResponse(plan)
     with contextlib.ExitStack() as stack:
@@ -116,7 +117,7 @@ def execute(
 
 
 class Execution:
-    """Starts trials, keeps their records, and updates what later trials depend on."""
+    """Starts trials, stores their records, and updates what later trials depend on."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class Execution:
         return None if isinstance(rps, Fault) else rps
 
     def _begin(self, trial: Trial, turn: Turn | None = None, lab: Lab | None = None) -> Task | None:
-        """The task, recorded as begun; None if the trial cannot run, which is then recorded."""
+        """Record that the trial begins, and return its task; None, recorded, if it cannot run."""
         self._screen.begin(trial)
         why = self._unavailable.why(trial) or why_unavailable(trial.cell.tool)
         rps = Fault("unavailable", why) if why else self._rates.of(trial)
@@ -190,13 +191,13 @@ class Execution:
 
 
 class Unavailable:
-    """What cannot run here, and why: variants; and apps that failed for the same reason under two
-    of them, so that the others need not be tried."""
+    """What cannot run here, and why: a variant, or an app under a variant. An app that failed for
+    the same reason under two variants is not tried under the others."""
 
     def __init__(self, plan: Plan) -> None:
         self._variants = dict(plan.unavailable)
-        self._by_app: dict[tuple[str, App], str] = {}  # by variant and app: the reason
-        self._failed: dict[tuple[str, str], set[str]] = {}  # by app and reason: variants
+        self._by_app: dict[tuple[str, App], str] = {}  # (variant, app): reason
+        self._failed: dict[tuple[str, str], set[str]] = {}  # (app, reason): variants
 
     def why(self, trial: Trial) -> str | None:
         server = trial.cell.server
@@ -218,7 +219,7 @@ class Unavailable:
 
 
 class Rates:
-    """Rates of open cells. A share refers to the capacity found by the closed cells, which run
+    """Rates of open cells. A share refers to the capacity measured by the closed cells, which run
     first."""
 
     def __init__(self, directory: Path) -> None:
@@ -266,7 +267,7 @@ def task_for(
     prepare_launch: PrepareLaunch = no_services,
     turn: Turn | None = None,
 ) -> Task:
-    """A trial on the server of its cell. `turn`: its slot among servers that start in parallel."""
+    """The task of a trial. `turn`: its turn among servers that start in parallel."""
     if trial.cell.server.null is not None:
         return null_task(trial, directory)
     launch = prepare_launch(trial, launch_for(plan, trial, directory, rps))
@@ -286,20 +287,20 @@ OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cel
 
 
 def load_s(record: Record) -> float:
-    """Duration of its load; 0 if it had none."""
+    """Duration of the load; 0 if there was none."""
     if record.load_start_ns is None or record.load_end_ns is None:
         return 0.0
     return (record.load_end_ns - record.load_start_ns) / 1e9
 
 
 def used_s(record: Record) -> float:
-    """Duration of a trial, as far as its record tells."""
+    """Duration of a trial, as far as its record shows."""
     parts = (record.start_s, record.warmup_s, record.stop_s)
     return OVERHEAD_S + load_s(record) + sum(part or 0.0 for part in parts)
 
 
 class Budget:
-    """A time budget in seconds; a resumed run has used some of it before."""
+    """A time budget in seconds; a resumed run has already used some of it."""
 
     def __init__(self, budget_s: float, *, resumed: bool) -> None:
         self._budget_s = budget_s
@@ -309,19 +310,19 @@ class Budget:
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
-        """The default display with the time left."""
+        """A display with the time left."""
         self.look(directory)
         return Within(todo, predict, self.left_s)
 
     def at_first(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
-        """The display for cells planned from the beginning."""
+        """The default display, for the cells planned at the start."""
         self.look(directory)
         return progress(directory, plan, todo, predict)
 
     def look(self, directory: Path) -> None:
-        """Load the time used before this process."""
+        """Read the time that earlier processes of this run have used."""
         if self._before_s is None:
             records = run_store.load(directory).records
             self._before_s = sum(map(used_s, records.values()))

@@ -1,21 +1,22 @@
-"""Which trials of a plan run in parallel. Pure.
+"""Decides which trials of a plan run in parallel. Pure.
 
     cores of a trial = requests/s * CPU per request (server and load tool)
                      + idle wake-ups of workers + the observer
 
-Requests that sleep leave the cores idle, so such trials do not affect each other as long as all of
+Requests that sleep leave the cores idle. Their trials do not affect each other as long as all of
 them together use less than a third of the cores (`CpuBudget`).
 
-The CPU per request of a user's app is unknown at first. Its trials run one at a time unless
-`--jobs` says otherwise; then the first one runs alone, and the others are planned by its CPU. A
-trial that needs more, or whose CPU is unknown, runs alone.
+The CPU per request of a user's app is unknown at first, so its trials run one at a time by default.
+With `--jobs`, the first trial runs alone, and its CPU per request is used to plan the others. A
+trial that needs more CPU, or whose CPU is unknown, runs alone.
 
-The longest trials begin first, so that none is left over at the end; repeated ones keep their
-random order. Open cells come after all closed ones, as their rate may be a share of the capacity
-measured there.
+The longest trials begin first, to avoid a long one at the end; repeated ones keep their random
+order. Open cells come after all closed ones, as their rate may be a share of the capacity measured
+there.
 
-Starting a server takes CPU too (`CpuBudget`). While loads are running, its cost is spread over the
-next seconds, and the next server waits if it does not fit."""
+Starting a server takes CPU, too. While loads are running, the budget spreads that cost over the
+next seconds, and the next server waits if it does not fit.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import takewhile
@@ -34,7 +35,7 @@ STARTS_S = 0.5  # until a server is up and the next may start; only for the pred
 
 
 class CpuBudget:
-    """The cores taken by the trials that run now. Times are seconds of any one clock."""
+    """The cores used by the running trials. Times are seconds of any one clock."""
 
     def __init__(self, most_cores: float, jobs: int | None) -> None:
         self._most_cores, self._jobs = most_cores, jobs
@@ -42,7 +43,7 @@ class CpuBudget:
         self._starts: list[tuple[float, float]] = []  # (until, cores)
 
     def fits(self, cores: float, at_s: float, *, loaded: bool) -> bool:
-        """`loaded`: some load is running, which the start of another server would disturb."""
+        """Whether another trial fits. `loaded`: a load is running, which a start would disturb."""
         if not self._loads:
             return True
         if len(self._loads) >= min(self._jobs or MAX_JOBS, MAX_JOBS):
@@ -69,8 +70,8 @@ class CpuBudget:
 def span_s(
     room: CpuBudget, todo: Sequence[tuple[str, float, float]], running: Collection[str] = ()
 ) -> float:
-    """Predicted time of these trials, begun in order as soon as each fits; seconds. `todo`: key,
-    seconds and cores of each; `running`: keys of those that have started."""
+    """Predicted duration in seconds of these trials, if they begin in order, each as soon as it
+    fits. `todo`: key, seconds and cores of each; `running`: keys of those already started."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
         loaded, begun = bool(ends), list[tuple[str, float, float]]()
@@ -121,7 +122,7 @@ class Used(Struct, frozen=True):
 
 
 class Jobs:
-    """Learns the cost of requests and decides which trials may run in parallel. `rps_of`: the rate
+    """Stores the cost of requests and decides which trials may run in parallel. `rps_of`: the rate
     of an open trial; None if closed or unknown. `drops_known`: the kernel reports the drops of each
     listening socket."""
 
@@ -138,7 +139,7 @@ class Jobs:
         self.most_cores = USABLE_SHARE * cores
 
     def learn(self, trial: Trial, record: Record, observations: Observations) -> None:
-        """Store the cost of requests of an app after a trial that ran alone."""
+        """Store the cost of an app's requests after a trial that ran alone."""
         server_s = [
             used for sample in observations.processes if (used := sample.server_cpu_s) is not None
         ]
@@ -148,7 +149,7 @@ class Jobs:
             self._used[_served(trial.cell)] = Used(fmean(record.alone_s), cpu_s)
 
     def cores(self, trial: Trial) -> float | None:
-        """Cores that its load keeps busy; None if the trial must run alone or its cost is
+        """Cores that the trial's load keeps busy; None if it must run alone or the cost is
         unknown."""
         cell, plan = trial.cell, self._plan
         server = cell.server
@@ -181,7 +182,7 @@ class Jobs:
         return CpuBudget(self.most_cores, self._plan.jobs)
 
     def shares(self, trial: Trial) -> bool:
-        """Whether a second trial like it would fit."""
+        """Whether two trials like this one would fit."""
         return (cores := self.cores(trial)) is not None and 2 * cores <= self.most_cores
 
     def next(
@@ -206,9 +207,8 @@ class Jobs:
         todo: Sequence[Trial],
         so_far_s: Mapping[str, float],
     ) -> float | None:
-        """Predicted time until all are done, seconds; None while unknown. `so_far_s`: how long
-        running trials have run, by key. Trials that run alone begin only after the previous one has
-        ended."""
+        """Predicted seconds until all are done; None while unknown. `so_far_s`: how long running
+        trials have run, by key. A trial that runs alone begins only after the previous one."""
         total_s, remaining = 0.0, list(todo)
         while remaining:
             batch, remaining = self.next(remaining, predicted_s)
@@ -223,5 +223,5 @@ class Jobs:
 
 
 def _served(cell: Cell) -> tuple[str, str]:
-    """The key under which requests cost the same."""
+    """The key of requests with the same cost: worker class and app."""
     return cell.server.worker_class, cell.server.app.target

@@ -4,24 +4,23 @@
                            └ else: another load on the same server, of at least 8 one-second
                              batches, until the throughput is known within 5 % or time is up
 
-An app that always takes the same time shows everything within a few rounds, and its sweep is not
-lengthened; if the lab knows that of an app, 5 % are enough at once. For any other app these rounds
-are a pilot: its rate and spread determine the length of the next load (`analysis/batches.py`),
-since an interval narrows with the square root of time. The pilot's variance is itself an estimate,
-so its upper 80 % bound is used (chi-squared). If the pilot barely knows the rate, the next load
-only measures that: in one case 969 requests, predicted to take 29 s from the first 21, took 14 s. A
-load that would leave too little time for another one, should it miss the 5 %, takes all that is
-left.
+A few rounds suffice for an app that always takes the same time. If the lab knows that an app does,
+5 % are enough after the first load. For any other app these rounds are a pilot: its rate and spread
+determine the length of the next load (`analysis/batches.py`), since an interval narrows with the
+square root of time. The pilot's variance is itself an estimate, so its upper 80 % bound is used
+(chi-squared). If the pilot's rate is too imprecise, the next load only measures the rate: in one
+case 969 requests took 14 s, where the first 21 predicted 29 s. If a load would leave too little
+time for another one, in case it misses the 5 %, it takes all the time that is left.
 
-A load that determines the throughput may still have too few requests for a target; then one with
-enough of them follows, if time allows.
+A load that determines the throughput may still have too few requests for a target. Then one with
+enough requests follows, if time allows.
 
-The record, the spans and the observations of the trial are those of the last load alone, which
-begins once the server has closed the connections of the one before. Files of earlier loads are in
-`pilot/`, `pilot-2/`.
+The record, spans and observations of the trial are those of the last load alone. It begins once the
+server has closed the connections of the load before. Files of earlier loads are in `pilot/`,
+`pilot-2/`.
 
 Rejected: telling the tool to continue (ab cannot), pooling the loads (each has a start and an end
-that are not steady), one load of 30 s (a sleeping app's sweep would take five times as long and
+that are not steady), one load of 30 s (a sweep of a sleeping app would take five times as long and
 show nothing more).
 """
 
@@ -46,9 +45,9 @@ from workerlab.server.running import Serving
 
 STEADY_VARIATION = 0.01  # of batches: a longer load would show nothing new
 TARGET_PRECISION = 0.05  # of the throughput: half of its 95 % interval
-MIN_GROWTH = 1.2  # times the load before: less would add little
+MIN_GROWTH = 1.2  # times the previous load: less would add little
 MAX_SLACK_SHARE = 0.25  # of the time left, in case the rate drops below the pilot's
-COUNTED_LOAD_MARGIN = 1.1  # of the time, which a load of counted requests may miss
+COUNTED_LOAD_MARGIN = 1.1  # of the time: a load of counted requests may end early
 ROUGH_PRECISION, MAX_RATE_ERROR = 0.15, 0.5  # of the pilot's rate
 MANY_DEGREES = 30  # degrees of freedom
 FOUR_OF_FIVE = -0.8416  # standard normal quantile
@@ -66,7 +65,7 @@ def next_load(plan: Plan, trial: Trial, run: Path, load: Load, record: Record) -
     if not isinstance(facts, Facts) or any(check(facts) for check in CHECKS):
         return None  # invalid: the report gives the reason
     estimate = precision(facts)
-    # By the tool's clock: on a busy machine it takes a second to start
+    # By the tool's clock: on a busy machine, starting the tool takes a second
     lasted_s = facts.measurement.duration_s or facts.load_s
     rps = facts.rps if isinstance(facts.steady, Window) else len(facts.finished) / lasted_s
     left_s = plan.max_seconds - (record.pilot_s or 0.0) - lasted_s
@@ -79,8 +78,8 @@ def next_load(plan: Plan, trial: Trial, run: Path, load: Load, record: Record) -
 
 
 def is_precise(estimate: Precision, *, steady: bool) -> bool:
-    """Whether more load would not change the estimate. `steady`: only the machine makes the app's
-    times vary, so no rare event can be missing."""
+    """Whether the estimate needs no more load. `steady`: only the machine makes the app's times
+    vary, so a short load misses no rare event."""
     throughput = estimate.throughput_rps
     if throughput is None or estimate.variation is None:
         return False
@@ -92,8 +91,8 @@ def is_precise(estimate: Precision, *, steady: bool) -> bool:
 def load_for_precision(
     load: Load, estimate: Precision, rps: float, lasted_s: float, left_s: float
 ) -> Load | None:
-    """The load that takes as long as the target precision needs; in requests for a tool that
-    counts. `rps` and `lasted_s` are the pilot's. None if the time left would add little."""
+    """A load that takes as long as the target precision needs. `rps` and `lasted_s`: of the pilot.
+    None if the time left would add little."""
     if rps <= 0:
         return None
     rate_error = _rate_error(estimate)
@@ -111,7 +110,7 @@ def load_for_precision(
 
 
 def with_duration(load: Load, rps: float, steady_s: float) -> Load:
-    """The same load, steady for `steady_s` besides its start and end."""
+    """The same load with a steady part of `steady_s`; its start and end are extra."""
     rounds = ceil(steady_s * rps / load.concurrency) + 1
     lasts_s = steady_s + 2 * load.concurrency / rps
     return replace(
@@ -123,7 +122,7 @@ def with_duration(load: Load, rps: float, steady_s: float) -> Load:
 
 
 def _rate_error(estimate: Precision) -> float:
-    """The share by which the rate may differ from the pilot's."""
+    """The share by which the true rate may differ from the pilot's."""
     throughput = estimate.throughput_rps
     if throughput is None or not throughput.mean:
         return MAX_RATE_ERROR
@@ -131,8 +130,8 @@ def _rate_error(estimate: Precision) -> float:
 
 
 def _needed_s(estimate: Precision, rate_error: float) -> float:
-    """Time until half the interval is within TARGET_PRECISION of the mean; infinite if the pilot
-    has no interval."""
+    """Seconds until half of the interval is TARGET_PRECISION of the mean; infinite if the pilot has
+    no interval."""
     if not estimate.batch_s:
         return inf
     degrees = estimate.batches - 1
@@ -153,8 +152,8 @@ def _chi_squared(normal: float, degrees: int) -> float:
 
 
 def drained(server: Serving, trial: Path) -> bool:
-    """Wait until the server has closed every connection and its app is idle. False if it has not
-    after DRAIN_S, or has ended."""
+    """Wait until the server has closed every connection and its app is idle. False if that takes
+    longer than DRAIN_S, or if the server has ended."""
     addresses = [(instance.host, instance.port) for instance in (server, *server.others)]
     live, until = Live(trial), time.monotonic() + DRAIN_S
     while served_connections(addresses) or any(live.look()[0].values()):
@@ -165,7 +164,7 @@ def drained(server: Serving, trial: Path) -> bool:
 
 
 def keep_pilot(trial: Path) -> None:
-    """Move the files of the last load aside. Raises OSError."""
+    """Move the files of the last load to a pilot directory. Raises OSError."""
     before = len(list(trial.glob(f"{PILOT}*")))
     place = trial / (f"{PILOT}-{before + 1}" if before else PILOT)
     place.mkdir()

@@ -99,8 +99,8 @@ def apps_of(
 
 
 def _sleeping(app: App, flag_s: float | None) -> App:
-    """A bundled app and how long its requests sleep: by flag, else by --env, else one second; a
-    query in the path wins. Raises UsageError for a value that the app would reject."""
+    """A bundled app with the sleep of its requests: from a query in the path, else the flag, else
+    --env, else one second. Raises UsageError for a value that the app would reject."""
     env = dict(app.env)
     requested = parse_qs(urlsplit(app.path).query).get("sleep")
     try:
@@ -133,7 +133,7 @@ def _servers(
     wsgi_app, asgi_app = apps_of(options, interpreter, mix)
     for row in map(class_named, options.classes):
         app = asgi_app if interpreter.serves_asgi(row.name) else wsgi_app
-        if not row.slots_known and not app.chdir:  # the class is found from the current directory
+        if not row.slots_known and not app.chdir:  # the class is imported from here
             path = os.pathsep.join(filter(None, (os.getcwd(), dict(app.env).get("PYTHONPATH"))))
             app = replace(app, env=(*app.env, ("PYTHONPATH", path)))
         # Only gthread has threads: sync with several would become gthread. An unknown class gets
@@ -178,7 +178,7 @@ def _check_cpu(options: argparse.Namespace, interpreter: preflight.Interpreter) 
 
 
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]:
-    """The load tools, with a note where the default is not used."""
+    """The load tools, with a note if `fast` is used without being named."""
     mixed = options.mix or options.access_log
     needs_fast = (options.rate, options.ramp, options.duration, mixed, options.client == "lingers")
     if options.tool is None and any(needs_fast):
@@ -220,7 +220,7 @@ def overridden(
     options: argparse.Namespace, interpreter: preflight.Interpreter, **more: str
 ) -> Iterable[Finding]:
     """A note for each setting of the user's Gunicorn file that is overridden. `more`: further
-    settings, each with the reason."""
+    overridden settings, each with the reason."""
     settings = interpreter.settings
     forced = {name: why for name, (_, why) in FORCED.items()}
     for name, why in {**forced, **more}.items():

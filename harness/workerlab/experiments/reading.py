@@ -43,8 +43,8 @@ from workerlab.slo import parse
 
 
 def find(name: str, *, measured: bool = False) -> Path:
-    """The run a user means: a directory, a name below results/, or the newest run in a directory;
-    with `measured` the newest one that has a trial without a fault, if any.
+    """The run that `name` refers to: a run's directory, a name below results/, or the newest run in
+    a directory. `measured`: the newest one that has a trial without a fault, if any.
 
     Raises UsageError if there is none.
     """
@@ -140,8 +140,8 @@ class _NullServerCounts(Struct, frozen=True):
 
 
 def _class_of(trial: Trial, record: Record | None) -> WorkerClass:
-    """The worker class of the trial. An application written for tornado may await, unlike a WSGI
-    app under the tornado class, which blocks its loop."""
+    """The worker class of the trial. An application written for tornado may await; a WSGI app under
+    the tornado class blocks the loop."""
     row = class_named(trial.cell.server.worker_class)
     is_tornado_app = record is not None and record.proof.get("app_kind") == "tornado"
     return replace(row, slots="unlimited", loop=True) if is_tornado_app else row
@@ -169,8 +169,8 @@ TrialCache = dict[str, TrialData]  # by key of the trial
 
 
 def trial_data(run: Run, known: TrialCache | None = None) -> tuple[TrialData, ...]:
-    """Every planned trial, in the order of the plan. `known`: data read earlier from this run,
-    reused where the record is unchanged, and updated."""
+    """Every planned trial, in the order of the plan. `known`: data read earlier from this run. It
+    is updated, and reused if the record is unchanged."""
     before, read = known or {}, []
     for trial in grid(run.plan):
         record, data = run.records.get(trial.key), before.get(trial.key)
@@ -183,7 +183,7 @@ def trial_data(run: Run, known: TrialCache | None = None) -> tuple[TrialData, ..
 
 
 def notes_of(run: Run) -> tuple[Finding, ...]:
-    """Notes of the plan, and whether trials are missing that could have run."""
+    """Notes of the plan, and a note if trials are missing that could have run."""
 
     def unfinished(trial: Trial) -> bool:
         record = run.records.get(trial.key)

@@ -19,8 +19,8 @@ from workerlab.terminal.console import output_columns, program, short, tell
 
 
 def document_of(directory: Path, slo: str | None = None) -> Document:
-    """`slo`: a target instead of the plan's. Raises UsageError if it is not a run, its command is
-    unknown, or its command takes no target."""
+    """The document of a run. `slo`: a target instead of the plan's. Raises UsageError if the
+    directory is not a run, its command is unknown, or its command takes no target."""
     run = run_store.load(directory)
     if slo is not None:
         if run.plan.kind != SWEEP:
@@ -37,8 +37,7 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
 
 
 def print_document(document: Document, options: argparse.Namespace) -> None:
-    """Print it on standard output: colour only on a terminal, width from the terminal or
-    COLUMNS."""
+    """Print on standard output: colour only on a terminal, width from the terminal or COLUMNS."""
     if (options.format or "table") != "table":
         sys.stdout.write(FORMATS[options.format](document))
     else:
@@ -56,14 +55,14 @@ def print_location(directory: Path) -> None:
 def report(options: argparse.Namespace) -> int:
     """Print or export a saved run. If files are written, the table is printed only with --format.
     Returns the exit code."""
-    gc.disable()  # everything read lives until the end: collection would take a tenth of the time
+    gc.disable()  # all data lives until the end, and collection would take a tenth of the time
     try:
         directory = find(options.run, measured=True)
         if (newest := find(options.run)) != directory:
             tell(f"{newest.name} is newer, but no trial of it has a result")
         document = document_of(directory, options.slo)
     finally:
-        gc.enable()  # the charts of a page are full of cycles
+        gc.enable()  # the charts of a page contain many cycles
     if options.html:
         publish.page(document, Path(options.html).expanduser())
         tell(f"wrote {options.html}")

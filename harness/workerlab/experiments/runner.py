@@ -1,4 +1,4 @@
-"""Runs every command that makes a run, new or resumed, and returns its exit code.
+"""Runs the commands that make a run, new or resumed, and returns the exit code.
 
     options ─► plan (new or saved) ─► run directory ─► each trial ─► document ─► exit code
 
@@ -68,8 +68,8 @@ class Setup(Struct, frozen=True):
     perform: Callable[[Path, Plan], None] | None = None
 
 
-# Makes a new plan from the options, or prepares that of a resumed run. Services (database, cache)
-# run until the context exits. Raises LabError
+# Makes a new plan from the options, or prepares the plan of a resumed run. Services (database,
+# cache) run until the context exits. Raises LabError
 MakeSetup = Callable[[argparse.Namespace, Plan | None], AbstractContextManager[Setup]]
 
 
@@ -93,7 +93,7 @@ def run(
     options: argparse.Namespace,
     allowed_with_resume: Collection[str] = (),
 ) -> tuple[Path, int | None]:
-    """Make or resume a run. Returns its directory and, if it was stopped, the exit code.
+    """Make or resume a run. Returns its directory, and the exit code if it was stopped.
     `allowed_with_resume`: options allowed with --resume, since they do not change the plan."""
     directory, plan = None, None
     if options.resume:

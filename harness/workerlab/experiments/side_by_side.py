@@ -3,16 +3,17 @@
     begin, if the CPU budget allows ─► start, one server at a time ─► warm up ─► wait until none
         starts ─► lone requests and load ─► record, unless the cores were too busy meanwhile
 
+`jobs` keeps the CPU budget; `StartupBarrier` orders the starts. Starting a server takes all cores
+for a moment, so servers start one at a time. Trials that begin together are measured once the last
+of their servers is up, APART_S from each other: otherwise all would send and answer requests at the
+same moment.
+
 The interpreter switches threads every half millisecond; otherwise the time of a lone request would
-include that of other threads. `StartupBarrier` orders starts; `jobs` keeps the CPU budget. A
-failure of the lab ends all trials.
+include that of other threads.
 
-Starting a server takes all cores for a moment. So servers start one at a time, and those that begin
-together are loaded once the last of them is up, a little apart: otherwise all would answer, and be
-asked again, at the same moment.
-
-If one trial ends the lab, all end: their servers are killed, and whatever they wait for raises
-Cancelled."""
+An interrupt or an error of the lab ends all trials: their servers are killed, and their threads
+raise Cancelled as soon as they wait.
+"""
 
 import contextlib
 import sys
@@ -39,15 +40,15 @@ APART_S = 0.1
 
 
 class Cancelled(BaseException):
-    """The lab ends. Not an Exception, so that no handler swallows it."""
+    """The lab is ending. Not an Exception, which a handler might swallow."""
 
 
 class StartupBarrier:
-    """Which trials start, and which are measured."""
+    """Orders the starts of servers, and begins the measurements once no server is starting."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._announced: set[str] = set()  # start now or later
+        self._announced: set[str] = set()  # starting, or about to
         self._starting = ""
         self._measured: set[str] = set()
         self._up: dict[str, Guarded] = {}
@@ -56,7 +57,7 @@ class StartupBarrier:
 
     @property
     def loaded(self) -> bool:
-        """Whether a trial is being measured, which another start would disturb."""
+        """Whether a trial is being measured; the start of a server would disturb it."""
         return bool(self._measured)
 
     def announce(self, key: str) -> None:
@@ -71,7 +72,7 @@ class StartupBarrier:
     def started(self, key: str, process: Guarded) -> None:
         with self._changed:
             self._up[key] = process
-        self.look()  # a server that comes up during `end` was not abandoned there
+        self.look()  # `end` may have run just before, and not have abandoned this one
 
     def calm(self, key: str) -> None:
         with self._changed:
@@ -172,9 +173,9 @@ def switching(interval_s: float) -> Iterator[None]:
 
 
 class Lanes:
-    """`begin(trial, turn, lab)`: the task to run; None if there is none, which is then recorded.
-    `keep(record)` stores a record, `ended(trial, record)` handles it. All are called by the thread
-    that calls `run`."""
+    """Runs a batch of trials in parallel. `begin(trial, turn, lab)` returns the task, or None after
+    recording that the trial cannot run; `keep(record)` stores a record; `ended(trial, record)`
+    handles it. All three are called in the thread that calls `run`."""
 
     def __init__(
         self,
@@ -217,10 +218,8 @@ class Lanes:
                     self._room.enter(trial.key, cores, now_s, loaded=self._gate.loaded)
                     self._gate.announce(trial.key)
                     begun.append((trial, task))
-        for (
-            trial,
-            task,
-        ) in begun:  # after all are announced: none may be measured before the last is up
+        # Only after all are announced: none may be measured before the last is up
+        for trial, task in begun:
             for other in self._running.values():
                 self._beside[trial.key].add(other.key)
                 self._beside[other.key].add(trial.key)

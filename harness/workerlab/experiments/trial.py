@@ -1,7 +1,7 @@
 """One trial: a fresh server, one load tool; raw output is stored first and analysed later.
 
-Always returns a Record. Only an interrupt propagates, after its Record was passed to `keep`, so
-that a stopped cell is recorded as stopped.
+`run` always makes a Record. Only an interrupt propagates, after the Record was passed to `keep`: a
+trial that was stopped is recorded as stopped.
 """
 
 import os
@@ -27,10 +27,10 @@ from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Serving
 
 WATCH_S = 0.02
-LANE_WATCH_S = 0.1  # in parallel trials, which draw nothing
+LANE_WATCH_S = 0.1  # in parallel trials, where nothing is drawn
 FLOOD_BYTES = 96 << 20  # more than any working tool prints
 NS = 1e9
-KEEP_BYTES = 1 << 20  # what is kept of such output
+KEEP_BYTES = 1 << 20  # how much of such output is kept
 RAMP_SAMPLES = 12  # of TCP states during a ramp
 IDLE_S = 1.0  # before a load whose CPU per request is measured
 TOOL_SLACK_S = 5.0  # lets a tool with its own deadline report before it is killed
@@ -40,7 +40,7 @@ NextLoad = Callable[[Load, Record], Load | None]
 
 
 def single_load(_load: Load, _record: Record) -> None:
-    """No load follows."""
+    """The default: no load follows."""
 
 
 class Task(Struct, frozen=True):
@@ -123,8 +123,8 @@ def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
 
 
 def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
-    """One proof for all workers; values that differ between workers (except the pid) become a
-    list."""
+    """One proof for all workers, without `pid` and `served`; values that differ between workers
+    become a list."""
     common: dict[str, object] = {}
     for name in next(iter(proofs.values()), {}):
         values: list[object] = []
@@ -160,7 +160,7 @@ def _load_s(record: Record) -> float:
 
 
 def _one_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -> Fault | None:
-    """Run one load and add the results to `fields` of the Record."""
+    """Run one load and add the results to `fields`, those of the Record."""
     workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))
