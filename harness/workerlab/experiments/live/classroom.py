@@ -1,8 +1,8 @@
-"""The pupils of a shared lab, their guesses, and what is sent to them.
+"""The pupils of a shared lab, their guesses, and the messages sent to them.
 
-A pupil joins with the room code and is known from then on by a random token in a cookie. Nothing is
-stored on disk. What all pupils see is encoded once and sent in batches: the measured servers need
-the CPU.
+A pupil joins with the room code and is identified from then on by a random token in a cookie.
+Nothing is stored on disk. Messages to all pupils are encoded once and sent in batches: the measured
+servers need the CPU.
 """
 
 import secrets
@@ -17,19 +17,19 @@ from workerlab import codec
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import Refused
 
-CODE_CHARACTERS = "34679ABCDEFGHJKLMNPQRSTUVWXYZ"  # none that looks like another
+CODE_CHARACTERS = "34679ABCDEFGHJKLMNPQRSTUVWXYZ"  # without look-alikes
 CODE_LENGTH = 6  # 29 ** 6 = 6e8 codes
 MAX_WRONG_CODES = 10  # per address and minute
-MAX_WRONG_CODES_TOTAL = 500  # per minute, of all addresses
+MAX_WRONG_CODES_TOTAL = 500  # per minute, from all addresses
 MAX_PUPILS = 100
-MAX_STREAMS = 3  # of one pupil: tabs of one browser, and a connection that is not yet closed
+MAX_STREAMS = 3  # per pupil: tabs of a browser, and a connection that is not closed yet
 TICKS_PER_BATCH = 5
 
-Put = Callable[[bytes], None]  # of a message, to a tab; from any thread
+Put = Callable[[bytes], None]  # sends a message to a tab; called from any thread
 
 
 class Pupil:
-    """`guesses`: the choice of each step."""
+    """`guesses`: the choice by step; `streams`: the pupil's open pages."""
 
     def __init__(self) -> None:
         self.guesses: dict[int, int] = {}
@@ -37,7 +37,7 @@ class Pupil:
 
 
 class Classroom:
-    """`address`: where pupils join; "" where the lab is not shared. Not thread-safe: the stage
+    """`address`: the URL where pupils join; "" if the lab is not shared. Not thread-safe: `Stage`
     calls it under its lock."""
 
     def __init__(self, address: str = "") -> None:
@@ -46,12 +46,12 @@ class Classroom:
         self.shows_tally = False
         self._pupils: dict[str, Pupil] = {}
         self._wrong_codes: deque[tuple[float, str]] = deque()
-        self._started: set[int] = set()  # steps whose law was told since their question
+        self._started: set[int] = set()  # steps whose law was shown since their question
         self._batch: list[bytes] = []
 
     def admit(self, code: object, client: str, now_s: float) -> str:
-        """The token of a new pupil. `client`: the network address that asks; `now_s`: on a
-        monotonic clock. Raises Refused."""
+        """The token of a new pupil; a full room drops one without an open page. `client`: the
+        network address; `now_s`: of a monotonic clock. Raises Refused."""
         while self._wrong_codes and self._wrong_codes[0][0] < now_s - 60:
             self._wrong_codes.popleft()
         wrong = [address for _, address in self._wrong_codes]
@@ -72,7 +72,7 @@ class Classroom:
         return token
 
     def pupil(self, token: str) -> Pupil:
-        """Raises Refused for a token of nobody in the room."""
+        """Raises Refused for an unknown token."""
         if token not in self._pupils:
             raise Refused("join with the room code first")
         return self._pupils[token]
@@ -80,7 +80,7 @@ class Classroom:
     # --- guesses ---------------------------------------------------------------------------------
 
     def open_question(self, step: int) -> None:
-        """Guesses made before the law was told stay: the teacher may leave and come back."""
+        """Delete its guesses if the law was shown, else keep them: the teacher may come back."""
         self.shows_tally = False
         if step in self._started:
             self._started.remove(step)
@@ -92,7 +92,7 @@ class Classroom:
         self.shows_tally = True
 
     def guess(self, token: str, course: Course | None, words: Mapping[str, Any]) -> None:
-        """Raises Refused."""
+        """Store a pupil's guess. Raises Refused."""
         pupil = self.pupil(token)
         if course is None or course.phase != "ask" or words.get("step") != course.place:
             raise Refused("too late: this question is closed")
@@ -103,7 +103,7 @@ class Classroom:
         self._send(pupil, codec.encode(course.message(pupil.guesses)))
 
     def message(self, course: Course | None) -> bytes:
-        """What the teacher's page shows of the class: never who guessed what."""
+        """The class, for the teacher's page: only counts, never who guessed what."""
         place = course.place if course is not None else -1
         guesses = [pupil.guesses.get(place) for pupil in self._pupils.values()]
         present = [bool(pupil.streams) or place in pupil.guesses for pupil in self._pupils.values()]
@@ -114,22 +114,22 @@ class Classroom:
             "tally": [guesses.count(choice) for choice in range(count)],
         })  # fmt: skip
 
-    # --- what pupils are sent --------------------------------------------------------------------
+    # --- messages to pupils ----------------------------------------------------------------------
 
     def publish(self, message: bytes, *, tick: bool = False) -> None:
-        """To all pupils; ticks wait until there are some."""
+        """Send to all pupils; ticks are sent in batches."""
         self._batch.append(message)
         if not tick or len(self._batch) >= TICKS_PER_BATCH:
             self.flush()
 
     def flush(self) -> None:
-        """Send what was kept back, as several events in one message."""
+        """Send the batch, as several events in one message."""
         batch, self._batch = b"\n\ndata: ".join(self._batch), []
         for pupil in self._pupils.values() if batch else ():
             self._send(pupil, batch)
 
     def show(self, course: Course) -> None:
-        """The lesson, to each pupil with the pupil's own guesses."""
+        """Send the lesson to each pupil, with the pupil's own guesses."""
         self.flush()
         for pupil in self._pupils.values():
             self._send(pupil, codec.encode(course.message(pupil.guesses)))
@@ -140,8 +140,8 @@ class Classroom:
 
 
 def lan_addresses() -> list[str]:
-    """The IPv4 addresses of this machine that other machines may reach; that of the default route
-    comes first. Sends no packet."""
+    """This machine's IPv4 addresses that other machines may reach, the one of the default route
+    first. Sends no packet."""
     addresses = [
         entry.address
         for entries in psutil.net_if_addrs().values()
@@ -150,7 +150,7 @@ def lan_addresses() -> list[str]:
     ]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("198.51.100.1", 9))  # TEST-NET-2: of no machine
+            probe.connect(("198.51.100.1", 9))  # TEST-NET-2: assigned to no machine
             preferred = probe.getsockname()[0]
         except OSError:
             preferred = ""
@@ -159,7 +159,7 @@ def lan_addresses() -> list[str]:
 
 
 def own_hosts(port: int) -> set[str]:
-    """What a Host header may say where this machine itself is asked for, at that port."""
+    """Valid Host headers for this machine at that port."""
     name = socket.gethostname().lower()
     names = {"127.0.0.1", "localhost", name, f"{name}.local", *lan_addresses()}
     return {f"{host}:{port}" for host in names}

@@ -1,7 +1,7 @@
-"""`workerlab live`: a page on loopback that shows a real Gunicorn at work and controls it; with
---share, a second, read-only one for pupils on the network.
+"""`workerlab live`: a page on loopback that shows and controls a real Gunicorn.
 
-The lab ends with Ctrl-C, or when no page has been open for a while, and leaves nothing behind.
+With --share, pupils on the network get a second page, on which they can watch and guess. The lab
+ends with Ctrl-C, or when no page has been open for a while, and leaves nothing behind.
 """
 
 import argparse
@@ -30,8 +30,8 @@ from workerlab.terminal.interrupt import Stopped
 EXPOSED = """\
 Anyone on that network who has the code can watch and guess; nobody there can control the lab.
 It is plain HTTP, without encryption, and ends with the lab."""
-UNWATCHED_S = 600.0  # without a tab
-STUCK_MS = 20_000  # a pupil's connection that takes nothing for so long is closed
+UNWATCHED_S = 600.0  # without an open tab, until the lab ends
+STUCK_MS = 20_000  # a connection that accepts no data for this long is closed
 
 
 def command(options: argparse.Namespace) -> int:
@@ -84,7 +84,7 @@ def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson
             interpreter.python, interpreter.asked, missing, lesson, classroom, begin=options.begin
         )
         stack.callback(stage.close)
-        with contextlib.suppress(Stopped):  # a signal ends the lab, which is what it is for
+        with contextlib.suppress(Stopped):  # the normal way to end the lab
             if not options.no_browser:
                 with contextlib.suppress(webbrowser.Error):
                     webbrowser.open(address)
@@ -93,7 +93,7 @@ def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson
 
 
 def _open_classroom(address: str, port: int) -> Classroom:
-    """Says where pupils join, and what others can see and do there."""
+    """Print where pupils join, and what others on the network can see and do."""
     addresses = lan_addresses() if address == ALL_ADDRESSES else [address]
     links = [f"http://{host}:{port}/" for host in addresses or ["127.0.0.1"]]
     classroom = Classroom(links[0])
@@ -108,7 +108,7 @@ def _open_classroom(address: str, port: int) -> Classroom:
 
 
 def _listening(address: str, port: int, option: str) -> socket.socket:
-    """Raises UsageError where the port is taken, or the address is none of this machine."""
+    """Raises UsageError if the port is taken or the address is not one of this machine."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if sys.platform == "linux":

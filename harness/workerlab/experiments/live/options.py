@@ -37,4 +37,4 @@ def add_options(to: argparse.ArgumentParser) -> None:
     read.add_rows(to, ROWS)
     read.add_share(to)
     read.add_rows(to.add_argument_group("what serves it"), read.SERVES_ONE)
-    to.set_defaults(begin=False)  # with the lesson: by `demo --web`
+    to.set_defaults(begin=False)  # True in `demo --web`: begin with the lesson

@@ -1,5 +1,5 @@
-"""Runs the steps of the lesson and records them, and writes the page that replays the recording:
-one file, without a server and without a network."""
+"""Records the steps of a lesson, and writes a page that replays them: one file, which needs neither
+a server nor a network."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ Watch = Callable[[Look, LiveServer], None]  # called with each look
 
 
 class Recorder:
-    """The trace of one side, from its first move."""
+    """Records the trace of one side, from its first move."""
 
     def __init__(self) -> None:
         self._moves: list[Move] = []
@@ -47,7 +47,7 @@ class Recorder:
             self._samples.append((self._last_ns, {**sample, "queue": look.queue}))
 
     def measure(self, course: Course, side: Side) -> bool:
-        """Tell and record what the present step came to; False where its server is gone."""
+        """Measure and record the current step; False if its server has stopped."""
         figures = side.measured(course.measured_s)
         if figures is not None:
             course.measure(figures)
@@ -71,8 +71,8 @@ class Recorder:
 
 
 def record(path: Path, python: str, gunicorn: str, lesson: Lesson) -> None:
-    """Run every step once, and write the page. Raises EnvironmentProblem where one cannot be run,
-    OSError where the page cannot be written."""
+    """Run every step once, and write the page. Raises EnvironmentProblem if a step cannot be run,
+    OSError if the page cannot be written."""
     course = Course(lesson)
     for place, step in enumerate(lesson.steps):
         tell(f"step {place + 1} of {len(lesson.steps)}: {step.title}")
@@ -83,7 +83,7 @@ def record(path: Path, python: str, gunicorn: str, lesson: Lesson) -> None:
 
 
 def run_step(course: Course, python: str, gunicorn: str, watch: Watch | None = None) -> None:
-    """Run the present step once, measure it and keep its trace. Raises EnvironmentProblem where it
+    """Run the current step once, measure it and record its trace. Raises EnvironmentProblem if it
     cannot be run."""
     side = Side(course.step.server, python, gunicorn, lambda: None)
     side.start(course.step.load)
@@ -110,7 +110,7 @@ def _follow(side: Side, course: Course, watch: Watch | None) -> None:
             watch(look, server)
         time.sleep(TICK_S)
         current = side.look()
-    if current is not None:  # the figures include this look
+    if current is not None:  # the figures cover this look, too
         look, server = current
         recorder.add(look, server.sample())
     if not recorder.measure(course, side):
@@ -121,7 +121,7 @@ def _follow(side: Side, course: Course, watch: Watch | None) -> None:
 
 
 def page(steps: Mapping[str, Any]) -> str:
-    """`steps`: the lesson as `Course.recorded` has it."""
+    """The HTML of the page. `steps`: as `Course.recorded` returns them."""
     scripts = [*player.scripts(), (PAGE / LESSON).read_text(encoding="utf-8")]
     data = json.dumps(steps, separators=(",", ":"), default=codec.plain).replace("<", "\\u003c")
     policy = (
@@ -142,7 +142,7 @@ def page(steps: Mapping[str, Any]) -> str:
 
 
 def renewed(recorded: str, lesson: Lesson) -> str:
-    """A page that was recorded of this lesson, with the present code and words."""
+    """A recorded page of this lesson, with the current code and texts."""
     data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
     recordings = json.loads(data)["steps"]
     pairs = zip(lesson.steps, recordings, strict=True)
@@ -159,7 +159,7 @@ def renewed(recorded: str, lesson: Lesson) -> str:
 
 
 def _hashes(scripts: Sequence[str]) -> str:
-    """No other script runs there."""
+    """For the Content-Security-Policy: the page runs no other script."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 

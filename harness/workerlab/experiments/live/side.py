@@ -1,7 +1,8 @@
-"""One server of the live page and the load on it: started, changed, observed, stopped.
+"""One server of the live page and its load: start, change, observe and stop them.
 
-A thread starts the load's process, whose guard removes the directory of both whatever becomes of
-the lab, then the server, and waits until it is to stop. Other threads change the load and look.
+A thread starts the load's process, then the server, and waits until it is told to stop. The guard
+of the load's process removes their directory, even if the lab is killed. Other threads change the
+load and read the state.
 """
 
 import contextlib
@@ -38,11 +39,11 @@ from workerlab.server.worker_classes import class_named, configured_slots
 
 Phase = Literal["stopped", "starting", "running", "failed"]
 
-RECORDS = 200_000  # of a worker, 8 MB; then the server is started anew
-LOST_S = 0.5  # between checks whether the server still runs
+RECORDS = 200_000  # per worker, 8 MB; when they are used up, the server is restarted
+LOST_S = 0.5  # between checks that the server still runs
 STEP_S = 0.05
-PIPE_S = 5.0  # the load's process comes up
-AT_ONCE = 1 << 20  # bytes of events
+PIPE_S = 5.0  # for the load's process to start
+AT_ONCE = 1 << 20  # bytes of events in one read
 
 
 class Look(Struct, frozen=True):
@@ -57,7 +58,7 @@ class Look(Struct, frozen=True):
 
 
 def _parts_of(answers: Sequence[ClientAnswer]) -> Breakdown | None:
-    """The means; None unless all parts of all answers are known."""
+    """The mean of each part; None unless all parts of all answers are known."""
     parts = [answer.parts for answer in answers if answer.parts is not None]
     if not parts or len(parts) < len(answers):
         return None
@@ -68,14 +69,14 @@ def _parts_of(answers: Sequence[ClientAnswer]) -> Breakdown | None:
 
 
 class CoresBusy:
-    """How many cores the server, its load, this process and the whole machine keep busy."""
+    """Cores used by the server, its load, this process, and the whole machine."""
 
     def __init__(self, server: int | None, load: int | None) -> None:
         self._services = ServiceCpus({"server": server, "load": load})
         self._before = self._used_s()
 
     def look(self) -> dict[str, float]:
-        """Since the look before. Raises psutil.Error where one is hidden or has ended."""
+        """Since the last call. Raises psutil.Error if a process is hidden or has ended."""
         before, self._before = self._before, self._used_s()
         passed_s = self._before["clock"] - before["clock"]
         used = {name: at_s - before.get(name, at_s) for name, at_s in self._before.items()}
@@ -88,7 +89,7 @@ class CoresBusy:
 
 
 class LiveServer:
-    """A server that runs, and the ends of the load's pipes."""
+    """A running server, and the lab's ends of the load's pipes."""
 
     def __init__(self, server: Running, tool: Guarded, commands: int, events: int) -> None:
         self._server, self._commands, self._events = server, commands, events
@@ -102,14 +103,14 @@ class LiveServer:
         self._connections: int | None = None
         for pid in sorted(server.proofs):
             self.places.worker(pid)
-        self.look()  # what the accept queue holds is known before the first connection is up
+        self.look()  # the limit of the accept queue must be known before the first connection
 
     @property
     def full(self) -> bool:
         return self._spans.full
 
     def load(self, load: LoadSettings, seed: int) -> None:
-        """From now on."""
+        """Change the load, from now on."""
         url = f"http://{self._server.host}:{self._server.port}/{load.query}"
         command = {"url": url, "keepalive": load.keepalive, "seed": seed}
         command |= {"rate": load.rate} if load.is_open else {"clients": load.clients}
@@ -129,7 +130,7 @@ class LiveServer:
                 events.append(Event(span.start_ns, "s", number, span.pid, accept_ns=accept_ns))
                 if span.end_ns:
                     events.append(Event(span.end_ns, "x", number, span.pid))
-        # What the clients said after the spans were read may be about spans nobody has seen yet
+        # Events newer than this reading of the spans may belong to spans that are not read yet
         self._later = [event for event in events if event.at_ns > now_ns]
         self.places.hear(event for event in events if event.at_ns <= now_ns)
         queue = limit = None
@@ -146,7 +147,7 @@ class LiveServer:
         )
 
     def sample(self) -> dict[str, object]:
-        """What was measured, and `busy`: cores, as in `CoresBusy`; None: not known."""
+        """Current figures, and `busy`: cores, as in `CoresBusy`; None: not known."""
         busy = None
         with contextlib.suppress(psutil.Error):
             busy = self._busy.look()
@@ -168,7 +169,7 @@ class LiveServer:
         return events
 
     def measured(self, over_s: float) -> LiveFigures:
-        """Of the last so many seconds."""
+        """Figures of the last `over_s` seconds."""
         now_ns, places = time.monotonic_ns(), self.places
         since_ns = now_ns - int(over_s * NS)
         answers = places.latest(since_ns)
@@ -186,7 +187,7 @@ class LiveServer:
 
 
 class Side:
-    """`changed` is called from any thread when `phase` has changed."""
+    """A server and its load. `changed` is called, from any thread, when `phase` has changed."""
 
     def __init__(
         self, settings: ServerSettings, python: str, gunicorn: str, changed: Callable[[], None]
@@ -197,12 +198,12 @@ class Side:
         self.why: str | None = None
         self.live: LiveServer | None = None
         self._load, self._seed = LoadSettings(), 0
-        self._lock = threading.Lock()  # of all that is here
+        self._lock = threading.Lock()  # guards the attributes above
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, load: LoadSettings, seed: int = 0) -> None:
-        """Anew where it runs. Returns at once."""
+        """Start, or restart. Returns at once."""
         with self._lock:
             self._stop.set()
             self._stop = threading.Event()
@@ -214,14 +215,14 @@ class Side:
         self._thread.start()
 
     def change(self, load: LoadSettings, seed: int = 0) -> None:
-        """The load, at once."""
+        """Change the load at once."""
         with self._lock:
             self._load, self._seed = load, seed
             if self.live is not None:
                 self.live.load(load, seed)
 
     def stop(self) -> None:
-        """Returns at once; `join` waits for the end."""
+        """Stop. Returns at once; `join` waits for the end."""
         with self._lock:
             self._stop.set()
         self._set("stopped")
@@ -231,17 +232,17 @@ class Side:
             self._thread.join(timeout_s)
 
     def look(self) -> tuple[Look, LiveServer] | None:
-        """None while no server runs."""
+        """What is new, and the server. None while no server runs."""
         with self._lock:
             return None if self.live is None else (self.live.look(), self.live)
 
     def now(self) -> list[Move] | None:
-        """As in `Places`. None while no server runs."""
+        """As `Places.now`. None while no server runs."""
         with self._lock:
             return None if self.live is None else self.live.places.now(time.monotonic_ns())
 
     def measured(self, over_s: float) -> LiveFigures | None:
-        """Of the last so many seconds. None while no server runs."""
+        """Figures of the last `over_s` seconds. None while no server runs."""
         with self._lock:
             return None if self.live is None else self.live.measured(over_s)
 
@@ -293,7 +294,7 @@ class Side:
     def _while_it_runs(
         self, stop: threading.Event, server: Running, live: LiveServer, tool: Guarded
     ) -> None:
-        self._set("running", stop=stop)  # before the first look: events from before it are stale
+        self._set("running", stop=stop)  # before the first look: the page ignores earlier moves
         self._set_live(live)
         looked_s = time.monotonic()
         while not stop.wait(STEP_S):
@@ -312,7 +313,7 @@ class Side:
                 return
 
     def _end(self, stop: threading.Event, why: str) -> None:
-        """It failed, unless it had been stopped."""
+        """Report a failure, unless the side was stopped."""
         self._set_live(None)
         self._set("failed", why, stop)
 
@@ -325,7 +326,7 @@ class Side:
     def _set(
         self, phase: Phase, why: str | None = None, stop: threading.Event | None = None
     ) -> None:
-        """Unless it was stopped meanwhile."""
+        """Set the phase, unless the side was stopped meanwhile."""
         with self._lock:
             if stop is not None and stop.is_set():
                 return

@@ -1,7 +1,7 @@
-"""The servers and the load of the live page, and its tabs and pupils. One tab of the browser
-controls, others watch; when all are closed, the servers end.
+"""The servers and the load of the live page, and its tabs and pupils.
 
-A thread looks at the servers twenty times a second and sends what is new.
+One browser tab controls the lab, the others watch. When all tabs are closed, the servers stop. A
+thread reads the servers' state twenty times a second and sends what is new.
 """
 
 import secrets
@@ -35,14 +35,14 @@ from workerlab.server.worker_classes import CLASSES
 
 TICK_S = 0.05
 TICKS_PER_SAMPLE = 10
-ALONE_S = 3.0  # a tab that is reloaded is back by then
-END_S = 5.0  # a server ends
-LAW = ("blocked", "sentence", "law")  # of a side's view: what answers a question
+ALONE_S = 3.0  # enough for a tab to reload
+END_S = 5.0  # for a server to end
+LAW = ("blocked", "sentence", "law")  # parts of a side's view that give away the answer
 
 
 class Stage:
-    """`python`, `gunicorn`: what serves, as in `running.Launch`; `missing`: worker classes that
-    cannot run here, and why; `classroom`: of a lab that is shared; `begin`: with the lesson's first
+    """`python`, `gunicorn`: as in `running.Launch`; `missing`: worker classes that cannot run here,
+    with the reason; `classroom`: the pupils of a shared lab; `begin`: begin with the lesson's first
     question."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Stage:
         self._lesson = lesson
         self.classroom = classroom
         self._course: Course | None = None
-        self._left_course: Course | None = None  # to be continued
-        self._running_since_s: float | None = None  # the load of its step
+        self._left_course: Course | None = None  # can be resumed
+        self._running_since_s: float | None = None  # the load of the step
         self._recorder = Recorder()
         self._origin_ns = time.monotonic_ns()
         self._lock = threading.RLock()
@@ -82,7 +82,7 @@ class Stage:
     # --- tabs ------------------------------------------------------------------------------------
 
     def join(self, put: Put) -> str:
-        """A new tab; the first one controls. Returns its name."""
+        """Add a tab; the first one controls the lab. Returns its name."""
         with self._lock:
             name = secrets.token_hex(8)
             self._tabs[name] = put
@@ -109,7 +109,7 @@ class Stage:
 
     @property
     def alone_s(self) -> float:
-        """For how long no tab has been open."""
+        """Seconds for which no tab has been open."""
         return 0.0 if self._tabs else time.monotonic() - self._last_left_s
 
     def _greet(self, name: str) -> None:
@@ -141,7 +141,7 @@ class Stage:
     # --- pupils ----------------------------------------------------------------------------------
 
     def admit(self, code: object, client: str) -> str:
-        """A pupil's token. Raises Refused, as do the next two."""
+        """The token of a new pupil. Raises Refused, as do the next two methods."""
         with self._lock:
             return self.classroom.admit(code, client, time.monotonic())
 
@@ -151,10 +151,10 @@ class Stage:
             self._publish_class()
 
     def join_as_pupil(self, token: str, put: Put) -> Put:
-        """A new page of a pupil: it shows what the tabs show, and the pupil's own guesses."""
+        """Add a page of a pupil: it shows what the tabs show, and the pupil's own guesses."""
         with self._lock:
             pupil = self.classroom.pupil(token)
-            self.classroom.flush()  # or the new page would be sent moves that it has already
+            self.classroom.flush()  # else the new page would receive moves that it already has
             put(self._hello(secrets.token_hex(8), "pupil"))
             self._send_present(put)
             if self._course is not None:
@@ -175,7 +175,7 @@ class Stage:
     # --- actions of a tab ------------------------------------------------------------------------
 
     def act(self, order: Mapping[str, Any]) -> None:
-        """Raises Refused for what cannot be done, and nothing is."""
+        """Perform a tab's action. Raises Refused, without any effect, if it is not possible."""
         with self._lock:
             if order.get("tab") != self._driver:
                 raise Refused("another tab controls the lab; this one watches")
@@ -215,7 +215,7 @@ class Stage:
             side.start(self.load, self._seed)
 
     def _compare(self, order: Mapping[str, Any]) -> None:
-        """A second server beside the first, of another class; or no longer."""
+        """Add a second server of another class, or remove it."""
         wanted = bool(order.get("on"))
         if wanted and len(self.sides) == 1:
             first = self.sides[0]
@@ -240,8 +240,8 @@ class Stage:
     # --- the lesson ------------------------------------------------------------------------------
 
     def _go(self, order: Mapping[str, Any]) -> None:
-        """To a step, whose question comes before anything runs; without one, to where it was
-        left."""
+        """Go to a step and ask its question before anything runs; without a step, go to the last
+        one."""
         course = self._course or self._left_course or Course(self._lesson)
         course.go(order.get("step", course.place))
         self._course = course
@@ -271,13 +271,13 @@ class Stage:
 
     def _leave(self, _order: Mapping[str, Any]) -> None:
         self._left_course, self._course = self._course or self._left_course, None
-        if self.load.patience_s:  # hands on, clients are patient
+        if self.load.patience_s:  # outside the lesson, clients are patient
             self._set_load(replace(self.load, patience_s=0.0))
         self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
 
     @property
     def recorded(self) -> dict[str, object] | None:
-        """The steps of the lesson that have run, also while it is left; None: none yet."""
+        """The steps of the lesson that have run, also after it was left; None: none yet."""
         with self._lock:
             course = self._course or self._left_course
             recorded = course.recorded if course is not None else {}
@@ -285,12 +285,12 @@ class Stage:
 
     def _publish_lesson(self) -> None:
         if self._course is not None:
-            self._publish_class()  # first: the tally of one question is not shown beside the next
+            self._publish_class()  # first: a tally must not appear with the next question
             self._send_tabs(codec.encode(self._course.message()))
             self.classroom.show(self._course)
 
     def _follow(self) -> None:
-        """What the lesson does by itself: once a step has run for long enough, it tells."""
+        """Advance the lesson: once a step has run for long enough, show its result."""
         with self._lock:
             course, side = self._course, self.sides[0]
             if course is None or course.phase != "run":
@@ -306,7 +306,7 @@ class Stage:
                     self._publish_lesson()
 
     def close(self) -> None:
-        """Returns when no server is left."""
+        """Stop all servers; waits for each up to END_S."""
         self._closed.set()
         with self._lock:
             sides = list(self.sides)
@@ -328,7 +328,7 @@ class Stage:
 
     def _side_state(self, side: Side) -> dict[str, object]:
         view = side_view(side.settings, self.load, cores())
-        if self._course is not None and self._course.phase == "ask":  # a pupil could read it there
+        if self._course is not None and self._course.phase == "ask":  # pupils could read it
             view = {name: value for name, value in view.items() if name not in LAW}
         return {"phase": side.phase, "why": side.why, "heeds": side.settings.heeds, **view}
 
@@ -352,7 +352,7 @@ class Stage:
         return codec.encode({"kind": "tick", "t": round(t, 1), "sides": sides})
 
     def _present(self, side: Side) -> dict[str, object] | None:
-        """For a new tab: the requests under way."""
+        """For a new tab: the requests in flight."""
         moves = side.now()
         if moves is None:
             return None

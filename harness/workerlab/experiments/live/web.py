@@ -1,12 +1,12 @@
-"""The page of the live lesson and what it talks to, on loopback.
+"""The web applications of the live page: one on loopback, and one for pupils.
 
-All addresses begin with a secret token, and each request must come by the lab's own address:
-another page in the same browser knows neither, and its requests carry its own Origin. The lab sends
-one stream of server-sent events; the page posts its actions.
+All paths on loopback begin with a secret token, and each request must have the lab's own Host, and
+its Origin if any. Pages of other sites in the same browser do not know the token, and their
+requests carry their own Origin. The lab sends one stream of server-sent events; the page posts its
+actions.
 
-Pupils of a shared lab are served by an application of their own, on a listener of its own: it has
-no route that changes anything but a pupil's guess.
-The pages are served until a signal comes, or no page has been open for long.
+Pupils of a shared lab have a separate application on a separate listener: they can only join and
+guess. The pages are served until a signal arrives or no page has been open for a while.
 """
 
 import asyncio
@@ -51,9 +51,9 @@ from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import ending_signals
 
 PLACES = (Path(__file__).with_name("page"), player.PLACE)
-MAX_WAITING = 400  # messages, 20 s of them: a tab that is so far behind is disconnected
+MAX_WAITING = 400  # messages, 20 s of them: a tab further behind is disconnected
 COOKIE = "workerlab_pupil"
-KEEP_ALIVE_S = 10.0  # after so long without a message a comment is sent
+KEEP_ALIVE_S = 10.0  # without a message, until a comment is sent
 MAX_BODY_BYTES = 10_000
 NOT_FOUND = PlainTextResponse("Not found.\n", 404)
 HEADERS = {
@@ -65,7 +65,7 @@ HEADERS = {
 
 
 class OriginGuard:
-    """Refuses requests for other hosts than `hosts`, and from other sites' pages."""
+    """Rejects requests whose Host is not in `hosts`, and those from pages of other sites."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app, self._hosts = app, hosts
@@ -88,7 +88,7 @@ Viewer = TypeVar("Viewer")
 
 
 def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> ASGIApp:
-    """`ended`: set when the lab ends; streams end with it."""
+    """The application on loopback. `ended`: set when the lab ends, which ends the streams."""
     site = LiveSite(stage, ended)
 
     def with_token(handler: Handler) -> Handler:
@@ -124,7 +124,7 @@ def pupil_application(stage: Stage, port: int, ended: asyncio.Event) -> ASGIApp:
 
 
 def _or_refusal(handler: Handler) -> Handler:
-    """A refusal becomes a 400 with its reason."""
+    """Answer a Refused with status 400 and its reason."""
 
     async def answered(request: Request) -> Response:
         try:
@@ -160,7 +160,7 @@ class LiveSite:
 
 class PupilSite(LiveSite):
     async def join(self, request: Request) -> Response:
-        """A page that is reloaded is still the same pupil."""
+        """Admit a pupil, unless the cookie identifies one: a page may be reloaded."""
         response, order = JSONResponse({}), await _order(request)
         try:
             self._stage.classroom.pupil(request.cookies.get(COOKIE, ""))
@@ -189,7 +189,7 @@ def _streamed(events: AsyncIterator[bytes]) -> Response:
 
 
 async def _order(request: Request) -> dict[str, Any]:
-    """The body. Raises Refused for what is no object."""
+    """The request's body. Raises Refused if it is too long or not a JSON object."""
     data = b""
     async for part in request.stream():
         data += part
@@ -207,8 +207,8 @@ async def _events(
     ended: asyncio.Event,
     max_waiting: int,
 ) -> AsyncIterator[bytes]:
-    """Ends where `max_waiting` messages wait; the page connects again and goes on from the
-    present."""
+    """The stream of events. It ends when `max_waiting` messages are waiting; the page then
+    reconnects and continues with the current state."""
     loop, waiting = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
     def put(message: bytes) -> None:
