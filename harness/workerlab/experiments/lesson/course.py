@@ -1,5 +1,7 @@
-"""The course of the lesson, in a browser and in a terminal: a step asks, then runs, then tells; at
-the end there is a table."""
+"""The progress of a lesson, in a browser and in a terminal.
+
+Each step asks a question, runs, and shows its result. A table follows the last step.
+"""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -21,15 +23,15 @@ from workerlab.experiments.lesson.words import (
 
 Phase = Literal["ask", "run", "told", "end"]
 
-# A step is measured for so long, or so many times what the law says that a request takes
+# A step is measured for at least this long, and for this many response times of the law
 MIN_MEASURED_S, RESPONSE_TIMES = 4.0, 3
-TAKE_HOME = "lesson.html"  # the address of what was recorded, beside the page
+TAKE_HOME = "lesson.html"  # URL of the recorded lesson, relative to the page
 
 
 class Course:
-    """Raises Refused for what cannot be done now. `place`: of the step that is given, or was given
-    last; `results`: of the steps that were measured, by place; `outcome`: of the present one, in
-    words."""
+    """The state of a lesson. Methods raise Refused for what is not possible now. `place`: index of
+    the current or last step; `results`: of the finished steps, by place; `outcome`: of the current
+    step, as text."""
 
     def __init__(self, lesson: Lesson) -> None:
         self._lesson = lesson
@@ -37,7 +39,7 @@ class Course:
         self.phase: Phase = "ask"
         self.outcome: tuple[str, ...] = ()
         self.results: dict[int, StepOutcome] = {}
-        self.choice: int | None = None  # that was guessed
+        self.choice: int | None = None  # the guess
         self._recorded: dict[int, dict[str, object]] = {}
         self._figures: LiveFigures | None = None
 
@@ -47,8 +49,8 @@ class Course:
 
     @property
     def settles_s(self) -> float:
-        """Of a load, before it is measured: until each client has had an answer, by the law, or
-        has given up."""
+        """Time of the load before the measurement: until each client has had an answer, by the law,
+        or has given up."""
         patient_s = self.step.law.patient_s
         return min(patient_s, self.step.load.patience_s or patient_s)
 
@@ -60,7 +62,7 @@ class Course:
         return max(MIN_MEASURED_S, RESPONSE_TIMES * step.law.patient_s)
 
     def go(self, place: object) -> None:
-        """To the question of a step; beyond the last one, to the end."""
+        """Go to the question of a step, or past the last step to the end."""
         if type(place) is not int or not 0 <= place <= len(self._lesson.steps):
             raise Refused(f"the lesson has {len(self._lesson.steps)} steps", "step")
         self.phase = "end" if place == len(self._lesson.steps) else "ask"
@@ -69,7 +71,7 @@ class Course:
         self.choice, self.outcome = None, ()
 
     def guess(self, choice: object) -> None:
-        """None: no guess."""
+        """Take the guess and let the step run. None: no guess."""
         if self.phase != "ask":
             raise Refused("the guess comes before the load", "choice")
         choices = range(len(self.step.choices))
@@ -80,18 +82,18 @@ class Course:
             raise Refused("there is no such choice", "choice")
 
     def measure(self, figures: LiveFigures) -> None:
-        """Tell what came of a live load."""
+        """Show the result of a live load."""
         self._figures = figures
         measured, outcome = live_outcome(self.step, figures, self.measured_s)
         self.tell(measured, *outcome)
 
     def tell(self, measured: Measured | None, *outcome: str, left_out: bool = False) -> None:
-        """What came of the step. `left_out`: it cannot be run here."""
+        """Show the result of the step. `left_out`: it cannot be run here."""
         result = StepOutcome(self.step, self.choice, measured, left_out)
         self.results[self.place], self.outcome, self.phase = result, outcome, "told"
 
     def record(self, trace: Mapping[str, object]) -> None:
-        """What was seen of the step that was measured last."""
+        """Store the trace of the step that was measured last."""
         step = self.step
         self._recorded[self.place] = {
             "title": step.title,
@@ -113,13 +115,13 @@ class Course:
 
     @property
     def recorded(self) -> dict[str, object]:
-        """The steps that were seen, to be played again."""
+        """The recorded steps, for the page that replays them."""
         steps = [self._recorded[place] for place in sorted(self._recorded)]
         return {"title": self._lesson.title, "steps": steps, "end": self._lesson.end}
 
     def message(self, guesses: Mapping[int, int] | None = None) -> dict[str, object]:
-        """What the page is told: nothing before its time. `guesses`: a pupil's choice of each step,
-        in place of the teacher's."""
+        """The message to the page, without what must not be revealed yet. `guesses`: a pupil's
+        choices by step, instead of the teacher's."""
         step, phase, guess = self.step, self.phase, self.choice
         after, over, end = phase in ("run", "told"), phase == "told", phase == "end"
         results = dict(sorted(self.results.items())) if end else {}

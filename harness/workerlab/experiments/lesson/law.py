@@ -1,14 +1,14 @@
-"""What the settings make of a load: the law, and a sentence about it. Pure.
+"""The law: what queueing theory predicts for a server and a load, and a sentence about it. Pure.
 
 Closed loop (Denning & Buzen 1978): with N clients, C requests served at once and S seconds each,
-X = min(N, C) / S requests per second, and each takes R = N / X in the mean. More clients than the
-knee N* = Xmax S wait. Requests that compute are bounded by the cores, too, and in one worker by
-one. Random arrivals: R = S + W, with W as Allen and Cunneen approximate it for services of one
-length (`analysis/prediction/theory.py`). What waits beyond the slots is L = X W (Little).
+X = min(N, C) / S requests per second, and each takes R = N / X on average. More clients than the
+knee N* = Xmax S wait. Requests that compute are also limited by the cores, and within a worker by
+one core. Random arrivals: R = S + W, with W by the approximation of Allen and Cunneen for a
+constant service time (`analysis/prediction/theory.py`). The queue is L = X W (Little).
 
 Closed loop with clients that give up after T seconds, where R > T: each sends a request per T, so
-N / T > X of them come. The server serves all of them in turn, those without a client as well, so
-the queue grows; once its wait exceeds T - S, no request is answered in time.
+N / T > X arrive per second. The server serves all of them in turn, including abandoned ones, and
+the queue grows. Once its wait exceeds T - S, no request is answered in time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from workerlab.finding import Finding, Note
 from workerlab.numbers.units import count_text, counted, fill, format_duration
 from workerlab.server.worker_classes import configured_slots
 
-# Where nothing limits them, requests under way are Poisson: more than so many standard deviations
-# above the mean in one moment of 30 000 (of a normal distribution)
+# Without a limit, the number of requests in flight is Poisson. It is this many standard deviations
+# above its mean 1/30 000 of the time (normal approximation)
 RARE_DEVIATIONS = 4
-ASYNCIO_BACKLOG = 100  # with which a worker listens again that ignores the setting
+ASYNCIO_BACKLOG = 100  # of a worker that ignores `backlog` and listens again
 NEGLIGIBLE = 0.001  # waiting, as a share of the service time
 
-Predicted = float | str | None  # a number, why there is none, or None: nothing to say
+Predicted = float | str | None  # a number, the reason why there is none, or None: not applicable
 
 
 class Law(Struct, frozen=True, dict=True):
@@ -47,61 +47,61 @@ class Law(Struct, frozen=True, dict=True):
 
     @property
     def slots_rps(self) -> float:
-        """What clients and slots allow in a closed loop."""
+        """The throughput that clients and slots allow in a closed loop."""
         clients = self.load.clients
         served = clients if self.at_once is None else min(clients, self.at_once)
         return served / self.load.service_s
 
     @property
     def cpu_rps(self) -> float | None:
-        """What the CPU allows; None where nothing is computed."""
+        """The throughput that the CPU allows; None if the app does not compute."""
         load = self.load
         return min(self.server.workers, self.cores) / load.cpu_s if load.cpu_s else None
 
     @property
     def bound_rps(self) -> float | None:
-        """The most that is served of any load; None: no bound."""
+        """The highest throughput under any load; None: no bound."""
         load = self.load
         return closed_bound(self.server.workers, self.at_once, self.cores, load.delay_s, load.cpu_s)
 
     @property
     def rps(self) -> float | None:
-        """Answered in time. None where the app does nothing that bounds it."""
+        """Requests/s answered in time; None if a closed loop's requests have nothing to do."""
         load, bound = self.load, self.bound_rps
         if load.is_open:
             return load.rate if bound is None else min(load.rate, bound)
-        if load.service_s <= 0:  # what Gunicorn itself takes is all there is
+        if load.service_s <= 0:  # only Gunicorn's own time is left
             return None
         return 0.0 if self.in_vain else self.patient_rps
 
     @property
     def patient_rps(self) -> float:
-        """Of a closed loop if no client gave up."""
+        """The throughput of a closed loop if no client gave up."""
         return min(self.slots_rps, self.cpu_rps or self.slots_rps)
 
     @property
     def knee(self) -> float | None:
-        """Clients from which on requests wait; None: never, or nobody waits for an answer."""
+        """Clients above which requests wait; None: never, or clients give up before an answer."""
         bound = self.bound_rps
         return None if bound is None or self.in_vain else bound * self.load.service_s
 
     @property
     def is_cpu_bound(self) -> bool:
-        """The cores bound it, not the slots."""
+        """Whether the cores are the limit, not the slots."""
         if self.knee is None or self.at_once is None:
             return self.knee is not None
         return self.knee < 0.99 * self.at_once
 
     @property
     def busy(self) -> float | None:
-        """The share of what bounds it that random arrivals use."""
+        """Utilisation by random arrivals: their rate divided by the bound; None: no bound."""
         return self.load.rate / self.bound_rps if self.bound_rps else None
 
     # --- response time ---------------------------------------------------------------------------
 
     @property
     def patient_s(self) -> float:
-        """The mean if no client gave up; where none is known, the time without waiting."""
+        """The mean response time if no client gave up; if unknown, the service time."""
         load = self.load
         if load.is_open:
             return load.service_s if self.response_s is None else self.response_s
@@ -109,14 +109,14 @@ class Law(Struct, frozen=True, dict=True):
 
     @property
     def in_vain(self) -> bool:
-        """Clients of a closed loop give up before they are answered."""
+        """Whether clients of a closed loop give up before they are answered."""
         load = self.load
         patient = load.is_open or load.service_s <= 0 or load.patience_s <= 0
         return not patient and load.patience_s < self.patient_s
 
     @cached_property
     def response(self) -> Predicted:
-        """The mean in seconds."""
+        """The mean response time in seconds."""
         if self.load.service_s <= 0:
             return None
         if self.load.is_open:
@@ -147,14 +147,14 @@ class Law(Struct, frozen=True, dict=True):
 
     @property
     def wait_s(self) -> float | None:
-        """The mean wait for a slot; None where it is not known."""
+        """The mean wait for a slot; None if unknown."""
         return None if self.response_s is None else self.response_s - self.load.service_s
 
     # --- the accept queue ------------------------------------------------------------------------
 
     @property
     def queue(self) -> Predicted:
-        """How many wait in the accept queue in the mean."""
+        """The mean number of connections in the accept queue."""
         load, server, row, room = self.load, self.server, self.server.row, self.server.queue_room
         fills = f"law: it grows until it is full, at {count_text(room)}"
         if load.service_s <= 0:
@@ -169,12 +169,12 @@ class Law(Struct, frozen=True, dict=True):
         if self.rps is None or self.response_s is None or self.wait_s is None:
             unpredicted = "no prediction: workers accept more than they serve"
             return None if load.cpu_ms > 0 else unpredicted if row.accepts_first else fills
-        if load.is_open and not row.accepts_first:  # all that wait; meanwhile slots may be free
+        if load.is_open and not row.accepts_first:  # all that wait; at times, slots are free
             return min(room, self.rps * self.wait_s)
         held = server.workers * (1 if row.slots == "one" else server.worker_connections)
         return min(room, max(0.0, round(self.rps * self.response_s - held, 6)))
 
-    # --- for its sentence ------------------------------------------------------------------------
+    # --- for the sentence ------------------------------------------------------------------------
 
     @property
     def capacity(self) -> str:
@@ -188,7 +188,7 @@ class Law(Struct, frozen=True, dict=True):
 
     @property
     def taken(self) -> float:
-        """Slots that random arrivals take on average (Little)."""
+        """The mean number of slots in use by random arrivals (Little)."""
         return self.load.rate * self.load.service_s
 
     @property
@@ -213,7 +213,7 @@ CAPACITY = (
 KEPT = "A connection that is kept stays with its worker: others may be free meanwhile."
 
 
-# --- what becomes of a load -----------------------------------------------------------------------
+# --- the sentence about a load --------------------------------------------------------------------
 
 
 class LoadSentence(Finding):
@@ -289,7 +289,7 @@ OVERFLOW = (
 
 
 def sentence(law: Law) -> Finding:
-    """What becomes of the load."""
+    """What happens under the load."""
     load = law.load
     if load.is_open:
         return sentence_at_random(law)
@@ -312,7 +312,7 @@ def sentence(law: Law) -> Finding:
 
 
 def deals_unevenly(law: Law) -> bool:
-    """A worker may get more clients than it serves at once, while another has room."""
+    """Whether a worker may get more clients than it has slots while another has free slots."""
     server = law.server
     if law.at_once is None or server.workers == 1:
         return False
@@ -340,7 +340,7 @@ def law_of(server: ServerSettings, load: LoadSettings, cores: float) -> Law:
 
 
 def side_view(server: ServerSettings, load: LoadSettings, cores: float) -> dict[str, object]:
-    """What the page shows of a server, live or recorded: settings, slots, law and sentence."""
+    """A server as the page shows it, live or recorded: settings, slots, law and sentence."""
     law = law_of(server, load, cores)
     reasons = {"response_s": law.response, "queue": law.queue}
     return {

@@ -1,5 +1,6 @@
-"""What can be set of a server and of a load, in a lesson and on the live page, each within the
-bounds of what the machine of a class can take; and the bundled apps that serve both. Pure.
+"""Server and load settings of a lesson and of the live page, and their bundled apps. Pure.
+
+The limits are what a machine in a classroom can handle.
 """
 
 from collections.abc import Mapping
@@ -17,14 +18,14 @@ from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, 
 
 Model = Literal["closed", "open"]
 
-# The largest values; the smallest is 1, of durations 0
+# The maximum values; the minimum is 1, for durations 0
 MAX_COUNTS: Mapping[str, int] = {
     "clients": 500, "workers": 16, "threads": 64, "worker_connections": 2000, "backlog": 4096,
 }  # fmt: skip
 LIMITS: Mapping[str, float] = {**MAX_COUNTS, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
 DURATIONS = ("delay_s", "cpu_ms")
 LESSON_ONLY = "patience_s"
-BRIEF_S = 0.001  # of a request that says nothing else: those that the lab sends before the load
+BRIEF_S = 0.001  # sleep of requests without a query: the lab sends them before the load
 
 
 class OwnApp(Struct, frozen=True):
@@ -73,8 +74,8 @@ class ServerSettings(Struct, frozen=True):
         return class_named(self.worker_class)
 
     def server(self, sleep_s: float = BRIEF_S, cpu_s: float = 0.0) -> Server:
-        """Threads are those of a class that has them; sync with more would become gthread.
-        `sleep_s`, `cpu_s`: of a request that asks for nothing else."""
+        """Only classes with threads get them: sync with several would become gthread. `sleep_s`,
+        `cpu_s`: of requests without a query."""
         app = OWN_APPS[self.app]
         env = {SLEEP_ENV: f"{sleep_s:g}"} | ({CPU_ENV: f"{1000 * cpu_s:g}"} if cpu_s else {})
         return Server(
@@ -93,32 +94,32 @@ class ServerSettings(Struct, frozen=True):
 
     @property
     def own_threads(self) -> int | None:
-        """Threads of a worker where it has several."""
+        """Threads per worker if there are several, else None."""
         return self.threads if self.row.slots == "threads" and self.threads > 1 else None
 
     @property
     def blocks(self) -> bool:
-        """Its app lets nothing else run in its worker."""
+        """Whether a request in the app blocks its worker."""
         return OWN_APPS[self.app].blocks
 
     @property
     def at_once(self) -> int | None:
-        """Requests in the app at the same time; None: without limit."""
+        """The most requests in the app at the same time; None: unlimited."""
         return self.workers if self.blocks else configured_slots(self.server())
 
     @property
     def has_own_queues(self) -> bool:
-        """Each worker has a queue of requests that it has accepted and does not serve yet."""
+        """Whether each worker queues requests that it has accepted and does not serve yet."""
         return self.row.accepts_first or self.blocks
 
     @property
     def queue_room(self) -> int:
-        """Connections that the accept queue holds: the kernel lets in one more than the backlog."""
+        """Connections that fit in the accept queue: the kernel admits one more than the backlog."""
         return self.backlog + 1
 
     @property
     def heeds(self) -> tuple[str, ...]:
-        """The settings that have an effect on its class."""
+        """The settings that have an effect on the worker class."""
         names = ("workers", "threads", "worker_connections", "backlog")
         return tuple(name for name in names if name not in self.row.ignores)
 
@@ -148,23 +149,23 @@ class LoadSettings(Struct, frozen=True):
 
     @property
     def recent_s(self) -> float:
-        """The window of the figures while the load runs."""
+        """The window of the live figures, seconds."""
         return max(RECENT_S, 2 * self.delay_s)
 
     @property
     def query(self) -> str:
-        """What each request asks of the app."""
+        """The query string of each request."""
         return f"?sleep={self.delay_s:g}&cpu={self.cpu_ms:g}"
 
 
 def changed_server(settings: ServerSettings, changes: Mapping[str, Any]) -> ServerSettings:
-    """Raises Refused."""
+    """Settings with these changes. Raises Refused if one is not valid."""
     changed = replace(settings, **_checked(settings, changes))
     _check_choice("worker_class", changed.worker_class, CLASSES)
     _check_choice("app", changed.app, OWN_APPS)
     classes = OWN_APPS[changed.app].classes
     if changed.worker_class not in classes:
-        if "app" not in changes:  # the class was changed: the app that all of them serve
+        if "app" not in changes:  # the class was changed: use the app that all classes serve
             return replace(changed, app="sleep")
         able = " and ".join(classes)
         raise Refused(f"this app is for {able}, not for {changed.worker_class}", "app")
@@ -172,7 +173,7 @@ def changed_server(settings: ServerSettings, changes: Mapping[str, Any]) -> Serv
 
 
 def changed_load(settings: LoadSettings, changes: Mapping[str, Any]) -> LoadSettings:
-    """Raises Refused."""
+    """Settings with these changes. Raises Refused if one is not valid."""
     changed = replace(settings, **_checked(settings, changes))
     _check_choice("model", changed.model, ("closed", "open"))
     return changed

@@ -1,7 +1,7 @@
-"""The lesson: steps that each change one thing, read from a file.
+"""A lesson: steps that each change one thing, read from a file.
 
-`lesson.toml` beside this module is the lesson that is shipped, and says what a step consists of.
-`words` says what is told of a step, alike in a terminal and in a browser; `law`, what it shows.
+`lesson.toml` in this directory is the bundled lesson; its comments document the format. `law`
+predicts the result of a step; `words` has its texts, for terminal and browser.
 """
 
 import difflib
@@ -24,8 +24,8 @@ from workerlab.server.limits import cores
 from workerlab.server.worker_classes import CLASSES
 
 SHIPPED = Path(__file__).with_name("lesson.toml")
-TOOL = "fast"  # follows each request, so that every part of its wait is exact
-PER_CONNECTION = 4  # requests, where a step does not say how many
+TOOL = "fast"  # follows each request: every part of its wait is exact
+PER_CONNECTION = 4  # requests, if a step does not set their number
 DELAY_S = 1.0  # of a request that does not compute
 MAX_RATE_RPS, MAX_OPEN_CONNECTIONS = 500, 500  # of a step with random arrivals
 LETTERS = "abcdefgh"  # of choices
@@ -58,12 +58,12 @@ class LessonStep(Struct, frozen=True):
 
     @property
     def is_trial(self) -> bool:
-        """In a terminal; where clients give up, it needs the load of the live page."""
+        """Whether it runs as a trial in a terminal. Clients that give up need the live load."""
         return not self.load.patience_s
 
     @property
     def load_s(self) -> float:
-        """How long its load lasts as a trial, or until it is measured, by the law."""
+        """Seconds of load, by the law: of the trial, or until the live load is measured."""
         load = self.load
         if load.is_open or not self.is_trial:
             return load.patience_s + self.lasts_s
@@ -71,7 +71,7 @@ class LessonStep(Struct, frozen=True):
 
     @property
     def cell(self) -> Cell:
-        """Of its trial."""
+        """The cell of its trial."""
         load = self.load
         return Cell(
             self.server.server(load.delay_s, load.cpu_s),
@@ -96,12 +96,12 @@ class Lesson(Struct, frozen=True):
     end: str = ""
 
 
-# --- what a file may say --------------------------------------------------------------------------
+# --- the format of a file -------------------------------------------------------------------------
 
 
 class Field(NamedTuple):
-    """`requirement`: what a value must be; `default`: where the file does not say it, ...: it has
-    to."""
+    """A field of a table. `requirement`: what a value must be; `default`: of an optional field, or
+    `...` if the field is required."""
 
     requirement: str
     accepts: Callable[[Any], bool]
@@ -169,12 +169,12 @@ OF_STEP: Fields = {
 
 
 def read(path: Path = SHIPPED) -> Lesson:
-    """Raises UsageError: the file, the step and the field that is wrong, and what is."""
+    """Raises UsageError with the file, the step, the field and what is wrong with it."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # no UTF-8, or no TOML
+    except ValueError as error:  # not UTF-8, or not TOML
         raise UsageError(f"{path} is not a TOML file: {error}") from error
     lesson = _values(content, OF_LESSON, str(path))
     steps = tuple(
@@ -185,7 +185,7 @@ def read(path: Path = SHIPPED) -> Lesson:
 
 
 def _values(table: object, fields: Fields, where: str) -> dict[str, Any]:
-    """The value of every field. Raises UsageError for the first that is wrong."""
+    """The value of every field. Raises UsageError for the first wrong one."""
     if not isinstance(table, dict):
         raise UsageError(f"{where}: must be a table of {', '.join(fields)}")
     for name in table.keys() - fields.keys():
@@ -272,8 +272,8 @@ def _load(values: Mapping[str, Any], where: str) -> LoadSettings:
 
 
 def _check(step: LessonStep, where: str) -> None:
-    """Raises UsageError for what the law says nothing of, and for a queue too short to hold clients
-    for longer than their patience."""
+    """Raises UsageError for a step without a prediction, and for a queue too short to make clients
+    wait longer than their patience."""
     server, load, law = step.server, step.load, step.law
     if load.is_open:
         if step.at_once is None:
@@ -287,7 +287,7 @@ def _check(step: LessonStep, where: str) -> None:
         return
     if load.patience_s and server.worker_class != "sync":
         raise UsageError(f"{where}, patience: needs worker_class sync, not {server.worker_class}")
-    # Fewer, and every moment is its start or its end
+    # With fewer, the load would have only a start and an end
     if step.requests is not None and step.requests < 2 * load.clients:
         raise UsageError(f"{where}, requests: must be at least 2 for each connection")
     if law.in_vain and server.backlog / law.slots_rps < load.patience_s:

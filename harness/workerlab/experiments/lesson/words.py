@@ -1,9 +1,9 @@
-"""What is said of a step of the lesson, in a terminal and in a browser: law, answer, measurement.
+"""The texts about a step of the lesson, in a terminal and in a browser: law, answer, measurement.
 
-Where the accept queue was full, the figures are of the time in which every client had a request
-under way, as on the live page: throughput of the steady window, and mean response time by Little's
-law. A mean says little there: most requests are served as if nothing were, and some wait for many
-seconds. So the slowest request is told too, and the terminal draws the course of the load.
+If the accept queue was full, the figures cover the time in which every client had a request in
+flight, as on the live page: throughput of the steady window, and mean response time by Little's
+law. The mean says little then: most requests are served normally, and some wait for many seconds.
+So the slowest request is reported as well, and the terminal draws the load over time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,15 +23,15 @@ from workerlab.model import Breakdown, CellResult
 from workerlab.numbers.units import counted, fill, format_duration
 from workerlab.report.values import text
 
-# The parts of a response time, as the report calls them, in the order in which they pass
+# The parts of a response time, named as in the report, in chronological order
 PARTS = {
     "connect_s": "connecting",
     "accept_queue_s": "accept queue",
     "in_worker_s": "inside a worker",
     "service_s": "in the app",
 }
-LONG_TIMES = 2  # a response that takes so many times the law's mean is told
-MEAN_DIFFERS = 0.1  # of the mean: it is of other requests than its parts
+LONG_TIMES = 2  # times the law's mean: slower responses are reported
+MEAN_DIFFERS = 0.1  # of the mean: if its parts differ by more, they are of other requests
 
 # --- the law --------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ def law_in_short(step: LessonStep) -> str:
 
 
 def answer(step: LessonStep, guess: int | None) -> str:
-    """Which choice is right, beside the one that was guessed."""
+    """The guess, if there is one, and the right choice."""
     right = f"{step.letters[step.right]}) {step.choices[step.right]}."
     if guess is None:
         return f"The answer: {right}"
@@ -130,7 +130,7 @@ def no_outcome(reason: str) -> str:
 
 
 def parts_of(split: Breakdown) -> str:
-    """Of a mean response time; "" where none is known."""
+    """The parts of a mean response time; "" if none is known."""
     return ", ".join(
         f"{name} {'under 1 ms' if spent_s < 0.001 else format_duration(spent_s)}"
         for field, name in PARTS.items()
@@ -142,12 +142,12 @@ def parts_of(split: Breakdown) -> str:
 
 
 def overflowed(facts: Facts | None) -> bool:
-    """Whether the accept queue of this server was full, and the kernel dropped what came."""
+    """Whether the server's accept queue was full and the kernel dropped packets."""
     return facts is not None and handshakes(facts).dropped
 
 
 def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
-    """None where the cell is invalid."""
+    """The figures of a trial; None if the cell is invalid."""
     settings, rps, steady = cell.trial.cell, cell.throughput_rps, facts.window if facts else None
     response_s = cell.response.mean if settings.rate else cell.breakdown.response_s
     if rps is None or response_s is None:
@@ -168,8 +168,8 @@ def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
 
 
 def outcome(step: LessonStep, cell: CellResult, facts: Facts | None = None) -> list[str]:
-    """What was measured beside what the law says; what became of a full queue; where the time
-    went."""
+    """What was measured, compared to the law; what a full queue did, or where the time was spent;
+    and disturbances."""
     figures = measured(cell, facts)
     if figures is None:
         return [no_outcome(text(cell.reason))]
@@ -200,7 +200,7 @@ QUEUE_FULL = (
 
 
 def _full(facts: Facts) -> Iterator[str]:
-    """What a full accept queue did, which means would hide."""
+    """The effects of a full accept queue, which means would hide."""
     counts = handshakes(facts)
     repeats = steps(counts)
     values = {
@@ -260,7 +260,7 @@ GIVEN_UP = (
 def live_outcome(
     step: LessonStep, figures: LiveFigures, over_s: float
 ) -> tuple[Measured | None, list[str]]:
-    """Of the last so many seconds: None where nothing was answered; and in words."""
+    """Figures of the last `over_s` seconds, None if nothing was answered; and their text."""
     sample, slowest_s, law = figures.sample, figures.slowest_s, step.law
     if law.in_vain:
         gave_up = sample.causes.get(GAVE_UP, 0)
@@ -283,7 +283,7 @@ def live_outcome(
 
 
 def parts_of_answered(figures: LiveFigures) -> list[str]:
-    """Not where some have waited for long and are not answered: the mean is of them, too."""
+    """Empty if the mean differs from its parts: it includes requests that still wait."""
     split, mean_s = figures.where, figures.sample.mean
     if split is None or mean_s is None:
         return []
@@ -307,19 +307,19 @@ class StepOutcome(Struct, frozen=True):
 
     @property
     def numbers(self) -> tuple[str, str]:
-        """By the law and measured, in short."""
+        """By the law, and measured, as short texts."""
         if self.left_out:
             return law_in_short(self.step), "left out"
         return law_in_short(self.step), self.measured.short if self.measured else "-"
 
     def row(self, choices: Sequence[str]) -> tuple[str, str | None, str, str, str]:
-        """Title, guess, right, law, measured; `choices`: what they are called. None: no guess."""
+        """Title, guess (None: no guess), right, law, measured; `choices`: their names."""
         guess = None if self.guess is None else choices[self.guess]
         return (self.step.title, guess, choices[self.step.right], *self.numbers)
 
 
 def score(outcomes: Iterable[StepOutcome]) -> str:
-    """Of the steps that were measured; "" where nobody guessed."""
+    """How many guesses were right, of the steps that could run; "" without guesses."""
     right = [
         outcome.guess == outcome.step.right
         for outcome in outcomes
