@@ -1,8 +1,8 @@
-"""The lesson, given in a terminal: guess, law, watch, compare, explain; at the end, all guesses and
-the report page.
+"""`workerlab demo`: the lesson in a terminal.
 
-A sweep of the lesson's cells, whose progress is the lesson itself. Nothing is revealed before the
-guess: neither the law nor what the run shows.
+Each step has a guess, the law, the run, a comparison and an explanation; at the end there are all
+guesses and the report page. The command is a sweep of the lesson's cells, with the lesson as its
+progress display. Neither the law nor the run is shown before the guess.
 """
 
 import argparse
@@ -56,7 +56,7 @@ PROGRESS = (
 
 @contextmanager
 def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
-    """The steps' cells in their order, on the lab's own apps."""
+    """The cells of the steps, in order, on the bundled apps."""
     lesson = read(Path(options.lesson) if options.lesson else SHIPPED)
     ask = not options.yes and interactive()
     if not options.yes and not ask:
@@ -73,7 +73,7 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Give the lesson, here or in a browser, and make its page. Returns the exit code."""
+    """Give the lesson, here or in a browser, and write the report. Returns the exit code."""
     if options.web:
         if options.yes:
             raise UsageError("--yes is for the terminal: in a browser, each step waits for you")
@@ -96,7 +96,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 class LiveStepProgress:
-    """A line now and then on a step that is no trial."""
+    """Prints a line every PROGRESS_S seconds during a step that is not a trial."""
 
     def __init__(self) -> None:
         self._began_s: float | None = None
@@ -119,8 +119,9 @@ class LiveStepProgress:
 
 
 class Presenter:
-    """Takes the place of the progress: `ask` for guesses, and for a key after each step. `live`
-    runs the steps whose clients give up, with the load of the live page: they are no trials."""
+    """The progress display: it gives the lesson. `ask`: wait for guesses, and for a key after each
+    step. `live`: runs the steps whose clients give up, which need the live page's load and are not
+    trials."""
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class Presenter:
                 print(flush=True)
 
     def begin(self, trial: Trial) -> None:
-        """Put the question, wait for a key, tell the law, and leave the answer to the run."""
+        """Ask the question, read the guess and show the law; the run gives the answer."""
         self._give_live_steps()
         self._put_question(self._places[trial])
         if trial.cell.server.variant not in self._plan.unavailable:
@@ -186,7 +187,7 @@ class Presenter:
         print()
 
     def _give_live_steps(self) -> None:
-        """Those that come next in the lesson."""
+        """Give the live steps that come next in the lesson."""
         for place in range(len(self._course.results), len(self._lesson.steps)):
             if self._lesson.steps[place].is_trial:
                 return
@@ -221,7 +222,7 @@ class Presenter:
         self._explain(course_of(facts) if facts is not None and overflowed(facts) else ())
 
     def _explain(self, drawing: Sequence[str] = ()) -> None:
-        """What came of a step, and why."""
+        """Print the answer, the result of the step, and the reason."""
         course = self._course
         say(answer(course.step, course.choice))
         for line in course.outcome:

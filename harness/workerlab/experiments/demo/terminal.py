@@ -1,14 +1,15 @@
-"""What the lesson shows on a terminal, of 80 columns or fewer: paragraphs, the guess that it reads,
-slots and queue while a step runs, the course of a load, and the table at the end.
+"""The lesson on a terminal of up to 80 columns: paragraphs, guesses, pictures and the final table.
 
-Slots and queues as text for a terminal of 80 columns: at one moment, and over time.
+While a step runs, a picture shows slots and queues. After a load that overflowed the accept queue,
+another one shows them over time.
 
-3.2 s  in the app   [#] [#] [#] [#]          4 of 4 slots
-       accept queue ooooo                    5
-       no room      ~~~~~~~                  7, SYNs repeated: 12
-       elsewhere                             0, on the way
-       idle                                  0, with nothing to send
-       answered                              9 of 32"""
+    3.2 s  in the app   [#] [#] [#] [#]          4 of 4 slots
+           accept queue ooooo                    5
+           no room      ~~~~~~~                  7, SYNs repeated: 12
+           elsewhere                             0, on the way
+           idle                                  0, with nothing to send
+           answered                              9 of 32
+"""
 
 import textwrap
 import time
@@ -59,11 +60,11 @@ def draw(
     repeated: int | None = None,
     width: int = WIDTH,
 ) -> list[str]:
-    """The lines, none longer than `width`, without marks below WIDTH. `busy`: requests in the app,
-    by worker; `slots`: of all workers, None for unlimited; `queue`: None if it cannot be read;
-    `accepts_first`: requests in neither app nor queue wait inside a worker; `requests`: None for
-    random arrivals, whose number is not known; `no_room`: connections that do not fit into the
-    accept queue, None if all fit; `repeated`: SYNs sent again since the load began."""
+    """The lines of the picture, at most `width` long; without marks if narrower than WIDTH. `busy`:
+    requests in the app, by worker; `slots`: of all workers, None: unlimited; `queue`: None if it
+    cannot be read; `accepts_first`: requests in neither app nor queue wait inside a worker;
+    `requests`: None for random arrivals, whose number is unknown; `no_room`: connections that do
+    not fit into the accept queue, None if all fit; `repeated`: SYNs sent again since the start."""
     inside, limit = sum(busy), "unlimited" if slots is None else slots
     located = inside + (queue or 0) + (no_room or 0)
     where = "accepted, not yet in the app" if accepts_first else "on the way, or not connected"
@@ -89,7 +90,7 @@ def draw(
 
 
 def _fitted(lines: Sequence[str], width: int) -> list[str]:
-    """Without their marks, and wrapped, on a terminal that is too narrow for them."""
+    """The lines; on a terminal too narrow for the marks, without them and wrapped."""
     if width >= WIDTH:
         return [line[:WIDTH] for line in lines]
     unmarked = [line[:MARKS_START] + line[MARKS_START + MARKS_WIDTH + 1 :] for line in lines]
@@ -97,7 +98,7 @@ def _fitted(lines: Sequence[str], width: int) -> list[str]:
 
 
 def fitting_width() -> int:
-    """WIDTH, or that of standard output if it is less; at least NARROWEST."""
+    """The width of standard output, but at most WIDTH and at least NARROWEST."""
     return max(NARROWEST, min(WIDTH, output_columns() or WIDTH))
 
 
@@ -132,18 +133,18 @@ def _digit(count: int) -> str:
 NO_GUESS = ("\n", "\r", " ", "")  # the last: the end of input
 MAX_TITLE = 34  # characters in the table
 REDRAW_S = 0.1
-UNANSWERED = "SYN_SENT"  # the kernel's name for a client's socket that nobody has answered
+UNANSWERED = "SYN_SENT"  # the state of a client's socket whose SYN was not answered
 
 
 def say(paragraph: str = "", indent: str = "") -> None:
-    """In the columns there are, 80 at most."""
+    """Print a paragraph, wrapped to the terminal or WIDTH."""
     width = fitting_width() - 2
     lines = textwrap.wrap(paragraph, width, initial_indent=indent, subsequent_indent=indent)
     print("\n".join(lines), flush=True)
 
 
 def read_guess(step: LessonStep) -> int | None:
-    """The place of the choice whose letter is typed, None for Enter. Other keys are slips."""
+    """The index of the choice whose letter is typed, None for Enter. Ignores other keys."""
     key = one_key(f"Your guess ({', '.join(step.letters)}; Enter for none): ")
     while key not in step.letters and key not in NO_GUESS:
         key = one_key("")
@@ -156,8 +157,8 @@ def read_guess(step: LessonStep) -> int | None:
 
 
 class Picture:
-    """Redrawn in place on a terminal, else drawn once at the end of the step, as it was in the
-    middle of its load."""
+    """Shows slots and queues of a step. On a terminal it is redrawn in place; otherwise it is
+    printed once, at the end of the step, as of the middle of the load."""
 
     def __init__(self, plan: Plan, trial: Trial, step: LessonStep) -> None:
         self._cell, self._load = trial.cell, load_for(plan, trial.cell, step.load.delay_s)
@@ -165,7 +166,7 @@ class Picture:
         self._live: Live | None = None
         self._observer: Observer | None = None
         self._began_s = self._drawn_s = 0.0
-        self._repeats_before: int | None = None  # SYNs that had been sent again before this load
+        self._repeats_before: int | None = None  # SYNs sent again before this load
         self._middle: list[str] = []
         self._width = fitting_width()
         console = Console(color_system=None, highlight=False, width=self._width)
@@ -178,13 +179,13 @@ class Picture:
     def close(self) -> None:
         if self._screen is not None:
             if self._live is not None and self._observer is not None:
-                self._draw(self._live, self._observer)  # as it was when the last one was answered
+                self._draw(self._live, self._observer)  # the state after the last answer
             self._screen.stop()
         elif self._middle:
             print("\n".join(self._middle), flush=True)
 
     def look(self, server: Running, observer: Observer) -> None:
-        """Called again and again while the load runs."""
+        """Called repeatedly while the load runs."""
         now_s = time.monotonic()
         if self._live is None:
             self._live, self._began_s = Live(server.launch.trial), now_s
@@ -216,8 +217,8 @@ class Picture:
         self._show(lines)
 
     def _dropped(self, observer: Observer) -> tuple[int, int | None]:
-        """Connections that nobody has answered, or that exist for their client alone; and how often
-        a SYN was sent again."""
+        """Connections whose SYN was not answered or that only their client considers established;
+        and how often SYNs were sent again, None if unknown."""
         connections, counters = (observer.latest.get(name) for name in ("connections", "counters"))
         no_room = 0
         if isinstance(connections, ConnectionSample):
@@ -233,30 +234,30 @@ class Picture:
             self._screen.update(Text("\n".join(lines)), refresh=True)
 
 
-# --- the course of a load -------------------------------------------------------------------------
+# --- a load over time -----------------------------------------------------------------------------
 
 WIDTHS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)  # of a column
 IN_WORKER, NO_ROOM = "inside a worker", "no room"
-Stretch = tuple[float, float]  # from and until, in nanoseconds
+Stretch = tuple[float, float]  # start and end, nanoseconds
 
 
 class RequestsOverTime(NamedTuple):
-    """How many requests were where, by client, workers and kernel, in the middle of each column of
-    so many seconds. NO_ROOM: under way and nowhere else. Where the accept queue is full, the kernel
-    has dropped what they sent: their SYN, or the last packet of their handshake, so that their
-    client believes to be connected."""
+    """The number of requests at each place, from the data of client, workers and kernel, in the
+    middle of each column of `column_s` seconds. NO_ROOM: in flight, but at no other place. With a
+    full accept queue, the kernel has dropped their SYN, or the last packet of their handshake; the
+    client then considers the connection established."""
 
     column_s: float
     rows: dict[str, tuple[int, ...]]
 
 
 def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
-    """In at most so many columns; None where the client did not time each request, or nobody looked
-    at the queue."""
+    """In at most `columns` columns; None if the client did not time each request, or the queue was
+    not sampled."""
     origin_ns, queue = facts.measurement.origin_ns, facts.seen.queue
     if origin_ns is None or not facts.measurement.timings or not queue:
         return None
-    under_way = list[Stretch]()  # by the client; to the end of the load where it was not answered
+    under_way = list[Stretch]()  # by the client; unanswered ones last to the end of the load
     for timing in facts.measurement.timings:
         begin_ns = origin_ns + timing.start_s * NS
         end_ns = facts.ended_ns if timing.end_s is None else begin_ns + timing.end_s * NS
@@ -283,13 +284,13 @@ def _counts(stretches: Sequence[Stretch], moments: Iterable[float]) -> tuple[int
 
 
 def _lengths(queue: Sequence[QueueSample], moments: Iterable[float]) -> tuple[int, ...]:
-    """As it was seen last."""
+    """The last sampled length at each moment."""
     sampled_ns = [sample.at_ns for sample in queue]
     return tuple(queue[max(0, bisect_right(sampled_ns, at) - 1)].length for at in moments)
 
 
 def course_of(facts: Facts) -> list[str]:
-    """How many requests were where, from the begin of the load to its end."""
+    """A picture of the number of requests at each place over the whole load; [] if unknown."""
     width = fitting_width()
     course = requests_over_time(facts, COLUMNS + width - WIDTH)
     if course is None:
@@ -310,8 +311,8 @@ def course_of(facts: Facts) -> list[str]:
 
 
 def table(outcomes: Sequence[StepOutcome]) -> list[str]:
-    """All steps, with what was guessed where somebody guessed; a paragraph each where the terminal
-    is too narrow for a table."""
+    """All steps, with the guesses if there are any; as a paragraph each if the terminal is too
+    narrow for a table."""
     guessed = any(outcome.guess is not None for outcome in outcomes)
     rows: list[tuple[str, ...]] = [("step", "guess", "right", "law", "measured")]
     for number, outcome in enumerate(outcomes, 1):
