@@ -5,20 +5,20 @@
 The harness can end without running any `finally`: SIGKILL, an interpreter crash, a lost terminal.
 The kernel then closes its end of the control pipe; the guard reads end-of-file and kills all its
 descendants. It is a child subreaper (Linux), so orphans of a killed arbiter and daemonised
-grandchildren become its children. Rejected: PR_SET_PDEATHSIG (reaches only
-the direct child; workers lived on for seconds).
+grandchildren become its children. Rejected: PR_SET_PDEATHSIG (reaches only the direct child;
+workers lived on for seconds).
 
-A program of its own (`python -I -S guard.py [WORDS] GRACE_S OUT ERR PROGRAM ARGS…`) that imports
+A separate program (`python -I -S guard.py [OPTIONS] GRACE_S OUT ERR PROGRAM ARGS…`) that imports
 little, as every trial starts two. It prints lines to stdout: `started PID`, `exited CODE CPU_S
 WAIT_S` (a negative code is the signal; CPU seconds of the program and the children it waited for;
-seconds that its main thread waited for a core, `-` if not known), and `cleared` once it has no
+seconds that its main thread waited for a core, `-` if unknown), and `cleared` once it has no
 descendants. On stdin it reads `stop` (TERM, then KILL after the grace) and end-of-file (KILL).
-WORDS:
+OPTIONS:
 
     --as USER      run the program as this user; for root only
     --remove DIR   create it if missing, owned by that user, and remove it with its contents once
                    no descendants are left and the harness has closed stdin: a program's data does
-                   not outlive a killed harness, and its output can be read until then
+                   not outlive a killed harness, and the harness can read its output until then
     --end SIGNAL   (QUIT, INT, ...) instead of TERM; also sent at end-of-file, with the grace: for
                    programs that leave something behind when killed
 """
@@ -54,7 +54,7 @@ def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(out, flags, 0o644), 1)
         os.dup2(os.open(err, flags, 0o644), 2)
-        if user is not None:  # with the user's groups alone
+        if user is not None:  # with only that user's groups
             account = pwd.getpwnam(user)
             if os.geteuid() != account.pw_uid:
                 os.initgroups(user, account.pw_gid)
@@ -80,7 +80,7 @@ def children() -> list[int]:
 
 
 def waited_s(pid: int) -> float | None:
-    """Seconds that the main thread waited for a core; also readable of a zombie. As in
+    """Seconds that the main thread waited for a core; a zombie still has them. As in
     `observe.run_queue`, which this program cannot import."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
         ran, waited, slices = map(int, file.read().split())
@@ -138,7 +138,7 @@ def say(line: str) -> None:
 
 
 def watch(guard: Guard, wakeup: int, grace_s: float, end: int | None = None) -> None:
-    """Return when the guarded process has ended, or must be killed now."""
+    """Return when the guarded process has ended or must be killed."""
     deadline: float | None = None
     control = [0]
     while guard.code is None:
@@ -206,7 +206,7 @@ def main(argv: Sequence[str]) -> None:
         watch(guard, wakeup, grace_s, end)
         guard.clear()
         while directory is not None and os.read(0, 4096):
-            pass  # the harness may still read it
+            pass  # the harness may still read the directory
     finally:
         if directory is not None:
             remove(directory)

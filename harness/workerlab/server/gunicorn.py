@@ -1,7 +1,7 @@
 """The server under test: Gunicorn on a free loopback port, as a context manager.
 
-It is ready once N workers have loaded the app (each writes its proof from inside) and a request got
-the expected answer. A listening socket proves neither, as it exists before any worker.
+It is ready once all workers have loaded the app (each writes a proof from inside) and a request got
+the expected answer. A listening socket proves neither: it exists before any worker.
 """
 
 import json
@@ -84,9 +84,9 @@ FORCED: Mapping[str, tuple[object, str]] = {
 @contextmanager
 def running(launch: Launch, turn: Turn | None = None) -> Iterator[Running]:
     """A server that is ready and warmed up, with its other instances; all their processes are gone
-    afterwards. `turn`: given where servers of other trials start at the same time. Raises Faulty:
-    "unavailable" if it does not boot or the app is of the wrong kind, "answer" if it boots and does
-    not answer as expected."""
+    afterwards. `turn`: given if servers of other trials start at the same time. Raises Faulty:
+    "unavailable" if the server does not boot or the app is of the wrong kind, "answer" if it boots
+    but does not answer as expected."""
     turn = turn or Turn()
     with ExitStack() as stack:
         turn.begin()
@@ -103,7 +103,7 @@ def running(launch: Launch, turn: Turn | None = None) -> Iterator[Running]:
 def _instance(
     launch: Launch, number: int, strangers: frozenset[int], turn: Turn
 ) -> Iterator[Running]:
-    """The instance of this number; `strangers`: pids of the workers of earlier instances."""
+    """One instance of the server; `strangers`: pids of the workers of earlier instances."""
     began, trial = time.monotonic(), str(launch.trial)
     listening = numbered(launch.trial, "listening.json", number)
     log = numbered(launch.trial, "server.log", number)

@@ -1,10 +1,10 @@
 """Cores and memory that a server can use: those of the machine, or the limits of its control
-groups. A container sees all cores of its host in /proc, but has a quota.
+groups. A container sees all cores of its host in /proc, but may have a quota.
 
-All control groups count from this process's own up to the root, as each limits all below it:
+All control groups from this process's own up to the root count, as each limits all below it:
 version 2 (`cpu.max`, `memory.max`), version 1 (`cpu.cfs_quota_us` and `cpu.cfs_period_us`,
-`memory.limit_in_bytes`), or both at once. In a container with its own namespace, the
-path may not exist in the mount; the root of the mount is then its own group.
+`memory.limit_in_bytes`), or both at once. In a container with its own namespace, the path may not
+exist in the mount; then the root of the mount is the container's own group.
 """
 
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 
 ROOT = Path("/")
 MOUNTED = "sys/fs/cgroup"
-UNIFIED = "unified"  # the mount of version 2 beside version 1
+UNIFIED = "unified"  # the mount of version 2 if version 1 is mounted, too
 
 
 def cores(root: Path = ROOT) -> float:
-    """May be fractional: a quota of 150 % is 1.5."""
+    """Cores, possibly fractional: a quota of 150 % is 1.5."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quotas = [quota for group in _groups(root, "cpu") if (quota := _quota(group)) is not None]
     return min([float(affinity or 1), *quotas])

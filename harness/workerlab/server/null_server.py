@@ -1,7 +1,7 @@
 """The null server, started and stopped like the server under test.
 
-Where a load uses up ports, it runs in a network namespace (Linux), so that other programs keep
-theirs.
+For a load that uses up ports, it runs in a network namespace (Linux): other programs keep their
+ports.
 """
 
 import ctypes
@@ -26,8 +26,9 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h, linux/if.h
 
 @contextmanager
 def own_network(tw_reuse: int) -> Iterator[None]:
-    """A namespace for this thread and all it starts meanwhile, with loopback, the kernel's default
-    settings and this net.ipv4.tcp_tw_reuse. Raises OSError if the user may not create one."""
+    """A network namespace for this thread and all it starts in it, with loopback, the kernel's
+    default settings and this net.ipv4.tcp_tw_reuse. Raises OSError if the user may not create
+    one."""
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
@@ -41,7 +42,7 @@ def own_network(tw_reuse: int) -> Iterator[None]:
     finally:
         failed = libc.setns(before, CLONE_NEWNET)
         os.close(before)
-        if failed:  # whatever this thread starts would have no network
+        if failed:  # what this thread starts later would have no network
             raise OSError(ctypes.get_errno(), "cannot return to the network namespace")
 
 
@@ -79,9 +80,9 @@ def command(
 def null_server(
     server: Server, directory: Path, client_ports: tuple[int, int] | None = None
 ) -> Iterator[RunningNull]:
-    """A null server that listens, at none of `client_ports`, lowest and highest; afterwards it is
-    gone, and its counts are in `directory`, which must exist. Raises Faulty if it does not
-    start."""
+    """A null server that listens; afterwards it is gone, and its counts are in `directory`, which
+    must exist. `client_ports`: lowest and highest of the ports that it must not use. Raises Faulty
+    if it does not start."""
     began, log = time.monotonic(), directory / LOG
     argv = command(server, directory, client_ports)
     tw_reuse = server.null.tw_reuse if server.null else None

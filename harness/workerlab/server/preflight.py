@@ -1,4 +1,4 @@
-"""What this machine and the server's interpreter support, checked before anything is started."""
+"""Checks what this machine and the server's interpreter support, before anything is started."""
 
 import json
 import os
@@ -25,7 +25,7 @@ INTROSPECT = Path(__file__).parent / "inside" / "introspect.py"
 APP_KIND = INTROSPECT.with_name("app_kind.py")
 INTROSPECT_S = 60.0
 VERSION_S = 10.0
-SPARE_FILES = 64  # that a process has open besides its connections
+SPARE_FILES = 64  # open in a process besides its connections
 PYTHON = ">=3.10"  # of what runs inside the server
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h
 SYSCTLS = (
@@ -98,10 +98,10 @@ def interpreter(
     env: Mapping[str, str] = {},
     gunicorn: str = "",
 ) -> Interpreter:
-    """`classes`: the worker classes to run; `env`: of the apps; `gunicorn`: the version of Gunicorn
-    to run, "" for the interpreter's own. Raises EnvironmentProblem if the interpreter does not run
-    or that version is not available, NoGunicorn if it has none; UsageError if the user's Gunicorn
-    file cannot be read."""
+    """What an interpreter can serve. `classes`: the worker classes to run; `env`: of the apps;
+    `gunicorn`: the version to run, "" for the interpreter's own. Raises EnvironmentProblem if the
+    interpreter does not run or that version is not available, NoGunicorn if it has none, UsageError
+    if the user's Gunicorn file cannot be read."""
     packages = {package for row in WORKER_CLASSES.values() for package in row.packages}
     own = [name for name in classes if name not in WORKER_CLASSES]
     request = {"config": config, "packages": sorted(packages), "classes": own}
@@ -126,7 +126,7 @@ def interpreter(
 def _introspect(
     python: str, request: Mapping[str, object], chdir: Path, env: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The document that `introspect` prints there. Raises EnvironmentProblem."""
+    """The document that `introspect` prints in that interpreter. Raises EnvironmentProblem."""
     try:
         done = subprocess.run(
             [python, str(INTROSPECT), json.dumps(request)],
@@ -156,8 +156,8 @@ def _unfit(python: str, version: str, gunicorn: str, requires: str | None) -> st
 
 
 def app_kind(interpreter: Interpreter, app: App, config: str | None) -> str:
-    """Which interface the app has, by an import in the interpreter that will serve it: "wsgi",
-    "asgi", "asgi2" or "tornado"; "unknown" if that is unclear, or the import fails."""
+    """The app's interface, found by an import in the interpreter that will serve it: "wsgi",
+    "asgi", "asgi2" or "tornado"; "unknown" if it is unclear or the import fails."""
     env = {**os.environ, **dict(app.env)}
     request = {"app": app.target, "config": os.path.abspath(config) if config else None}
     try:
@@ -200,7 +200,7 @@ def of_plan(plan: Plan, chdir: Path) -> Interpreters:
 
 def raise_file_limit() -> int | None:
     """Raise the soft limit of open files to the hard one, for this process and all it starts.
-    Returns it; None: unlimited."""
+    Returns the limit; None: unlimited."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -249,7 +249,7 @@ def find_tool(program: str | None) -> bool:
 
 def tool_version(argv: tuple[str, ...]) -> str | None:
     """The first line that a load tool prints. No more is read: a program called ab may be anything,
-    and never end."""
+    and may never end."""
     try:
         tool = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -272,7 +272,7 @@ def _cpu_model() -> str | None:
 
 
 def _text(path: str) -> str | None:
-    """The text of a file that this kernel may not have."""
+    """The text of a file; None if this kernel does not have it."""
     try:
         return Path(path).read_text().strip()
     except OSError:
@@ -337,7 +337,7 @@ def own_core() -> int | None:
 
 
 def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
-    """What others need to know to trust or repeat the numbers. None: not known."""
+    """What readers need to know to trust or repeat the numbers. None: unknown."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cpu": _cpu_model(),

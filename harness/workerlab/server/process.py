@@ -1,4 +1,4 @@
-"""The harness's side of a guarded process: start, watch, stop. See `guard` for the other side."""
+"""Starts, watches and stops a guarded process, from the harness's side; `guard` is the other."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Guarded:
 
     `pid` is the program's pid and its process group; `exit_code` is negative if a signal ended it.
     `cpu_s` is the CPU time of the program and of the children it waited for, `wait_s` how long its
-    main thread waited for a core. All three are None while it runs, or if they are not known.
-    `stderr`: a file of its own, else that of `stdout`. `user`, `remove`, `end`: see `guard`. Raises
-    OSError if the guard itself cannot be started.
+    main thread waited for a core. These and `exit_code` are None while it runs, or if unknown.
+    `stderr`: by default the file of `stdout`. `user`, `remove`, `end`: see `guard`. Raises OSError
+    if the guard itself cannot be started.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Guarded:
 
     @property
     def running(self) -> bool:
-        """Whether it runs, as of the guard's last report."""
+        """Whether the program runs, according to the guard's last report."""
         if not self._ended:
             self._listen(0.0)
         return not self._ended
@@ -90,7 +90,7 @@ class Guarded:
         return True
 
     def stop(self) -> None:
-        """TERM, then KILL after the grace; returns once nothing of it is left."""
+        """TERM, then KILL after the grace; returns once no descendant is left."""
         if not self._ended:
             with contextlib.suppress(BrokenPipeError), self._talking:  # the guard is gone
                 if not self._stdin.closed:
@@ -99,7 +99,7 @@ class Guarded:
         self.kill()
 
     def kill(self) -> None:
-        """KILL at once; returns once nothing of it is left, when the guard exits."""
+        """KILL at once; returns once no descendant is left and the guard has exited."""
         self.abandon()
         until = time.monotonic() + GUARD_SLACK_S
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -113,8 +113,8 @@ class Guarded:
         self._stdout.close()
 
     def abandon(self) -> None:
-        """KILL at once without waiting. For other threads than the one that uses it, which then
-        sees the program end."""
+        """KILL at once without waiting. For other threads: the one that uses the program then sees
+        it end."""
         with self._talking:
             self._stdin.close()
 

@@ -1,4 +1,4 @@
-"""A server from the harness's side: its launch, its state, and why it failed."""
+"""A server as the harness sees it: its launch, its state, and why it failed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WARNING = re.compile(r".*\[WARNING\] (?P<what>.*)")
 
 
 class Faulty(Exception):
-    """A trial cannot go on; `fault` has the reason in one sentence, and details of this trial."""
+    """A trial cannot continue; `fault` has the reason in one sentence, and details of the trial."""
 
     def __init__(self, kind: FaultKind, reason: str, detail: str = "") -> None:
         self.fault = Fault(kind, reason, detail)
@@ -58,19 +58,19 @@ class Launch(Struct, frozen=True):
 
 
 class Turn:
-    """Takes turns where several trials start servers at the same time. This one never waits."""
+    """Lets trials that run in parallel start their servers in turn. This one never waits."""
 
     def begin(self) -> None:
         """Called before the server starts."""
 
     def started(self, process: Guarded) -> None:
-        """Called once its process exists, which may have to be ended from outside."""
+        """Called once the process exists: another thread may have to end it."""
 
     def look(self) -> None:
-        """Called repeatedly while it boots. Raises if it is to stop."""
+        """Called repeatedly while the server boots. Raises if the trial must stop."""
 
     def calm(self) -> float:
-        """Called once it is warm, before the measurement. Returns the seconds it waited."""
+        """Called after the warm-up, before the measurement. Returns the seconds it waited."""
         return 0.0
 
 
@@ -98,7 +98,7 @@ class Serving(Struct, kw_only=True):
         return f"http://{self.host}:{self.port}{self.path}"
 
     def lost(self) -> Fault | None:
-        """The fault of a process that ended or was replaced since the server was ready, if any."""
+        """The fault if a process has ended or was replaced since the server was ready, or None."""
         raise NotImplementedError
 
 
@@ -121,7 +121,7 @@ class Running(Serving, kw_only=True):
             if not server.process.running:
                 why = f"the server ended under the load ({_ending(server.process.exit_code)})"
                 return Fault("server", explained(why, server.log))
-        import psutil  # takes 20 ms, and reading a saved run does not need it
+        import psutil  # the import takes 20 ms, and reading a saved run does not need it
 
         now = read_proofs(self.launch.trial)
         gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # a zombie does exist
@@ -175,9 +175,9 @@ def read_proofs(trial: Path, excluded: Container[int] = ()) -> dict[int, dict[st
 
 
 def explained(why: str, log: Path, *, printed: bool = False) -> str:
-    """`why` with the last exception in the server's log, and where in the app it was raised; else
-    the last error; else, if `printed`, the last line that is not Gunicorn's, as `sys.exit` prints
-    its reason; else the last warning; else `why` alone."""
+    """`why` with the exception of the last traceback in the server's log, and where in the app it
+    was raised; else with an exception outside tracebacks; else, if `printed`, the last line that is
+    not Gunicorn's (`sys.exit` prints its reason); else the last error; else the last warning."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
@@ -196,7 +196,7 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
 
 
 def outside_tracebacks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines outside tracebacks, also without the exceptions at their ends."""
+    """The lines outside tracebacks; the exception at the end of a traceback is left out, too."""
     inside = False
     for line in lines:
         if line.endswith(TRACEBACK):
@@ -208,7 +208,7 @@ def outside_tracebacks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def last_exception(lines: Iterable[str]) -> str | None:
-    """The exception of the last traceback, and the last line of the app in it."""
+    """The exception of the last traceback, with the app's last frame in it."""
     exception, location, inside = None, "", False
     for line in lines:
         if line.endswith(TRACEBACK):

@@ -29,7 +29,7 @@ from workerlab.paths import user_cache
 
 INSTALL_S = 120.0
 CHECK = "import gunicorn.app.wsgiapp; print(gunicorn.__version__)"
-# Messages of uv and pip if the index, not the version, is missing
+# Messages of uv and pip if the index cannot be reached
 NO_INDEX = (
     "from versions: none",
     "Failed to fetch",
@@ -74,8 +74,8 @@ def provide(version: str) -> Path:
 
 
 def with_version(version: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that make an interpreter import that version; {} for its own. Raises
-    EnvironmentProblem as `provide`."""
+    """Environment variables that make an interpreter import that version; {} for "", its own.
+    Raises EnvironmentProblem as `provide`."""
     if not version:
         return {}
     path = os.pathsep.join(filter(None, (str(provide(version)), env.get("PYTHONPATH"))))
@@ -84,7 +84,7 @@ def with_version(version: str, env: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Hold the lock on that directory. The kernel releases it however this process ends."""
+    """Hold the lock on that directory. The kernel releases it even if this process is killed."""
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for half_made in directory.glob(".*-*"):
@@ -131,7 +131,7 @@ def _copy(directory: Path) -> bool:
 
 
 def _install(version: str, directory: Path) -> None:
-    """With the first installer that works. Raises EnvironmentProblem with the first one's
+    """Install with the first installer that works. Raises EnvironmentProblem with the first one's
     output."""
     output = ""
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
@@ -141,12 +141,12 @@ def _install(version: str, directory: Path) -> None:
         done = _run([*argv, "--no-deps", "--target", str(directory), f"gunicorn=={version}"], env)
         if done.returncode == 0 and (directory / "gunicorn").is_dir():
             return
-        output = output or done.stdout + done.stderr  # of the first, which had a network
+        output = output or done.stdout + done.stderr  # of the first, which may use the network
     raise EnvironmentProblem(f"Gunicorn {version} cannot be installed: {_why(output, directory)}")
 
 
 def _installers() -> Iterator[Sequence[str]]:
-    """Commands that may install it, the best first."""
+    """Commands that may install a package, the best first."""
     if uv := _uv():
         install = [*uv, "pip", "install", "--quiet", "--no-progress", "--no-build"]
         yield [*install, "--python", sys.executable]

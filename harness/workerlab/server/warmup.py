@@ -1,8 +1,8 @@
 """A server's first requests: check that it answers, warm up all workers, and time lone requests.
 
 An app may fail some requests, and the load measures how many. So failures before the load are
-counted, but do not count as lone responses; only an app that never answers as expected, or mostly
-does not, is rejected. The same applies to each route of a mix.
+counted, but not used as lone responses. Only an app that never answers as expected, or mostly does
+not, is rejected. The same applies to each route of a mix.
 """
 
 import contextlib
@@ -27,14 +27,14 @@ from workerlab.observe.spans import served
 from workerlab.server.running import Faulty, Running, Turn, explained, read_proofs
 
 LONE_TIMEOUT_S = 60.0
-# Lone requests of a bundled app, whose times vary little; several, as short ones are noisy
+# Lone requests of a bundled app: their times vary little, but short ones are noisy
 MAX_STEADY, STEADY_S = 5, 0.5
 MIN_LONE, MAX_LONE, LONE_S = 3, 30, 3.0  # of any other app
 LONE_ERROR = 0.05  # sufficient: the standard error of their mean, relative to the mean
 WARMUP_S = 1.0
-MAX_PAUSE_RETRIES = 5  # of a lone request during which the machine stood still
+MAX_PAUSE_RETRIES = 5  # of a lone request if the machine stood still
 TRIES, PATIENCE_S = 5, 10.0  # failures, or seconds of failures, before giving up
-SHOWN_ROUTES = 3  # of a mix, that never answer as expected
+SHOWN_ROUTES = 3  # of a mix, in the message about those that fail
 MAX_FAILURES_PER_ANSWER = 2
 NS = 1e9
 FAILURES = (OSError, http.client.HTTPException)
@@ -54,8 +54,8 @@ class WorkersNotWarmedUp(Finding):
 
 
 def warm_up(server: Running, turn: Turn) -> None:
-    """The readiness request, bursts until every worker has served a request, then lone requests,
-    while no other server starts.
+    """Send the readiness request, bursts until every worker has served a request, and then lone
+    requests, while no other server starts.
 
     Lone requests need warm workers: the first request of each may connect to a database or fill a
     cache, and would make the bound several times too low.
@@ -76,7 +76,7 @@ def warm_up(server: Running, turn: Turn) -> None:
 
 
 def routes_of(app: App) -> tuple[Route, ...]:
-    """The app's request, or for a mix the most frequent request of each route; weights sum to 1."""
+    """The app's request, or of a mix the most frequent one of each route; weights sum to 1."""
     if not app.mix:
         own = Route(app.path, app.method, 1.0, app.headers, app.body_file, (app.expect_status,))
         return (own,)
@@ -111,8 +111,8 @@ def answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
 
 
 def ask_alone(server: Running, lones: Sequence["Lone"]) -> None:
-    """Send lone requests, one per route and round: among 30 random ones, rare and slow routes would
-    be missing. Their weighted mean is the cost of a request."""
+    """Send lone requests, one per route and round: 30 random ones would miss rare, slow routes.
+    Their weighted mean is the cost of a request."""
     bundled = server.launch.app.sleep_s is not None
     if server.launch.app.mix:
         server.lone_weights = tuple(lone.route.weight for lone in lones)
@@ -132,7 +132,7 @@ def ask_alone(server: Running, lones: Sequence["Lone"]) -> None:
 
 def _without_pause(lone: "Lone", watch: PauseWatch) -> float:
     """Seconds of a lone request, repeated up to MAX_PAUSE_RETRIES times if the machine stood still:
-    a pause would make the bound too low, and the server seem to serve more than its slots."""
+    a pause would make the bound too low, as if the server had more slots."""
     took_s = lone.ask()
     for _ in range(MAX_PAUSE_RETRIES):
         if not watch.stood_still(lone.begun_ns):
@@ -142,9 +142,9 @@ def _without_pause(lone: "Lone", watch: PauseWatch) -> float:
 
 
 def enough(lone_s: Sequence[float], *, bundled: bool) -> bool:
-    """Whether these lone responses, in seconds, suffice to know what a request costs. `bundled`
-    apps always take the same time. For others the standard error of the mean decides, or number and
-    total time; short requests are repeated for STEADY_S, as three may agree by chance."""
+    """Whether these lone responses, in seconds, suffice to know the cost of a request. `bundled`
+    apps always take the same time. For others, the standard error of the mean decides, or number
+    and total time; short requests are repeated for STEADY_S, as three may agree by chance."""
     count, spent_s = len(lone_s), sum(lone_s)
     if bundled:
         return count >= MAX_STEADY or spent_s >= STEADY_S
@@ -188,8 +188,8 @@ class Lone:
         self._failing_s = 0.0
 
     def ask(self, path: str | None = None) -> float:
-        """Seconds of the next request with the expected answer; `path`: request that instead.
-        Raises Faulty if most are not answered so: if none is, after TRIES."""
+        """Seconds of the next request with the expected answer; `path`: request this instead.
+        Raises Faulty if most requests fail, after TRIES failures or PATIENCE_S of them."""
         route = replace(self.route, path=path) if path else self.route
         while True:
             self.begun_ns = time.monotonic_ns()
@@ -226,7 +226,7 @@ def _expected(server: Running, route: Route) -> float:
 
 
 def _unexpected(server: Running, route: Route, answer: LoneAnswer) -> str:
-    """Why an answer is not the expected one, with the app's own message."""
+    """Why the answer is not the expected one, with the app's own message."""
     mixed, request = bool(server.launch.app.mix), f"{route.method} {route.path}"
     who = f"{route.name} ({request})" if route.name else request
     expected = " or ".join(map(str, route.expect)) or "2xx or 3xx"

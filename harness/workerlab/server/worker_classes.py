@@ -1,12 +1,13 @@
 """The worker classes as of Gunicorn 25.3, a row each. How to add one: `docs/extending.md`.
 
-All commands and reports use these rows. Any other class works by its dotted path without a row: its
-slots are then "not known", and the rest is measured.
+All commands and reports use these rows. Any other class can be given by its dotted path: its slots
+are then "not known", and the rest is measured.
 
-Settings do not always determine what an app reaches, so that is measured as well: gthread's
-`worker_connections` limits what it accepts, not what it serves; native asgi stores the setting and
-does not enforce it; uvicorn does not get it; tornado runs a WSGI app inside its loop, so requests
-block each other; a blocking sleep in an `async def` serves one request at a time in any case.
+Settings do not always determine how many requests are served at once, so that is measured as well:
+gthread's `worker_connections` limits what it accepts, not what it serves; native asgi stores the
+setting but does not enforce it; uvicorn does not get it; tornado runs a WSGI app inside its loop,
+so requests block each other; a blocking sleep in an `async def` serves one request at a time under
+any class.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ _OF_GUNICORNS_PARSER = ("header_map", "secure_scheme_headers", "proxy_protocol")
 _LIMITS = ("limit_request_line", "limit_request_fields", "limit_request_field_size")
 _HOOKS = ("pre_request", "post_request")
 MORE_CONNECTIONS = "a higher --worker-connections or more workers serve more at once"
-# `ignores`: as found by `workerlab settings` with Gunicorn 25.3; a test checks it
+# `ignores`: from `workerlab settings` with Gunicorn 25.3; a test checks it
 # fmt: off
 _ROWS = (
     WorkerClass("sync", "one", ignores=("threads", "worker_connections", "keepalive"),
@@ -62,5 +63,5 @@ def class_named(name: str) -> WorkerClass:
 
 
 def configured_slots(server: Server) -> int | None:
-    """Requests served at once according to the settings; None: unlimited, or not known."""
+    """Requests served at once according to the settings; None: unlimited or unknown."""
     return class_named(server.worker_class).slots_of(server)
