@@ -155,7 +155,7 @@ class Execution:
         return None if isinstance(rps, Fault) else rps
 
     def _begin(self, trial: Trial, turn: Turn | None = None, lab: Lab | None = None) -> Task | None:
-        """Record that the trial begins, and return its task; None, recorded, if it cannot run."""
+        """Record the start and return the task; or record why it cannot run, and return None."""
         self._screen.begin(trial)
         why = self._unavailable.why(trial) or why_unavailable(trial.cell.tool)
         rps = Fault("unavailable", why) if why else self._rates.of(trial)

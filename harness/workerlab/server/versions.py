@@ -93,7 +93,7 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def _make(version: str, place: Path) -> None:
-    """Install to a temporary directory beside `place`, check by an import, and rename."""
+    """Install to a temporary directory next to `place`, check by an import, and rename."""
     half_made = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{version}-"))
     try:
         if version != of_the_lab() or not _copy(half_made):

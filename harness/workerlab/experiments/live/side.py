@@ -1,8 +1,8 @@
 """One server of the live page and its load: start, change, observe and stop them.
 
-A thread starts the load's process, then the server, and waits until it is told to stop. The guard
-of the load's process removes their directory, even if the lab is killed. Other threads change the
-load and read the state.
+A thread starts the load's process, then the server, and waits for the end. The guard of the load's
+process removes their directory, even if the lab is killed. Other threads change the load and read
+the state.
 """
 
 import contextlib
