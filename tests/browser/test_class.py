@@ -237,7 +237,7 @@ def test_what_cannot_be_listened_on_is_said_and_nothing_starts(address: str) -> 
             command, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
     assert ended.returncode == 2
-    assert f"--share-port: {address}:{share[-1]} cannot be had" in ended.stderr
+    assert f"--share-port: cannot listen on {address}:{share[-1]}" in ended.stderr
     assert "http://" not in ended.stdout + ended.stderr
 
 

@@ -150,7 +150,7 @@ def test_saved_runs_that_cannot_be_compared(lab: Lab) -> None:
     assert (done.code, done.out) == (2, "")
     assert "were not loaded alike: linger" in done.err
     for words, why in (
-        (("one", "nowhere"), "nowhere is no run"),
+        (("one", "nowhere"), "nowhere is not a run"),
         (("one", "other", "--b", "workers=2"), "--b is for new ones"),
     ):
         done = lab("compare", *words)

@@ -78,7 +78,7 @@ def test_a_share_of_a_capacity_nobody_found_has_its_reason(lab: Lab) -> None:
     assert done.code == 1
     (half,) = [cell for cell in done.report["cells"] if cell["rate"]]
     assert half["verdict"] == "invalid"
-    assert "50% of what?" in half["reason"]["text"]
+    assert "50% of an unknown capacity" in half["reason"]["text"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="TCP states are seen on Linux")

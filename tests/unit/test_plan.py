@@ -317,7 +317,7 @@ def test_ab_keeps_no_connection_that_the_class_would_not_keep_for_it(
 ) -> None:
     words = (name, "4", "--keepalive", "on", "--tool")
     if name in ("asgi", "uvicorn"):
-        with pytest.raises(UsageError, match=f"to {name} alive: .*say --tool wrk or --tool fast"):
+        with pytest.raises(UsageError, match=f"to {name} alive: .*use --tool wrk or --tool fast"):
             words_to_plan(*words, "ab")
         assert words_to_plan(name, "4", "--tool", "ab").tools == ("ab",)
     else:

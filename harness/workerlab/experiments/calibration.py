@@ -200,7 +200,7 @@ def _measure(key: CeilingKey, place: Path) -> Ceiling | str:
         if measured.failed:
             return f"{measured.failed} of its requests failed"
         if not measured.rps:
-            return "it says no rate"
+            return "its output has no rate"
         if data.observations.pauses:
             continue
         if (cores := disturbance(data)) is not None:

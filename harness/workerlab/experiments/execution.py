@@ -233,7 +233,7 @@ class Rates:
         capacity_rps = capacity_of(self._report(), trial.cell)
         if capacity_rps is None:
             why = "no valid closed cell of this server says what its capacity is"
-            return Fault("unmeasured", f"{rate.label} of what? {why}")
+            return Fault("unmeasured", f"{rate.label} of an unknown capacity: {why}")
         return capacity_rps * rate.share
 
 

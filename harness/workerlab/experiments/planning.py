@@ -63,7 +63,7 @@ FAST_IS_CHOSEN = (
 )
 NO_AB = "ab is not installed, using the embedded load tool `fast` ({hint})"
 TAKEN_FOR_WSGI = (
-    "{worker_class} is taken for a WSGI class, since its base classes do not say; if it serves"
+    "{worker_class} is treated as a WSGI class, since its base classes do not show it; if it serves"
     " ASGI, add --app @sleep_asgi"
 )
 LOAD_HOSTS = (
@@ -107,7 +107,7 @@ def _sleeping(app: App, flag_s: float | None) -> App:
         nominal = flag_s if flag_s is not None else seconds(env.get(SLEEP_ENV, "1"))
         sleep_s = seconds(requested[0]) if requested else nominal
     except ValueError as error:
-        raise UsageError(f"the app would refuse to sleep so long: {error}") from error
+        raise UsageError(f"invalid sleep: {error}") from error
     env[SLEEP_ENV] = f"{nominal:g}"
     # In a mix, each request may have its own
     return replace(app, sleep_s=None if app.mix else sleep_s, env=tuple(env.items()))
@@ -413,7 +413,9 @@ def _requests(options: argparse.Namespace) -> int | None:
     if options.requests is None:
         return None
     if other := next((name for name in ("rounds", "duration") if getattr(options, name)), None):
-        raise UsageError(f"--requests and --{other} both say how long a load is: choose one")
+        raise UsageError(
+            f"--requests and --{other} cannot be combined: both set the length of a load"
+        )
     if options.requests < 2 * max(options.levels):
         least = 2 * max(options.levels)
         raise UsageError(f"--requests must be at least {least}: two for each connection")
@@ -468,7 +470,7 @@ def _check_times(plan: Plan) -> None:
         supporting = [name for name, tool in TOOLS.items() if getattr(tool, capability, False)]
         for name in plan.tools if is_planned else ():
             if name not in supporting:
-                raise UsageError(f"{name} cannot {purpose}; say --tool {' or '.join(supporting)}")
+                raise UsageError(f"{name} cannot {purpose}; use --tool {' or '.join(supporting)}")
     if plan.linger_s and any(cell.keepalive for cell in plan.cells):
         raise UsageError("--client lingers needs --keepalive off: kept connections are not closed")
     if plan.ramp_s and not all(cell.keepalive for cell in plan.cells):

@@ -60,7 +60,7 @@ def find(name: str, *, measured: bool = False) -> Path:
             newest = [path.parent.absolute() for path in reversed(runs)]
             with_results = filter(_measured, newest) if measured else iter(newest)
             return next(with_results, newest[0])
-    raise UsageError(f"{name} is no run: name its directory, or its name below results/")
+    raise UsageError(f"{name} is not a run: give its directory, or its name below results/")
 
 
 def as_argument(run: Run) -> str:

@@ -24,7 +24,9 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
     run = run_store.load(directory)
     if slo is not None:
         if run.plan.kind != SWEEP:
-            raise UsageError(f"{run.name} is a run of `{run.plan.kind}`: --slo is about a sweep")
+            raise UsageError(
+                f"{run.name} is a run of `{run.plan.kind}`: --slo works only with sweeps"
+            )
         run = replace(run, plan=replace(run.plan, slo=slo))
     if run.plan.kind not in EXPERIMENTS:
         kinds = ", ".join(EXPERIMENTS)
@@ -49,7 +51,7 @@ def print_document(document: Document, options: argparse.Namespace) -> None:
 
 def print_location(directory: Path) -> None:
     """Print where a run is stored."""
-    tell(f"kept in {short(directory)}; print it again: {program()} report {short(directory)}")
+    tell(f"saved in {short(directory)}; show it again: {program()} report {short(directory)}")
 
 
 def report(options: argparse.Namespace) -> int:

@@ -110,7 +110,7 @@ def interpreter(
     answer = _introspect(python, request, chdir, merged_env)
     version, requires = answer.pop("python"), answer.pop("requires")
     if answer["gunicorn"] is None:
-        how = f"{python} -m pip install gunicorn, or say --gunicorn 25.3.0"
+        how = f"{python} -m pip install gunicorn, or use --gunicorn 25.3.0"
         raise NoGunicorn(f"{python} has no Gunicorn: {how}")
     if gunicorn and Version(answer["gunicorn"]) != Version(gunicorn):
         raise EnvironmentProblem(
@@ -141,9 +141,11 @@ def _introspect(
         answer: dict[str, Any] = json.loads(lines[-1])
     except ValueError:
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-        raise EnvironmentProblem(f"{python} does not answer as a Python should: {why}") from None
+        raise EnvironmentProblem(f"{python} does not work as a Python interpreter: {why}") from None
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise EnvironmentProblem(f"{python} does not answer as a Python should: {error}") from error
+        raise EnvironmentProblem(
+            f"{python} does not work as a Python interpreter: {error}"
+        ) from error
     return answer
 
 

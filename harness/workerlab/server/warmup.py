@@ -239,7 +239,7 @@ def _unexpected(server: Running, route: Route, answer: LoneAnswer) -> str:
     if answer.location:
         why += f", and leads to {answer.location}"
     option = f"expect={answer.status} in a --mix file" if mixed else "--expect-status"
-    why += f" (say {option} if that is right"
+    why += f" (use {option} if that is right"
     if answer.status == HTTPStatus.BAD_REQUEST:
         host = {name.lower(): value for name, value in route.headers}.get("host", server.host)
         why += (

@@ -195,7 +195,7 @@ def test_other_tools_refuse_a_mix_in_one_sentence(lab: Lab, tool: str) -> None:
     lab.env["PATH"] = f"{_programs(lab.place)}:{lab.env['PATH']}"
     done = mixed(lab, MIX, "--tool", tool)
     assert done.code == 2
-    told = f"{tool} cannot send requests of several kinds (--mix, --access-log); say --tool fast"
+    told = f"{tool} cannot send requests of several kinds (--mix, --access-log); use --tool fast"
     assert told in done.err
     assert not (lab.place / "results").exists()
 

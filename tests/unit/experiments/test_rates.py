@@ -191,6 +191,6 @@ def test_a_share_of_nothing_has_its_reason(tmp_path: Path) -> None:
         found = rates.of(share)
         assert isinstance(found, Fault)
         assert found.kind == "unmeasured"
-        assert "50% of what?" in found.reason
+        assert "50% of an unknown capacity" in found.reason
         assert rates.of(fixed) == 20
         assert rates.of(closed) is None

@@ -49,7 +49,7 @@ def test_a_run_is_resumed_by_the_command_that_made_it(
 def test_what_is_no_run_is_not_resumed(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "is no run" in refused([command, "--resume", str(tmp_path)], capsys)
+    assert "is not a run" in refused([command, "--resume", str(tmp_path)], capsys)
 
 
 @pytest.mark.parametrize(

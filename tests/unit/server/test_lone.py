@@ -92,8 +92,8 @@ def test_the_first_answer_may_be_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (404, "GET / answered 404, expected 200: text (say --expect-status if that is right)"),
-        (500, "GET / answered 500, expected 200: text (say --expect-status if that is right)"),
+        (404, "GET / answered 404, expected 200: text (use --expect-status if that is right)"),
+        (500, "GET / answered 500, expected 200: text (use --expect-status if that is right)"),
         (RESET, "no answer to a first request ("),
     ],
 )

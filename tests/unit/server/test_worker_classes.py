@@ -142,7 +142,7 @@ def test_one_that_serves_asgi_gets_the_asgi_app(planned: Planned) -> None:
 def test_one_that_serves_nobody_knows_what_is_taken_for_wsgi_and_says_so(planned: Planned) -> None:
     made = planned(OWN, asgi=None)
     assert made.servers[0].app.target == "apps.sleep_wsgi:app"
-    assert any(f"{OWN} is taken for a WSGI class" in note.text for note in made.notes)
+    assert any(f"{OWN} is treated as a WSGI class" in note.text for note in made.notes)
     assert not planned(OWN, "--app", "own:app", asgi=None).notes
 
 

@@ -126,7 +126,7 @@ def failures(failed: int | None) -> list[str]:
 
 
 def no_outcome(reason: str) -> str:
-    return fill("Nothing can be said: {reason:sentence}", {"reason": reason})
+    return fill("No result: {reason:sentence}", {"reason": reason})
 
 
 def parts_of(split: Breakdown) -> str:

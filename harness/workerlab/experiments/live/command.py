@@ -117,6 +117,6 @@ def _listening(address: str, port: int, option: str) -> socket.socket:
         sock.bind((address, port))
     except OSError as error:
         sock.close()
-        raise UsageError(f"{option}: {address}:{port} cannot be had: {error.strerror}") from None
+        raise UsageError(f"{option}: cannot listen on {address}:{port}: {error.strerror}") from None
     sock.listen()
     return sock

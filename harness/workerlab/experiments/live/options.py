@@ -22,7 +22,7 @@ Ctrl-C ends the lab and whatever it started.
 
 ROWS: tuple[read.Row, ...] = (
     ("--port", read.port, "N", "the port of the page on 127.0.0.1 (a free one)"),
-    ("--lesson", str, "FILE", "give the lesson in this file, instead of the one that is shipped"),
+    ("--lesson", str, "FILE", "give the lesson in this file, instead of the bundled one"),
     ("--record", str, "FILE", "run the lesson once, and write it as a page to be played anywhere"),
     ("--no-browser", None, "", "do not open a browser"),
 )

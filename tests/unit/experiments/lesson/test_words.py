@@ -91,7 +91,7 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
         " in the app 1.00 s."
     )
     invalid = CellResult(Trial(step.cell, 1), "app", 1.0, "invalid", "the server died")
-    assert outcome(step, invalid) == ["Nothing can be said: the server died."]
+    assert outcome(step, invalid) == ["No result: the server died."]
 
 
 def test_the_law_says_its_numbers() -> None:

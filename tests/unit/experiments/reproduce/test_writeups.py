@@ -161,7 +161,7 @@ def test_without_a_name_it_says_what_there_is(capsys: pytest.CaptureFixture[str]
     [
         (["nothing"], "no write-up 'nothing': name ab, generators, locust, million, ladder or all"),
         (["million", "--from", "bottleneck"], "has no cell that million needs"),
-        (["million", "--from", "not-there"], "is no run"),
+        (["million", "--from", "not-there"], "is not a run"),
     ],
 )
 def test_mistakes_are_told_and_start_nothing(
