@@ -1,33 +1,35 @@
-"""Which launch comes next: a search, not a grid.
+"""Chooses the next launch of `advise`: a search, not a grid.
 
-    1. the first candidate, in the order of the forecast, whose prediction bound keeps the target
-    2. its rate is raised by short launches: to the forecast, which is a guess, then between the
-       last rate that passed and the first that failed, until they are within WIDE of each other.
-       The best candidate of a second class is launched before the rate is raised a second time
-    3. they are brought within CLOSE of each other; the candidate leads once a second launch holds
-       at the last rate that passed
-    4. rivals are tried a little beyond the rate that the leader reached: of its own class as many
-       workers as the rule of thumb says, a few more, fewer, and more threads; of every other class
-       the first that is expected to go about as far. One that passes there leads, and is raised
-    5. the final leader is launched at the target's rate until its bound is known, also when the
-       budget allows no more; if that breaks the target, the next candidate leads
-    6. its last rate that passed is launched until it can be predicted to hold, or a lower one is
-    7. it is launched until the requests are enough to show that few fail
-    8. as long as the budget lasts, the best of each class without a launch is tried a little beyond
-       the leader's rate, as its forecast may be far too low
+    1. launch candidates at the target's rate, in the order of the forecast, until the prediction
+       bound of one meets the target
+    2. raise its rate by short launches: first to the forecast, which is a guess, then between the
+       last passing and the first failing rate until they are within WIDE of each other. Launch the
+       best candidate of a second class before raising the rate a second time
+    3. launch the leader a second time at its last passing rate
+    4. try rivals slightly above the leader's rate: of its own class the rule-of-thumb number of
+       workers, a few more, fewer, and more threads; of every other class the first candidate, if
+       its forecast is about as high. A rival that passes becomes the leader, and its rate is raised
+    5. bring the leader's passing and failing rates within CLOSE of each other
+    6. launch the final leader at the target's rate until its bound is known; with a small budget,
+       do this first. If it breaks the target, the next candidate leads
+    7. launch its last passing rate until its bound is known, or that of a lower rate; then a rate
+       at most WIDE times as high until it is shown to break the target
+    8. launch it until there are enough requests for the limit on errors
+    9. while the budget lasts, try the best candidate of each class without a launch slightly above
+       the leader's rate: its forecast may be far too low
 
-All classes are looked at before one is looked at closely: near the rate at which it breaks, the
-schedules decide, and a single candidate takes all the time there is. More workers than the forecast
-asks for are tried because the kernel gives cores to every process that is ready to run, the load
-tool included: candidates with the same forecast may differ more than others do.
+All classes are tried before one is examined closely: near the breaking point the result depends on
+the schedule, and a single candidate would use up the budget. More workers than the forecast needs
+are tried because the kernel gives cores to every process that is ready to run, including the load
+tool: candidates with the same forecast may perform quite differently.
 
-The order: candidates whose forecast is within NEAR of the best go first, the cheapest before the
-others, by memory, then by threads. If none meets the target, the rate of the best one is lowered,
-to say up to which rate the target would hold. If it holds at no rate, the candidates whose times
-exceed the limit the least go first.
+Order: first the candidates within NEAR of the best forecast, by cost (memory, then workers, then
+threads), then the others by forecast. If no forecast holds at any rate, the candidates whose times
+exceed the limit least come first. If no candidate meets the target, the rate of the best one is
+lowered to find where the target holds.
 
-Everything here depends only on what is on file, so a run that was stopped goes on as it would have.
-The k-th launch at a rate has schedule k, whatever the candidate.
+Apart from the remaining budget, everything depends on the recorded launches alone, so a resumed run
+continues as it would have. The k-th launch of any candidate at a rate has schedule k.
 """
 
 from __future__ import annotations
@@ -54,27 +56,27 @@ from workerlab.finding import Answer
 from workerlab.model import Needs, Plan, Server
 from workerlab.slo import Metric, Term, parse
 
-NEAR = 0.95  # of the best forecast: as good as the best
-WIDE = 1.25  # between the last rate that passes and the first that fails: what is promised
-CLOSE = 1.075  # between them where the budget allows
-AHEAD = 0.95  # of the forecast: the first rate that is tried on the way up
-BEYOND = 1.05  # times what the winner reached, for another candidate to be better
-HOPE = 0.5  # of a rate: candidates of which less is forecast are not tried, while there are others
-SURER = 0.5  # of the forecast: what is tried where few launches are left
-CONFIRMED = 2  # launches at the last rate of the leader, before rivals are tried
-ENOUGH = 9  # launches left: with fewer, the leader is shown rather than rivals tried
-LAST_RATE = 4  # launches left: with fewer, one big step down, so that some are left to show it
-FEW = 3  # launches left to raise the rate with: with fewer, big steps from half of the forecast
-ROUNDING = 1.005  # times a rate: what it may be off by once rounded
-BRACKET = 2  # launches that bring the rates of the leader within WIDE of each other
-WELL_BELOW = 0.5  # of a limit: a time below it takes fewer requests to be shown
-MORE = 2  # launches beyond LEAST, where they would show that it holds
-SPARE = 1  # launch, of those that are kept for the leader: one may be void
-TRIES = 4  # candidates that are forecast to break the target
-MAX_VOIDS = 4  # of a candidate at the target's rate: then the machine is too noisy
-MAX_VOIDS_BESIDE = 2  # at another rate
+NEAR = 0.95  # of the best forecast: candidates above it count as equal
+WIDE = 1.25  # first failing rate over last passing rate: the promised precision
+CLOSE = 1.075  # the same, if the budget allows
+AHEAD = 0.95  # of the forecast: the first rate tried on the way up
+BEYOND = 1.05  # times the leader's rate: a rival must reach it to be better
+HOPE = 0.5  # of a rate: candidates with a lower forecast are tried only if there are no others
+SURER = 0.5  # of the forecast: the rate tried if few launches are left
+CONFIRMED = 2  # launches at the leader's last passing rate before rivals are tried
+ENOUGH = 9  # launches left: with no more, the leader is confirmed and no rivals are tried
+LAST_RATE = 4  # launches left: with fewer, one big step down, to leave some for confirming it
+FEW = 3  # launches left for raising the rate: with fewer, big steps, from SURER of the forecast
+ROUNDING = 1.005  # times a rate: the most that `rounded` changes it
+BRACKET = 2  # launches that bring the leader's rates within WIDE of each other
+WELL_BELOW = 0.5  # of a limit: times below it need fewer requests for a verdict
+MORE = 2  # launches beyond LEAST, if they would show that the rate holds
+SPARE = 1  # launch reserved for the leader, in case one is discarded
+TRIES = 4  # candidates launched although they are forecast to break the target
+MAX_VOIDS = 4  # discarded launches of a candidate at the target's rate; also of a noisy machine
+MAX_VOIDS_BESIDE = 2  # the same at another rate, or if not all were discarded for noise
 LOWEST = 0.02  # of the target's rate
-LOWEST_RPS = 0.1  # a launch of a minute has too few requests to say anything
+LOWEST_RPS = 0.1  # below it, a launch of a minute has too few requests
 LIMIT = "What would have to change?"
 
 
@@ -84,7 +86,7 @@ class Next(Struct, frozen=True):
     server: Server
     rps: float
     schedule: int
-    short: bool = False  # it is to show which rates are worth a long one
+    short: bool = False  # to find rates worth a long launch
 
 
 class Reach(Struct, frozen=True):
@@ -102,23 +104,23 @@ class Reach(Struct, frozen=True):
 class Search(Struct, dict=True, frozen=True, eq=False):
     study: Study
     terms: Sequence[Term]
-    servers: Sequence[Server]  # all candidates whose class is known
+    servers: Sequence[Server]  # all candidates of classes with known needs
     expected: Mapping[str, Expected]  # by the server's key
 
-    foreseen: bool = True  # whether there is a forecast yet
+    foreseen: bool = True  # whether the forecast has been computed
 
     @property
     def target_rps(self) -> float:
         return self.study.request.rate_rps
 
     def order(self) -> list[Server]:
-        """All candidates, those first that are tried first."""
+        """Candidates that fit into memory, in the order in which they are tried."""
         within = [server for server in self.servers if self.fits(server)]
         best = max(map(self.highest, within), default=0.0)
 
         def place(server: Server) -> tuple[object, ...]:
             highest = self.highest(server)
-            if not best:  # at no rate: the nearest first
+            if not best:  # no forecast holds at any rate: the closest to the limit first
                 central = self.expected[server.key].central
                 return distance(central, self.terms), *self.cost(server)
             near = highest >= NEAR * best
@@ -137,7 +139,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self.expected[server.key].most_rps
 
     def cost(self, server: Server) -> tuple[float, int, int]:
-        """Memory, workers, threads. What is not known is not cheap."""
+        """Memory, workers, threads. Unknown memory counts as infinite."""
         memory = self.expected[server.key].memory_bytes
         return math.inf if memory is None else memory, server.workers, server.threads
 
@@ -157,7 +159,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return {}
 
     def standing(self, server: Server) -> Standing:
-        """At the target's rate. Errors are seen at higher rates that passed, too."""
+        """The standing at the target's rate. Errors at higher passing rates count, too."""
         if server not in self._standings:
             self._standings[server] = self._standing(server)
         return self._standings[server]
@@ -172,7 +174,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self.standing(server).word == "met"
 
     def reach(self, server: Server, *, unpromising: bool = False) -> Reach:
-        """`unpromising`: with rates at which too few launches say anything for a prediction."""
+        """`unpromising`: include rates with too many discarded launches for a prediction."""
         if (server, unpromising) not in self._reaches:
             self._reaches[server, unpromising] = self._reach(server, unpromising)
         return self._reaches[server, unpromising]
@@ -187,21 +189,21 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return Reach(last, first)
 
     def _unpromising(self, server: Server, rps: float) -> bool:
-        """Whether so many launches at this rate, above the target's, say nothing that no prediction
-        can be made: too little is left of the machine, or of the load tool."""
+        """Whether too many launches at this rate, above the target's, were discarded for a
+        prediction: the machine or the load tool is near its limit."""
         valid, launches = len(self.study.at(server, rps)), len(self.study.all_at(server, rps))
         voids = launches - valid
         return rps > self.target_rps and valid < LEAST and voids >= MAX_VOIDS_BESIDE
 
     def winner(self) -> Server | None:
-        """The first of those that meet the target; see `_first_of`."""
+        """The best of the candidates that meet the target; see `_first_of`."""
         able = filter(self.meets, self.order())
         return self._first_of({server: self.reach(server).last or 0.0 for server in able})
 
     def leader(self) -> Server | None:
-        """The first of those that may meet the target, by what they promise: nothing at its rate
-        speaks against it, and at some rate it was seen to hold. One that held only by a little
-        leads where the others promise less."""
+        """The best candidate that may meet the target, by `_promise`: its standing is not "broken"
+        or "undecidable", and it meets the target or passed at some rate. One without a passing rate
+        leads only if its promise exceeds BEYOND times that of all the others."""
         promises = {
             server: self._promise(server)
             for server in self.order()
@@ -222,8 +224,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         )
 
     def _first_of(self, reached: Mapping[Server, float]) -> Server | None:
-        """The one that reaches furthest; the cheaper of two of which neither reached BEYOND the
-        other."""
+        """The candidate with the highest rate; the cheapest of those within BEYOND of it."""
         most = max(reached.values(), default=0.0)
         near = [
             server for server, rps in reached.items() if not most or rounded(BEYOND * rps) > most
@@ -231,8 +232,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return min(near, key=self.cost, default=None)
 
     def _promise(self, server: Server) -> float:
-        """The rate that it was seen to hold, or the next one that is tried below one that it did
-        not: a candidate that fails, or holds, by a little reaches hardly less."""
+        """The last passing rate, or the next rate to try below the ceiling if that is higher: a
+        candidate that just fails or just holds there reaches nearly as much."""
         last, ceiling = self.reach(server).last or 0.0, self._ceiling(server)
         if ceiling is None or (last and ceiling <= CLOSE * last):
             return last
@@ -241,29 +242,29 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return max(last, self._below(server, last, ceiling))
 
     def _held(self, server: Server, rps: float) -> bool:
-        """Whether some launch held there."""
+        """Whether any launch at this rate kept the target."""
         return any(holds(launch, self.terms) for launch in self.study.at(server, rps))
 
     def too_noisy(self, before: int = 0) -> bool:
-        """Whether others disturbed more launches than say anything. `before`: so many were, when a
-        run was resumed, and do not count."""
+        """Whether noise spoilt at least MAX_VOIDS launches, and more than are valid. `before`: the
+        number of disturbed launches when the run was resumed; they do not count."""
         disturbed = self.study.disturbed - before
         return disturbed >= MAX_VOIDS and disturbed > len(self.study.valid)
 
     def unsendable(self) -> bool:
-        """Whether the load tool cannot send so many requests on this machine."""
+        """Whether the target's rate exceeds the load tool's ceiling on this machine."""
         ceiling = self.study.ceiling
         return ceiling is not None and not ceiling.at_least and self.target_rps > ceiling.rps
 
     def hopeless(self) -> bool:
-        """Whether requests that have a server to themselves are too slow, in every class."""
+        """Whether in every class requests are too slow even with the server to themselves."""
         return all(slow_alone(needs, self.terms) for needs in self.study.needs.values())
 
     # --- what is next ------------------------------------------------------------------------
 
     def next(self, left: float = math.inf, before: int = 0) -> Next | None:
-        """None: there is nothing more to find out. `left`: launches that the budget allows;
-        `before`: as of `too_noisy`."""
+        """The next launch; None if there is nothing more to find out. `left`: number of launches
+        that the budget allows; `before`: see `too_noisy`."""
         if self.too_noisy(before) or self.hopeless() or self.unsendable():
             return None
         order = self.order()
@@ -272,15 +273,15 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             if word == "met":
                 return self._around(self.leader() or server, order, left)
             following = self._launch(server, self.target_rps) if word == "not shown yet" else None
-            if following is not None:  # else nothing of its launches says anything
+            if following is not None:  # else too many of its launches were discarded
                 return following
         return self._lower(order)
 
     def _hopeful(self, order: Sequence[Server]) -> list[Server]:
-        """Those that are worth a launch at the target's rate. Of those that are forecast to break
-        it only the first of each class: their forecast may be wrong, but they are all alike. So
-        they are where one of a class broke it that was forecast to keep it: the other classes'
-        turn comes first."""
+        """Candidates worth a launch at the target's rate: those that are forecast to keep it, from
+        the class with the fewest broken candidates on, since those of a class behave alike; then,
+        as forecasts may be wrong, the first of each class with a forecast above HOPE times the
+        rate. If there are none, the first of each class."""
         broke = Counter(
             server.variant for server in order if self.standing(server).word == "broken"
         )
@@ -295,7 +296,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return [*able, *first[:TRIES]] or _first_of_each(order)[:TRIES]
 
     def _around(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
-        """Once something meets the target: whether there is better, and what the best reaches."""
+        """Once a candidate meets the target: look for a better one, and for its highest rate."""
         following, unknown = None, self.standing(leader).word == "not shown yet"
         wanting = LEAST - len(self.study.at(leader, self.target_rps)) if unknown else 0
         spare = left - wanting - SPARE
@@ -306,7 +307,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             following = self._confirmed(leader) or self._rivals(leader, order)
             following = following or self._raise(leader, spare, CLOSE)
         winner, last = self.winner(), self.reach(leader).last
-        if winner is not None and last is not None:  # else that answer is shown
+        if winner is not None and last is not None:  # reserve launches for the leader's last rate
             wanting += max(0, LEAST - len(self.study.at(leader, last)))
         if following is None and unknown and left >= wanting:
             following = self._launch(leader, self.target_rps)
@@ -319,8 +320,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return following
 
     def _bracket(self, winner: Server, left: float, leads: bool) -> Next | None:
-        """Its rate is raised where there is no time to show that others lead, and as long as it is
-        not shown to break the target within WIDE of the last rate that passed."""
+        """Raise the winner's rate: to within WIDE if another candidate leads that the budget cannot
+        confirm; to within CLOSE unless the winner is shown to break the target within WIDE of its
+        last passing rate."""
         following = None if leads else self._raise(winner, left, WIDE)
         last, breaks_at = self.reach(winner).last, self.breaks_at(winner)
         if following or left < LEAST or (last and breaks_at and breaks_at <= WIDE * last):
@@ -328,9 +330,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self._raise(winner, left, CLOSE)
 
     def _second_class(self, leader: Server, order: Sequence[Server]) -> Next | None:
-        """The best of another one, once the leader's rate was raised, where none was launched: at
-        the rate where the leader failed, or well beyond the one where it held, since one that is
-        hardly better is not worth the launches that show it."""
+        """The best candidate of a second class, once the leader's rate was raised and if no second
+        class was launched: at the rate where the leader failed, or well above its passing rate.
+        Slightly better candidates are not worth the launches that would show it."""
         raised = any(launch.rps > self.target_rps for launch in self.study.of(leader))
         others = self._unlaunched(leader, order)
         if not raised or not others or len(self._launched) > 1:
@@ -341,8 +343,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self._launch(best, max(least, further), short=True)
 
     def _confirmed(self, leader: Server) -> Next | None:
-        """Its last rate that passed, seen twice: the first launch that held on the way up is often
-        one that chance helped, and rivals would have to go beyond it."""
+        """A second launch at the leader's last passing rate: the first one may have passed by
+        chance, and rivals have to exceed that rate."""
         last = self.reach(leader).last
         few = last is not None and len(self.study.at(leader, last)) < CONFIRMED
         return self._launch(leader, last) if last is not None and few else None
@@ -352,7 +354,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         voids = [launch.void for launch in made if launch.void is not None]
         noise = all(
             isinstance(void, NOISE) for void in voids
-        )  # else the next will hardly be better
+        )  # otherwise a repetition is unlikely to be valid
         if len(voids) >= (MAX_VOIDS if noise and rps == self.target_rps else MAX_VOIDS_BESIDE):
             return None
         at_target = rps == self.target_rps and len(self.study.at(server, rps)) < LEAST
@@ -360,9 +362,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return Next(server, rps, 1 + len(made), short)
 
     def is_clear(self, server: Server) -> bool:
-        """Whether a launch at the target's rate or above, and each at that rate, was so far from
-        every limit that short ones at that rate will do for the bound: that leaves more of a small
-        budget for higher rates."""
+        """Whether some launch at or above the target's rate, and every launch at that rate, stayed
+        well below every limit. Then short launches at that rate suffice for the bound, which leaves
+        more of a small budget for higher rates."""
         above = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
         at_target = self.study.at(server, self.target_rps)
         return any(map(self._far_from_limits, above)) and all(map(self._far_from_limits, at_target))
@@ -375,16 +377,16 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         )
 
     def _raise(self, server: Server, left: float, within: float) -> Next | None:
-        """Up to where a launch keeps the target: until the first rate that fails is `within` so
-        many times the last that passed. `left`: launches that there are for it."""
+        """Raise the rate until the first failing rate is at most `within` times the last passing
+        one. `left`: number of launches available for this."""
         last, first = self.reach(server).last or self.target_rps, self._ceiling(server)
         if left < LEAST - 1 and last > self.target_rps:
-            return None  # it can still be shown that it holds there
+            return None  # keep the launches for confirming this rate
         if first is None:
             rates = {launch.rps for launch in self.study.of(server)}
             passed = [rps for rps in rates if rps > self.target_rps]
             further = WIDE ** max(1, len(passed)) * last
-            if self.study.at(server, self.target_rps):  # else a rival: seldom much further
+            if self.study.at(server, self.target_rps):  # rivals seldom go much further
                 further = max(further, (SURER if left < FEW else AHEAD) * self.highest(server))
             return self._launch(server, rounded(further), short=True)
         if first > within * last:
@@ -400,14 +402,15 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return None
 
     def _below(self, server: Server, last: float, first: float) -> float:
-        """The rate to try between one that passed and one that did not. Where some launch held
-        there, hardly less will."""
+        """The next rate between a passing and a failing one. If any launch held at the failing one,
+        only slightly below it."""
         close = rounded(first / CLOSE) if self._held(server, first) else 0.0
         failed = {launch.rps for launch in self.study.of(server) if launch.rps >= first}
         return max(between(last, first, len(failed)), close)
 
     def _nearly(self, server: Server, rps: float) -> bool:
-        """Whether all launches held there, and one or two more like them would show it."""
+        """Whether all launches at this rate held, and one more like them would bring every bound
+        within its limit; no longer after LEAST + MORE launches."""
         launches = self.study.at(server, rps)
         if not LEAST <= len(launches) < LEAST + MORE:
             return False
@@ -419,8 +422,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         )
 
     def _sure(self, winner: Server) -> Next | None:
-        """The last rate that passes holds in further launches, or is a lower one; one that is at
-        most WIDE times as high is shown to break the target; and errors are few."""
+        """Confirm the winner: launch its last passing rate LEAST times, then a rate that should
+        break the target, then the target's rate until the limit on errors is decided."""
         last = self.reach(winner).last or self.target_rps
         following = None
         if len(self.study.at(winner, last)) < LEAST:
@@ -432,8 +435,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return following
 
     def _to_break(self, server: Server, last: float) -> float | None:
-        """A rate of which further launches may show that it breaks the target: one that is WIDE
-        times the last, else the first that failed, which may only be close to the limit."""
+        """A rate at which further launches may show that the target breaks: WIDE times the last
+        passing one, else the ceiling, which may just be close to the limit. None if it is already
+        shown to break within WIDE, or if there is no ceiling within WIDE."""
         ceiling, shown = self._ceiling(server), self.breaks_at(server)
         widest = rounded(WIDE / ROUNDING * last)
         if ceiling is None or ceiling > WIDE * last or (shown is not None and shown <= WIDE * last):
@@ -442,27 +446,27 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return next((rps for rps in rates if len(self.study.at(server, rps)) < LEAST), None)
 
     def breaks_at(self, server: Server) -> float | None:
-        """The lowest rate above the last that passed of which launches show that it breaks the
-        target. One launch that breaks it by a little shows nothing, nor do launches that all kept
-        it, however much they differ."""
+        """The lowest rate above the last passing one that is shown to break the target. A single
+        launch that breaks it slightly is not enough, nor are launches that all kept it, however
+        much they vary."""
         shown = [rps for rps in self._broken(server)
                  if standing(self.study.at(server, rps), self.terms).word == "broken"]  # fmt: skip
         return min(shown, default=None)
 
     def broken_at(self, server: Server) -> float | None:
-        """Where it is shown to break the target, else the lowest rate above the last that passed
-        at which a launch broke it."""
+        """The rate of `breaks_at`, else the lowest rate above the last passing one at which a
+        launch broke the target."""
         return self.breaks_at(server) or min(self._broken(server), default=None)
 
     def _broken(self, server: Server) -> set[float]:
-        """The rates above the last that passed at which a launch broke the target."""
+        """The rates above the last passing one at which a launch broke the target."""
         last = self.reach(server).last or 0.0
         return {launch.rps for launch in self.study.of(server)
                 if launch.rps > last and not holds(launch, self.terms)}  # fmt: skip
 
     def _ceiling(self, server: Server) -> float | None:
-        """The lowest rate above which nothing is tried: it failed, or is so close to the limit that
-        it would, or others' programs left nothing of its launches."""
+        """The lowest rate above the last passing one at which launches failed, came too close to
+        the limit to pass, or were discarded too often. Nothing above it is tried."""
         above = self.reach(server).last or self.target_rps
 
         def is_close(rps: float) -> bool:
@@ -474,7 +478,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return min((rps for rps in rates if rps > above and is_close(rps)), default=None)
 
     def _rivals(self, leader: Server, order: Sequence[Server]) -> Next | None:
-        """Others that may go further: tried at the rate from which on they would lead."""
+        """A rival that may reach a higher rate, at the rate that would make it the leader."""
         most, mark = self._promise(leader) or self.target_rps, self._beyond(leader)
         expected = NEAR * min(most, self.highest(leader))
         for other in self._others(leader, order):
@@ -487,12 +491,13 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return None
 
     def _long_shots(self, leader: Server, order: Sequence[Server]) -> Next | None:
-        """The best of each class that has had no launch."""
+        """The best candidate of a class without a launch."""
         others = self._unlaunched(leader, order)
         return self._launch(others[0], self._beyond(leader)) if others else None
 
     def _unlaunched(self, leader: Server, order: Sequence[Server]) -> list[Server]:
-        """The best of each class that has had no launch, unless it is forecast to be hopeless."""
+        """The best candidate of each class without a launch, unless its forecast is below HOPE
+        times the leader's rate; the highest forecast first."""
         worth = HOPE * (self._promise(leader) or self.target_rps)
         best = _first_of_each(sorted(order, key=self.highest, reverse=True))
         return [
@@ -503,16 +508,16 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def _launched(self) -> set[str]:
-        """Variants that were launched."""
+        """Variants with at least one launch, discarded ones included."""
         return {launch.server.variant for launch in self.study.launches}
 
     def _beyond(self, leader: Server) -> float:
-        """The rate from which on others would lead."""
+        """The rate at which another candidate would take the lead."""
         return rounded(BEYOND * (self._promise(leader) or self.target_rps))
 
     def _others(self, leader: Server, order: Sequence[Server]) -> list[Server]:
-        """The rule of thumb with the leader's class and threads, the leader's neighbours, and the
-        first of each other class that may meet the target."""
+        """Rivals: the rule of thumb with the leader's class and threads, the leader's neighbours in
+        workers and threads, and the first of each other class that may meet the target."""
         able = [
             server
             for server in order
@@ -536,15 +541,15 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return [*thumb, *more[:1], *fewer[-1:], *threads[:1], *first.values()]
 
     def missed_by(self, server: Server) -> float:
-        """How many times its limit the worst time was, in its launches at the target's rate;
-        infinite where there are none."""
+        """The largest ratio of a measured time to its limit, in launches at the target's rate;
+        infinite without launches."""
         times = (bound for bound in self.standing(server).bounds if bound.term.kind == "time")
         missed = (bound.mean / bound.term.limit for bound in times if bound.mean is not None)
         return max(missed, default=math.inf)
 
     def nearest(self) -> Server | None:
-        """Of those that were launched the one that holds the target up to the highest rate, or
-        whose times come nearest to it."""
+        """The launched candidate with the highest passing rate, else the one whose times exceed the
+        limit least."""
         return min(
             filter(self.study.of, self.order()),
             key=lambda server: (-(self.reach(server).last or 0.0), self.missed_by(server)),
@@ -552,7 +557,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         )
 
     def _lower(self, order: Sequence[Server]) -> Next | None:
-        """The best candidate, below the target's rate."""
+        """Launch the best candidate below the target's rate."""
         if not order:
             return None
         server = max(order[:TRIES], key=self.highest)
@@ -582,19 +587,19 @@ def _first_of_each(order: Sequence[Server]) -> list[Server]:
 
 
 def between(last: float, first: float, failed: int = 1) -> float:
-    """The rate to try next, between the last that passed and the first that failed. `failed`: rates
-    that did. The forecast is seldom far off, so that steps down begin at WIDE and double, but no
-    lower than half the way, in logarithms."""
+    """The next rate between the last passing and the first failing one. `failed`: number of failing
+    rates so far. Forecasts are seldom far off, so steps down start at a factor of WIDE and square
+    it with each failure, but never go below the geometric mean of the two rates."""
     return rounded(max(math.sqrt(last * first), first / WIDE ** (2 ** (max(1, failed) - 1))))
 
 
 def rounded(rps: float) -> float:
-    """To three digits."""
+    """The rate to three significant digits."""
     return float(f"{rps:.3g}")
 
 
 def launches_at(study: Study, server: Server) -> dict[float, list[CandidateLaunch]]:
-    """Valid ones, by rate."""
+    """The server's valid launches, by rate in ascending order."""
     by_rate: dict[float, list[CandidateLaunch]] = {}
     for launch in sorted(study.of(server), key=lambda launch: launch.rps):
         by_rate.setdefault(launch.rps, []).append(launch)
@@ -616,8 +621,9 @@ class SlowAlone(Answer):
 
 
 def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
-    """Requests that have the server for themselves already break a term, by more than chance: the
-    needs are of a short load. The longest of a launch may be of another kind than any seen here."""
+    """The first term on a time that requests break even with the server to themselves, by more than
+    chance, since the needs come from a short load. Terms on `max` are skipped: the longest request
+    of a launch may be of a kind that is not in the needs."""
     times_s = [
         need.wait_s + need.cpu_s + need.blocked_s + need.nogil_s + needs.gap_s + needs.beside_s
         for need in needs.requests
@@ -626,7 +632,7 @@ def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
     for term in terms:
         if term.kind == "time" and term.metric != "max" and judge(term, alone).result == "broken":
             value_s = value_of(term.metric, alone)
-            assert value_s is not None  # or no limit were broken
+            assert value_s is not None  # a broken term has a value
             timed = zip(needs.requests, times_s, strict=True)
             slow = [need.route for need, took_s in timed if not term.holds(took_s)]
             return SlowAlone(
