@@ -1,15 +1,15 @@
-"""The answers of `workerlab advise`, a question each: what is recommended, whether it meets the
-target, up to which rate, at what cost, and what they rest on.
+"""The answers of `workerlab advise`: what is recommended, whether it meets the target, up to which
+rate, at what cost, and the evidence.
 
-Cautions are what the launches of a recommended candidate show that a target does not ask for:
-service times that change while the load lasts, and memory that grows with the requests. Memory is
-that of all its processes (resident) between a third of the load and its end: what the first
-requests load and cache is no leak. It has to grow in each launch, or it may have been a single
-allocation.
+Cautions are changes outside the target: service times that drift during a load, and memory that
+grows with the requests. Memory is the resident size of all processes of the server, from a third of
+the load to its end: what the first requests load and cache is not a leak. It must grow in every
+launch; otherwise it may have been a single allocation.
 
-Which lines of the app hold up the event loop is shown of the recommended class where it has one.
-One class of several that gave an alarm with the same app was looked at: the lines are the app's,
-and the same under the others. How much of the time they take is that trial's, by its load."""
+Lines that block the event loop are shown for the recommended class if they are known for it. Of
+several classes with an alarm for the same app only one was examined, since the lines are the same
+under the others. The time they take is that of the examined trial.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LoopBlocked(Answer):
     connections: int
     workers: int
     lines: tuple[Finding, ...]
-    unnamed: str  # where there are none
+    unnamed: str  # the text if there are no lines
     others: tuple[str, ...]
 
 
@@ -82,27 +82,27 @@ def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
 
 
 def _distance(result: AdviseResult, cell: Cell) -> int:
-    """0: of the recommended class; 1: of one that runs the same app on a loop; 2: of another."""
+    """0: the recommended class; 1: a class that shares its alarm and its app; 2: another class."""
     own = result.server.variant if result.server else ""
     return 0 if cell.server.variant == own else 1 if own in _alike(result.study, cell) else 2
 
 
 def _alike(study: Study, cell: Cell) -> tuple[str, ...]:
-    """Other variants whose event loop gave an alarm with the same app."""
+    """Other variants with an event loop alarm and the same app."""
     alarmed = {*study.blocked, *study.alarmed} - {cell.server.variant}
     apps = {cell.server.variant: cell.server.app for cell in study.plan.cells}
     return tuple(sorted(name for name in alarmed if apps.get(name) == cell.server.app))
 
 
 def is_of_others(result: AdviseResult, finding: Finding) -> bool:
-    """Whether it is about the event loop of other worker classes than the recommended one."""
+    """Whether the finding is about the event loop of worker classes other than the recommended."""
     if not isinstance(finding, LoopBlocked) or result.server is None:
         return False
     return result.server.variant not in (finding.worker_class, *finding.others)
 
 
 WARM_UP_SHARE = 1 / 3  # of the load
-LEAST_BYTES, PER_REQUEST_BYTES = 1 << 20, 512  # in each launch; less is a heap that fills its pages
+LEAST_BYTES, PER_REQUEST_BYTES = 1 << 20, 512  # in each launch; less is normal heap growth
 HOUR_S = 3600.0
 
 
@@ -137,7 +137,7 @@ def cautions(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[C
 
 
 def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
-    """In most launches: one may have had a bad moment."""
+    """Changes seen in most launches: a single launch may have had a bad moment."""
     facts = [launch.facts for launch in launches if launch.facts is not None]
     results = (rule(trial) for trial in facts for rule in (drift, slow_first))
     changes = [change for change in results if change is not None]
@@ -161,7 +161,7 @@ def _growth(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[Me
 
 
 def _grown_bytes(launch: CandidateLaunch) -> int | None:
-    """None where it was not seen."""
+    """Growth of the server's memory after the warm-up; None if it was not sampled."""
     if launch.facts is None:
         return None
     started_ns, ended_ns = launch.facts.started_ns, launch.facts.ended_ns
@@ -174,7 +174,7 @@ def _grown_bytes(launch: CandidateLaunch) -> int | None:
     return sizes[-1] - sizes[0] if len(sizes) > 1 else None
 
 
-MENTIONED_CORES = 0.05  # of other programs; less is left out
+MENTIONED_CORES = 0.05  # used by other programs; less is not mentioned
 SATURATED = ("saturated", "at capacity", "generator-bound")
 FAILED = "{failed:count} of {due:count} requests failed[[ ({causes:counts})]]"
 POOL = (
@@ -190,8 +190,8 @@ VALUE = "{term.metric} was {value:{term.kind}}"
 
 
 def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Finding]:
-    """Of errors, how many; of a time, or a throughput, also what was full. One that failed nowhere
-    was close to the limit."""
+    """Why a launch broke the target: the number of errors; for a time or throughput the value, and
+    what was full. If it broke no term, it was close to the limit: only what was full."""
     broken = [term for term in result.search.terms if not holds(launch, [term])]
     for term in broken:
         if term.kind == "errors":
@@ -205,8 +205,8 @@ def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Fin
 
 
 def _full(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str | Finding]:
-    """Queues grow before anything is full: where nothing is, how full it is stands there instead of
-    a cause. Nothing, where not even that was seen."""
+    """What was full in the launch. Queues grow before anything is full, so if nothing is, this is
+    the utilisation instead; nothing if that is unknown."""
     cell = launch.cell
     if cell.verdict in SATURATED and (cell.diagnosis or cell.reason):
         return (cell.diagnosis or cell.reason,)
@@ -214,7 +214,7 @@ def _full(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str | Findi
 
 
 def _pool(result: AdviseResult, launch: CandidateLaunch) -> str:
-    """Where the app's own limit of requests at once is nearly reached."""
+    """The text if requests in flight exceed BUSY times the app's limit; else ""."""
     pool, needs = result.limits.max_in_flight, result.needs
     if pool is None or needs is None:
         return ""
@@ -238,12 +238,12 @@ def _usage(cell: CellResult) -> str:
     return fill(USAGE, values)
 
 
-WORTHWHILE_SHARE = 0.9  # of the memory: preload_app is mentioned if it would take less
+WORTHWHILE_SHARE = 0.9  # of the memory; preload_app is mentioned only if it takes less
 WHICH = "Which worker class, how many workers?"
 
 
 def answers(result: AdviseResult) -> Iterator[Finding]:
-    """As far as there is an answer."""
+    """All answers for which there is data."""
     which = recommendation if result.word == "recommended" else no_recommendation
     yield replace(which(result), trials=_trials(result), evidence=tuple(_evidence(result)))
     yield from target_answer(result)
@@ -253,13 +253,13 @@ def answers(result: AdviseResult) -> Iterator[Finding]:
     elif _limited(result) and (limit := limit_of(result)):
         yield limit
     kept = [launch for launch in result.launches if holds(launch, result.search.terms)]
-    if len(kept) > 1:  # in one, anything may happen; of an overload, everything grows
+    if len(kept) > 1:  # one launch may be an exception; in an overload everything grows
         yield from cautions(kept, result.search.target_rps)
     yield from blocked(result)
 
 
 def _limited(result: AdviseResult) -> bool:
-    """Whether something stands in the way, or by the forecast of every candidate will."""
+    """Whether a limit should be explained: the target is not met, or no forecast meets it."""
     foreseen = result.word == "unfinished" and result.search.foreseen and not result.search.able
     return foreseen or result.word in ("nothing", "undecidable", "unsendable")
 
@@ -272,7 +272,7 @@ class LeftOut(Answer):
 
 
 def left_out(result: AdviseResult) -> Iterator[LeftOut]:
-    """Each reason once, with the classes; what was tried and failed first."""
+    """The classes by reason; those that were tried and failed come first."""
     limits = Exclusion(f"no settings keep to {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
     exclusions: dict[str, LeftOut] = {}
@@ -283,7 +283,7 @@ def left_out(result: AdviseResult) -> Iterator[LeftOut]:
     yield from sorted(exclusions.values(), key=lambda exclusion: not exclusion.trials)
 
 
-# --- which ----------------------------------------------------------------------------------------
+# --- the recommendation ---------------------------------------------------------------------------
 
 
 class Recommended(Answer):
@@ -296,8 +296,8 @@ class Recommended(Answer):
     candidate: Candidate
     further: Candidate | None
     further_rps: float | None
-    untried: tuple[str, ...]  # worker classes that are worth a launch
-    run: str | None  # where a longer budget may find a better one
+    untried: tuple[str, ...]  # worker classes worth a launch
+    run: str | None  # if a longer budget may find a better candidate
 
 
 def recommendation(result: AdviseResult) -> Recommended:
@@ -319,7 +319,7 @@ def recommendation(result: AdviseResult) -> Recommended:
 
 
 def _untried(result: AdviseResult) -> tuple[str, ...]:
-    """Worker classes that were worth a launch, and had none when the budget ended."""
+    """Worker classes worth a launch that had none when the budget ended."""
     search = result.search
     if search.next() is None:
         return ()
@@ -339,7 +339,7 @@ class NoRecommendation(Answer):
     outcome: AdviseOutcome
     reason: str
     nearest: Candidate | None
-    run: str | None  # where it can be resumed
+    run: str | None  # if it can be resumed
 
 
 REASONS: dict[AdviseOutcome, str] = {
@@ -393,7 +393,7 @@ class RateTried(Finding):
 
 
 def _evidence(result: AdviseResult) -> Iterator[Finding]:
-    """What a request needs of each class; each rate that was tried on the recommended one."""
+    """The mean needs of requests under each class, and the rates tried with the server shown."""
     for name, needs in result.study.needs.items():
         mean = mean_need(needs)
         yield ClassNeeds(
@@ -421,9 +421,9 @@ class TargetAnswer(Answer):
     question = "Does it meet the target?"
 
     terms: tuple[TermBound, ...]  # at the target's rate
-    unshown: tuple[Finding, ...]  # of errors: by too few requests
-    shown: tuple[Finding, ...]  # of errors: met
-    rates: str  # at which they were counted
+    unshown: tuple[Finding, ...]  # errors: too few requests for a verdict
+    shown: tuple[Finding, ...]  # errors: met
+    rates: str  # at which errors were counted
 
 
 def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
@@ -498,14 +498,14 @@ def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
 
 
 def _gap(result: AdviseResult, server: Server) -> bool:
-    """Whether nothing is known of the rates between the last and the first."""
+    """Whether last passing and first failing rate are over WIDE apart, without launches between."""
     last, first = result.reach.last or math.inf, result.first_rps or 0.0
     between = (launch.rps for launch in result.study.of(server) if last < launch.rps < first)
     return first > WIDE * last and not any(between)
 
 
 def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
-    """The highest rate at which the target was kept."""
+    """The finding for the highest passing rate."""
     valid = len(result.study.at(server, rps))
     enough = valid >= LEAST
     return RateKept(
@@ -518,7 +518,7 @@ def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
 
 
 def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
-    """The lowest rate at which it was shown not to be, else was not, and what was busy there."""
+    """The finding for the lowest rate shown to break the target, else failed, with the reasons."""
     launches = result.study.at(server, rps)
     broke = sum(not holds(launch, result.search.terms) for launch in launches)
     shown = result.search.breaks_at(server) == rps
@@ -531,7 +531,7 @@ def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
     )
 
 
-# --- what it costs --------------------------------------------------------------------------------
+# --- the running cost -----------------------------------------------------------------------------
 
 
 class SlowStop(Finding):
@@ -540,7 +540,7 @@ class SlowStop(Finding):
     {default_s:count} s, and a request that takes longer is cut]][[{unchanged}]]."""
 
     launches: int
-    grace_s: int | None  # that the file sets
+    grace_s: int | None  # set by the file; None: not set
     default_s: int
     unchanged: str
 
@@ -590,8 +590,8 @@ def _slow_stop(result: AdviseResult) -> SlowStop:
 
 
 def _preloaded(result: AdviseResult) -> tuple[int | None, int | None]:
-    """The memory with the app loaded before the workers are forked, and of how many workers that
-    was measured; None where that saves nothing, or was not measured."""
+    """The memory with preload_app, and the number of workers it was measured with; None, None if it
+    was not measured or saves too little."""
     memory = result.study.preloaded.memory if result.study.preloaded else None
     if memory and result.memory_bytes and result.server:
         memory_bytes = memory.of(result.server.workers)

@@ -1,11 +1,11 @@
-"""The servers that are considered: worker classes, workers and threads within the limits.
+"""The candidates of `advise`: worker classes, workers and threads within the limits.
 
-Workers: 1, as many as cores, one more, twice as many, and the rule of thumb 2n + 1, which is always
-among them. A class that serves one request per worker at a time gets more, doubled: its workers are
-what threads are elsewhere, but each takes the memory of a process. So they end at 16 (Gunicorn's
-documentation advises 4 to 12), unless an app that is not safe with threads has no other way. With
---max-workers, every class gets up to that many. Threads are doubled, too. A limit on requests at
-once bounds the slots; of classes whose slots have no limit only the app itself can keep it.
+Workers, for n cores: 1, n, n + 1, 2n, and the rule of thumb 2n + 1, unless a limit excludes it. A
+class that serves one request per worker at a time gets more (4n, 8n, ...): its workers do what
+threads do elsewhere, but each takes the memory of a process. They end at 16 (Gunicorn's
+documentation recommends 4 to 12), or at 64 if the app is not thread-safe and has no alternative.
+With --max-workers every class gets up to that many. Threads double, too. A limit on requests at
+once bounds the slots; for classes with unlimited slots only the app can enforce it.
 """
 
 import math
@@ -18,7 +18,7 @@ from workerlab.model import App, Server
 from workerlab.server.worker_classes import class_named
 
 THREADS = (2, 4, 8, 16, 32, 64)
-MAX_WORKERS, MAX_WORKERS_ALONE = 16, 64  # where other classes serve many at once, and not
+MAX_WORKERS, MAX_WORKERS_ALONE = 16, 64  # the second if the app is not thread-safe
 CONNECTIONS = 1000  # Gunicorn's default, per worker
 BACKLOG = 2048
 
@@ -29,13 +29,13 @@ class Limits(Struct, frozen=True):
     cores: float
     memory_bytes: int | None = None
     max_workers: int | None = None
-    max_in_flight: int | None = None  # requests at once, of all workers together
+    max_in_flight: int | None = None  # requests at once, all workers together
     thread_safe: bool = True
-    confined: int | None = None  # cores that launches are held to; None: to none of this machine's
+    confined: int | None = None  # cores that launches are confined to; None: not confined
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The options by which candidates are left out."""
+        """The options given that exclude candidates."""
         given = {
             "--max-in-flight": self.max_in_flight is not None,
             "--max-workers": self.max_workers is not None,
@@ -50,7 +50,7 @@ class Limits(Struct, frozen=True):
 
 
 def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
-    """`one_each`: a worker serves one request at a time."""
+    """The worker counts, ascending. `one_each`: a worker serves one request at a time."""
     n = max(1, math.floor(limits.cores))
     counts = {1, n, n + 1, 2 * n, limits.thumb}
     most = limits.max_workers or (MAX_WORKERS if limits.thread_safe else MAX_WORKERS_ALONE)
@@ -66,8 +66,8 @@ def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
 
 
 def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
-    """The candidates of one worker class; none where it would break a limit. What serves and which
-    app is that of `kind`."""
+    """The candidates of one worker class within the limits, possibly none; app, interpreter and
+    Gunicorn version are those of `kind`."""
     row, pool = class_named(kind.worker_class), limits.max_in_flight
     if not limits.thread_safe and row.slots != "one":
         return
@@ -86,7 +86,8 @@ def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
 
 
 def kind_of(name: str, app: App, python: str = "", gunicorn: str = "") -> Server:
-    """A worker class, the app it would serve, and what serves where there are several."""
+    """A server of a worker class with an app; interpreter and Gunicorn version if several are
+    compared."""
     return Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app, python=python, gunicorn=gunicorn)
 
 

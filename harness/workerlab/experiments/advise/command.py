@@ -1,11 +1,11 @@
-"""`workerlab advise`: from an app and a target to a gunicorn.conf.py, with its proof.
+"""`workerlab advise`: from an app and a target to a gunicorn.conf.py, with evidence.
 
-    needs      a short closed load per worker class: what requests need of it
-    stacks     another one, where something held up its event loop: which line
-    forecast   every candidate, simulated: at the rate asked for, and up to which rate it will do
-    search     launches of those near the best, one by one, at arrivals that all share
+    needs      a short closed load per worker class measures what requests need
+    stacks     a second one, if the event loop was blocked, finds the line
+    forecast   every candidate is simulated: at the target's rate, and for its highest rate
+    search     the best candidates are launched one by one, all with the same arrivals
 
-The plan grows by a cell at a time (`search`), until nothing more is to be found out or the budget
+The search adds one cell at a time to the plan until there is nothing more to find out or the budget
 is used up.
 """
 
@@ -47,9 +47,9 @@ from workerlab.terminal.console import tell
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
-SHOWN = 0.95  # of the rate: chance makes what is served in a launch some percent less
-NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections beyond slots
-NEEDS_ABOUT_S = 8.0  # with start, lone requests and stop, of an app that starts at once
+SHOWN = 0.95  # of the rate: by chance a launch serves a few percent less
+NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections beyond workers
+NEEDS_ABOUT_S = 8.0  # of a needs trial in all, if the app starts immediately
 
 
 @contextmanager
@@ -64,12 +64,12 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         label="advise",
         display=growth.display,
         grow=growth.grow,
-        ceilings_anyway=True,  # from it follows what a request costs the tool, beside the server
+        ceilings_anyway=True,  # gives the load tool's CPU per request
     )
 
 
 def finish(directory: Path) -> None:
-    """The gunicorn.conf.py, where one is recommended; the document says whether it is there."""
+    """Write the gunicorn.conf.py, if there is a recommendation. The document reports failures."""
     try:
         write_file(run_store.load(directory))
     except OSError as error:
@@ -77,8 +77,8 @@ def finish(directory: Path) -> None:
 
 
 def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
-    """The needs of each class, which the search starts from. Raises UsageError or
-    EnvironmentProblem; starts nothing but looks."""
+    """The initial plan, a needs cell per class, and the interpreters. Only inspects the
+    environment. Raises UsageError or EnvironmentProblem."""
     target = target_of(options)
     check_write(options.write)
     names = options.classes or CLASSES
@@ -118,7 +118,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
 
 
 def target_of(options: argparse.Namespace) -> str:
-    """In its canonical spelling. Raises UsageError."""
+    """The target in canonical spelling. Raises UsageError, also if --rate is too low for it."""
     if options.rate is None or options.slo is None:
         raise UsageError(
             "advise needs --rate and --slo, such as: workerlab advise --app shop.wsgi:app"
@@ -139,7 +139,7 @@ def target_of(options: argparse.Namespace) -> str:
 
 
 def budget_of(options: argparse.Namespace, classes: int) -> float:
-    """Raises UsageError."""
+    """The budget in seconds. Raises UsageError if it is too short to measure the needs."""
     budget_s: float = options.budget or BUDGET_S
     if budget_s < (least_s := NEEDS_ABOUT_S * classes):
         raise UsageError(
@@ -150,12 +150,12 @@ def budget_of(options: argparse.Namespace, classes: int) -> float:
 
 
 class Kinds(NamedTuple):
-    """A server of each variant that can be considered, and what is left out."""
+    """A server of each variant to consider, and the variants left out."""
 
     able: Sequence[Server]
-    missing: Mapping[str, str]  # variants that cannot run here, and why
-    unfit: tuple[str, ...]  # variants of which no settings keep to the limits
-    removed: tuple[str, ...]  # worker classes that later versions of Gunicorn do not have
+    missing: Mapping[str, str]  # variants that cannot run here -> reason
+    unfit: tuple[str, ...]  # variants with no settings within the limits
+    removed: tuple[str, ...]  # worker classes that later versions of Gunicorn removed
 
 
 def kinds_of(
@@ -164,7 +164,8 @@ def kinds_of(
     mix: tuple[Route, ...],
     limits: Limits,
 ) -> Kinds:
-    """Raises EnvironmentProblem or UsageError where none is left."""
+    """The variants to consider. Raises EnvironmentProblem if none can run, UsageError if none is
+    within the limits."""
     first, names = next(iter(pythons.values())), options.classes or CLASSES
     removed = {name for name in names if not options.classes and class_named(name).removed_in}
     wsgi, asgi = apps_of(options, first, mix)
@@ -175,7 +176,7 @@ def kinds_of(
         for python, version in pythons
     ]
     missing = lacking(kinds, pythons)
-    if wsgi == asgi:  # the user's
+    if wsgi == asgi:  # the user's app
         missing |= _cannot_serve(kinds, preflight.app_kind(first, wsgi, options.config))
     present = [kind for kind in kinds if kind.variant not in missing]
     if not present:
@@ -188,7 +189,7 @@ def kinds_of(
 
 
 def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
-    """Variants whose worker class does not serve an app of this kind, and why."""
+    """Variants whose worker class cannot serve an app of this kind, with the reason."""
     rows = {server.variant: class_named(server.worker_class) for server in servers}
     return {
         name: f"{'ASGI' if row.asgi else 'WSGI'} worker classes cannot serve an app that is"
@@ -199,14 +200,14 @@ def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
 
 
 def start_of(python: str) -> str:
-    """`gunicorn`, where a shell finds that of this interpreter by its name."""
+    """The shell command for this interpreter's Gunicorn: `gunicorn` if the PATH leads to it."""
     command = shutil.which("gunicorn")
     own = command is not None and Path(command).parent.absolute() == Path(python).parent.absolute()
     return "gunicorn" if own else f"{shlex.quote(python)} -m gunicorn"
 
 
 def _text(path: str | None) -> str:
-    """Of the app's own Gunicorn file. Raises UsageError."""
+    """The text of the app's own Gunicorn file; "" without one. Raises UsageError."""
     try:
         return Path(path).read_text() if path else ""
     except (OSError, ValueError) as error:
@@ -214,7 +215,7 @@ def _text(path: str | None) -> str:
 
 
 def check_write(path: str | None) -> None:
-    """Raises UsageError for a file that is there: nobody's settings are overwritten."""
+    """Raises UsageError if the file exists (it is never overwritten) or its directory does not."""
     if path is None:
         return
     place = Path(path).expanduser()
@@ -225,8 +226,8 @@ def check_write(path: str | None) -> None:
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
-    """Of the machine that will serve: this one's and its control group's where nothing is said. A
-    machine with fewer cores is imitated; one with more is only foreseen."""
+    """The limits of the target machine; by default those of this machine and its control group.
+    Fewer cores are emulated by confining the launches; for more cores there is only a forecast."""
     here = machine.cores()
     cores = options.cores or here
     return Limits(
@@ -240,7 +241,8 @@ def limits_of(options: argparse.Namespace) -> Limits:
 
 
 def needs_cell(kind: Server) -> Cell:
-    """A few connections more than slots: then somebody always waits for a slot (`analysis/needs`).
-    Two workers show what they share of memory."""
+    """The cell that measures needs. It has more connections than workers: with one slot per worker,
+    a request always waits for a slot (see `analysis/needs.py`). Two workers show how much memory
+    they share."""
     server, connections = replace(kind, workers=NEEDS_WORKERS), NEEDS_WORKERS + NEEDS_MORE
     return Cell(server, TOOL, connections, inside="needs", duration_s=NEEDS_S)

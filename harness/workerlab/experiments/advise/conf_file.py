@@ -1,8 +1,8 @@
-"""The gunicorn.conf.py that `advise` writes: settings, and the evidence as comments.
+"""The gunicorn.conf.py that `advise` writes: settings, with the evidence as comments.
 
-It starts as it is: `gunicorn -c FILE`, from any directory. Where the app has a Gunicorn file of its
-own, the new one is that file with as few changes as can be: what it sets otherwise is replaced
-where it stands, and the old line kept as a comment; the rest follows at its end.
+It works as is, from any directory: `gunicorn -c FILE`. If the app has a Gunicorn file of its own,
+the new file is a copy of it with as few changes as possible: settings with another value are
+replaced in place, and the old line is kept as a comment; other settings are appended.
 """
 
 import ast
@@ -44,13 +44,13 @@ class ConfLine(Struct, frozen=True):
 
 
 def comment(text: str) -> str:
-    """As many lines as it takes."""
+    """The text as comment lines, wrapped at COLUMNS characters."""
     return "\n".join(f"# {line}" for line in textwrap.wrap(text, COLUMNS))
 
 
 def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None) -> list[ConfLine]:
-    """What a server is started with, by the names that its worker class heeds, or that the app's
-    own Gunicorn file sets (`own`): what was measured wins."""
+    """The measured settings of a server: those that its worker class uses, and those that the app's
+    own Gunicorn file sets (`own`), which are overridden."""
     row = class_named(server.worker_class)
     made = [
         ConfLine("worker_class", row.path or row.name, "as recommended"),
@@ -76,7 +76,7 @@ def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None
 def conf_file(
     server: Server, evidence: Sequence[str], own: OwnFile = NONE, *, grace_s: int | None = None
 ) -> str:
-    """`evidence`: sentences; `grace_s`: the graceful_timeout, where it is to be set."""
+    """The text of the file. `evidence`: sentences; `grace_s`: graceful_timeout; None: not set."""
     env = [f"{name}={value}" for name, value in server.app.env]
     made = settings(server, own.sets, grace_s)
     before = _literal(_plain(own.text).get("raw_env")) if "raw_env" in own.sets else ()
@@ -90,7 +90,7 @@ def conf_file(
         made = [setting for setting in made if setting.name not in placed]
     lines += [comment(sentence) for sentence in evidence]
     lines += ["", *map(str, made)]
-    if env and not isinstance(before, list | tuple):  # it is computed, and may be a single string
+    if env and not isinstance(before, list | tuple):  # computed by the app's file; may be a string
         lines.append("_env = [raw_env] if isinstance(raw_env, str) else raw_env")
         lines.append(f"raw_env = [*_env, *{env!r}]  # what --env said, too")
     return "\n".join(lines) + "\n"
@@ -100,7 +100,7 @@ def conf_file(
 
 
 def merged(own: OwnFile, made: Iterable[ConfLine]) -> tuple[list[str], set[str]]:
-    """Its lines with the settings that were made, and the names of those that have their place."""
+    """The lines of the app's file with the settings replaced in place, and the names of those."""
     lines, plain = own.text.splitlines(), _plain(own.text)
     changes: dict[int, list[str]] = {}
     placed: set[str] = set()
@@ -124,8 +124,8 @@ def merged(own: OwnFile, made: Iterable[ConfLine]) -> tuple[list[str], set[str]]
 
 
 def _plain(text: str) -> dict[str, ast.Assign]:
-    """The assignments that can be replaced where they stand: of a name that the file gives a value
-    once, on lines of their own."""
+    """The assignments that can be replaced in place, by name: top-level, on lines of their own, of
+    a name that the file assigns only once."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -144,7 +144,7 @@ def _plain(text: str) -> dict[str, ast.Assign]:
 
 
 def _literal(node: ast.Assign | None) -> object:
-    """The value that is assigned, where it is written there; else None."""
+    """The assigned value if it is a literal; else None."""
     try:
         return ast.literal_eval(node.value) if node else None
     except ValueError:
@@ -152,8 +152,8 @@ def _literal(node: ast.Assign | None) -> object:
 
 
 def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[str]:
-    """With what it may ask for while it is read, as it was when the app was measured: modules
-    beside the app, its own place, the environment."""
+    """The lines of the app's file, preceded by what it may need when it is read, as in the
+    measurement: the app's directory on the import path, `__file__`, environment variables."""
     needed = []
     if re.search(r"^\s*(import|from)\s", own.text, re.MULTILINE) and server.app.chdir:
         needed.append(f"__import__('sys').path.insert(0, {server.app.chdir!r})")
@@ -169,7 +169,7 @@ def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[
 
 
 def _after_future(text: str) -> int:
-    """The number of lines up to the last `from __future__`, which nothing may precede."""
+    """The number of lines up to the last `from __future__` import, which must come first."""
     try:
         body = ast.parse(text).body
     except SyntaxError:

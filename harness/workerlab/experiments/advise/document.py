@@ -1,4 +1,4 @@
-"""What `workerlab advise` shows: the recommendation, what it rests on, and why not the others."""
+"""The document of `workerlab advise`, and the gunicorn.conf.py that it writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from workerlab.report.values import served
 from workerlab.run_store import Run
 
 FILE = "gunicorn.conf.py"
-MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # notes of a plan
+MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # codes of notes
 EXIT_CODES = {"recommended": 0, "noisy": 1, "unfinished": 1, "no_class": 3}
 TITLE = (
     "{rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app}"
@@ -36,7 +36,7 @@ TITLE = (
     "[[; Gunicorn {versions:list}]]."
 )
 KEPT_SETTING = "Kept, but measured without: {setting} = {value} was overridden, since {why}."
-# Launches that say nothing of their candidate
+# Why launches are discarded
 VOIDS: Mapping[type[Finding], str] = {
     LaunchDisturbed: "that other programs kept from a core",
     LaunchPaused: "in which the machine or the lab stood still",
@@ -78,7 +78,7 @@ class ConfigurationFile(Answer):
 
     place: str
     problem: Literal["", "could not be written"]
-    start: str | None  # what starts Gunicorn
+    start: str | None  # shell command, without the file
     gunicorn: str | None
 
 
@@ -89,7 +89,7 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
         start = f"{shlex.quote(python)} -m gunicorn" if python else request.start
         version = server.gunicorn or result.study.plan.gunicorn or None
         yield ConfigurationFile(
-            place=str(_places(result, run)[-1]),  # where it was asked for, if anywhere
+            place=str(_places(result, run)[-1]),  # that of --write, if given
             problem="" if written else "could not be written",
             start=start if written else None,
             gunicorn=version if written else None,
@@ -123,7 +123,7 @@ def _notes(result: AdviseResult) -> Iterator[Finding]:
 
 
 def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
-    """What is said of several classes in the same words, of all of them at once."""
+    """The notes without repetitions; an uncertain forecast of several classes is one note."""
     merged: dict[str, Finding] = {}
     for note in notes:
         key = note.code if isinstance(note, ForecastUncertain) else str(note)
@@ -138,13 +138,13 @@ def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
 
 
 def _places(result: AdviseResult, run: Run) -> list[Path]:
-    """Where the file is to be, the run's directory first."""
+    """The paths of the file: in the run's directory, then that of --write."""
     write = result.study.request.write
     return [run.directory / FILE, *([Path(write)] if write else [])]
 
 
 def _written(result: AdviseResult, run: Run) -> bool:
-    """Whether it is there, and where it was asked for the same."""
+    """Whether the file exists at all its paths, with the same content."""
     try:
         own, *others = (place.read_text() for place in _places(result, run))
     except OSError:
@@ -153,8 +153,8 @@ def _written(result: AdviseResult, run: Run) -> bool:
 
 
 def write_file(run: Run) -> None:
-    """The gunicorn.conf.py of what is recommended, into the run's directory, and where else it was
-    asked for; none is left of an earlier answer. Raises OSError."""
+    """Writes the gunicorn.conf.py of the recommendation into the run's directory and to the path of
+    --write. Without a recommendation it removes the files of an earlier answer. Raises OSError."""
     study = study_of(run)
     result = result_of(search_of(study, run.plan))
     own, *others = _places(result, run)
@@ -171,11 +171,11 @@ def write_file(run: Run) -> None:
     overridden = (note for note in run.plan.notes if note.code == OVERRIDDEN)
     kept = {note.values["setting"]: fill(KEPT_SETTING, note.values) for note in overridden}
     own_file = OwnFile(request.config_text, request.config_path, request.config_sets, kept)
-    app = result.server.app  # one of the lab's is in the run
+    app = result.server.app  # without a chdir: a bundled app, copied into the run
     app = replace(app, chdir=app.chdir or str(run.directory / "code"))
     server = replace(result.server, app=app)
     content = conf_file(server, sentences, own_file, grace_s=result.grace_s)
-    own.unlink(missing_ok=True)  # or what another answer left would pass for this one
+    own.unlink(missing_ok=True)  # if writing fails, no file of an earlier answer must remain
     _write(own, content)
     for place in others:
         if place.exists() and place.read_text() != before:
@@ -184,7 +184,7 @@ def write_file(run: Run) -> None:
 
 
 def _write(place: Path, content: str) -> None:
-    """Whole, or not at all."""
+    """Write the file atomically."""
     part = place.with_name(f".{place.name}.part")
     try:
         part.write_text(content)

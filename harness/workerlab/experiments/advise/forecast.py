@@ -1,10 +1,10 @@
-"""What each candidate is expected to show, from what requests need: at the rate that is asked for,
-and up to which rate the target will hold. Computed once, after the needs are known, and kept in the
-plan: a report needs not compute it again.
+"""The forecast for each candidate, simulated from the needs of requests: response times at the
+target's rate, and the highest rate at which the target holds. Computed once the needs are known and
+stored in the plan, so that a report does not repeat it.
 
-How far a candidate goes takes a bisection, so it is only asked of those that may go furthest: in
-the order of what cores and slots allow at most, until that is less than NEAR of the best found. Of
-the others it is not known, and they are not needed.
+The highest rate takes a bisection, so it is only computed for candidates that may be among the
+best: in descending order of the bound set by cores and slots, until that is below NEAR times the
+best rate. The others are not needed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term
 
 NS = 1e9
-REQUESTS = 1500  # that are simulated: a p95 of them is known within some percent
-FEWEST = 100  # however long they take to arrive
-STEPS = 6  # of a bisection: within 2 % of the rate
+REQUESTS = 1500  # simulated: gives a p95 within a few percent
+FEWEST = 100  # simulated, even if they take longer than LONGEST_S to arrive
+STEPS = 6  # of the bisection: the true rate is at most 4 to 10 % higher
 LONGEST_S = 60.0
 DRAWS = 3
 LEAST_CORES = 0.1
-NEAR = 0.8  # of the best: those below are not simulated further
-MAX_RATE_RPS = 20_000.0  # more than one load tool sends
+NEAR = 0.8  # of the best rate: candidates with a lower bound get no bisection
+MAX_RATE_RPS = 20_000.0  # more than one load tool can send
 
 
 class Expected(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Expected(Struct, frozen=True):
 
     @property
     def most_rps(self) -> float:
-        """The highest rate at which it may hold the target."""
+        """The highest rate, or its upper bound if it was not computed."""
         return self.bound_rps if self.highest_rps is None else self.highest_rps
 
 
@@ -60,32 +60,33 @@ class Question(Struct, frozen=True):
     seed: int
     cores: float
     max_in_flight: int | None = None
-    tool_s: float = 0.0  # CPU of the load tool per request, where it runs on the same cores
-    memory_bytes: int | None = None  # candidates that take more are not simulated further
+    tool_s: float = 0.0  # CPU of the load tool per request, on the same cores
+    memory_bytes: int | None = None  # candidates that take more get no bisection
 
     def load_s(self, needs: Needs) -> float:
-        """CPU per request that the load takes of the same cores."""
+        """CPU per request that the load takes on the same cores."""
         return self.tool_s if needs.load_s is None else needs.load_s
 
     def cores_at(self, rps: float, needs: Needs) -> float:
-        """What the load leaves."""
+        """The cores that the load leaves to the server at this rate."""
         return max(LEAST_CORES, self.cores - rps * self.load_s(needs))
 
 
 def holds(response: Summary, terms: Iterable[Term]) -> bool:
-    """Whether every term holds, as far as times decide it: what they hold at is done."""
+    """Whether every term on a response time holds. Other terms are skipped: a server that keeps its
+    times at a rate also serves that rate."""
     values = ((term, getattr(response, term.metric, None)) for term in terms)
     return all(term.holds(value) for term, value in values if value is not None)
 
 
 def distance(response: Summary, terms: Iterable[Term]) -> float:
-    """The worst of these times over its limit; 0 where none is known."""
+    """The largest ratio of a time to its limit; 0 if no time is known."""
     values = ((term, getattr(response, term.metric, None)) for term in terms if term.kind == "time")
     return max((value / term.limit for term, value in values if value is not None), default=0.0)
 
 
 def expected(server: Server, needs: Needs, question: Question) -> Expected:
-    """At the rate that is asked for."""
+    """The forecast for one candidate at the target's rate, without its highest rate."""
     predicted = _at(server, needs, question, question.rate_rps, DRAWS)
     return Expected(
         key=server.key,
@@ -98,7 +99,7 @@ def expected(server: Server, needs: Needs, question: Question) -> Expected:
 
 
 def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int = 1) -> Predicted:
-    """On a schedule of its own seed, which no launch will have."""
+    """The prediction at a rate, on a schedule with a seed that no launch has."""
     lasts_s = max(min(LONGEST_S, REQUESTS / rps), FEWEST / rps)
     due = schedule(question.arrivals, rps, lasts_s, question.seed)
     return predict(
@@ -114,8 +115,8 @@ def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int
 
 
 def bound_rps(server: Server, needs: Needs, question: Question) -> float:
-    """No server does more: its slots are all held, or the cores all computing (the asymptotes of
-    Denning & Buzen 1978)."""
+    """The upper bound of the rate: all slots held, every worker computing or blocked, all cores
+    busy (asymptotic bounds, Denning & Buzen 1978); at most MAX_RATE_RPS."""
     mean = mean_need(needs)
     slots = class_named(server.worker_class).slots_of(server)
     hold_s = mean.wait_s + mean.cpu_s + mean.blocked_s + mean.nogil_s + needs.gap_s
@@ -130,7 +131,7 @@ def bound_rps(server: Server, needs: Needs, question: Question) -> float:
 
 
 def mean_need(needs: Needs) -> RequestNeed:
-    """Of all requests, whatever their route."""
+    """The mean need of all requests, over all routes."""
     count = max(1, len(needs.requests))
 
     def mean(name: str) -> float:
@@ -140,8 +141,8 @@ def mean_need(needs: Needs) -> RequestNeed:
 
 
 def _highest(server: Server, needs: Needs, question: Question) -> float:
-    """The highest rate at which the target is expected to hold, by bisection between a fiftieth of
-    the bound and the bound."""
+    """The highest rate at which the target is expected to hold, by bisection between 1/50 of the
+    bound and the bound; 0 if it does not even hold at 1/50."""
     high = bound_rps(server, needs, question)
     low = high / 50
 
@@ -160,7 +161,7 @@ def _highest(server: Server, needs: Needs, question: Question) -> float:
 def forecast(
     servers: Iterable[Server], needs: Mapping[str, Needs], question: Question
 ) -> tuple[Expected, ...]:
-    """Of all candidates whose class is known, in their order."""
+    """The forecasts of all candidates of classes with known needs, in the order given."""
     measured = [server for server in servers if server.variant in needs]
     forecasts = {
         server.key: expected(server, needs[server.variant], question) for server in measured

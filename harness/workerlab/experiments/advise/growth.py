@@ -1,4 +1,4 @@
-"""Plans what comes next in a run of `advise`, by what is on file, as long as the budget lasts."""
+"""Extends the plan of an `advise` run with the next cells, from its files and the budget left."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from workerlab.server.worker_classes import class_named
 from workerlab.terminal.console import tell
 from workerlab.terminal.progress import Progress
 
-CONNECTIONS_LEAST = 64  # of an open load; more where its rate needs them
-# Seconds of a launch: until enough requests lie beyond the quantile that is promised
+CONNECTIONS_LEAST = 64  # of an open load; up to twice as many if the server has more slots
+# Bounds of a launch's duration; requests that should lie beyond the target's quantile
 SHORTEST_S, LONGEST_S, BEYOND_QUANTILE = 10.0, 60.0, 20
-FEW_S, LAUNCHES = 5.0, 30  # of a budget that has not so many of the shortest launches
-SHORT = 0.5  # times as long: a launch that shows which rates are worth a long one
-AGAIN, ROUTE = 2, 10  # which load of its needs: once more, and of the first route alone
-MUCH_BYTES = 50 << 20  # of a worker alone: from here on, preload_app is measured
-# Times what loads of each route, or of many at once, take is left of the budget, or there are none
+FEW_S, LAUNCHES = 5.0, 30  # a budget too small for LAUNCHES of SHORTEST_S gets shorter ones
+SHORT = 0.5  # times the duration, for launches that find rates worth a long one
+AGAIN, ROUTE = 2, 10  # schedule numbers of needs loads: the repetition, the first route alone
+MUCH_BYTES = 50 << 20  # private memory of a worker from which preload_app is measured
+# Loads per route, or of many requests at once, are planned if the budget left is this many times
+# their duration
 BESIDE_COST = 3
-# A load of many at once: its seconds; of requests that wait so many times as long as they compute;
-# the most connections
+# Load of many requests at once: seconds; least ratio of waiting to CPU; most connections
 MANY_S, WAITS, MAX_CONNECTIONS = 4.0, 5, 500
-AROUND_S = 3.0  # of a class none of whose trials has ended: lone requests, stop, planning
-END_S = 3.0  # of the budget: before the first trial, and for what is printed in the end
-FORECAST_SEED = 0  # of arrivals that no launch has: theirs begin with 1
+AROUND_S = 3.0  # of a trial before any of its class has ended: lone requests, stop, planning
+END_S = 3.0  # of the budget, reserved for startup and the final output
+FORECAST_SEED = 0  # no launch has these arrivals: the schedules of launches start at 1
 
 
 def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
-    """Of each class whose needs a load has not shown, once more: other programs, or chance, may
-    have spoilt it."""
+    """Repeat once the needs load of each class for which it gave no needs: other programs or chance
+    may have spoilt it."""
     for cell in plan.cells:
         why = study.left_out.get(cell.server.variant)
         more = replace(cell, schedule=AGAIN)
@@ -62,9 +62,9 @@ def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
 
 
 def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
-    """Where workers hold much for themselves: what they take when the app is loaded before they are
-    forked. Once, of the first class that has it so; not of one whose loop an app that is loaded
-    before its calls are patched would block, nor where the app's own file decides."""
+    """Measure memory with preload_app if workers hold much private memory: once, for the first such
+    class. Not for gevent and eventlet, whose loop an app loaded before the monkey patching would
+    block, nor if the app's own file sets preload_app."""
     if "preload_app" in study.request.config_sets or any(
         cell.server.preload for cell in plan.cells
     ):
@@ -79,8 +79,7 @@ def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
 
 
 def route_cells(plan: Plan, study: Study) -> Iterator[Cell]:
-    """Each kind of request alone, of the classes that have no clock for a single request: what it
-    computes. Once."""
+    """Measure each route of a mix alone, for classes without a CPU clock per request. Once."""
     for cell in plan.cells:
         needs, mix = study.needs.get(cell.server.variant), cell.server.app.mix
         if needs is None or needs.each or len(mix) < 2 or cell.server.preload or cell.schedule:
@@ -93,7 +92,8 @@ def route_cells(plan: Plan, study: Study) -> Iterator[Cell]:
 
 
 def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
-    """Many requests at once, to classes whose workers serve many. Once."""
+    """Measure the CPU per request with many requests at once, once for each class with a pool of
+    connections or unlimited slots."""
     limits, here = study.request.limits, machine.cores()
     measured = {cell.server.variant for cell in plan.cells if many(cell)}
     for cell in plan.cells:
@@ -108,9 +108,10 @@ def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
 
 
 def filling(needs: Needs, cores: float, max_in_flight: int | None = None) -> int | None:
-    """How many requests at once would keep so many cores busy, at what few at a time compute; None:
-    they do more than wait, and what they compute themselves fills the cores. With more the cores
-    are full, where a closed loop is cheaper than requests that come at random ever are."""
+    """The number of connections that would fill the cores at the CPU per request of a light load.
+    With more, a closed loop costs less CPU per request than random arrivals ever do. None if
+    requests use no CPU, or wait for less than WAITS times their CPU: then the app's own computing
+    fills the cores."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
     if mean.wait_s < WAITS * cpu_s or not cpu_s:
@@ -121,8 +122,8 @@ def filling(needs: Needs, cores: float, max_in_flight: int | None = None) -> int
 
 
 def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
-    """The same load once more, to see which line holds up the event loop: of each app under one of
-    the classes that gave an alarm, for its lines are the same under the others."""
+    """Repeat the needs load to find the lines that block the event loop: for each app under one
+    class with an alarm, preferably a blocked one. The lines are the same under the others."""
     alarmed = {*study.blocked, *study.alarmed}
     apps = {
         cell.server.app: cell
@@ -134,8 +135,9 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
 
 
 def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -> float:
-    """How long requests arrive in a launch: no more than the load tool times each of, and where
-    enough arrive for what is promised, less of a small budget."""
+    """Duration of a launch's load: long enough for BEYOND_QUANTILE requests beyond the strictest
+    quantile of the target, between SHORTEST_S (less with a small budget) and LONGEST_S; half of
+    that if `short`. Limited by the number of requests that the load tool records one by one."""
     parts = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
     requests = BEYOND_QUANTILE / min(parts, default=0.05)
     share = SHORT if short else 1.0
@@ -145,13 +147,13 @@ def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -
 
 
 class PlanGrowth:
-    """Plans what comes next, by what is on file, as long as the budget lasts."""
+    """Plans the next cells of a run from its files, as long as the budget lasts."""
 
     def __init__(self, budget_s: float, *, resumed: bool) -> None:
         self._budget_s = budget_s
         self._budget = Budget(budget_s, resumed=resumed)
-        self._idle = resumed  # nothing was launched since it was resumed
-        self._disturbed: int | None = None if resumed else 0  # launches, before it was resumed
+        self._idle = resumed  # no launch since the run was resumed
+        self._disturbed: int | None = None if resumed else 0  # launches, before this resume
         self._beside_s: Mapping[str, float] = {}
         self._planning_s = 0.0
 
@@ -198,7 +200,7 @@ class PlanGrowth:
         return None if foreseen is plan else foreseen
 
     def _more_needs(self, plan: Plan, study: Study) -> tuple[Cell, ...]:
-        """Further loads that tell more of what requests need, as far as the budget allows."""
+        """Further needs loads, as far as the budget allows."""
         more = (*needs_again(plan, study), *preload_cells(plan, study))
         for cells in (tuple(route_cells(plan, study)), tuple(many_cells(plan, study))):
             if cells and self._allows(study, *more, *BESIDE_COST * cells):
@@ -206,8 +208,8 @@ class PlanGrowth:
         return more if more and self._allows(study, *more) else ()
 
     def _launches_left(self, study: Study, search: Search) -> float:
-        """At the target's rate, where they last longest; of a leader that is known to meet it
-        there, at the highest rate that it held."""
+        """The number of launches that the budget allows: at the target's rate, where they last
+        longest, or at the leader's last passing rate if it meets the target."""
         request, leader = study.request, search.leader()
         met = leader is not None and search.meets(leader)
         rps = (search.reach(leader).last if leader and met else None) or request.rate_rps
@@ -218,22 +220,22 @@ class PlanGrowth:
         )
 
     def _allows(self, study: Study, *cells: Cell) -> bool:
-        """Whether the budget is enough for these cells: their loads, starts and stops."""
+        """Whether the budget left is enough for the loads, starts and stops of these cells."""
         needed_s = sum(
             (cell.duration_s or 0.0) + self._around_s(study, cell.server.variant) for cell in cells
         )
         return needed_s <= self._budget.left_s() - END_S
 
     def _around_s(self, study: Study, variant: str) -> float:
-        """What a trial of this class takes beside its load, by those that were made: some take half
-        a minute to stop."""
+        """Seconds of a trial of this class besides its load: the longest so far, since some take
+        half a minute to stop, plus the longest planning."""
         needs = study.needs.get(variant)
         unknown_s = AROUND_S + ((needs.start_s or 0.0) if needs else 1.0)
         return self._beside_s.get(variant, unknown_s) + self._planning_s
 
 
 def beside_s(run: Run) -> dict[str, float]:
-    """Of each variant: the longest that one of its trials took beside its load."""
+    """The longest time that a trial of each variant took besides its load, in seconds."""
     longest_s: dict[str, float] = {}
     for trial in trials(run.plan):
         record = run.records.get(trial.key)
@@ -245,7 +247,7 @@ def beside_s(run: Run) -> dict[str, float]:
 
 
 def with_forecast(plan: Plan, study: Study) -> Plan:
-    """What is expected of every candidate, kept with the plan."""
+    """The plan with the forecast of every candidate in its details."""
     request = study.request
     loaded = {cell.server.variant: cell.server for cell in plan.cells if not alone(cell, plan)}
     servers = candidates((loaded[name] for name in study.needs), request.limits)
@@ -257,7 +259,7 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
         seed=FORECAST_SEED,
         cores=request.limits.cores,
         max_in_flight=request.limits.max_in_flight,
-        # At its ceiling it has a core for itself
+        # At its ceiling the load tool uses one core
         tool_s=1 / study.ceiling.rps if study.ceiling else 0.0,
         memory_bytes=request.limits.memory_bytes,
     )

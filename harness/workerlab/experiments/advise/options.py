@@ -1,4 +1,4 @@
-"""The command line of `workerlab advise`: an app, a target, and what the machine allows."""
+"""The command line of `workerlab advise`: an app, a target, and the limits of the machine."""
 
 import argparse
 import re
@@ -34,12 +34,12 @@ Exit codes: 0 a file was written; 1 the budget or the machine did not allow an a
 Ctrl-C, 143 SIGTERM, with what is decided so far printed.
 """
 
-LEAST_BYTES = 1 << 20  # less is a unit that was forgotten
+LEAST_BYTES = 1 << 20  # smaller values probably lack a unit
 SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def size(text: str) -> int:
-    """Bytes: 512M, 2G, 2GiB."""
+    """Bytes from '512M', '2G' or '2GiB'. Raises BadWord."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if match is None or (size_bytes := float(match[1]) * SIZES[match[2].upper()]) < 1:
         raise read.BadWord(f"{text!r} is not an amount of memory, such as 512M or 2G")
@@ -75,7 +75,7 @@ def rate(text: str) -> float:
 
 
 def budget(text: str) -> float:
-    """Seconds: 300, 300s, 5m, 5 min."""
+    """Seconds from '300', '300s', '5m' or '5 min'. Raises BadWord."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(s|sec|m|min|h)?\s*", text)
     seconds = float(match[1]) * {"m": 60, "h": 3600}.get((match[2] or "s")[0], 1) if match else 0
     if not 30 <= seconds <= 6 * 3600:

@@ -1,5 +1,5 @@
-"""What the search has come to: the candidate that is recommended, or why there is none, and why not
-the others."""
+"""The result of the search: the recommended candidate, or why there is none, and the status of the
+others."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ AdviseOutcome = Literal[
     "recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class", "unsendable"
 ]
 
-LOWER_FORECAST = 0.9  # of the recommended one's
-LOWER_RATE = 1.05  # times as high is the recommended one's
-GRACE_RESPONSES, LEAST_GRACE_S, DEFAULT_GRACE_S = 3.0, 2, 30  # the longest; seconds; Gunicorn's
-BUSY = 0.7  # of a core, or of a pool: beyond that requests wait for each other for long
+LOWER_FORECAST = 0.9  # of the recommended candidate's forecast: below it, a forecast is lower
+LOWER_RATE = 1.05  # ratio of the recommended candidate's rate to one that counts as lower
+GRACE_RESPONSES, LEAST_GRACE_S, DEFAULT_GRACE_S = 3.0, 2, 30  # DEFAULT_GRACE_S: Gunicorn's
+BUSY = 0.7  # utilisation of cores or a pool, above which requests queue for long
 
 
 class Row(Struct, frozen=True):
@@ -89,14 +89,13 @@ class AdviseResult(Struct, frozen=True):
 
     @property
     def waits_at_stop(self) -> bool:
-        """Whether each stop took all the time that workers are given to finish requests."""
+        """Whether each stop took all of graceful_timeout."""
         return self.stop_s is not None and self.stop_s >= GRACE_S
 
     @property
     def grace_s(self) -> int | None:
-        """The graceful_timeout that the file sets, so that a stop takes no longer than requests
-        may: GRACE_RESPONSES times the longest of them. None: Gunicorn's, or the app's own file's,
-        is as good."""
+        """The graceful_timeout for the file if each stop takes all of it: GRACE_RESPONSES times the
+        longest response. None to keep Gunicorn's default or the value of the app's own file."""
         ends_s = [launch.times_s[-1] for launch in self.launches if launch.times_s]
         own = "graceful_timeout" in self.study.request.config_sets
         if own or not ends_s or not self.waits_at_stop:
@@ -113,7 +112,7 @@ def result_of(search: Search) -> AdviseResult:
     if server is None:
         return AdviseResult(word, search, rows)
     reach = search.reach(server)
-    if reach.last is None or reach.last <= search.target_rps:  # better than nothing
+    if reach.last is None or reach.last <= search.target_rps:  # show rates with few launches, too
         reach = search.reach(server, unpromising=True)
     first_rps = search.broken_at(server) or reach.first
     failed = search.study.at(server, first_rps) if first_rps is not None else ()
@@ -147,7 +146,7 @@ def _without(search: Search) -> AdviseOutcome:
     following = search.next()
     words = {search.standing(server).word for server in search.servers}
     if "broken" in words and not search.able and not words & {"met", "undecidable"}:
-        return "nothing"  # as it was forecast of all
+        return "nothing"  # as forecast for all candidates
     if following is not None and following.rps == search.target_rps:
         return "unfinished"
     if "undecidable" in words and following is None:
@@ -160,25 +159,25 @@ def _without(search: Search) -> AdviseOutcome:
 
 
 def unmeasured(study: Study) -> set[str]:
-    """Variants whose needs a run that was stopped has not come to."""
+    """Variants whose needs were not measured before the run was stopped."""
     planned = {cell.server.variant for cell in study.plan.cells if cell.inside == "needs"}
     return planned - {*study.needs, *study.left_out}
 
 
 def without_candidates(search: Search) -> list[str]:
-    """Variants of which no settings are within the limits that were set."""
+    """Variants without candidates, as no settings are within the limits."""
     variants = {server.variant for server in search.servers}
     return [name for name in search.study.needs if name not in variants and search.foreseen]
 
 
 def _tried(search: Search) -> set[str]:
-    """What became of those that were launched at the target's rate."""
+    """The standings of the candidates launched at the target's rate."""
     rps = search.target_rps
     launched = (server for server in search.servers if search.study.at(server, rps))
     return {search.standing(server).word for server in launched}
 
 
-# --- why not the others ---------------------------------------------------------------------------
+# --- the status of each candidate -----------------------------------------------------------------
 
 
 def _row(search: Search, server: Server, winner: Server | None) -> Row:
@@ -217,7 +216,7 @@ def _status(search: Search, server: Server, winner: Server | None) -> str:
 
 
 def _forecast(search: Search, server: Server, winner: Server | None) -> str:
-    """Why it does not deserve a launch."""
+    """Why the forecast did not justify a launch; "" if it did."""
     expected = search.expected[server.key]
     if expected.most_rps < search.target_rps:
         return ": forecast broken"
@@ -229,7 +228,7 @@ def _forecast(search: Search, server: Server, winner: Server | None) -> str:
 
 
 def _second(search: Search, server: Server, winner: Server | None) -> str:
-    """It meets the target, too."""
+    """The status of a candidate that meets the target but is not recommended."""
     own, best = search.reach(server).last, search.reach(winner).last if winner else None
     if own and best and LOWER_RATE * own < best:
         return "meets it, breaks at a lower rate"
@@ -287,7 +286,7 @@ class ToolShortage(Answer):
     tool: str
     rps: float | None
     remark: str
-    cpu: CpuShortage | None  # that even the least of all classes has
+    cpu: CpuShortage | None  # the smallest of all classes; None unless every class has one
 
 
 SERVER_UNKNOWN = "This says nothing about the server."
@@ -295,14 +294,14 @@ SERVER_TOO = "The server would be the limit, too."
 
 
 def limit_of(result: AdviseResult) -> Answer | None:
-    """Why nothing meets the target: what would have to change. None: nothing is known."""
+    """What would have to change for the target to be met; None if unknown."""
     search, study = result.search, result.study
     if search.hopeless():
         slow = (slow_alone(needs, search.terms) for needs in study.needs.values())
         return min(filter(None, slow), key=lambda limit: limit.value_s, default=None)
     limit_bytes, forecasts = result.limits.memory_bytes, search.expected.values()
     if limit_bytes is not None and forecasts and not search.order():
-        # All are known, and too much
+        # Candidates of unknown memory always fit: here every memory is known, and too much
         sizes = (each.memory_bytes for each in forecasts if each.memory_bytes is not None)
         return MemoryShortage(min(sizes), limit_bytes)
     if study.ceiling and search.unsendable():
@@ -319,7 +318,7 @@ def limit_of(result: AdviseResult) -> Answer | None:
 
 
 def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
-    """How many cores it would take, where there are fewer."""
+    """The cores that the target's rate needs, if there are fewer."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
     needed = cpu_s * result.search.target_rps / BUSY

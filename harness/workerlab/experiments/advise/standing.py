@@ -1,15 +1,14 @@
-"""Whether a candidate meets the target at a rate: from launches that differ in server and schedule.
+"""Whether a candidate meets the target at a rate, from launches with fresh servers and schedules.
 
-Promised is what the *next* launch will show, so the bound is that of a prediction, not of a mean:
-with m and s the mean and standard deviation of the logarithms of n launches' values,
+The result must hold for the *next* launch, so this uses a prediction bound, not a confidence bound
+of the mean, which almost one launch in two may exceed. With m and s the mean and standard deviation
+of the logarithms of n launches' values, one further launch in 40 exceeds
 
     exp(m + t(0.975, n - 1) * s * sqrt(1 + 1/n))            (Hahn & Meeker, Statistical Intervals)
 
-is exceeded by one further launch in 40. An interval of the mean would be exceeded by one in two.
-
-A target is broken where the mean itself is beyond it, or where not even many more launches could
-bring the bound below it. Errors are pooled over the launches: 3000 clean requests show less than
-0.1 % (the rule of three), fewer show nothing.
+A target is broken if the mean exceeds it, or if the bound would exceed it even after many more
+launches. Errors are pooled over the launches: 3000 requests without one show a share below 0.1 %
+(rule of three); fewer show nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from workerlab.slo import Term
 
 LEAST = 3  # launches for a bound
 MAX_LAUNCHES = 8  # of a candidate at a rate
-ALWAYS = 1.96  # standard deviations: what the bound comes to after many launches
-FAR_BEYOND = 1.5  # times the limit: one launch is enough
-ROOM = 1.4  # what a bound of LEAST launches adds to their mean where they differ by 7 %
+ALWAYS = 1.96  # standard deviations from mean to bound after many launches
+FAR_BEYOND = 1.5  # times the limit: a mean above it is broken after a single launch
+ROOM = 1.4  # bound over mean for LEAST launches with a standard deviation of 7 %
 
 TargetWord = Literal["met", "broken", "not shown yet", "undecidable"]
 
@@ -43,8 +42,8 @@ class TermBound(Finding):
     term: Term
     word: TargetWord  # of the term alone
     launches: int
-    mean: float | None = None  # geometric; of errors the share of all
-    bound: float | None = None  # one in 40 further launches is beyond it; None: too few launches
+    mean: float | None = None  # geometric; of errors: their share of all requests
+    bound: float | None = None  # exceeded by one launch in 40; None: too few launches
     why: str | Finding | None = None
 
 
@@ -53,19 +52,19 @@ class Standing(Struct, frozen=True):
 
     word: TargetWord
     bounds: tuple[TermBound, ...] = ()
-    unshown: tuple[Finding, ...] = ()  # terms that too few requests show, which break nothing
-    shown: tuple[Finding, ...] = ()  # errors that enough requests show to be few
+    unshown: tuple[Finding, ...] = ()  # errors: too few requests for a verdict, not broken
+    shown: tuple[Finding, ...] = ()  # errors: met
 
 
 def prediction_half(logs: Sequence[float]) -> float:
-    """Half of the two-sided 95 % prediction interval of one further value."""
+    """Half the width of the two-sided 95 % prediction interval of one further value."""
     n = len(logs)
     return student(n - 1) * stdev(logs) * math.sqrt(1 + 1 / n)
 
 
 def bound_after(current: TermBound) -> float:
-    """The bound after one more launch that changes neither mean nor deviation; infinite where there
-    is none yet. With three launches, Student's factor is most of it."""
+    """The bound after one more launch that changes neither mean nor deviation; infinite if there is
+    none yet. With three launches Student's factor dominates it."""
     if current.mean is None or current.bound is None:
         return math.inf
     n = current.launches
@@ -76,7 +75,7 @@ def bound_after(current: TermBound) -> float:
 def standing(
     launches: Sequence[CandidateLaunch], terms: Sequence[Term], also: Sequence[CandidateLaunch] = ()
 ) -> Standing:
-    """`also`: further launches whose errors count, and nothing else."""
+    """The standing by launches at one rate. `also`: those at other rates, only for their errors."""
     if not launches:
         return Standing("not shown yet")
     together = pooled(launches)
@@ -88,7 +87,7 @@ def standing(
         if term.kind == "errors":
             outcome = judge(term, with_others)
             if outcome.result == "broken" and also:
-                outcome = judge(term, together)  # what fails at higher rates breaks nothing here
+                outcome = judge(term, together)  # errors at higher rates do not break this one
             if outcome.result == "broken":
                 share = together.failed / together.number if together.number else None
                 counts = outcome.values["measured"]
@@ -102,7 +101,7 @@ def standing(
 
 
 def _bound(launches: Sequence[CandidateLaunch], together: Requests, term: Term) -> TermBound:
-    """A term that is a time or a throughput."""
+    """The bound of a term on a time or on throughput."""
     values = [value_of(term.metric, launch.requests) for launch in launches]
     positive = [value for value in values if value is not None and 0 < value < math.inf]
     n = len(values)
@@ -113,7 +112,7 @@ def _bound(launches: Sequence[CandidateLaunch], together: Requests, term: Term) 
     limit, mean = sign * math.log(term.limit), fmean(logs)
     centre = math.exp(sign * mean)
     outcome = judge(term, together)
-    on_a_step = outcome.result == "undecidable"  # chance decides on which side a launch comes out
+    on_a_step = outcome.result == "undecidable"  # a launch keeps or breaks the limit by chance
     if n < LEAST:
         beyond = mean > limit + math.log(FAR_BEYOND) or (n > 1 and min(logs) > limit)
         broken = beyond and not on_a_step
@@ -129,10 +128,10 @@ def _bound(launches: Sequence[CandidateLaunch], together: Requests, term: Term) 
 
 
 def passes(launches: Sequence[CandidateLaunch], terms: Sequence[Term]) -> bool | None:
-    """A rate that is tried on the way up or down: each launch holds every term by its values, and
-    their mean does with ROOM; or once there are enough their bound does. A bound that is not within
-    the limit by then does not pass: the rate next to it is worth more than another launch. None:
-    not known, or so close to the limit that the bound would hardly be within it."""
+    """Whether a rate tried on the way up or down passes. With fewer than LEAST launches: each holds
+    every term, and their mean holds with ROOM to spare. With more: their bound is within the limit;
+    otherwise the rate fails, since trying the next rate is worth more than another launch. None
+    without launches, or if the mean leaves too little ROOM for the bound."""
     if not launches:
         return None
     if len(launches) >= LEAST:
@@ -143,7 +142,7 @@ def passes(launches: Sequence[CandidateLaunch], terms: Sequence[Term]) -> bool |
 
 
 def _roomy(launches: Sequence[CandidateLaunch], term: Term) -> bool:
-    """Whether the mean of launches that hold leaves ROOM; failures have none, they are counted."""
+    """Whether the mean of the launches leaves ROOM to the limit; true for errors (pooled)."""
     if term.kind == "errors":
         return True
     values = [value_of(term.metric, launch.requests) for launch in launches]

@@ -1,5 +1,5 @@
-"""What a run of `advise` has found so far, by its files: what requests need under each worker
-class, and what each launch showed. Nothing is decided here."""
+"""The results of an `advise` run so far, read from its files: the needs of requests under each
+worker class, and the outcome of each launch. Decides nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from workerlab.run_store import Run
 from workerlab.server.worker_classes import class_named
 from workerlab.slo import Term, parse
 
-TOOL = "fast"  # the one that times every request, at arrivals of a schedule
+TOOL = "fast"  # times every request and sends by a schedule
 
 ROUTES_ALIKE = Note(
     "What each kind of request computes is not known: all are taken for the mean of their class"
@@ -46,22 +46,22 @@ class AdviseRequest(Struct, frozen=True):
     rate_rps: float
     budget_s: float
     limits: Limits
-    left_out: Mapping[str, str] = {}  # variants that cannot run here, and why
-    unfit: tuple[str, ...] = ()  # variants of which no settings keep to the limits
-    removed: tuple[str, ...] = ()  # worker classes that later versions of Gunicorn do not have
+    left_out: Mapping[str, str] = {}  # variants that cannot run here -> reason
+    unfit: tuple[str, ...] = ()  # variants with no settings within the limits
+    removed: tuple[str, ...] = ()  # worker classes that later versions of Gunicorn removed
     config_text: str = ""  # of the app's own Gunicorn file
     config_path: str = ""
-    config_sets: tuple[str, ...] = ()  # names in it
-    python: str = ""  # that the user named; the first of them
-    start: str = "gunicorn"  # what starts the Gunicorn that was measured, from a shell
-    write: str = ""  # where the file shall be written, too
+    config_sets: tuple[str, ...] = ()  # settings in it
+    python: str = ""  # first interpreter named by the user
+    start: str = "gunicorn"  # shell command that starts the measured Gunicorn
+    write: str = ""  # additional path for the generated file
 
     @classmethod
     def of(cls, plan: Plan) -> AdviseRequest:
         return codec.convert(plan.details, cls)
 
 
-# --- what says nothing of a candidate -------------------------------------------------------------
+# --- why launches and classes are left out --------------------------------------------------------
 
 
 class LaunchDisturbed(Finding):
@@ -85,7 +85,7 @@ class ToolLate(Finding):
     terms: tuple[str, ...]
 
 
-NOISE = (LaunchDisturbed, LaunchPaused)  # of the machine: the next may be as bad
+NOISE = (LaunchDisturbed, LaunchPaused)  # caused by the machine, not by the candidate
 
 
 class Exclusion(Answer):
@@ -102,7 +102,7 @@ class NeedsUnknown(Exclusion):
 REMOVED = "Gunicorn {version} removed it; to consider it all the same, name it in --classes"
 
 
-# --- what it did ----------------------------------------------------------------------------------
+# --- launches -------------------------------------------------------------------------------------
 
 
 class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
@@ -124,13 +124,13 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def times_s(self) -> tuple[float, ...]:
-        """Of its successes, ascending."""
+        """Response times of its successes, ascending."""
         timings = self.facts.measurement.timings if self.facts else ()
         return tuple(sorted(t.end_s for t in timings if t.cause is None and t.end_s is not None))
 
     @cached_property
     def failed(self) -> int:
-        """What was due and was no success."""
+        """Requests that were due and did not succeed, unsent ones included."""
         return self.due - len(self.times_s)
 
     @cached_property
@@ -144,8 +144,8 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def served_rps(self) -> float | None:
-        """What came out of what was due, of the rate that was asked for: chance makes the schedule
-        of a short load some percent more or less."""
+        """Throughput scaled from the rate of the schedule to the requested one: in a short load,
+        chance makes them differ by a few percent."""
         rps, due_rps = self.cell.throughput_rps, self.cell.due_rps
         return rps * self.rps / due_rps if rps is not None and due_rps else rps
 
@@ -155,7 +155,7 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
 
 def pooled(launches: Sequence[CandidateLaunch]) -> Requests:
-    """All their requests, as if of one."""
+    """The requests of several launches as one set; the throughput is their mean."""
     times_s = [time_s for launch in launches for time_s in launch.times_s]
     rates = [rps for launch in launches if (rps := launch.served_rps) is not None]
     failed = sum(launch.failed for launch in launches)
@@ -163,7 +163,8 @@ def pooled(launches: Sequence[CandidateLaunch]) -> Requests:
 
 
 def holds(launch: CandidateLaunch, terms: Sequence[Term]) -> bool:
-    """By its values; of errors, unless they are shown to be too many."""
+    """Whether a launch keeps every term: times and throughput by value, errors unless they exceed
+    the limit by more than chance."""
     for term in terms:
         if term.kind == "errors":
             if judge(term, launch.requests).result == "broken":
@@ -178,17 +179,17 @@ def holds(launch: CandidateLaunch, terms: Sequence[Term]) -> bool:
 class Study(Struct, dict=True, frozen=True, eq=False):
     request: AdviseRequest
     plan: Plan
-    run: str  # what a command takes for it
-    needs: Mapping[str, Needs]  # by variant: worker class, and what serves it
-    left_out: Mapping[str, Exclusion]  # variants, and why
+    run: str  # as a command-line argument
+    needs: Mapping[str, Needs]  # by variant: worker class, interpreter and Gunicorn version
+    left_out: Mapping[str, Exclusion]  # by variant
     blocked: tuple[str, ...]  # variants whose event loop is blocked
     blocking: Mapping[
         str, tuple[BlockingLine, ...]
-    ]  # which lines did, by variant that was looked at
+    ]  # lines that block the loop, by variant with a stacks trial
     launches: tuple[CandidateLaunch, ...]
-    alarmed: tuple[str, ...] = ()  # variants whose event loop something may hold up
-    preloaded: Needs | None = None  # of one class, its app loaded before the workers are forked
-    ceiling: Ceiling | None = None  # the highest of the load tool on this machine
+    alarmed: tuple[str, ...] = ()  # variants whose event loop may be blocked
+    preloaded: Needs | None = None  # of one class, with preload_app
+    ceiling: Ceiling | None = None  # the load tool's highest on this machine
 
     @cached_property
     def valid(self) -> tuple[CandidateLaunch, ...]:
@@ -196,16 +197,15 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def disturbed(self) -> int:
-        """Launches that say nothing because other programs took the cores, or the machine stood
-        still."""
+        """Number of launches discarded because others took the cores or the machine paused."""
         return sum(isinstance(launch.void, NOISE) for launch in self.launches)
 
     def at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
-        """Its launches at that rate that say something."""
+        """Its valid launches at that rate."""
         return tuple(launch for launch in self.all_at(server, rps) if launch.void is None)
 
     def all_at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
-        """Discarded ones, too."""
+        """All its launches at that rate, discarded ones included."""
         launches = (launch for launch in self.launches if launch.rps == rps)
         return tuple(launch for launch in launches if launch.server == server)
 
@@ -271,7 +271,7 @@ def _alarmed(facts: Iterable[Facts | Finding]) -> Iterator[str]:
 def _needs(
     run: Run, trials: Sequence[TrialData], facts: Mapping[str, Any]
 ) -> tuple[dict[str, Needs], dict[str, Exclusion]]:
-    """By variant: what its requests need, or why that is not known."""
+    """The needs by variant, and the variants left out, with the reason."""
     needs: dict[str, Needs] = {}
     left_out: dict[str, Exclusion] = {}
     routes: dict[str, dict[str, Needs]] = {}
@@ -305,19 +305,19 @@ def _needs(
 
 
 def alone(cell: Cell, plan: Plan) -> Route | None:
-    """The one kind of request, of several that the app gets, that this cell is about."""
+    """The route of a cell that measures one route of a mix alone; None for other cells."""
     mix = cell.server.app.mix
     return mix[0] if len(mix) == 1 < len(plan.cells[0].server.app.mix) else None
 
 
 def many(cell: Cell) -> bool:
-    """Whether it shows what a request computes while many come."""
+    """Whether the cell measures the CPU per request with many requests at once."""
     return cell.rate is None and not cell.inside
 
 
 def one_by_one(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
-    """Each request as those of its route alone were, where its class has no clock for it. Where not
-    all routes were measured alone, all are taken for the mean, and a note says so."""
+    """Replaces each request by one of its route measured alone, if the class has no CPU clock per
+    request. If a route was not measured alone, all keep the mean CPU, and a note is added."""
     names = {need.route for need in needs.requests if need.route}
     if needs.each or len(names) < 2:
         return needs
@@ -360,7 +360,7 @@ def launch_of(result: CellResult, facts: Any, terms: Sequence[Term]) -> Candidat
 
 
 def _noise(cell: CellResult, facts: Facts) -> Finding | None:
-    """What the machine did to a launch."""
+    """How the machine disturbed a launch; None if it did not."""
     if cell.core_wait is not None and cell.core_wait.doubtful:
         return LaunchDisturbed(cell.core_wait.taken)
     pause = stall.noticeable(facts)
@@ -368,7 +368,8 @@ def _noise(cell: CellResult, facts: Facts) -> Finding | None:
 
 
 def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
-    """Where all that it broke are times, by no more than what the load tool itself was late."""
+    """A finding if every broken term is a time that the launch would keep without the load tool's
+    own lag (p95)."""
     late_s = launch.cell.lag.p95
     broken = [term for term in terms if not holds(launch, [term])]
     if not late_s or not broken:

@@ -1,10 +1,11 @@
-"""The tables of `advise`: its candidates, and the launches that were made of them, to which each
-candidate leads on the page.
+"""Tables and charts of `advise`.
 
-The charts: what candidates cost against the response time that the target is about, expected beside
-measured; then up to which rate each goes. Candidates of which more than MAX_TIMES_LIMIT times the
-limit is expected are counted, not drawn: they cannot keep up, and how long their requests take is a
-matter of how long the load lasts."""
+Tables: the candidates and their launches; on the page each candidate links to its launches.
+
+Charts: the cost of candidates against the response time of the target, expected and measured; then
+the highest rate of each. Candidates with an expected time of more than MAX_TIMES_LIMIT times the
+limit are counted, not drawn: they cannot keep up, and their times depend on the length of the load.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ RATES = (
 
 
 def tables(result: AdviseResult) -> Iterator[Table]:
-    """Those that tell the most, all, and what was launched; of a mix, what became of each route in
+    """The most relevant candidates, all candidates, and all launches; of a mix also the routes in
     the launches at the target's rate."""
     if not result.rows:
         return
@@ -85,11 +86,11 @@ def tables(result: AdviseResult) -> Iterator[Table]:
     yield from route_table(mixed, [of_cell], unit_of)
 
 
-# --- what is shown --------------------------------------------------------------------------------
+# --- the term, its metric and the rows ------------------------------------------------------------
 
 
 def time_term(result: AdviseResult) -> Term | None:
-    """Whose values are shown: the first about a time."""
+    """The term whose values are shown: the first one on a time."""
     return next((term for term in result.search.terms if term.kind == "time"), None)
 
 
@@ -99,18 +100,18 @@ def metric_of(result: AdviseResult) -> Metric:
 
 
 def bound_of(standing: Standing, term: Term | None) -> TermBound | None:
-    """What launches showed of that term."""
+    """The measured bound of that term."""
     return next((bound for bound in standing.bounds if bound.term == term), None)
 
 
 def ordered(result: AdviseResult) -> list[Row]:
-    """Those first that the search tries first."""
+    """The rows in the order of the search."""
     order = {server.key: place for place, server in enumerate(result.search.order())}
     return sorted(result.rows, key=lambda row: order.get(row.server.key, len(order)))
 
 
 def telling_rows(result: AdviseResult) -> list[Row]:
-    """Those that were tried, the rule of thumb, and the best of each class."""
+    """The candidates with a valid launch, the rule of thumb, and the best of each class."""
     best: dict[str, Row] = {}
     for row in (rows := ordered(result)):
         best.setdefault(row.server.variant, row)
@@ -125,11 +126,11 @@ def telling_rows(result: AdviseResult) -> list[Row]:
     ]  # fmt: skip
 
 
-# --- where a candidate leads ----------------------------------------------------------------------
+# --- links on the page ----------------------------------------------------------------------------
 
 
 def anchor(result: AdviseResult, server: Server) -> str:
-    """To its launches, or where it has none to its row among all."""
+    """The link to a candidate's launches, or to its row among all candidates if it has none."""
     launched = server in _launched(result)
     return _anchor_of_launches(server) if launched else _anchor_of_candidate(server)
 
@@ -150,8 +151,8 @@ def _anchor_of_candidate(server: Server) -> str:
 
 
 def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
-    """`ranges`: with those of what is expected: how unevenly workers accept, and which requests
-    come, is chance."""
+    """`ranges`: include the range of the expected time, which depends on how unevenly workers
+    accept and on which requests arrive."""
     term, metric = time_term(result), metric_of(result)
 
     def time_column(name: str, value: Callable[[Row], float | None]) -> Column:
@@ -183,7 +184,7 @@ def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
 
 
 def _launches(result: AdviseResult, rows: Sequence[Row]) -> Table:
-    """By candidate, those of one by rate and schedule."""
+    """All launches, by candidate, rate and schedule."""
     order = {row.server: place for place, row in enumerate(rows)}
     launches = sorted(
         result.study.launches,
@@ -231,12 +232,12 @@ def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]
     )
 
 
-MAX_TIMES_LIMIT = 10  # that are drawn
-LOGARITHMIC_SPREAD = 8.0  # highest over lowest: from there on an axis is logarithmic
+MAX_TIMES_LIMIT = 10  # of an expected time that is drawn
+LOGARITHMIC_SPREAD = 8.0  # highest over lowest value, above which an axis is logarithmic
 MB = 2**20
 COLOURS = {"expected_rps": "prediction", "holds_rps": "measured", "breaks_rps": "connect"}
 MAX_RATE_ROWS = 8  # candidates whose highest rates are shown
-SLIVER = 0.1  # of the highest: no bar shows less beside it, the table does
+SLIVER = 0.1  # of the highest rate: shorter bars would be invisible and are only in the table
 CHART_NOTE = (
     "At the rate of the target. Each point is a candidate and leads to its launches, or where it"
     " has none to its row among all candidates. Whiskers: the range that is expected; of what was"
@@ -255,7 +256,7 @@ def charts(result: AdviseResult) -> Iterator[Chart]:
     yield from _rates(result)
 
 
-# --- what it costs, and what it does --------------------------------------------------------------
+# --- cost against response time -------------------------------------------------------------------
 
 
 class Plane(Struct, frozen=True):
@@ -286,7 +287,7 @@ class Plane(Struct, frozen=True):
 
 
 def _plane(result: AdviseResult) -> Iterator[Chart]:
-    """Where anything is known."""
+    """The chart of cost against response time, if it has any points."""
     term, rows = time_term(result), result.rows
     memory = any(row.expected.memory_bytes is not None for row in rows)
     unit, factor = ("s", 1.0) if term and term.limit >= 1 else ("ms", 1e3)
@@ -313,7 +314,7 @@ def _plane(result: AdviseResult) -> Iterator[Chart]:
 
 
 def _series(plane: Plane) -> Iterator[ChartSeries]:
-    """What was measured stands on what was expected."""
+    """Expected points first, so that measured ones are drawn over them."""
     rows, result = plane.result.rows, plane.result
     near = [row for row in rows if not plane.far(row)]
     chosen = result.server if result.word == "recommended" else None
@@ -326,7 +327,7 @@ def _series(plane: Plane) -> Iterator[ChartSeries]:
         yield _points(name, ("service", "diamond"), plane, own, _measured)
 
 
-Range = tuple[float | None, float | None, float | None]  # a time, its whisker: seconds
+Range = tuple[float | None, float | None, float | None]  # a time and the ends of its whisker, s
 RangeOf = Callable[[Plane, Row], Range]
 
 
@@ -336,7 +337,7 @@ def _expected(plane: Plane, row: Row) -> Range:
 
 
 def _measured(plane: Plane, row: Row) -> Range:
-    """The whisker ends where one further launch in 40 does."""
+    """The mean; the whisker ends at the prediction bound, which one launch in 40 exceeds."""
     bound = bound_of(row.standing, plane.term)
     return (bound.mean, bound.mean, bound.bound) if bound else (None, None, None)
 
@@ -356,7 +357,7 @@ def _points(
 
 
 def _logarithmic(series: Iterable[ChartSeries]) -> tuple[bool, bool]:
-    """Which axes are."""
+    """Whether the x axis, and the y axis, should be logarithmic."""
     points = [point for each in series for point in each.points]
     x, y = ([point[axis] for point in points] for axis in (0, 1))
     return _spread(x), _spread(y)
@@ -366,12 +367,12 @@ def _spread(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) > LOGARITHMIC_SPREAD * min(values)
 
 
-# --- up to which rate -----------------------------------------------------------------------------
+# --- highest rates --------------------------------------------------------------------------------
 
 
 def _rates(result: AdviseResult) -> Iterator[Chart]:
-    """Of those that were tried and the best of each class, where a bar could show something that
-    was measured."""
+    """The highest rates, expected and measured, of the launched candidates and the best of each
+    class; no chart if no measured bar would be visible."""
     rows = [row for row in telling_rows(result) if row.expected.highest_rps][:MAX_RATE_ROWS]
     rates = {
         ("expected to hold up to", "prediction"): [row.expected.highest_rps for row in rows],
