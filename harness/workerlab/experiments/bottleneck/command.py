@@ -1,7 +1,7 @@
-"""`workerlab bottleneck`: is it the server or the load generator? One factor at a time.
+"""`workerlab bottleneck`: is it the server or the load generator? Varies one factor at a time.
 
-The cells are ordinary ones, on a real server with an app that does nothing. Cells to compare differ
-in one factor; a cell that several comparisons share runs once.
+The cells are those of a sweep, on a real server with an app that does nothing. Cells to compare
+differ in one factor; a cell that several comparisons share runs once.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV, null_cell
 from workerlab.server import preflight
 
-GENERATORS = ("locust", "fast")  # the first one installed is under test
-OTHERS = ("wrk", "fast", "locust-fast")  # show what the server can do
+GENERATORS = ("locust", "fast")  # the first installed one is under test
+OTHERS = ("wrk", "fast", "locust-fast")  # compared with it
 APP = App(target_of("@sleep_wsgi"), "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
 SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connections=4000, app=APP)
 PROCESSES = 4  # of the generator, with the middle number of users
-FEWER_PROCESSES = 3  # with the most users, if each and the server can have a core
+FEWER_PROCESSES = 3  # with the most users, if there is a core for each and one for the server
 TOO_FEW_CORES = (
     f"{FEWER_PROCESSES} processes of the generator are not compared with one at {{users:# user}}:"
     f" they and the server need {FEWER_PROCESSES + 1} cores[[, this machine has {{cores}}]]"
@@ -37,8 +37,8 @@ DELAY_S = (0.1, 0.1)  # of the server that closes connections
 
 
 class Scale(NamedTuple):
-    """`requests_per_connection`: after which the server closes it; `phases`: the load on that
-    server."""
+    """The size of a run. `requests_per_connection`: number after which the null server closes a
+    connection; `phases`: the load on that server."""
 
     users: tuple[int, ...]
     threads: tuple[int, ...]
@@ -68,7 +68,7 @@ QUICK_SCALE = Scale(
     users=(50, 200),
     threads=(1, 6),
     duration_s=2.0,
-    requests_per_connection=40,  # of 0.1 s each: connections must close in mid-load
+    requests_per_connection=40,  # at 0.1 s each, so that connections close in mid-load
     phases=replace(PHASES, concurrency=20, duration_s=8.0, ramp_s=2.0),
 )
 
@@ -76,8 +76,8 @@ QUICK_SCALE = Scale(
 def cells(
     generator: str, others: Iterable[str], scale: Scale, cores: int | None = None
 ) -> tuple[Cell, ...]:
-    """The cells of every comparison, each once; the first is on the default server. `cores`: of the
-    machine."""
+    """The cells of all comparisons, each once; the first is on the default server. `cores`: number
+    of cores, None if unknown."""
     middle, many_users, most_users = scale.users[1], scale.users[:3][-1], scale.users[-1]
 
     def cell(users: int, tool: str = generator, processes: int = 1, **settings: int) -> Cell:
@@ -97,13 +97,13 @@ def cells(
 
 
 def has_cores_for_fewer(cores: int | None) -> bool:
-    """Whether the machine has a core for each generator process and one for the server."""
+    """Whether the machine has a core for each of FEWER_PROCESSES and one for the server."""
     return cores is not None and cores > FEWER_PROCESSES
 
 
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
-    """Compares the generators installed here."""
+    """The plan of a new run with the generators installed here, or that of a resumed run."""
     if plan is not None:
         yield Setup(plan)
         return

@@ -1,5 +1,5 @@
-"""What `workerlab bottleneck` shows: whose limit it is, a table per factor, a chart, and the phases
-of a load whose connections the server closes, with the TCP states of each."""
+"""The document of `workerlab bottleneck`: the conclusions, a table per factor, a chart, and the
+phases of a load whose connections the server closes, with the TCP states of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workerlab.numbers.units import counted
 from workerlab.report.values import cores_of, table
 from workerlab.run_store import Run
 
-MID_LOAD = 0.9  # of a load: connections that start to close later do so because it ends
+MID_LOAD = 0.9  # of a load: connections that close later do so because it ends
 
 
 class PhasesAnswer(Answer):
@@ -39,7 +39,7 @@ class ClosedInMidLoad(PhasesAnswer):
     requests: int | None
     at_s: float
     users: int
-    opened: int | None  # None: the server counted nothing
+    opened: int | None  # None: not counted
 
 
 class NotClosedInMidLoad(PhasesAnswer):
@@ -47,8 +47,8 @@ class NotClosedInMidLoad(PhasesAnswer):
 
 
 def phases_answer(loads: Iterable[Facts]) -> PhasesAnswer | None:
-    """Of the first load on a null server whose connections were seen to close, else of the first
-    one; None if there is none."""
+    """The phases of the first load whose connections closed in mid-load, else of the first load;
+    None without loads."""
     answers = [_answer(facts) for facts in loads]
     closed = (answer for answer in answers if isinstance(answer, ClosedInMidLoad))
     return next(closed, answers[0] if answers else None)
@@ -82,12 +82,12 @@ HEADINGS = {Factor.TOOL: "generator", Factor.PROCESSES: "proc."}
 
 
 def throughput_of(trials: Trials) -> float | None:
-    """0 if no launch had successful requests in its steady part."""
+    """The geometric mean over the trials; 0 if none had successful requests in its steady part."""
     return trials.throughput_rps or trials.mean("throughput_rps")
 
 
 def mean_bytes(path: str) -> Callable[[Trials], int | None]:
-    """A column value, rounded to whole bytes."""
+    """The value of a column: the mean over the trials, rounded to whole bytes."""
     return lambda trials: None if (size := trials.mean(path)) is None else round(size)
 
 
@@ -194,10 +194,10 @@ def document(run: Run) -> Document:
 def study(
     report: Report, notes: Sequence[Finding] = (), closing: Sequence[TrialData] = ()
 ) -> Document:
-    """`report`: of the run's cells; `notes`: of its plan; `closing`: the trials on a server that
+    """The document of a run. `notes`: those of its plan; `closing`: the trials on a server that
     closes connections."""
     cells = by_cell(report.cells)
-    generator = mode([cell.tool for cell in cells] or [""])  # under test: the most frequent one
+    generator = mode([cell.tool for cell in cells] or [""])  # most cells use the one under test
     compared = {factor: Comparison.of(factor, cells.values(), generator) for factor in Factor}
     valid = {factor: comparison.valid for factor, comparison in compared.items()}
     phases = phases_answer(facts for data in closing if isinstance(facts := data.facts, Facts))
@@ -248,7 +248,7 @@ def not_measured(closing: Iterable[TrialData]) -> Iterator[Finding]:
 
 
 def tables(compared: Mapping[Factor, Comparison], cells: Sequence[Trials]) -> Iterator[Table]:
-    """One per factor varied, and one of the cost of each load for both sides."""
+    """A table per varied factor, and one of what each load costs both sides."""
     for factor, comparison in compared.items():
         if comparison.groups:
             settings = settings_of(comparison.cells, factor, Factor.USERS)
@@ -258,7 +258,7 @@ def tables(compared: Mapping[Factor, Comparison], cells: Sequence[Trials]) -> It
 
 
 def settings_of(cells: Sequence[Trials], *always: Factor) -> list[Column]:
-    """These factors, and what else differs."""
+    """Columns for the factors in `always` and for those that differ between the cells."""
     return [
         setting(factor)
         for factor in SETTINGS
@@ -276,7 +276,7 @@ def setting(factor: Factor) -> Column:
 
 
 def shown(trials: Trials) -> Trials:
-    """If none is valid, the failed requests of the others, and why."""
+    """The trials; if none is valid, the invalid ones, to show their failed requests and why."""
     return replace(trials, valid=trials.valid or trials.left_out)
 
 
@@ -303,8 +303,8 @@ def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
 
 
 def load_name(cell: Cell, usual_threads: int) -> str:
-    """'locust, 200 threads': the generator, and settings that are not the default, without
-    users."""
+    """'locust, 200 threads': the generator and its settings other than the default ones, without
+    the users."""
     usual = {Factor.PROCESSES: 1, Factor.SERVERS: 1, Factor.THREADS: usual_threads}
     levels = {factor: factor.level(cell) for factor in usual}
     unusual = [factor.words(level) for factor, level in levels.items() if level != usual[factor]]

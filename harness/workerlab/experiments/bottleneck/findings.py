@@ -1,12 +1,10 @@
-"""Is it the server or the load generator? What the comparisons show.
+"""The conclusions of `workerlab bottleneck`: is it the server or the load generator?
 
-In a closed loop requests wait at the bottleneck. If more of the server (threads, a second server)
-changes nothing, the server is not the limit; if another generator, or more of it, changes much, the
+In a closed loop requests wait at the bottleneck. If more server (threads, a second server) changes
+nothing, the server is not the limit; if another generator, or more of it, changes much, the
 generator is. A change counts if its whole interval over the trials is beyond a factor of EFFECT.
-Cells that had to wait for a core that other programs used (`analysis/core_wait`) prove nothing:
-those programs may cause any difference between them.
-
-A comparison is of cells that differ in one factor only.
+Only cells that differ in a single factor are compared. Cells that had to wait for a core used by
+other programs (`analysis/core_wait.py`) prove nothing: those programs may cause any difference.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from workerlab.model import Cell
 from workerlab.numbers.intervals import TRIALS, Effect, Ratio
 from workerlab.numbers.units import amount, counted
 
-EFFECT = 1.2  # times the throughput: a smaller change does not count
+EFFECT = 1.2  # ratio of throughputs: a smaller change does not count
 BY_STRENGTH: tuple[Effect, ...] = ("more", "less", "chance", "none")
 
 FactorLevel = int | str  # a number, or a name
@@ -58,13 +56,13 @@ class Factor(Enum):
         return level
 
     def without(self, cell: Cell) -> Cell:
-        """A key that is equal for cells that differ in this factor only."""
+        """The cell without this factor: a key, equal for cells that differ in nothing else."""
         name, _, inner = self.path.partition(".")
         rest: Any = replace(getattr(cell, name), **{inner: None}) if inner else None
         return replace(cell, **{name: rest})
 
     def words(self, level: FactorLevel) -> str:
-        """'6 threads', 'wrk'."""
+        """The level as text: '6 threads', 'wrk'."""
         return level if isinstance(level, str) else counted(level, self.noun)
 
     def __str__(self) -> str:
@@ -79,17 +77,17 @@ class LevelChange(Struct, frozen=True):
 
     @property
     def ratio(self) -> Ratio:
-        """Of the throughput."""
+        """The ratio of the throughputs, after over before."""
         return self.after.ratio(self.before)
 
     @property
     def effect(self) -> Effect | None:
-        """None without an interval."""
+        """The effect on throughput; None without an interval."""
         return self.ratio.effect(EFFECT)
 
     @property
     def wait_ratio(self) -> float | None:
-        """Of the mean response time."""
+        """The ratio of the mean response times, after over before."""
         before_s, after_s = (side.mean("response.mean") for side in (self.before, self.after))
         return after_s / before_s if before_s and after_s else None
 
@@ -118,7 +116,8 @@ class Comparison(Struct, frozen=True):
 
     @classmethod
     def of(cls, factor: Factor, cells: Iterable[Trials], generator: str) -> Comparison:
-        """Of cells of this generator, except to compare it with others."""
+        """Groups the cells by everything but the factor. Cells of other generators are used only to
+        compare generators."""
         groups: dict[Cell, list[Trials]] = {}
         for trials in cells:
             if factor is Factor.TOOL or trials.cell.tool == generator:
@@ -130,13 +129,13 @@ class Comparison(Struct, frozen=True):
 
         varied = [tuple(sorted(group, key=order)) for group in groups.values() if len(group) > 1]
         if factor is Factor.USERS:
-            varied = varied[:1]  # on the usual server
+            varied = varied[:1]  # on the default server
         return cls(factor, generator, tuple(varied))
 
     @property
     def valid(self) -> Comparison:
-        """Of the cells with a valid trial. Other generators are compared only with the one under
-        test."""
+        """The comparison of cells with a valid trial only. Other generators are compared only with
+        the one under test."""
         groups = (tuple(trials for trials in group if trials.valid) for group in self.groups)
         comparable = [group for group in groups if len(group) > 1]
         if self.factor is Factor.TOOL:
@@ -149,7 +148,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def changes(self) -> list[LevelChange]:
-        """The changes that answer the factor's question."""
+        """Those that answer the question: to the most users, to the best processes, else to all."""
         return [
             LevelChange(group[0], trials) for group in self.groups for trials in self._after(group)
         ]
@@ -163,16 +162,16 @@ class Comparison(Struct, frozen=True):
 
     @property
     def effect(self) -> Effect | None:
-        """The strongest change's; None if none has an interval."""
+        """The first effect of BY_STRENGTH that a change has; None if none has an interval."""
         effects = [change.effect for change in self.changes]
         return next((effect for effect in BY_STRENGTH if effect in effects), None)
 
     @property
     def strongest(self) -> LevelChange | None:
-        """The change that shows the effect best."""
+        """The change that shows the effect best; None without an effect."""
         if self.effect == "less" and self.factor is not Factor.TOOL:
             return min(self._showing("less"), key=lambda change: change.ratio.value)
-        # If other generators reach no more: the best of them
+        # If no other generator reaches more, the best of them
         effects = ("less", "none") if self.effect == "less" else (self.effect,)
         shown = self._showing(*effects) if self.effect else []
         return max(shown, key=lambda change: change.ratio.value, default=None)
@@ -199,12 +198,13 @@ Compared = Mapping[Factor, Comparison]
 
 
 def conclusions(compared: Compared, generator: str, cores: int | None) -> Iterator[Answer]:
-    """`compared`: valid cells; `generator`: the one under test; `cores`: of the machine."""
+    """The verdict, the effect of each factor, and where requests wait. `compared`: valid cells
+    only; `generator`: the one under test; `cores`: number of cores, None if unknown."""
     answer = verdict(compared, generator)
     disturbed = isinstance(answer, Disturbed)
     yield replace(answer, evidence=() if disturbed else tuple(evidence(compared)))
     for factor, comparison in compared.items():
-        if factor is Factor.PROCESSES:  # the one with the most users is only in the table
+        if factor is Factor.PROCESSES:  # the group with the most users is only in the table
             comparison = replace(comparison, groups=comparison.groups[:1])
         if comparison.groups:
             yield replace(effect_of(comparison, cores), evidence=comparison.throughputs)
@@ -227,7 +227,7 @@ class GeneratorIsBottleneck(BottleneckVerdict):
     server[[: another one gets {gain:times} the throughput{gain:interval}]]."""
 
     generator: str
-    gain: Ratio | None  # by another one; None if the load itself shows the limit
+    gain: Ratio | None  # with another generator; None if the load itself shows the limit
 
 
 class ServerIsBottleneck(BottleneckVerdict):
@@ -236,8 +236,8 @@ class ServerIsBottleneck(BottleneckVerdict):
     [[ no other generator gets more out of it than {unbeaten}]]."""
 
     generator: str
-    gain: Ratio | None  # by more of the server
-    unbeaten: str | None  # the generator, if the others show the limit
+    gain: Ratio | None  # with more server
+    unbeaten: str | None  # the generator, if the others reach no more
 
 
 class NoBottleneckFound(BottleneckVerdict):
@@ -253,7 +253,7 @@ class Disturbed(BottleneckVerdict):
 class TooFewTrials(Answer):
     """Inconclusive: too few valid trials to compare; repeat with --trials {needed}."""
 
-    factor: Factor | None  # None: all of them
+    factor: Factor | None  # None: all factors
     needed: int = TRIALS
 
     @property
@@ -336,8 +336,8 @@ class ThroughputChange(FactorAnswer):
     instead_of: FactorLevel
     users: int | None  # None if they are the factor
     ratio: Ratio
-    wait_ratio: float | None  # of the mean response time; None if users are not the factor
-    host_busy: float | None  # None if processes of the generator are not the factor
+    wait_ratio: float | None  # of mean response times; None unless users are the factor
+    host_busy: float | None  # None unless processes of the generator are the factor
     remark: CoresMissing | str | None
 
 
@@ -371,7 +371,8 @@ def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer | TooFe
 
 
 def cores_missing(trials: Trials, cores: int | None) -> CoresMissing | None:
-    """For the generator's processes and the workers. `cores`: of the machine; None: unknown."""
+    """A finding if `cores` are too few for the generator's processes and the workers; None if they
+    are enough or unknown."""
     server = trials.cell.server
     needed = trials.cell.processes + server.workers * server.instances
     return CoresMissing(needed, cores) if cores is not None and cores < needed else None
@@ -415,7 +416,8 @@ class TimeInServer(Answer):
 
 
 def time_in_server(trials: Trials) -> TimeInServer | None:
-    """None if part of it is unknown, or other programs prolonged it."""
+    """The share of the response time spent in the server; None if a part of it is unknown, or if
+    other programs prolonged it."""
     paths = ("breakdown.accept_queue_s", "breakdown.in_worker_s", "breakdown.service_s")
     parts_s = [part_s for path in paths if (part_s := trials.mean(path)) is not None]
     response_s, inside_s = trials.mean("response.mean"), sum(parts_s)
@@ -424,6 +426,6 @@ def time_in_server(trials: Trials) -> TimeInServer | None:
     return TimeInServer(
         users=trials.cell.concurrency,
         response_s=response_s,
-        inside_s=min(inside_s, response_s),  # means over different trials
+        inside_s=min(inside_s, response_s),  # may be means over different trials
         share=min(inside_s / response_s, 1.0),
     )

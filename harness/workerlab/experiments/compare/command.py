@@ -1,9 +1,10 @@
-"""A and B in turn, on fresh servers, until it is known whether they differ or time is up.
+"""`workerlab compare`: launches A and B alternately on fresh servers until it is known whether they
+differ, or the budget ends.
 
     options ─► two sides ─► pairs of cells, the k-th with schedule k ─► changes ─► the next pair
 
-The order within a pair is random, so that drift, and effects of the previous launch, affect both
-sides equally often.
+The order within a pair is random: drift and effects of the previous launch then affect both sides
+equally often.
 """
 
 import argparse
@@ -33,8 +34,8 @@ from workerlab.server import preflight
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
-MIN_OVERHEAD_S = 2.0  # of a launch, besides its load
-MAX_PAIRS = 2 * LOOKS[-1]  # invalid ones included
+MIN_OVERHEAD_S = 2.0  # of a launch besides its load
+MAX_PAIRS = 2 * LOOKS[-1]  # including invalid ones
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def finish(directory: Path) -> None:
 
 
 def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
-    """One pair of each group, and the interpreters. Raises UsageError or EnvironmentProblem."""
+    """The first pair of each group, and the interpreters. Raises UsageError, EnvironmentProblem."""
     if not (options.classes and options.levels and (options.a or options.b)):
         raise UsageError(
             "compare needs CLASSES, LEVELS and what differs, such as: workerlab compare sync 8"
@@ -96,8 +97,8 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
 
 
 def with_other_side(groups: Sequence[Group], unavailable: Mapping[str, str]) -> dict[str, str]:
-    """Variants not to launch, each with the reason: those that cannot run, and their
-    counterparts."""
+    """Variants not to launch, with the reason: those that cannot run, and their counterparts on the
+    other side."""
     reasons = dict(unavailable)
     for group in groups:
         a, b = (cell.server.variant for cell in (group.a, group.b))
@@ -137,7 +138,7 @@ def request_of(options: argparse.Namespace, groups: tuple[Group, ...]) -> Compar
 
 
 def _common(a: Plan, b: Plan) -> Plan:
-    """The plan without what differs between the sides; the servers define that."""
+    """The plan without settings that differ between the sides; those are set on the servers."""
     return replace(
         a,
         kind="compare",
@@ -169,7 +170,8 @@ def planned(options: argparse.Namespace, side_name: str) -> tuple[Plan, prefligh
 
 
 def _python_of(options: argparse.Namespace, side_name: str) -> tuple[str, ...] | None:
-    """If only one of two checkouts of the user's app has an environment, it serves both."""
+    """The interpreter for a side that names none: that of its checkout of the user's app, else that
+    of the other side's checkout. None for the default."""
     own, other = (side(options, name) for name in (side_name, *{"a", "b"} - {side_name}))
     if own.app is None or serves_bundled_app(own, {}):
         return None
@@ -180,7 +182,7 @@ def _python_of(options: argparse.Namespace, side_name: str) -> tuple[str, ...] |
 
 
 def _named(base: Plan, plan: Plan, cell: Cell, side_name: str) -> Cell:
-    """The cell of one side, with what its server does not share with the other side."""
+    """The cell of one side, with the settings that its server does not share with the other."""
     server = replace(
         cell.server,
         name=f"{side_name.upper()}-{cell.server.worker_class}",
@@ -202,8 +204,8 @@ def pair(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:
 
 
 def grow(budget: Budget, directory: Path, plan: Plan) -> Plan | None:
-    """The next pair of every undecided group; None if the budget ends before the next look. The
-    first look is always reached: fewer pairs show nothing."""
+    """The plan with the next pair of every undecided group; None if there are none, or the budget
+    ends before the next look. The first look is always reached: fewer pairs show nothing."""
     run = run_store.load(directory)
     groups = compared(run)
     needed_s, number = to_go_on_s(run, groups), 1 + max(cell.schedule or 0 for cell in plan.cells)

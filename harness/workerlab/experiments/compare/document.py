@@ -1,8 +1,8 @@
-"""What `workerlab compare` shows: for each class and load, whether B differs, in what, and which
-part of the response changed.
+"""The document of `workerlab compare`: for each class and load, whether B differs, in which
+metrics, and which part of the response changed.
 
-Charts: ratios with their intervals, distributions of the response times of A and B, from the load
-tool of each launch, and the parts of a response.
+Charts: the ratios with their intervals, the response time distributions of A and B as reported by
+the load tool, and the parts of a response.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from workerlab.run_store import Run
 
 QUANTILES = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99"}  # reported by every load tool
 
-Curve = Mapping[float, float]  # seconds, by percentage of responses that took no longer
+Curve = Mapping[float, float]  # percentage of responses -> seconds that they took at most
 
 
 def curve(run: Run, cell: CellResult) -> Curve:
-    """The curve of a launch, as fine as its load tool reports. Failures are left out; if the tool
-    does not separate them, only QUANTILES are used."""
+    """The distribution of a launch's response times, in the resolution of its load tool. Failures
+    are left out; if the tool does not separate them, only QUANTILES are used."""
     measurement = _measurement(run, cell)
     if measurement is not None and measurement.timings:
         return _curve_of(
@@ -86,17 +86,17 @@ def _curve_of(times_s: Iterable[float]) -> Curve:
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """The mean over several launches at the points they share."""
+    """The mean of several curves at their common points."""
     common = set(curves[0]).intersection(*curves[1:]) if curves else set()
     return {at: sum(curve[at] for curve in curves) / len(curves) for at in sorted(common)}
 
 
 MEANS = "Means over the launches."
-GROUP_GAP, MAX_GROUPS_WIDTH = 0.12, 0.8  # of the distance of two metrics
+GROUP_GAP, MAX_GROUPS_WIDTH = 0.12, 0.8  # of the distance between two metrics
 
 
 def charts(groups: Sequence[GroupChanges], runs: tuple[Run, Run]) -> Iterable[Chart]:
-    """`runs`: of A and of B; the same run twice if its launches are pairs."""
+    """`runs`: those of A and B; the same run twice for pairs of launches."""
     yield from _ratios(groups)
     for group in groups:
         if group.pairs:
@@ -105,7 +105,7 @@ def charts(groups: Sequence[GroupChanges], runs: tuple[Run, Run]) -> Iterable[Ch
 
 
 def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
-    """Ratios of all groups, side by side at each metric; 1 is no difference."""
+    """The ratios of all groups, next to each other at each metric; 1 is no difference."""
     series = []
     changes = [change for group in groups for change in group.changes]
     ratios = {change.metric for change in changes if change.metric.kind == "ratio"}
@@ -137,7 +137,7 @@ def _sides(group: GroupChanges) -> Iterable[tuple[str, Sequence[CellResult]]]:
 
 
 def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart]:
-    """Both sides in one chart: the share of responses that took no longer."""
+    """The cumulative distribution of response times, both sides in one chart."""
     series = []
     for run, (side, cells) in zip(runs, _sides(group), strict=True):
         mean = mean_curve([curve(run, cell) for cell in cells])
@@ -156,7 +156,7 @@ def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart
 
 
 def _breakdown(group: GroupChanges) -> Iterable[Chart]:
-    """The parts of a response, of A and of B."""
+    """The mean parts of a response, for A and B."""
     series = []
     for part in PARTS:
         points = []
@@ -227,8 +227,8 @@ def comparison(
     *,
     strict: bool,
 ) -> Document:
-    """Of pairs of launches from one run, or of two saved runs, whose other `differences` come
-    first."""
+    """The comparison of pairs of launches in one run, or of two saved runs. `differences`: other
+    ones between saved runs, listed first; None for pairs."""
     run, paired = runs[0], differences is None
     next_step = go_on(groups, run) if paired else "Sweeps with more --trials would tell more."
     invalid = list(invalid_launches(groups, paired=paired))
@@ -271,7 +271,7 @@ def invalid_launches(groups: Sequence[GroupChanges], *, paired: bool) -> Iterato
 
 
 def exit_code(groups: Sequence[GroupChanges], *, strict: bool) -> int | None:
-    """The exit code by the limits and the valid launches; None without limits or without valid
+    """The exit code by the outcomes of the limits. None without limits, or if a group has no valid
     launches."""
     outcomes = {outcome for group in groups for _, outcome in group.outcomes}
     if "exceeded" in outcomes:
@@ -290,7 +290,7 @@ def launches_of(group: GroupChanges) -> str:
 
 
 def go_on(groups: Sequence[GroupChanges], run: Run) -> str:
-    """The command options that continue the run; "" if every group is decided."""
+    """How to continue the run, as a sentence; "" if no group goes on."""
     needed_s = to_go_on_s(run, groups)
     if needed_s is None:
         return ""
@@ -315,7 +315,7 @@ def title_of(plan: CompareRequest, groups: Sequence[GroupChanges], run: Run) -> 
 
 
 def outcome_text(group: GroupChanges, limit: Limit) -> str:
-    """The measurement of the limit's metric."""
+    """The change in the limit's metric, as text."""
     changes = [change for change in group.changes if change.metric.name == limit.metric]
     return str(MetricChange.of(changes[0])) if changes else "not measured"
 

@@ -1,4 +1,4 @@
-"""What a comparison of A and B concludes, for each class and load. Pure."""
+"""The conclusions of a comparison of A and B, for each class and load. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workerlab.experiments.compare.pairs import MEASURED, GroupChanges
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
 
-MAX_SPAN = 100.0  # times its lower end: a wider interval says nothing
+MAX_SPAN = 100.0  # upper over lower end; a wider interval is not shown
 
 
 class MetricChange(Finding):
@@ -125,8 +125,8 @@ class DifferenceInconclusive(MetricsAnswer):
 def answer_of(
     compared: GroupChanges, *, at_least: float, launches: str, next_step: str
 ) -> GroupAnswer:
-    """What differs, else what is known to be the same, else inconclusive. `launches`: their number,
-    in words; `next_step`: how to learn more."""
+    """The answer for one group: different if any metric is, inconclusive if one of MEASURED is,
+    else the same. `launches`: their number, in words; `next_step`: how to get a result."""
     group = str(compared.name)
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
@@ -159,7 +159,7 @@ def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
 
 
 def disturbance(compared: GroupChanges) -> str:
-    """How many launches were disturbed by other programs or machines on the host; "" if none."""
+    """A sentence on how many launches other programs or virtual machines disturbed; "" if none."""
     launches = [cell for pair in compared.pairs for cell in pair]
     disturbed = sum(cell.core_wait is not None and cell.core_wait.doubtful for cell in launches)
     if not disturbed:
@@ -168,9 +168,9 @@ def disturbance(compared: GroupChanges) -> str:
 
 
 def where_changed(compared: GroupChanges) -> str:
-    """The part of the response that changed most, or how long the worker holds a slot after the
-    app; "" if none did. A longer hold is reported as the worker's, even if the next requests wait
-    longer too: queues grow with any delay."""
+    """A sentence on the part of the response that changed most, or on how long the worker holds a
+    slot after the app; "" if none changed. A longer hold is attributed to the worker even if later
+    requests wait longer still: queues grow with any delay."""
     parts = [
         change
         for change in compared.changes
@@ -224,7 +224,7 @@ class LimitsAnswer(Answer):
     kept: tuple[str, ...]
 
 
-# The first outcome that any limit has decides
+# In order of precedence
 ANSWERS: tuple[tuple[Outcome, Literal["No.", "Inconclusive.", "Yes."]], ...] = (
     ("exceeded", "No."),
     ("inconclusive", "Inconclusive."),
@@ -233,7 +233,7 @@ ANSWERS: tuple[tuple[Outcome, Literal["No.", "Inconclusive.", "Yes."]], ...] = (
 
 
 def limits_answer(groups: Sequence[GroupChanges]) -> Iterator[LimitsAnswer]:
-    """Nothing if there are no limits."""
+    """The answer on all limits; nothing if there are none."""
     limits: dict[Outcome, list[str]] = {"exceeded": [], "inconclusive": [], "kept": []}
     for compared in groups:
         for limit, outcome in compared.outcomes:

@@ -1,8 +1,9 @@
-"""The command line of `workerlab compare`: two sides, each by what it changes.
+"""The command line of `workerlab compare`: two sides, each given by the settings it changes.
 
-Limits of a change, for a build to fail on, are like 'p95>+10%,rps<-5%'. A limit is exceeded only if
-the whole interval is beyond it, and kept if the whole interval is within it; otherwise it is
-inconclusive."""
+A build can fail on limits of a change, such as 'p95>+10%,rps<-5%'. A limit is exceeded if the whole
+interval of the change is beyond it, kept if the whole interval is within it, otherwise
+inconclusive.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from workerlab.load.registry import TOOLS
 from workerlab.model import UsageError
 from workerlab.options import Row, add_rows
 
-if TYPE_CHECKING:  # --help uses METRICS and must be fast
+if TYPE_CHECKING:  # --help imports this module and must be fast
     from workerlab.analysis.comparison import Change
 
 
@@ -43,8 +44,8 @@ class LimitSyntaxError(ValueError):
 
 
 class Limit(NamedTuple):
-    """`share`: of A; for errors, of the requests. `above`: an increase beyond it exceeds the
-    limit."""
+    """A limit of a change. `metric`: a value of METRICS; `share`: of A's value, or for errors of
+    the requests; `above`: True if increases beyond it exceed the limit, False if decreases do."""
 
     metric: str
     above: bool
@@ -87,7 +88,7 @@ def parse(text: str) -> tuple[Limit, ...]:
 
 
 def judge(limit: Limit, changes: Iterable[Change]) -> Outcome:
-    """The outcome of a limit for one group."""
+    """The outcome of a limit for the changes of one group."""
     change = next((change for change in changes if change.metric.name == limit.metric), None)
     if change is None or change.low is None or change.high is None:
         return "inconclusive"
@@ -124,7 +125,7 @@ are); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail-if is exc
 kept and printed.
 """
 AT_LEAST = 0.05
-TOOL, LOAD_S = "fast", 8.0  # defaults; this tool times each request
+TOOL, LOAD_S = "fast", 8.0  # the default tool times each request
 # What a side may change: options of `sweep`
 CHANGES = (
     "workers", "threads", "backlog", "worker-connections", "app", "chdir", "python", "gunicorn",
@@ -133,7 +134,7 @@ CHANGES = (
 
 
 def share(text: str) -> float:
-    """'5%' as a share."""
+    """The share in '5%', above 0 and below 1. Raises BadWord."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", text)
     if match is None or not 0 < (value := float(match[1]) / 100) < 1:
         raise read.BadWord(f"{text!r} is not a difference, such as 5%")
@@ -164,7 +165,7 @@ PAIR: tuple[Row, ...] = (
 LOADS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",
          "--tool-processes", "--keepalive", "--rate", "--arrivals", "--seed", "--duration",
          "--sleep", "--client")  # fmt: skip
-# Help for options with another default than in a sweep
+# Help for options whose default differs from that of a sweep
 OWN_HELP = {
     "--tool": f"of {','.join(TOOLS)} ({TOOL})",
     "--duration": f"load for S seconds ({LOAD_S:g})",
@@ -220,7 +221,7 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
 
 
 def check_limits(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that need limits."""
+    """Raises UsageError for options that need --fail-if without it."""
     for name in ("strict", "junit"):
         if getattr(options, name) and not options.fail_if:
             raise UsageError(f"--{name} needs --fail-if, such as --fail-if 'p95>+10%'")

@@ -1,4 +1,4 @@
-"""A run of `compare` as pairs of launches: the metrics of each side, and the changes so far."""
+"""The pairs of launches of a `compare` run: the metrics of each side, and the changes so far."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from workerlab.report.values import KEEPALIVE, load_tool, setting, varying
 from workerlab.run_store import Run
 
 SIDES = ("a", "b")
-# Measured once per launch: they scatter too much to wait until they are decided
+# Measured once per launch: they vary too much to continue until they are decided
 ONCE_PER_LAUNCH = ("start_s", "stop_s")
 MEASURED = tuple(metric.name for metric in METRICS if metric.name not in ONCE_PER_LAUNCH)
 
@@ -56,9 +56,9 @@ class CompareRequest(Struct, frozen=True):
 
 
 class GroupChanges(NamedTuple):
-    """A group and its results as of the last look. `left_out`: invalid launches, each with its
-    side, "A" or "B"; `made`: number of pairs, those since the last look included; `launches`: valid
-    ones of A and of B if they are not pairs."""
+    """A group and its results at the last look. `left_out`: invalid launches, each with its side,
+    "A" or "B"; `made`: number of pairs, including those since the last look; `launches`: number of
+    valid launches of A and of B, None for pairs."""
 
     group: Group
     pairs: Sequence[tuple[CellResult, CellResult]]
@@ -102,8 +102,8 @@ MAX_INVALID_PAIRS = 3  # before a comparison without a valid pair gives up
 
 
 def apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
-    """For each group, what distinguishes it from others of the same class and load: settings of
-    both sides and of the load."""
+    """For each group, what distinguishes it from others of the same class and load: settings of its
+    server and of the load."""
     settings = varying(group.a.server for group in groups)
     tools_vary = len({(group.a.tool, group.a.processes) for group in groups}) > 1
     keepalive_varies = len({group.a.keepalive for group in groups}) > 1
@@ -120,7 +120,7 @@ def apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
 
 
 def launch(cell: CellResult, record: Record) -> Launch:
-    """The metrics of one launch, by name; None where unknown."""
+    """The metrics of one launch by name; None if unknown."""
     requests, usage, parts = cell.requests or 0, cell.usage, cell.breakdown
     busy = usage.server_cores
     of_parts = ("connect", "accept_queue", "in_worker", "service", "transfer", "response")
@@ -141,8 +141,8 @@ def launch(cell: CellResult, record: Record) -> Launch:
 def pairs_of(
     cells: Iterable[CellResult], group: Group
 ) -> tuple[list[tuple[CellResult, CellResult]], list[tuple[str, CellResult]]]:
-    """Pairs of valid launches, in order; and the invalid launches of the other pairs, with their
-    side."""
+    """The pairs of valid launches, in order, and the invalid launches of the other pairs, each with
+    its side."""
     sides: Mapping[str, dict[int, CellResult]] = {side: {} for side in SIDES}
     for cell in cells:
         planned = replace(cell.trial.cell, schedule=None)
@@ -190,8 +190,8 @@ def _launch(run: Run, cell: CellResult) -> Launch:
 
 
 def to_go_on_s(run: Run, groups: Sequence[GroupChanges]) -> float | None:
-    """Predicted time to the next look at undecided groups, by the launches so far; once its pairs
-    have begun, the time of the next pair. None if all are decided."""
+    """Predicted seconds to the next look at undecided groups, from the launches so far; once pairs
+    for that look have been made, seconds to the next pair. None if no group goes on."""
     undecided = [group for group in groups if group.goes_on]
     if not undecided:
         return None

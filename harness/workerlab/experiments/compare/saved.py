@@ -1,13 +1,14 @@
-"""`workerlab compare RUN_A RUN_B`: the common cells of two saved sweeps; and with `--baseline RUN`
-a new sweep with RUN's plan.
+"""`workerlab compare RUN_A RUN_B`: compares the common cells of two saved sweeps; with `--baseline
+RUN`, a saved sweep with a new one that has the same plan.
 
 The loads must be the same in both runs: load tool, its processes, keep-alive, concurrency or rate,
-requests, arrivals, how clients close. The servers may differ, their path and headers included: a
-setting with one value in each run, but not the same one, is what is compared, and listed before any
-figure; a setting that is an axis of both runs identifies the cells.
+requests, arrivals, ramp, how clients close. The servers may differ, including path and headers. A
+setting that has a single value in each run, but not the same one, is the difference to compare, and
+is listed before any figure. A setting that varies within a run identifies the cells.
 
-Limits are also written as JUnit XML for build servers: a test for each limit, class and load.
-Exceeded is a failure; inconclusive is skipped."""
+Limits can also be written as JUnit XML for build servers: a test for each limit, class and load. An
+exceeded limit is a failure, an inconclusive one is skipped.
+"""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,12 +80,12 @@ REQUESTS = ("method", "body_file", "mix")  # fields of the app
 PLANNED = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
 SERVER = ("worker_class", "workers", "threads", "backlog", "worker_connections", "gunicorn",
           "python", "app", "chdir", "path", "headers", "sleep_s", "env")  # fmt: skip
-LOAD_APART = 0.5  # of the load average: smaller differences occur on a quiet machine
+LOAD_APART = 0.5  # difference of load averages; smaller ones occur on a quiet machine
 LOADED = "load_average_at_start"
 MACHINE = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn", LOADED)
 
 
-# Labels of differences whose field name is not readable
+# Labels of differences, if the field name is not readable
 LABELS = {
     "machine.cpu": "processor",
     "machine.cores": "cores",
@@ -144,7 +145,7 @@ def _given(options: argparse.Namespace) -> set[str]:
 
 
 def _against_baseline(options: argparse.Namespace) -> int:
-    """Runs the baseline's plan once more, as a sweep."""
+    """Runs the baseline's plan again as a sweep and compares both. Returns the exit code."""
     if not_allowed := _given(options) - BESIDE_BASELINE:
         raise UsageError(
             "--baseline runs the plan of a saved sweep again: leave out"
@@ -168,7 +169,7 @@ def _as_typed(name: str) -> str:
 def _again(
     plan: Plan, _options: argparse.Namespace, _resumed: Plan | None
 ) -> Iterator[runner.Setup]:
-    """The plan, prepared for this machine; its seed gives the same order of trials."""
+    """The baseline's plan, prepared for this machine. Its seed gives the same order of trials."""
     chdir = Path(plan.servers[0].app.chdir or ".")
     check_tools(plan.tools)
     serving = preflight.of_plan(plan, chdir)
@@ -252,13 +253,13 @@ def _launches(side: SavedSide, cells: Sequence[CellResult]) -> list[Launch]:
 
 
 def _spoilt(cell: CellResult) -> CellResult:
-    """The cell as invalid if the machine stood still: launches of a sweep may run in parallel, so
-    one such moment affects all launches of a setting alike, and no interval shows it."""
+    """The cell, marked as invalid if the machine paused: launches of a sweep may run in parallel,
+    so one pause affects all launches of a setting, and no interval shows it."""
     still = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
     return cell if still is None else replace(cell, verdict="invalid", reason=still)
 
 
-# --- which cell belongs to which ------------------------------------------------------------------
+# --- matching cells -------------------------------------------------------------------------------
 
 
 def _of(cell: CellResult, name: str) -> object:
@@ -276,7 +277,7 @@ def _of(cell: CellResult, name: str) -> object:
 
 
 def _axes(a: SavedSide, b: SavedSide) -> list[str]:
-    """Server settings that identify a cell within a run, or are the same in both."""
+    """The server settings that vary within a run, or have the same values in both."""
     names = []
     for name in SERVER:
         values = [{_of(cell, name) for cell in side.cells} for side in (a, b)]
@@ -310,11 +311,11 @@ def _joined(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[Cel
     return joined
 
 
-# --- what differs beside --------------------------------------------------------------------------
+# --- other differences of the runs ----------------------------------------------------------------
 
 
 def _differences(a: SavedSide, b: SavedSide) -> list[RunDifference]:
-    """Differences of machine, versions and settings."""
+    """The differences in machine, versions and settings."""
     differences = []
     for name in MACHINE:
         value_a, value_b = (side.run.environment.get(name) for side in (a, b))
