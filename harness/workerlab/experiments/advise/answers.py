@@ -343,7 +343,7 @@ class NoRecommendation(Answer):
 
 
 REASONS: dict[AdviseOutcome, str] = {
-    "nothing": "No setting is known that meets the target.",
+    "nothing": "No candidate meets the target.",
     "undecidable": "The target cannot be decided: it lies where response times jump.",
     "noisy": "Inconclusive: other programs took the cores in {launches:# launch/launches}, so too"
     " few say anything. Stop them, or try again later.",

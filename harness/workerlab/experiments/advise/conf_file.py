@@ -60,7 +60,9 @@ def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None
         many = f"of each worker: {server.workers * server.threads} requests at once"
         made.append(ConfLine("threads", server.threads, many))
     if "worker_connections" not in row.ignores or "worker_connections" in own:
-        made.append(ConfLine("worker_connections", server.worker_connections, "most of a worker"))
+        made.append(
+            ConfLine("worker_connections", server.worker_connections, "at most, per worker")
+        )
     if "backlog" in own:
         made.append(ConfLine("backlog", server.backlog, "as it was measured"))
     if grace_s is not None:
@@ -82,7 +84,7 @@ def conf_file(
     before = _literal(_plain(own.text).get("raw_env")) if "raw_env" in own.sets else ()
     before = (before,) if isinstance(before, str) else before
     if env and isinstance(before, list | tuple):
-        made.append(ConfLine("raw_env", [*before, *env], "with what --env said"))
+        made.append(ConfLine("raw_env", [*before, *env], "with the values of --env"))
     lines: list[str] = []
     if own.text:
         text, placed = merged(own, made)
@@ -92,7 +94,7 @@ def conf_file(
     lines += ["", *map(str, made)]
     if env and not isinstance(before, list | tuple):  # computed by the app's file; may be a string
         lines.append("_env = [raw_env] if isinstance(raw_env, str) else raw_env")
-        lines.append(f"raw_env = [*_env, *{env!r}]  # what --env said, too")
+        lines.append(f"raw_env = [*_env, *{env!r}]  # the values of --env, too")
     return "\n".join(lines) + "\n"
 
 

@@ -179,7 +179,7 @@ def write_file(run: Run) -> None:
     _write(own, content)
     for place in others:
         if place.exists() and place.read_text() != before:
-            raise FileExistsError(f"{place} is there, and not as this run wrote it: move it away")
+            raise FileExistsError(f"{place} exists and was modified: move it away")
         _write(place, content)
 
 

@@ -44,7 +44,7 @@ def size(text: str) -> int:
     if match is None or (size_bytes := float(match[1]) * SIZES[match[2].upper()]) < 1:
         raise read.BadWord(f"{text!r} is not an amount of memory, such as 512M or 2G")
     if size_bytes < LEAST_BYTES:
-        raise read.BadWord(f"{text!r} is less than any worker takes: say a unit, such as 512M")
+        raise read.BadWord(f"{text!r} is less than a worker needs: give a unit, such as 512M")
     return int(size_bytes)
 
 
@@ -64,11 +64,11 @@ def rate(text: str) -> float:
     try:
         float(text.removesuffix("%"))
     except ValueError:
-        wrong = f"{text!r} is no number of requests per second, such as 50"
+        wrong = f"{text!r} is not a number of requests per second, such as 50"
         raise read.BadWord(wrong) from None
     rate_rps = read.rate(text).rps
     if rate_rps is None:
-        raise read.BadWord(f"{text} is a share of a capacity that is not known: say requests/s")
+        raise read.BadWord(f"{text} is a share of an unknown capacity: give requests/s")
     if rate_rps < LEAST_RPS:
         raise read.BadWord(f"{text} requests/s: below {LEAST_RPS} a minute has too few to judge by")
     return rate_rps

@@ -198,7 +198,9 @@ def _status(search: Search, server: Server, winner: Server | None) -> str:
         return "recommended"
     if not search.fits(server):
         memory_bytes = search.expected[server.key].memory_bytes
-        return fill("{memory_bytes:bytes} of memory are too much", {"memory_bytes": memory_bytes})
+        return fill(
+            "{memory_bytes:bytes} of memory exceed the limit", {"memory_bytes": memory_bytes}
+        )
     if standing.word == "met":
         return _second(search, server, winner)
     if standing.word in ("broken", "undecidable") and standing.bounds:

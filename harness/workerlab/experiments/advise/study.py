@@ -79,7 +79,7 @@ class LaunchPaused(Finding):
 
 
 class ToolLate(Finding):
-    """the load tool sent {late_s:duration} late (p95), by which alone it breaks {terms:list}"""
+    """the load tool sent {late_s:duration} late (p95), which alone breaks {terms:list}"""
 
     late_s: float
     terms: tuple[str, ...]

@@ -173,7 +173,7 @@ def _breakdown(group: GroupChanges) -> Iterable[Chart]:
             series.append(ChartSeries(PART_HEADINGS[name], tuple(points), look=look))
     if series:
         yield Chart(
-            title=f"What they are made of, {group.name}",
+            title=f"Parts of a response, {group.name}",
             x_title="side",
             y_title="seconds",
             series=tuple(series),
@@ -230,7 +230,7 @@ def comparison(
     """The comparison of pairs of launches in one run, or of two saved runs. `differences`: other
     ones between saved runs, listed first; None for pairs."""
     run, paired = runs[0], differences is None
-    next_step = go_on(groups, run) if paired else "Sweeps with more --trials would tell more."
+    next_step = go_on(groups, run) if paired else "Sweep with more --trials for narrower intervals."
     invalid = list(invalid_launches(groups, paired=paired))
     answers = [
         answer_of(

@@ -216,7 +216,7 @@ class LimitsAnswer(Answer):
     """{answer}[[ Exceeded: {exceeded:; }.]][[ Inconclusive: {inconclusive:; }.]]
     [[ Kept: {kept:; }.]]"""
 
-    question = "May it pass?"
+    question = "Are the limits kept?"
 
     answer: Literal["No.", "Inconclusive.", "Yes."]
     exceeded: tuple[str, ...]

@@ -119,7 +119,7 @@ examples:
       two saved runs
 """
 CODES = """\
-Exit codes: 0 compared, whatever came out; 1 a launch is invalid (with --fail-if: all of a side
+Exit codes: 0 compared, whatever the result; 1 a launch is invalid (with --fail-if: all of a side
 are); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail-if is exceeded; 5 with
 --strict: it is not known whether one is; 130 Ctrl-C, 143 SIGTERM, with everything measured so far
 kept and printed.
@@ -212,7 +212,7 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
         except read.BadWord as refused:
             raise UsageError(f"--{side_name}: {name}: {refused}") from None
         if isinstance(value, tuple) and name not in ("env", "header") and len(value) > 1:
-            raise UsageError(f"--{side_name}: {word!r} is several, and a side is one")
+            raise UsageError(f"--{side_name}: {word!r}: a side takes a single value")
         place = name.replace("-", "_")
         if f"--{name}" in read.REPEATABLE:
             value = [*(getattr(chosen, place) or ()), value]

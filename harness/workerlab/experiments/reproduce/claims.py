@@ -338,7 +338,9 @@ def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected |
     undecided = [answer.text for answer in instead if answer.outcome != "inside"]
     if undecided:
         outside = [answer.text for answer in answers if answer.outcome == "outside"]
-        reason = f"not as the write-up has it ({'; '.join(outside)}), and what is so instead is"
+        reason = (
+            f"the write-up's figure does not hold ({'; '.join(outside)}), and what holds instead is"
+        )
         reason += f" undecided: {'; '.join(undecided)}"
         return ClaimNotShown(claim.number, claim.text, reason)
     texts = (*texts, *(answer.text for answer in instead))

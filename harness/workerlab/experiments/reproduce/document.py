@@ -31,7 +31,7 @@ DONE, MISSING = "parts_done", "parts_missing"  # keys of the run's saved state
 
 
 class Title(Finding):
-    """{title}: the write-up's figures beside today's. Theirs: {theirs}. Ours: {cores:# core},
+    """{title}: the write-up's figures and today's. Theirs: {theirs}. Ours: {cores:# core},
     {system}, Python {python}, {date}."""
 
     title: str
@@ -50,7 +50,7 @@ class ClaimCounts(Finding):
     corrected: int
     not_shown: int
 
-    question = "What holds of it today?"
+    question = "What holds today?"
 
 
 class PartMissing(Finding):

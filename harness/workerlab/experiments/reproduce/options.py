@@ -21,7 +21,7 @@ examples:
 
 def add_options(to: argparse.ArgumentParser) -> None:
     to.description = (
-        "Reproduce the write-ups that this lab began as: the original's table beside today's"
+        "Reproduce the write-ups behind this lab: the original's table with today's"
         " figures, and each of its claims held, corrected, or not shown, with the evidence."
     )
     to.epilog = EXAMPLES

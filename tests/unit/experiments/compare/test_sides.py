@@ -27,7 +27,7 @@ def test_a_side_changes_what_it_names_and_nothing_else() -> None:
         ("workers", "is not NAME=VALUE"),
         ("tool=wrk", "is not NAME=VALUE"),
         ("workers=0", "too small"),
-        ("workers=2,4", "is several, and a side is one"),
+        ("workers=2,4", "a side takes a single value"),
         ("gunicorn=new", "not a version"),
     ],
 )
