@@ -1,4 +1,4 @@
-"""Messages and questions on the terminal, and how the user called the program."""
+"""Terminal messages and prompts, and the command that started the program."""
 
 import os
 import shutil
@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 def tell(line: str) -> None:
-    """Print to standard error: standard output is for results alone."""
+    """Print to standard error; standard output is for results only."""
     print(line, file=sys.stderr, flush=True)
 
 
 def program() -> str:
-    """The command that the user called this program by."""
+    """The command with which the user started this program."""
     called = Path(sys.argv[0])
     if called.name == "__main__.py":
         return f"{Path(sys.executable).name} -m workerlab"
@@ -27,13 +27,13 @@ def program() -> str:
 
 
 def short(path: Path) -> Path:
-    """`path` as one would type it here."""
+    """`path` relative to the current directory if it is below it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def interactive() -> bool:
-    """Whether the user can be asked: both input and output are a terminal."""
+    """Whether the program can prompt: both input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -43,8 +43,8 @@ def output_columns() -> int | None:
 
 
 def one_key(prompt: str) -> str:
-    """The next key, in lower case; "" at the end of input. Ctrl-C still interrupts. What was typed
-    before the prompt is discarded, as it was no answer to it."""
+    """The next key, in lower case; "" at the end of input. Ctrl-C still interrupts. Input typed
+    before the prompt is discarded, as it does not answer it."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     try:
@@ -58,7 +58,7 @@ def one_key(prompt: str) -> str:
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """Without echo: what is typed would show in the middle of a picture."""
+    """Turn off echo: typed characters would show up in the middle of a live display."""
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     quiet = [*before]
@@ -67,5 +67,5 @@ def unechoed() -> Iterator[None]:
         termios.tcsetattr(handle, termios.TCSADRAIN, quiet)
         yield
     finally:
-        termios.tcflush(handle, termios.TCIFLUSH)  # or the shell would read it
+        termios.tcflush(handle, termios.TCIFLUSH)  # otherwise the shell would read it
         termios.tcsetattr(handle, termios.TCSADRAIN, before)

@@ -1,7 +1,8 @@
-"""Ending on a signal: the first unwinds, so that contexts clean up; a second ends at once.
+"""Signal handling: the first signal raises, and contexts clean up; a second one exits at once.
 
-Ending at once is safe: the guards see their pipes close and kill what they guard. Until something
-is started the first signal ends at once too, as an exception during an import may be lost.
+Exiting at once is safe: the guard processes see their pipes close and kill what they guard. Until
+something is started, the first signal also exits at once, as an exception raised during an import
+may be lost.
 """
 
 import os
@@ -10,7 +11,7 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """A signal ends the harness. A BaseException, so that no `except Exception` swallows it."""
+    """A signal ends the harness. A BaseException, which no `except Exception` swallows."""
 
     def __init__(self, number: int) -> None:
         self.exit_code = 128 + number
@@ -22,19 +23,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def ending_signals() -> list[signal.Signals]:
     """The signals that end this process. SIGHUP stays ignored under nohup, as the terminal may
-    close. SIGINT does not: shell scripts ignore it for whatever they start in the background."""
+    close. An ignored SIGINT does not: shell scripts ignore it for all background commands."""
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in SIGNALS if number != signal.SIGHUP or not nohup]
 
 
 def end_at_once() -> None:
-    """Let any signal end the process, as nothing was started yet."""
+    """Exit at once on any of these signals, while nothing has been started."""
     for number in ending_signals():
         signal.signal(number, lambda number, _frame: os._exit(128 + number))
 
 
 def install() -> None:
-    """Let the first signal raise Stopped in the main thread, and a second one end the process."""
+    """Raise Stopped in the main thread on the first signal, and exit at once on the second."""
     unwinding = False
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -49,7 +50,7 @@ def install() -> None:
 
 
 def finish() -> None:
-    """Ignore late signals once all is cleaned up: they must not change the exit code. (The
-    interpreter restores default handlers as it ends.)"""
+    """Ignore signals after cleanup: they must not change the exit code. (The interpreter restores
+    the default handlers when it exits.)"""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, else a line per cell."""
+"""Progress on standard error: a bar on a terminal, otherwise a line per cell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workerlab.model import Fault, Record, Trial
 from workerlab.numbers.units import format_wait
 from workerlab.terminal.console import tell
 
-DISTINCT_RATIO = 1.1  # times closer to each other than this are printed as one
+DISTINCT_RATIO = 1.1  # two times with a smaller ratio are printed as one
 
 
 def describe(trial: Trial) -> str:
@@ -38,8 +38,9 @@ def describe(trial: Trial) -> str:
 
 
 class Progress:
-    """`predict(trial)`: seconds, or None while unknown (before a foreign app's first answer);
-    `more_s(trial)`: by how many seconds it may take longer; `name(trial)`: what is shown."""
+    """Shows trials that run one by one. `predict(trial)`: seconds, or None while unknown (before a
+    user's app first answers); `more_s(trial)`: by how many seconds it may exceed that;
+    `name(trial)`: its label."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Progress:
         self._now = ""
         self._began: dict[str, float] = {}
         self._predicted: dict[str, float | None] = {}
-        self._longer_s: list[float] = []  # than predicted, per ended trial
+        self._longer_s: list[float] = []  # beyond the prediction, per finished trial
         self._console = Console(stderr=True)
         self._live: Live | None = None
         self._reasons: set[str] = set()
@@ -77,7 +78,7 @@ class Progress:
         tell(f"{self._counted()}, {about}")
 
     def _place(self) -> str:
-        """Which of the trials the last one was."""
+        """The number of finished trials: "[3/8] "."""
         return f"[{self._done}/{self._total}] "
 
     def _counted(self) -> str:
@@ -88,7 +89,7 @@ class Progress:
         self._predicted[trial.key] = self._predict(trial)
 
     def watch(self, server: object, observer: object) -> None:
-        """Called repeatedly while a load runs; here `__rich__` shows it all."""
+        """Called repeatedly while a load runs. Nothing to do: `__rich__` draws the progress."""
 
     def end(self, trial: Trial, record: Record) -> None:
         self._todo = [other for other in self._todo if other is not trial]
@@ -110,7 +111,7 @@ class Progress:
         return "" if left is None or not self._todo else f", {self._wait(left)} left"
 
     def _fault(self, fault: Fault) -> str:
-        """The reason, once; the report has the details."""
+        """Each reason only once; the report has the details."""
         if fault.reason in self._reasons:
             return "invalid for the same reason"
         self._reasons.add(fault.reason)
@@ -128,7 +129,7 @@ class Progress:
         return None if predicted_s is None else predicted_s + max(self._more_s(trial), longer_s)
 
     def _wait(self, seconds: float) -> str:
-        """The range of the time left. `seconds`: as predicted, less what has passed."""
+        """The range of the time left. `seconds`: the predicted time, less what has passed of it."""
         passed_s = (self._left() or 0.0) - seconds
         ends = [self._together(predict) for predict in (self._soonest, self._latest)]
         return between(*(max(0.0, (end or 0.0) - passed_s) for end in ends))
@@ -155,7 +156,7 @@ class Progress:
 
 
 def between(least_s: float, most_s: float) -> str:
-    """Both times, or the longer one if they are similar."""
+    """Both times, or only the longer one if they are similar."""
     least, most = format_wait(least_s), format_wait(most_s)
     return most if least == most or most_s < DISTINCT_RATIO * least_s else f"{least} to {most}"
 
@@ -177,7 +178,7 @@ class Several(Progress):
         self._left_s, self._start_s = left_s, time.monotonic()
 
     def _running(self) -> dict[str, float]:
-        """Seconds that each has run, by key, in order of start."""
+        """How many seconds each trial has been running, by key, in order of start."""
         now_s = time.monotonic()
         return {key: now_s - began_s for key, began_s in tuple(self._began.items())}
 
@@ -210,7 +211,7 @@ class Within(Progress):
         self._left_s = left_s
 
     def _announce(self) -> None:
-        """Nothing: every part would repeat it."""
+        """Prints nothing: every part of the run would repeat it."""
 
     def _place(self) -> str:
         return ""
