@@ -1,4 +1,4 @@
-"""A document as one page for a browser, and its figures as pictures for what is not one."""
+"""A document as one HTML page, and its figures as images for use elsewhere."""
 
 from workerlab.report.html.page import render
 from workerlab.report.html.pictures import pictures

@@ -1,18 +1,17 @@
-"""The charts of a document as figures: lines with points, or bars beside or on each other; points
-that have names are drawn by `scatter_figure`.
+"""The charts of a document as figures: lines with points, grouped or stacked bars, and scatters of
+named points (`scatter_figure`).
 
-A series has one colour and one shape in all charts of a page; a part of a response time, or what
-takes it, has them in every report. On a logarithmic axis nothing that is not above 0 can stand:
-such points are left out, and the caption counts them. A chart of a single point is left out, too:
-the tables have it.
+A series has one colour and one shape in all charts of a page; a part of a response time has the
+same ones in every report. A logarithmic axis can only show values above 0: other points are left
+out, and the caption counts them. A chart with a single point is left out, as the tables have it; a
+single stacked bar is drawn.
 
-Points that have names are candidates, between what they cost and what they do. A point leads to the
-row of a table on the same page by a click. Whoever has no pointer, or no scripts, finds the same
-links in the figure's table of numbers. Names are not written beside the points: of dozens that lie
-close to each other none could be read.
+The scatter of `advise` has candidates as points, by cost and performance. A click on a point leads
+to its table row on the same page. The figure's table of numbers has the same links, for use without
+pointer or scripts. Points are not labelled: with dozens close together, no label would be legible.
 
-Bars lie on their sides, as names are long; those of a sweep's levels, whose names are numbers,
-stand.
+Bars are horizontal, as names are long; those of a sweep's levels, whose names are numbers, are
+vertical.
 """
 
 import json
@@ -51,8 +50,8 @@ from workerlab.report.values import text
 
 LEVEL = ("connect", "dashed")
 SIZES = {"circle": 60, "square": 90, "diamond": 220}
-NAMED_POINTS = 8  # of a series that are all told in words
-TICKS = 7  # on a logarithmic axis
+NAMED_POINTS = 8  # per series, listed in the text; for more, only the range
+TICKS = 7  # at most, on a logarithmic axis
 SCATTER_HEIGHT = 320
 
 
@@ -63,16 +62,16 @@ class Point(Struct, frozen=True):
 
     @property
     def range(self) -> str:
-        """Its whisker in words."""
+        """The ends of its whisker as text."""
         ends = some(self.mark.low, self.mark.high)
         return " to ".join(map(amount, ends)) if len(ends) == 2 else MISSING
 
 
-Clouds = Mapping[str, Sequence[Point]]  # by the words of the series
+Clouds = Mapping[str, Sequence[Point]]  # by name of the series
 
 
 def scatter_figure(chart: Chart, name: str, looks: Looks) -> Figure | None:
-    """None where it has nothing, or a single point, to show."""
+    """None if there are fewer than two points to show."""
     drawn = {
         text(series.name): points for series in chart.series if (points := _points(chart, series))
     }
@@ -100,7 +99,7 @@ def scatter_figure(chart: Chart, name: str, looks: Looks) -> Figure | None:
 
 
 def _points(chart: Chart, series: ChartSeries) -> list[Point]:
-    """Those that the axes can show."""
+    """The points that the axes can show: finite, and above 0 on a logarithmic axis."""
     marked = zip(series.points, series.marks, strict=True)
     return [
         Point(x, y, mark)
@@ -112,11 +111,11 @@ def _points(chart: Chart, series: ChartSeries) -> list[Point]:
 
 
 def _where(chart: Chart, point: Point) -> str:
-    """Its place across; of places that have names the name."""
+    """Its x as text: the name of its place if the chart has names."""
     return text(chart.names[round(point.x)]) if chart.names else amount(point.x)
 
 
-# --- in words -------------------------------------------------------------------------------------
+# --- text alternative -----------------------------------------------------------------------------
 
 
 def _cloud_words(chart: Chart, drawn: Clouds) -> Iterator[str]:
@@ -134,7 +133,7 @@ def _cloud_words(chart: Chart, drawn: Clouds) -> Iterator[str]:
         yield f"{series}: {', '.join(values)}."
 
 
-# --- the drawing ----------------------------------------------------------------------------------
+# --- drawing --------------------------------------------------------------------------------------
 
 
 def _scatter_pane(chart: Chart, drawn: Clouds, looks: Looks) -> Any:
@@ -174,7 +173,7 @@ def _level(chart: Chart, down: Any) -> Iterable[Any]:
 def _whiskers(
     placed: Sequence[tuple[str, Point]], colours: Mapping[str, str], across: Any, down: Any
 ) -> Iterable[Any]:
-    """Those that are longer than their point."""
+    """The whiskers that have a length: low below high."""
     rows = [
         (series, point.x, point.mark.low, point.mark.high)
         for series, point in placed
@@ -202,7 +201,7 @@ def _scatter_axes(chart: Chart, drawn: Clouds) -> tuple[Any, Any]:
 
 
 def _places(chart: Chart) -> dict[str, Any]:
-    """Those that have names, the whole numbers from 0."""
+    """Scale and axis of named places, the whole numbers from 0."""
     names = json.dumps([text(name) for name in chart.names])
     whole = list(range(len(chart.names)))
     axis = alt.Axis(
@@ -212,8 +211,8 @@ def _places(chart: Chart) -> dict[str, Any]:
 
 
 def _scale(values: Sequence[float], log: bool) -> dict[str, Any]:
-    """From 0, or from a little below the lowest value of a logarithmic one, to a little above the
-    highest."""
+    """From 0 or a negative lowest value, or, if logarithmic, from a little below the lowest value,
+    to a little above the highest."""
     low, high = min(values), max(values)
     if not log:
         scale = alt.Scale(domain=[min(0.0, low), 1.08 * high or 1.0], nice=False)
@@ -224,7 +223,7 @@ def _scale(values: Sequence[float], log: bool) -> dict[str, Any]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20 and so on, or powers of ten alone where that would be many."""
+    """1, 2, 5, 10, and so on; if that is more than TICKS, 1, 3, 10 or only powers of ten."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 2, 5), (1, 3), (1,)):
         ticks = [step * 10.0**power for power in powers for step in steps]
@@ -234,15 +233,15 @@ def _ticks(low: float, high: float) -> list[float]:
     return within
 
 
-NAME_LETTERS = 18  # in a line of a name
-BAND = {"bars": 22, "stacked": 30}  # pixels of a bar that lies
-WIDEST, SHARED = 90.0, 190  # pixels of one that stands, and of all of them on a phone
+NAME_LETTERS = 18  # per line of a name
+BAND = {"bars": 22, "stacked": 30}  # pixels: height of a horizontal bar
+WIDEST, SHARED = 90.0, 190  # pixels: width of a vertical bar, and of all on a phone
 UPRIGHT_HEIGHT = 230
-ROOM = 16  # between the bars of one name and those of the next
-LINE = 14  # pixels of a name's line
+ROOM = 16  # pixels between the bars of two names
+LINE = 14  # pixels: height of a line of a name
 
 Points = Sequence[tuple[float, float]]
-Drawn = Mapping[str, Points]  # by the words of the series
+Drawn = Mapping[str, Points]  # by name of the series
 
 
 class Upright(Struct, frozen=True):
@@ -294,7 +293,7 @@ def _values(chart: Chart, upright: Upright | None) -> Any:
 
 
 def _names(title: str | None, names: Sequence[str | list[str]], upright: bool) -> Any:
-    """The names of the places; the lines of one are drawn below each other."""
+    """The axis of named places; a name given as a list is drawn on several lines."""
     labels = f"{json.dumps(names)}[datum.value]"
     if upright:
         return alt.X("place:O", title=title, axis=alt.Axis(labelAngle=0, labelExpr=labels))
@@ -308,7 +307,8 @@ def _names(title: str | None, names: Sequence[str | list[str]], upright: bool) -
 def _ends(
     drawn: Drawn, stacked: bool, upright: Upright | None
 ) -> list[tuple[str, float, float, str]]:
-    """How much it is, at the end of each bar that has room, or of the stack above zero."""
+    """(series, place, value, label) for each horizontal bar, at its end, or for each stack, at the
+    end of its positive part. Vertical grouped bars have no room for labels."""
     if not stacked:
         return [
             (name, place, value, three_digits(value))
@@ -330,11 +330,11 @@ def _ends(
 
 
 LINES = ("solid", "dashed", "dotted")
-FEW = 12  # places on an axis that are all named
+FEW = 12  # chosen values at most that are all labelled
 
 
 def chart_figures(document: Document) -> list[Figure]:
-    """Those that have anything to show, in the document's order; their names are different."""
+    """The figures that have something to show, in document order, with unique names."""
     looks = looks_of(document.charts)
     return [
         figure
@@ -345,7 +345,7 @@ def chart_figures(document: Document) -> list[Figure]:
 
 
 def looks_of(charts: Iterable[Chart]) -> Looks:
-    """The colour and the shape of every series of these charts, by its words."""
+    """Colour and shape of every series of these charts, by its name."""
     drawn = [series for chart in charts for series in chart.series]
     fixed = {text(series.name): series.look for series in drawn if series.look}
     others = dict.fromkeys(words for series in drawn if (words := text(series.name)) not in fixed)
@@ -353,8 +353,9 @@ def looks_of(charts: Iterable[Chart]) -> Looks:
 
 
 def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
-    """One, or several where it has many series or some reach ten times what others do. Parts that
-    stand on each other stay together; a logarithmic axis shows all, and is the same in each."""
+    """One figure; several if there are many series or some reach ten times the values of others.
+    Stacked bars are never split. With a logarithmic axis only the number of series matters, and all
+    figures have the same axis."""
     if chart.form == "scatter":
         return some(scatter_figure(chart, name, looks))
     drawn = [series for series in chart.series if _drawable(series.points, chart.log)]
@@ -390,8 +391,8 @@ def chart_figure(
     upright: Upright | None = None,
     axis: Sequence[float] = (),
 ) -> Figure | None:
-    """None where it has nothing, or a single point, to show. `upright`: its bars stand instead of
-    lying; `axis`: further values that the vertical axis of lines reaches."""
+    """None if it has fewer than two points to show, or, if stacked, none. `upright`: for vertical
+    bars; `axis`: further values that the vertical axis of lines must include."""
     series = [(each.name, _drawable(each.points, chart.log)) for each in chart.series]
     series = [(label, points) for label, points in series if points]
     if sum(len(points) for _, points in series) < (1 if chart.form == "stacked" else 2):
@@ -427,7 +428,7 @@ def _drawable(points: Points, log: tuple[bool, bool]) -> Points:
     return [(x, y) for x, y in points if stands(x, log[0]) and stands(y, log[1])]
 
 
-# --- in words -----------------------------------------------------------------------------
+# --- text alternative ---------------------------------------------------------------------
 
 
 def _place(chart: Chart, x: float) -> str:
@@ -435,7 +436,7 @@ def _place(chart: Chart, x: float) -> str:
 
 
 def _words(chart: Chart, name: str, points: Points) -> str:
-    """All of its bars; of a line, its ends."""
+    """All bars of a series; for a line, its first and last point."""
     named = points if chart.form != "lines" else [*points[:1], *points[1:][-1:]]
     return f"{name}: {', '.join(f'{amount(y)} at {_place(chart, x)}' for x, y in named)}."
 
@@ -483,7 +484,7 @@ def _lines(chart: Chart, drawn: Drawn, looks: Looks, axis: Sequence[float]) -> A
 
 
 def _across(chart: Chart, values: Sequence[float]) -> Any:
-    """Amounts that somebody chose are named, measured ones have room at the sides."""
+    """Chosen values (at most three digits) get a tick each, measured ones padding at the sides."""
     axis = alt.Axis(format="~g", labelOverlap=True)
     scale = alt.Scale(type="log", nice=False) if chart.log[0] else alt.Scale(zero=False)
     if any(float(f"{value:.3g}") != value for value in values):

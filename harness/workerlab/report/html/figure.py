@@ -1,15 +1,16 @@
-"""What a figure is, and how all of them are built: data as CSV, colours by name, one look.
+"""What figures are and what all are built with: data as CSV, colours by name, one look.
 
-A figure is one or more panes that share their horizontal axis. Its legend is data, drawn as HTML in
-the page, where it wraps and can be read aloud, and as one more pane in a picture.
+A figure is one or more panes that share their horizontal axis. Its legend is data. On the page it
+is HTML, which wraps and works with screen readers; in an image it is one more pane.
 
-Each meaning has one colour, in light and in dark, on the page, in charts and in pictures. Waiting
-is warm, being served is blue: the hues of Okabe & Ito, "Color Universal Design" (2008), which
-people with any kind of colour blindness tell apart. Classes have hues of their own (after P. Tol,
-"Colour Schemes", 2021) and a shape each, so that no chart is read by colour alone.
+Each meaning has one colour, in the light and the dark theme, on the page, in charts and in images.
+Waiting is warm and service is blue, in the hues of Okabe & Ito, "Color Universal Design" (2008),
+which are distinct with any kind of colour blindness. Classes have hues of their own (after P. Tol,
+"Colour Schemes", 2021) and a shape each: no chart relies on colour alone.
 
-A chart names its colours as CSS variables, so that one drawing follows the page's theme; for a
-picture, which knows no variables, they are put in."""
+A chart refers to colours as CSS variables and follows the page's theme. Images do not support
+variables, so they get the values.
+"""
 
 import csv
 import io
@@ -40,12 +41,12 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "transfer": ("#009e73", "#2cc199"),
     "unattributed": ("#8d949e", "#78818d"),
     "waiting": ("#f6d38a", "#7d5f1c"),  # somewhere before the app
-    # levels of one thing
+    # reference lines and what was measured
     "bound": ("#c3cad4", "#474f5c"),
     "prediction": ("#8a96a6", "#7d8899"),
     "measured": ("#2c3a4d", "#d3dae4"),
     "sockets": ("#5b7089", "#8fa6c0"),
-    # classes
+    # worker classes
     "class-1": ("#332288", "#a99bf5"),
     "class-2": ("#117733", "#62c47f"),
     "class-3": ("#aa4499", "#e08fd3"),
@@ -60,24 +61,24 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 
 def var(name: str) -> str:
-    """A colour as a chart names it. KeyError for one that is not in the table."""
+    """The CSS variable of a colour, for a chart. AssertionError for an unknown name."""
     assert name in COLOURS, name
     return f"var(--{name})"
 
 
 def css(theme: int) -> str:
-    """The variables of a theme, 0 light or 1 dark, as declarations."""
+    """The CSS declarations of a theme's variables. 0: light, 1: dark."""
     return "".join(f"--{name}:{pair[theme]};" for name, pair in COLOURS.items())
 
 
 def in_light(text: str) -> str:
-    """A text with its variables put in, as on white paper."""
+    """`text` with the variables replaced by the colours of the light theme."""
     return _VARIABLE.sub(lambda match: COLOURS[match[1]][0], text)
 
 
-AXIS = 58  # room left of every pane, so that their horizontal axes agree
+AXIS = 58  # pixels left of every pane, to align their horizontal axes
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
-# Of counts. A least step between ticks does not keep Vega from 0.5, which "d" would write as 1
+# For counts. A minimum tick step does not keep Vega from 0.5, which "d" would print as 1
 WHOLE = alt.Axis(labelExpr="datum.value % 1 ? '' : format(datum.value, 'd')")
 POINT: dict[str, Any] = {
     "filled": True,
@@ -92,12 +93,12 @@ MARKS = (
     "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
 )  # fmt: skip
 
-PICTURE_SERIES = 6  # in one picture at most
-TENFOLD = 10.0  # times as high: what is lower is a sliver
+PICTURE_SERIES = 6  # per figure at most
+TENFOLD = 10.0  # a series lower by more than this factor is a sliver
 OWN_AXIS = "Each picture has an axis of its own."
 
 T = TypeVar("T")
-Looks = Mapping[str, tuple[str, str]]  # colour and shape of a series, by its words
+Looks = Mapping[str, tuple[str, str]]  # colour and shape of a series, by its name
 
 
 class Key(Struct, frozen=True):
@@ -120,7 +121,7 @@ class Figure(Struct, frozen=True):
     title: Label
     caption: tuple[Label, ...]
     alternative: tuple[str, ...]
-    panes: tuple[Any, ...]  # Altair charts
+    panes: tuple[Any, ...]  # Altair charts, top to bottom
     legend: tuple[Key, ...] = ()
     heads: tuple[Label, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
@@ -129,15 +130,15 @@ class Figure(Struct, frozen=True):
 
 
 def some(*optional: T | None) -> tuple[T, ...]:
-    """Those that are there."""
+    """The arguments that are not None."""
     return tuple(each for each in optional if each is not None)
 
 
 def grouped(
     items: Sequence[T], top: Callable[[T], float] | None = None, most: int = PICTURE_SERIES
 ) -> list[list[T]]:
-    """In pictures of their own: at most `most` in each, so that no colour and no shape comes twice,
-    and where `top` says how high each reaches, none that another makes a sliver. In their order."""
+    """The items in groups, one per figure, in order: at most `most` in each, to keep colours and
+    shapes unique. If `top` returns the height of an item, none is a sliver in its group."""
     tops = {place: top(item) if top else 1.0 for place, item in enumerate(items)}
     groups: list[list[int]] = []
     lowest = 0.0
@@ -156,45 +157,45 @@ def grouped(
 
 
 def part_of(title: Label, number: int, parts: int) -> Label:
-    """The title of one of several pictures, counted from 1."""
+    """The title of one of `parts` figures; `number` counts from 1."""
     return f"{text(title)} ({number} of {parts})" if parts > 1 else title
 
 
 def not_shown(chart: Chart, drawn: int) -> str | None:
-    """`drawn`: how many of its points are."""
+    """A note on the points that are missing. `drawn`: how many points are drawn."""
     lost = sum(len(series.points) for series in chart.series) - drawn
     return f"Not shown, as they are 0 or missing: {lost}." if lost else None
 
 
 def slug(name: str) -> str:
-    """A name as a part of file names."""
+    """A name as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def of_cell(name: str, heading: str, where: str, **more: Any) -> Figure:
-    """One of those that each cell has; `name` lacks that of the cell."""
+    """A figure of one cell, at `where`; `name` is still without the name of the cell."""
     return Figure(name=name, **{"title": f"{heading}, {where}", "heading": heading, **more})
 
 
 def mark_of(place: int) -> tuple[str, str]:
-    """Colour and shape of a line; where the colours end, each comes again with another shape."""
+    """Colour and shape of a series; when colours run out, they repeat with other shapes."""
     return CLASSES[place % len(CLASSES)], MARKS[(place + place // len(CLASSES)) % len(MARKS)]
 
 
 def by_name(channel: Any, field: str, look: dict[str, Any]) -> Any:
-    """A channel (colour, shape, dash) that tells names apart; the page draws the legend."""
-    # Ordinal: a size of names is else a point on a line between two sizes, and of one name nowhere
+    """A channel (colour, shape, dash) that distinguishes names; the page draws the legend."""
+    # Ordinal: otherwise Vega interpolates sizes between two ends, and has none for a single name
     scale = alt.Scale(type="ordinal", domain=list(look), range=list(look.values()))
     return channel(f"{field}:N", scale=scale, legend=None)
 
 
 def data(heads: str, rows: Iterable[Sequence[object]]) -> Any:
-    """Rows as inline CSV, a third of the size of JSON. None stays missing; a column that holds a
-    text is names, any other numbers."""
+    """Rows as inline CSV, a third of the size of JSON. None stays missing. A column with any string
+    is read as strings, all others as numbers."""
     names, rows, table = heads.split(), list(rows), io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(names)
-    # Six digits tell a microsecond in a second; no picture shows more
+    # Six digits resolve a microsecond in a second; no chart shows more
     writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
     words = {name for row in rows for name, v in zip(names, row, strict=True) if isinstance(v, str)}
     parse = {name: "number" for name in names if name not in words}
@@ -204,8 +205,8 @@ def data(heads: str, rows: Iterable[Sequence[object]]) -> Any:
 
 
 def tip(field: str, title: Label | None = None, form: str = ".4~r") -> Any:
-    """A line of what a pointer shows. `form`: of a number, "" for a name; its title is the field
-    unless given."""
+    """A line of a tooltip. `form`: the format of a number, "" for a name; `title` defaults to the
+    field."""
     words = field if title is None else text(title)
     if not form:
         return alt.Tooltip(f"{field}:N", title=words)
@@ -213,16 +214,16 @@ def tip(field: str, title: Label | None = None, form: str = ".4~r") -> Any:
 
 
 def unit(longest_s: float) -> tuple[str, float]:
-    """('s', 1) or ('ms', 1000): what a chart up to `longest_s` is drawn in."""
+    """('s', 1) or ('ms', 1000): unit and factor for a chart of times up to `longest_s`."""
     return ("s", 1.0) if longest_s >= 1 else ("ms", 1e3)
 
 
 def config() -> dict[str, Any]:
-    """The look of all charts; the page holds it once."""
+    """The look of all charts, which the page contains once."""
     size = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
     ink = {"labelColor": var("soft"), "titleColor": var("soft"), "tickColor": var("line")}
     return {
-        "aria": False,  # a figure says itself what it shows
+        "aria": False,  # each figure has a text alternative of its own
         "background": "transparent",
         "font": FONT,
         "view": {"stroke": None},
@@ -238,7 +239,7 @@ def config() -> dict[str, Any]:
 
 
 def spec(pane: Any) -> dict[str, Any]:
-    """A pane for the page: as wide as there is room, its look left to the page."""
+    """A pane for the page: as wide as its container, without the config that the page has."""
     drawn: dict[str, Any] = pane.properties(width="container").to_dict(validate=False)
     drawn.pop("config", None)
     drawn.pop("$schema", None)

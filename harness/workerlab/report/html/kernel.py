@@ -1,4 +1,4 @@
-"""What the kernel showed beside the requests: the accept queue, TCP states, slow handshakes."""
+"""Figures of what the kernel showed: the accept queue, TCP states, slow handshakes."""
 
 import json
 from typing import Any
@@ -11,9 +11,9 @@ from workerlab.report.html.figure import WHOLE, Figure, Key, data, of_cell, some
 from workerlab.report.html.over_time import Stretch, corners, time_axis, whole
 from workerlab.report.values import PARTS
 
-NEAR = 4  # a limit is drawn where it is at most so many times what was seen
-ROW = 34  # pixels of a state's row
-LATE_S = 0.5  # no loopback takes that long by itself, and no kernel repeats a SYN sooner
+NEAR = 4  # a limit is drawn if it is at most this many times the longest queue
+ROW = 34  # pixels per row of a state
+LATE_S = 0.5  # loopback alone never takes that long, and no kernel repeats a SYN sooner
 STEPS = (
     "Dashed: when this kernel repeats a SYN that was not answered. A connection at one of these"
     " lines was turned away by a full accept queue and tried again."
@@ -24,7 +24,7 @@ STEPS = (
 
 
 def queue(timeline: Timeline, where: str) -> Figure | None:
-    """None where it was always empty or not observed, or where the timeline shows all of it."""
+    """None if it was always empty or not observed, or if the timeline shows all of it."""
     outside = [n for at, n in timeline.queue if not timeline.shown[0] <= at <= timeline.shown[1]]
     if len(timeline.queue) < 2 or not (
         any(outside) or (has_queue(timeline) and not in_timeline(timeline))
@@ -51,23 +51,23 @@ def queue(timeline: Timeline, where: str) -> Figure | None:
 
 
 def has_queue(timeline: Timeline) -> bool:
-    """Whether anything was in the accept queue in the stretch that the timeline shows."""
+    """Whether the accept queue was ever non-empty in the period that the timeline shows."""
     return any(n for at, n in timeline.queue if timeline.shown[0] <= at <= timeline.shown[1])
 
 
 def in_timeline(timeline: Timeline) -> bool:
-    """Whether the timeline draws the queue: where it does not know how long each request waited."""
+    """Whether the timeline draws the queue, as the wait of each request is unknown."""
     return has_queue(timeline) and not any(bar.arrived_s is not None for bar in timeline.bars)
 
 
 def _most_and_near(timeline: Timeline) -> tuple[int, bool]:
-    """The longest queue, and whether its limit is near."""
+    """The longest queue, and whether its limit is near enough to draw."""
     most = max(length for _, length in timeline.queue)
     return most, timeline.queue_limit is not None and timeline.queue_limit <= NEAR * max(1, most)
 
 
 def queue_pane(timeline: Timeline, stretch: Stretch) -> Any:
-    """The accept queue's length as steps, and its limit where that is near."""
+    """The accept queue's length as steps, and its limit if that is near."""
     name, factor = unit(stretch[1])
     (most, near), limit = _most_and_near(timeline), timeline.queue_limit or 0
     inside = [
@@ -90,7 +90,7 @@ def queue_pane(timeline: Timeline, stretch: Stretch) -> Any:
 
 
 def states(timeline: Timeline, where: str) -> Figure | None:
-    """A row per side and state, all of one scale."""
+    """A row per side and state, all on one scale. None without sockets or a second sample."""
     most: dict[str, int] = {}
     for _, state, count in timeline.states:
         most[state] = max(most.get(state, 0), count)
@@ -150,8 +150,8 @@ def _state_rows(timeline: Timeline, most: dict[str, int]) -> Any:
 
 
 def connects(timeline: Timeline, where: str) -> Figure | None:
-    """How long connecting took: where handshakes were dropped, some stand at the kernel's own
-    steps. None where every connection came up at once, or it is not known."""
+    """A histogram of connect times. After dropped handshakes, some are at the times when the kernel
+    repeats a SYN. None if no connection was slow, or if the times are unknown."""
     late = sum(count for since, _, count in timeline.connects if since >= LATE_S)
     if not late:
         return None
@@ -179,7 +179,7 @@ def connects(timeline: Timeline, where: str) -> Figure | None:
 
 
 def _connect_bars(timeline: Timeline, steps: list[float], longest: float) -> Any:
-    # Bars with no taller one beside them: the numbers of neighbours would lie on each other
+    # Only bars without a taller neighbour get a number: those of neighbours would overlap
     peaks = [
         (since, until, count)
         for since, until, count in timeline.connects

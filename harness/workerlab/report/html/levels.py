@@ -1,6 +1,5 @@
-"""Bars for each level of connections of a series: where the time went, and what kept-alive
-connections allow. And response time against throughput, in the closed loop and at a rate.
-"""
+"""Figures of the levels of a series: bars for where the time went and for what kept-alive
+connections allow, and response time against throughput, in the closed loop and at a rate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -34,7 +33,7 @@ LOOPS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
 
 
 def open_and_closed(series: SweepSeries) -> Figure | None:
-    """None where no cell at a rate is valid. A line from the median to 95 %, per cell."""
+    """A line per cell from the median to 95 %. None without a conclusive cell at a rate."""
     at_rate = [cell for cell in series.open if conclusive(cell) and _known(cell)]
     cells = [cell for cell in series.valid if _known(cell)] + at_rate
     if not at_rate or len(cells) < 2:
@@ -111,14 +110,14 @@ def _pane(cells: Sequence[CellResult]) -> Any:
     )
 
 
-VISIBLE_SHARE = 0.005  # of the axis: a shorter part is thinner than a line
+VISIBLE_SHARE = 0.005  # of the axis: a smaller part is thinner than a line
 SIDES = {  # name and colour, by field
     "bound_rps": ("bound", "bound"),
     "split_prediction_rps": ("prediction by worker", "prediction"),
     "throughput_rps": ("measured", "measured"),
 }
 
-Parts = dict[str, float | None]  # seconds, by part; the whole as "response"
+Parts = dict[str, float | None]  # seconds by part; "response" is the total
 
 
 def _series(
@@ -132,8 +131,8 @@ def _series(
 
 
 def longest_s(every: Iterable[SweepSeries]) -> float | None:
-    """The highest bar of the run, so that series can be compared; None where that would make all
-    bars of another series slivers, so that each has an axis of its own."""
+    """The highest bar of the run, as a common axis makes series comparable. None if all bars of
+    another series would be slivers on it: then each series has its own axis."""
     longest = [highest for series in every if (highest := _longest_s(series)) > 0]
     return max(longest) if longest and max(longest) <= TENFOLD * min(longest) else None
 
@@ -151,8 +150,8 @@ def _parts(level: LevelTrials) -> Parts:
 
 
 def breakdown(series: SweepSeries, shared_s: float | None) -> Figure | None:
-    """The mean response time by where it was spent, a bar per level. `shared_s`: what the axes of
-    all series reach; None: its own."""
+    """The mean response time by where it was spent, a bar per level. `shared_s`: the top of the
+    common axis; None: an axis of its own."""
     longest_s = _longest_s(series) if shared_s is None else shared_s
     parts_of = {at: _parts(level) for at, level in series.levels.items()}
     levels = {at: parts for at, parts in parts_of.items() if parts["response"] is not None}
@@ -180,7 +179,7 @@ def breakdown(series: SweepSeries, shared_s: float | None) -> Figure | None:
 def _worded(
     figure: Figure, series: SweepSeries, levels: Mapping[int, Parts], longest_s: float
 ) -> Figure:
-    # The longest of each part, and those that a bar shows, are too short to be seen, have no source
+    # The longest value of each part: None has no source, a short one cannot be seen in a bar
     longest = {
         part: max((abs(s) for s in some(*(parts[part] for parts in levels.values()))), default=None)
         for part in PARTS
@@ -229,7 +228,7 @@ def _spent(at: int, parts: Parts) -> str:
 
 
 def keepalive(series: SweepSeries) -> Figure | None:
-    """Bound, what the connections of each worker allow, and what came out, side by side."""
+    """Per level: the bound, what the connections of each worker allow, and the throughput."""
     if not series.result.keepalive:
         return None
     chart = Chart(

@@ -1,5 +1,5 @@
-"""Figures of one cell over time, seconds since the load began from left to right: CPU and memory of
-the server, the load tool and the host, and the phases of a load on kept connections."""
+"""Figures of one cell over time, in seconds since the load began: CPU and memory of server, load
+tool and host, and the phases of a load on kept-alive connections."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -25,11 +25,11 @@ from workerlab.report.html.figure import (
 from workerlab.report.values import text
 
 MEGABYTE = 2.0**20
-LEAST_CORES = 0.1  # cores: below, a line shows the kernel's ticks of 10 ms
+LEAST_CORES = 0.1  # minimum of the axis: below, a line shows the kernel's ticks of 10 ms
 SHAPES = {"server": "solid", "load tool": "dashed", "host": "dotted"}
 PHASES = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
 OPEN, CLOSING = "client ESTABLISHED", ("_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_ACK", "CLOSING")
-LINES = {  # of the figure of phases, with their shapes
+LINES = {  # of the phases figure, with their dashes
     "median, or ESTABLISHED at the client": "solid",
     "95 %, or closing at either end": "dashed",
 }
@@ -47,13 +47,13 @@ T = TypeVar("T")
 
 
 def whole(timeline: Timeline) -> Stretch:
-    """From the begin of the load to the last that was observed."""
+    """From the start of the load to the last observation."""
     last = [sample[0] for samples in (timeline.queue, timeline.states) for sample in samples[-1:]]
     return 0.0, max([timeline.shown[1], *last, *(moment.at_s for moment in timeline.usage[-1:])])
 
 
 def time_axis(stretch: Stretch, *, titled: bool = True) -> Any:
-    """`titled`: not, where the pane below has the same axis and says it."""
+    """`titled`: False if the pane below has the same axis with a title."""
     name, factor = unit(stretch[1])
     scale = alt.Scale(domain=[stretch[0] * factor, stretch[1] * factor], nice=False)
     title = f"{name} since the load began" if titled else None
@@ -61,9 +61,9 @@ def time_axis(stretch: Stretch, *, titled: bool = True) -> Any:
 
 
 def corners(points: Iterable[tuple[float, T]]) -> list[tuple[float, T]]:
-    """The points at which a line may turn: the others can be left out, and nothing looks different.
+    """The points at which a line can turn. Leaving out the others does not change the drawing.
 
-    What is like both its neighbours lies on the line between them, drawn straight or in steps.
+    A point equal to both its neighbours is on the line between them, straight or in steps.
     """
     listed = list(points)
     return [
@@ -76,8 +76,8 @@ def corners(points: Iterable[tuple[float, T]]) -> list[tuple[float, T]]:
 def _lines(
     names: dict[str, str], points: Sequence[Points], stretch: Stretch, mark: str, down: alt.Y
 ) -> Any:
-    """Lines of one colour that differ by their dashes. `names`: with their shapes; `mark`: the name
-    of their marks, one of a kind in a figure."""
+    """Lines of one colour with different dashes. `names`: the dashes by name; `mark`: the name of
+    the marks, unique in a figure."""
     name, factor = unit(stretch[1])
     rows = [
         (word, at * factor, value)
@@ -93,11 +93,11 @@ def _lines(
     )
 
 
-# --- what it cost -------------------------------------------------------------------------
+# --- CPU and memory -----------------------------------------------------------------------
 
 
 def cpu(timeline: Timeline, where: str) -> Figure | None:
-    """Cores of the server and the load tool; below it the host."""
+    """Cores that server and load tool used; in a second pane, how busy the host was."""
     cores = _usage(timeline, CORES, "cores", LEAST_CORES)
     host = _usage(timeline, HOST, "% busy", 100.0, mark="host", factor=100.0)
     return _used(
@@ -127,7 +127,7 @@ def memory(timeline: Timeline, where: str) -> Figure | None:
 
 
 def _most(timeline: Timeline, uses: Uses, written: Callable[[float], str]) -> dict[str, str]:
-    """The most that each used, in words."""
+    """The peak of each, as text."""
     most = {who: max(some(*map(use, timeline.usage)), default=None) for who, use in uses.items()}
     return {who: "missing" if v is None else written(v) for who, v in most.items()}
 
@@ -135,7 +135,7 @@ def _most(timeline: Timeline, uses: Uses, written: Callable[[float], str]) -> di
 def _used(
     heading: str, where: str, *, panes: tuple[Any, ...], caption: str, most: dict[str, str]
 ) -> Figure | None:
-    """None where nothing is known."""
+    """A figure of usage; None without panes."""
     if not panes:
         return None
     words = "; ".join(f"{who} {used}" for who, used in most.items())
@@ -158,7 +158,7 @@ def _usage(
     mark: str = "usage",
     factor: float = 1.0,
 ) -> Any:
-    """None for less than two samples. `least`: what the axis reaches at least."""
+    """None for fewer than two values. `least`: the lowest top of the axis."""
     points = [
         [(m.at_s, None if (used := use(m)) is None else used * factor) for m in timeline.usage]
         for use in uses.values()
@@ -176,7 +176,7 @@ def _usage(
 
 
 def phases(timeline: Timeline, where: str) -> Figure | None:
-    """Response times and sockets; None where no phase was found, or nothing but a steady load."""
+    """Response times and sockets. None without response times, or without ramp-up and drain."""
     if not changing(timeline.phases) or not timeline.responses:
         return None
     name, factor = unit(max(high for _, _, high in timeline.responses))
@@ -210,7 +210,7 @@ def phases(timeline: Timeline, where: str) -> Figure | None:
 
 
 def _phases(timeline: Timeline, points: Sequence[Points], down: alt.Y, mark: str) -> Any:
-    """Lines, solid and dashed, before the phases."""
+    """A solid and a dashed line in front of bands for the phases."""
     ends = (
         *(phase.end_s for phase in timeline.phases),
         *(at for at, _, _ in timeline.responses[-1:]),

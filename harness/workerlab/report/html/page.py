@@ -1,12 +1,12 @@
-"""A document as one self-contained page: nothing is fetched from anywhere.
+"""A document as one self-contained page that loads nothing from the network.
 
-The page holds the drawing library once, its charts as specifications with their numbers, and all
-words as HTML, so that it can be read without scripts. Charts in closed sections are drawn when
-these are opened. Its content policy allows no address at all and only its own scripts, by their
-hash, so that even text that slipped through escaping would neither run nor call out.
+The page contains the drawing library once, its charts as specifications with their numbers, and all
+text as HTML, which can be read without scripts. Charts in closed sections are drawn when a section
+is opened. The content policy allows no address at all, and only the page's own scripts, by hash:
+even text that slipped through escaping could neither run nor send anything.
 
-Half of the page is the library. Drawing to SVG here and leaving it out was rejected: 40 cells of
-charts as SVG are larger, and fit neither a phone nor a pointer.
+The library is half of the page. Drawing SVG here instead was rejected: 40 cells of charts are
+larger as SVG, do not adapt to a phone, and have no tooltips.
 """
 
 import base64
@@ -38,17 +38,17 @@ from workerlab.report.html.throughput import throughput
 from workerlab.report.values import text
 
 SIZE = 1_950_000  # bytes of the whole page
-FRAME = 80_000  # of these, the player, headings of series, what is said of cells without room
-FILTERED = 12  # rows of a table from which on these can be filtered
-MANY = 6  # cells without room: more are counted, not named
+FRAME = 80_000  # of these, for the player, headings of series and the note on omitted cells
+FILTERED = 12  # tables with at least this many rows get a filter
+MANY = 6  # omitted cells that are named; if there are more, they are only counted
 
-SUBJECTS = ("name", "cells")  # values of a finding that name what it is about
+SUBJECTS = ("name", "cells")  # fields of a finding that name its subject
 MARK = "\0"
 
 
-@debug_mode(False)  # checking specifications against the schema is for tests of the pictures
+@debug_mode(False)  # no schema validation: the tests of the images do that
 def render(document: Document) -> str:
-    """The whole page as text, with the cells for which there is room, the most telling first."""
+    """The whole page as HTML. Cells are added, the most telling first, while they fit in SIZE."""
     sections = run_figures(document)
     charts = _charts(figure for figures in sections.values() for figure in figures)
     legends: set[tuple[str, str]] = set()
@@ -95,7 +95,7 @@ def headline_of(document: Document) -> Finding:
 
 
 def left_out_text(cells: Sequence[str]) -> str:
-    """Of the cells without room."""
+    """A note on the cells that do not fit; "" if all do."""
     values = {
         "cells": counted(len(cells), "cell is/cells are"),
         "names": cells if len(cells) <= MANY else (),
@@ -108,7 +108,8 @@ def left_out_text(cells: Sequence[str]) -> str:
 
 
 def _by_place(conclusions: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """Answers to questions; what stands above the tables, and below them; invalid cells last."""
+    """The findings by their place on the page: others at the top, answers to questions, costs below
+    the tables, invalid cells last."""
     places: dict[str, list[Finding]] = {
         place: [] for place in ("answers", "others", "costs", "invalid")
     }
@@ -125,14 +126,14 @@ def _by_place(conclusions: Sequence[Finding]) -> dict[str, list[Finding]]:
 
 
 def figures(document: Document) -> list[Figure]:
-    """Every one of them, whether the page has room for it or not."""
+    """All figures, including those of cells that do not fit on the page."""
     run = [figure for section in run_figures(document).values() for figure in section]
     cells = sorted(cells_over_time(document), key=lambda cell: cell.place)
     return run + [figure for cell in cells for figure in cell.figures]
 
 
 def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
-    """The figures of the whole run that have anything to show, by their headings."""
+    """The figures of the whole run that have something to show, by section heading."""
     series = all_series(document)
     longest = longest_s(series)
     sections = {
@@ -146,12 +147,12 @@ def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
 
 
 def size(page: str) -> int:
-    """In bytes; what no encoding can say, such as half a character of a log, becomes '?'."""
+    """In bytes. What cannot be encoded, such as half a character in a log, becomes '?'."""
     return len(page.encode(errors="replace"))
 
 
 def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """What was measured on, one fact per row."""
+    """The environment, flattened to one (name, value) per row."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _facts(f"{name}, {key}" if name else str(key), inner)
@@ -161,12 +162,12 @@ def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield name.replace("_", " "), MISSING if value is None else str(value)
 
 
-# --- what the template is given -----------------------------------------------------------
+# --- template environment -----------------------------------------------------------------
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    """Everything is escaped unless it is made here."""
+    """Escapes everything except the Markup made here."""
     place = Path(__file__).parent / "templates"
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(place),
@@ -202,7 +203,7 @@ def _environment() -> jinja2.Environment:
 
 
 def emphasised(finding: Finding) -> Markup:
-    """What it says, with what it is about in bold: a name, as a number names nothing."""
+    """Its sentence as HTML, with its subject in bold if that is a name and not a number."""
     values = ((name, finding.values.get(name)) for name in SUBJECTS)
     subject = next((name for name, value in values if value and not isinstance(value, int)), None)
     if subject is None:
@@ -214,19 +215,19 @@ def emphasised(finding: Finding) -> Markup:
 
 @cache
 def library() -> str:
-    """Vega, Vega-Lite and vega-embed as one script. It hands out only the last: the bundle of
+    """Vega, Vega-Lite and vega-embed as one script. It exports only the last: the bundle of
     vl-convert 1.9 exports the others as null."""
     script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return script
 
 
 def compact(value: object) -> Markup:
-    """JSON that cannot end the element it stands in."""
+    """JSON that cannot close the HTML element that contains it."""
     return htmlsafe_json_dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def _charts(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
-    """The panes of each figure, by its name."""
+    """The specifications of the panes of each figure, by its name."""
     return {figure.name: [spec(pane) for pane in figure.panes] for figure in figures}
 
 

@@ -1,4 +1,4 @@
-"""Every figure of a document as PNG and SVG, in light, for what is not a browser."""
+"""Every figure of a document as PNG and SVG, in the light theme, for use outside the page."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ from workerlab.report.values import text
 
 WIDTH = 760
 SCALE = 2.0
-LETTER, LINE = 6.6, 22  # pixels of a legend's letter and of its line
+LETTER, LINE = 6.6, 22  # pixels of a legend: per character, per line
 
 
 def pictures(document: Document) -> Iterator[tuple[str, bytes]]:
-    """(file name, content), one figure after the other."""
+    """Yields (file name, content): an SVG and a PNG per figure."""
     for figure in figures(document):
         svg: str = vl_convert.vegalite_to_svg(picture(figure))
         yield f"{figure.name}.svg", svg.encode()
@@ -27,7 +27,7 @@ def pictures(document: Document) -> Iterator[tuple[str, bytes]]:
 
 
 def picture(figure: Figure) -> dict[str, Any]:
-    """The figure as one Vega-Lite specification that stands alone: light, fixed, with words."""
+    """The figure as one standalone Vega-Lite specification: light, fixed width, titled."""
     panes = [pane.properties(width=WIDTH) for pane in figure.panes]
     above = [_legend(figure.legend)] if figure.legend else []
     title = alt.TitleParams(text=text(figure.title))
@@ -40,14 +40,14 @@ def picture(figure: Figure) -> dict[str, Any]:
 
 
 def _without_links(drawn: Any) -> Any:
-    """A picture has no page that its points could lead to."""
+    """Removes links: an image has no page that they could lead to."""
     if isinstance(drawn, dict):
         return {name: _without_links(inner) for name, inner in drawn.items() if name != "href"}
     return [_without_links(inner) for inner in drawn] if isinstance(drawn, list) else drawn
 
 
 def _legend(keys: Sequence[Key]) -> Any:
-    """A row of signs and words, wrapped where the picture ends."""
+    """A row of symbols and labels, wrapped at the width of the image."""
     x, line, marks = 0.0, 0, []
     for key in keys:
         wide = 34 + LETTER * len(text(key.label))

@@ -1,7 +1,5 @@
-"""The series of a sweep with their names, and their cells over time.
-
-And a trial as the player takes it (`report/player`).
-"""
+"""The series of a sweep with their names, their cells over time, and trials as data for the player
+(`report/player`)."""
 
 from functools import cached_property
 from typing import Any
@@ -24,7 +22,7 @@ from workerlab.report.values import Names, by_series, finite
 
 
 def played(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
-    """None where no request was seen."""
+    """The trial as data for the player; None if no request was seen."""
     trace, plan = timeline.trace, cell.trial.cell
     if trace is None:
         return None
@@ -51,9 +49,9 @@ def played(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
     return {"length_ms": trace.length_ms, "named": trace.named, "sides": [side]}
 
 
-LEGIBLE = 64  # connections whose bars can be told apart in one picture
-OPEN_CELLS = 2  # timelines that are open without being asked: of more, a page would be too long
-ON_REQUEST = ("queue", "states", "cpu", "memory")  # figures that are folded unless they explain
+LEGIBLE = 64  # connections; the bars of more are not distinguishable in a figure
+OPEN_CELLS = 2  # timelines that are initially open: with more, the page would be too long
+ON_REQUEST = ("queue", "states", "cpu", "memory")  # folded unless they show a diagnosis
 OBSERVATIONS = {"queue": "the accept queue", "states": "TCP states", "usage": "CPU and memory"}
 
 Pair = tuple[CellResult, Timeline]
@@ -78,7 +76,7 @@ class SweepSeries(Struct, frozen=True):
 
 
 def all_series(document: Document) -> list[SweepSeries]:
-    """In the order of the document. Names are different for different series."""
+    """In document order, with unique names."""
     names, cells_of = Names(document.cells), by_series(document.cells)
     series = []
     for number, group in enumerate(document.classes):
@@ -105,15 +103,15 @@ def all_series(document: Document) -> list[SweepSeries]:
 
 
 def over_time(series: SweepSeries, document: Document) -> list[Pair]:
-    """Its cells that were observed over time, by connections; those at a rate last."""
+    """Its cells that have a timeline, by connections; those at a rate last."""
     timelines = {timeline.key: timeline for timeline in document.timelines}
     cells = [*series.valid, *series.open]
     return [(cell, timelines[cell.trial.key]) for cell in cells if cell.trial.key in timelines]
 
 
 def most_telling(pairs: list[Pair]) -> Pair | None:
-    """The most loaded cell in which something waits and that can still be read; where nothing
-    waits, the most loaded one."""
+    """The last legible cell of the saturated ones, or of all if none is saturated. If none of them
+    is legible, the first. `pairs` are in order of load."""
     full = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
     legible = [pair for pair in full if pair[0].trial.cell.concurrency <= LEGIBLE]
     return [*full[:1], *legible][-1] if full else None
@@ -149,7 +147,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @property
     def says(self) -> tuple[Finding, ...]:
-        """Why nothing can be concluded, where that is so, and all that is so of it."""
+        """Its findings, or else the reason of its verdict; if inconclusive, the reason first."""
         cell = self.cell
         findings = cell.findings or some(cell.diagnosis) or (cell.reason,)
         return (
@@ -167,20 +165,20 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @property
     def folded(self) -> list[Figure]:
-        """Those that show nothing of what was found of the cell."""
+        """The figures of ON_REQUEST that show none of its diagnoses."""
         shown = observed(self.cell)
         kinds = [kind for kind in ON_REQUEST if kind not in shown]
         return [figure for figure in self.figures if figure.name.split("-")[0] in kinds]
 
     @property
     def trace(self) -> dict[str, Any] | None:
-        """For the player; None where there is nothing to play."""
+        """Data for the player; None if there is nothing to play."""
         return played(self.cell, self.timeline)
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """Those that have anything to show, with different names in all cells of a run; drawn when
-        they are asked for: not where the page has no room for them."""
+        """The figures that have something to show, with names that are unique in a run. Drawn on
+        first use, as the page draws no cell once it is full."""
         cell, where = self.cell.trial.cell, self.where
         at = str(cell.concurrency)
         if cell.rate is not None:
@@ -195,7 +193,8 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
 
 def cells_over_time(document: Document) -> list[CellOverTime]:
-    """The most telling cell of every series, saturated ones first, then the others."""
+    """All cells with a timeline: the most telling one of each series, then the others; saturated
+    ones first among both."""
     cells = []
     for series in all_series(document):
         pairs = over_time(series, document)

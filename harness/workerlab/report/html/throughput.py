@@ -1,4 +1,4 @@
-"""Requests per second against connections: what each series makes of more of them."""
+"""Throughput against concurrency: requests per second of each series by connections."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,22 +26,22 @@ from workerlab.report.html.figure import (
 from workerlab.report.html.series import SweepSeries, all_series
 from workerlab.report.values import finite
 
-ABOVE = 3.0  # times what was measured: a bound that is higher is cut off
-WIDE = 16  # from how many times the lowest level on the axis doubles instead of counting
-NEAR = 0.03  # of the axis: points that are nearer hide each other
-STEP = 0.008  # of the axis, between points that stand side by side
+ABOVE = 3.0  # times the highest throughput: a higher bound is cut off
+WIDE = 16  # highest / lowest level from which the axis is logarithmic
+NEAR = 0.03  # of the axis: closer points hide each other
+STEP = 0.008  # of the axis, between points drawn side by side
 HEADS = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
 CAPTION = (
     "Requests per second in {part}. Dashed: what connections and slots allow at best.[[ That"
     " continues above the chart, up to {highest_bound_rps:number}.]]"
 )
 
-Places = dict[tuple[str, int], int]  # by name and connections: steps to the right of its level
+Places = dict[tuple[str, int], int]  # by (name, connections): steps to the right of the level
 
 
 def throughput(document: Document) -> list[Figure]:
-    """Requests/s against connections: a line and a shape per series, a point per trial. In more
-    than one picture where there are many series, or some reach ten times what others do."""
+    """Requests/s against connections: a line and a shape per series, a point per trial. Several
+    figures if there are many series, or some reach ten times the throughput of others."""
     charted = [series for series in all_series(document) if _rates(series)]
     if sum(len(series.valid) for series in charted) < 2:
         return []
@@ -94,19 +94,19 @@ def _figure(group: Sequence[SweepSeries], number: int, parts: int) -> Figure:
 
 
 def _rates(series: SweepSeries, name: str = "throughput_rps") -> list[tuple[int, float]]:
-    """(connections, mean requests/s of the trials)."""
+    """(connections, mean of `name` over the trials), by level."""
     rates = ((at, level.mean_of_all(name)) for at, level in series.levels.items())
     return [(at, rate) for at, rate in rates if rate is not None]
 
 
 def _interval(cell: CellResult) -> tuple[float, float] | None:
-    """The throughput that a load has for sure; None where it does not know, or knows exactly."""
+    """The 95 % interval of the throughput within one load; None if unknown, or exact."""
     rate, half = finite(cell.throughput_rps), finite(cell.throughput_half_rps)
     return (rate - half, rate + half) if rate is not None and half else None
 
 
 def _places(group: Sequence[SweepSeries], near_rps: float) -> Places:
-    """Points that would hide each other stand side by side, in the order of the series."""
+    """Moves points that would hide each other side by side, in the order of the series."""
     places: Places = {}
     levels: dict[int, list[tuple[float, int]]] = {}
     for series in group:
@@ -136,7 +136,7 @@ def _growth(series: SweepSeries) -> str:
             "connections": least,
             "last_rps": last,
             "last_connections": most,
-            "knee": None if knee is None else round(knee, 1),  # nobody believes more decimals
+            "knee": None if knee is None else round(knee, 1),  # more decimals are noise
         },
     )
 
@@ -175,13 +175,13 @@ def _pane(
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate", "requests/s"),
             tip("bound"), tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
     knee_tips = [tip("class", form=""), tip("connections", "knee, connections")]
-    # A line of bounds that is met by what was measured is hidden by it: so a dash at each level
+    # Where throughput reaches the bound, its line hides the bound: add a dash at each level
     faint: dict[str, Any] = {"opacity": 0.8, "clip": True}
     shapes = {name: shape for name, (_, shape) in marks.items()}
     colours = {name: var(colour) for name, (colour, _) in marks.items()}
 
     def layers(rows: Sequence[tuple[object, ...]], *names: str) -> list[Any]:
-        """None where there is nothing to draw, whose extent would be infinite."""
+        """No layers without rows, as their extent would be infinite."""
         return [
             alt.Chart(data("class connections rate", rows), name=mark) for mark in names if rows
         ]

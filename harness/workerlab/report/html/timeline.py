@@ -1,10 +1,12 @@
 """The timeline of one cell: which worker served which request when, and what waited meanwhile.
 
-Each worker has a row per slot. What waits has thinner rows of its own, each wait ending where its
-service begins: in one block below all workers where it waits for any of them, which makes the
-staircase of a saturated server, and below the worker that holds it where a class accepts first.
-Drawing a wait on the row of its service was rejected: on a saturated server it would lie on the
-request served before it, which is just what shall be seen.
+Each worker has a row per slot. Waits have thinner rows of their own, and each wait ends where its
+service begins. Requests that wait for any worker are in one block below all workers, which makes
+the staircase of a saturated server. If a class accepts more than it serves, waits are below the
+worker that holds them.
+
+Drawing a wait on the row of its service was rejected: on a saturated server it would cover the
+request served before it, which is exactly what the figure must show.
 """
 
 import json
@@ -23,12 +25,12 @@ from workerlab.report.html.over_time import time_axis
 from workerlab.report.values import PARTS, finite
 
 PIXELS, LOWEST, HIGHEST = 15, 90, 460
-FINE = 150  # so many typical bars in a row leave no room for lines between them
+FINE = 150  # more typical bars than this in a row leave no room for lines between them
 LABELS = 12
-SLOT, WAIT, GAP = 1.0, 0.6, 0.7  # heights of a row, of a row of waiting, between workers
-SHORT = 0.004  # of what is drawn: a shorter wait cannot be seen
-SHARED = 0  # no worker's pid
-ROOM = 16.0  # row heights that all rows of waiting share, where they are many
+SLOT, WAIT, GAP = 1.0, 0.6, 0.7  # heights: of a row, of a row of waiting, between workers
+SHORT = 0.004  # of the time shown: a shorter wait is not visible
+SHARED = 0  # instead of a pid: waiting for any worker
+ROOM = 16.0  # at most, of all rows of waiting together, in rows
 
 REQUESTS = (
     "{requests:# request} on {workers:# worker}, {service_s:duration} in the app each (median)"
@@ -41,7 +43,7 @@ Row = tuple[float | None, ...]
 
 
 def request_by_request(cell: CellResult, timeline: Timeline, where: str) -> Figure | None:
-    """None where no request was seen."""
+    """None if no request was seen."""
     if not timeline.bars:
         return None
     shared = not cell.worker_class.accepts_first
@@ -106,11 +108,11 @@ def _words(cell: CellResult, timeline: Timeline) -> tuple[str, ...]:
     )
 
 
-# --- where the bars stand -----------------------------------------------------------------
+# --- layout of the bars -------------------------------------------------------------------
 
 
 def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
-    """Heights are in rows from the top. `shared`: what waits does so for any worker."""
+    """Heights are in rows from the top. `shared`: requests wait for any worker, not for one."""
     name, factor = unit(timeline.shown[1])
     rows = _wait_rows(timeline, shared)
     deep = {pid: 1 + max(row for row, _, _ in waits) for pid, waits in rows.items()}
@@ -140,12 +142,12 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
     labels = dict(list(labels.items())[:: -(-len(labels) // LABELS)])
     axis = alt.Axis(
         values=list(labels),
-        tickCount=len(labels),  # or Vega leaves out every second one of more than it wants
+        tickCount=len(labels),  # otherwise Vega drops every second label if there are many
         labelExpr=f"{json.dumps(list(labels.values()))}[indexof({list(labels)}, datum.value)]",
         grid=False,
     )
     scale = alt.Scale(domain=[top - GAP, -0.1], nice=False, zero=False)
-    # With a title, as the pane of the queue has one: so their horizontal axes begin at one place
+    # With a title, as the pane of the queue has one: this aligns their horizontal axes
     down = alt.Y("top:Q", scale=scale, axis=axis, title="workers")
     look: dict[str, Any] = {"clip": True, "stroke": var("paper"), "strokeWidth": _line(timeline)}
     columns = 3 + (served[0][-1] is not None)
@@ -176,9 +178,10 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
 
 
 def _wait_rows(timeline: Timeline, shared: bool) -> dict[int, list[tuple[int, float, float]]]:
-    """(row, arrived, served from) of each wait that can be seen, by worker, or `shared` by all.
+    """(row, arrived, served from) of each visible wait, by worker, or under SHARED if `shared`.
 
-    They come by arrival; those that arrive together, by who is served first: so they make stairs.
+    They are sorted by arrival, and those that arrive together by start of service, which makes the
+    stairs.
     """
     short_s = SHORT * (timeline.shown[1] - timeline.shown[0])
     waited: dict[int, list[tuple[float, float]]] = {}
@@ -193,14 +196,14 @@ def _wait_rows(timeline: Timeline, shared: bool) -> dict[int, list[tuple[int, fl
             first_s = first_s if arrived_s - first_s <= short_s else arrived_s
             ordered.append((first_s, start_s, arrived_s))
         ordered.sort()
-        # What arrives just before a row is free takes it, and their bars still seem to touch
+        # A wait takes a row that becomes free just after its arrival: the bars still seem to touch
         rows = row_numbers((arrived_s + short_s / 2, start_s) for _, start_s, arrived_s in ordered)
         rows_of[pid] = [(row, a, b) for row, (_, b, a) in zip(rows, ordered, strict=True)]
     return rows_of
 
 
 def _line(timeline: Timeline) -> int:
-    """How wide the line between two bars is."""
+    """The width of the line between two bars, in pixels."""
     typical = median(bar.end_s - bar.start_s for bar in timeline.bars)
     in_a_row = (timeline.shown[1] - timeline.shown[0]) / max(typical, 1e-9)
     return 0 if in_a_row > FINE else 1 if in_a_row > FINE / 3 else 2

@@ -1,11 +1,11 @@
-"""What plays a trace in a browser: the picture of requests on their way, for the live page, for a
-recorded lesson and for the report page. Scripts that need nothing else, and share one name: Lab."""
+"""The browser player of traces. It animates requests on the live page, in recorded lessons and on
+the report page. Its scripts have no dependencies and share one global name, Lab."""
 
 from pathlib import Path
 
 PLACE = Path(__file__).parent
 SCRIPTS = ("places.js", "crowd.js", "frame.js", "scene.js", "player.js", "charts.js")  # in order
-STYLE = "live.css"  # of classes that all begin with lab-
+STYLE = "live.css"  # its class names begin with lab-
 
 
 def scripts() -> list[str]:
