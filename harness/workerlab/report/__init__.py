@@ -1,4 +1,4 @@
-"""A document in every format: `FORMATS["markdown"](document)`. A new one: a module, a line here."""
+"""Output formats: `FORMATS["markdown"](document)`. To add one, add a module and a line here."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -7,7 +7,7 @@ from workerlab.model import Document
 
 
 def _of(module: str) -> Callable[[Document], str]:
-    """What renders a document, imported when there is one."""
+    """The `render` function of `module`, which is imported when a document is rendered."""
     return lambda document: import_module(f"{__name__}.{module}").render(document)
 
 
@@ -16,4 +16,4 @@ FORMATS: Mapping[str, Callable[[Document], str]] = {
     "json": _of("json"),
     "csv": _of("csv"),
     "markdown": _of("markdown"),
-}  # each: the whole document, ending in a newline
+}  # each returns the whole document, ending with a newline

@@ -1,10 +1,11 @@
-"""CSV: of a sweep a row per trial; of other commands the rows of all tables below one header.
+"""CSV: one row per trial of a sweep; for other commands, the rows of all tables under one header.
 
-Of a sweep, names bear units; an empty field is unknown, one of slots_configured unlimited where
-slots_known is True. Pairs (errors, requests and connections per worker) are `name=count`, separated
-by blanks; the routes of a mix are one object of JSON. Of others, the first field names the table,
-then come the columns of all of them, the shared ones once, in base units; empty is missing, or not
-of this table.
+Sweep: column names carry units. An empty field is unknown, but an empty slots_configured means
+unlimited if slots_known is True. Pairs (errors, requests and connections per worker) are
+`name=count`, separated by spaces; the routes of a mix are one JSON object.
+
+Other commands: the first column is the table's title, followed by the columns of all tables, shared
+ones once, in base units. A field is empty if the value is missing or the table has no such column.
 """
 
 import csv
@@ -24,7 +25,7 @@ from workerlab.report.values import DIGITS, cell, counts_text, jsonable, text
 
 
 def render(document: Document) -> str:
-    """RFC 4180 with line feeds; the header is there even where no row is."""
+    """RFC 4180, but with LF line endings. The header is written even if there are no rows."""
     if document.kind == SWEEP:
         return _written(HEADER, map(_flat, document.cells))
     names = dict.fromkeys(column.name for table in document.tables for column in table.columns)
@@ -54,7 +55,7 @@ def _field(value: Value) -> object:
 
 
 def _flat(result: CellResult) -> dict[str, object]:
-    """A distribution or a group of numbers becomes a column each, the unit last."""
+    """Expands distributions and groups of numbers into one column per value, unit last."""
     row: dict[str, object] = {}
     for name, value in codec.plain(cell(result, JsonCellRow)).items():
         stem, _, unit = name.rpartition("_")
@@ -77,7 +78,7 @@ def _flat(result: CellResult) -> dict[str, object]:
 
 
 def _sentence(spoken: Any) -> str:
-    """On one line: a server's last words may hold anything."""
+    """The text on one line: server output may contain control characters."""
     return clean(spoken["text"] if isinstance(spoken, dict) else spoken)
 
 

@@ -1,4 +1,4 @@
-"""The Document of a sweep: what analysis found, put into findings, tables and notes."""
+"""The Document of a sweep: the results of the analysis as findings, tables and notes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
@@ -25,12 +25,12 @@ from workerlab.report.values import (
 )
 
 SWEEP = "sweep"
-OWN = "detail"  # a value that is a trial's own: it makes no cause another one
+OWN = "detail"  # a value specific to one trial; ignored when causes are compared
 STAGES = {"start": "start", "warmup": "warm-up", "stop": "stop"}
 
 
 def of_sweep(report: Report) -> Document:
-    """`report`: of all the cells of a sweep, in the order of the plan."""
+    """`report` holds all cells of the sweep, in plan order."""
     names, cells_of = Names(report.cells), by_series(report.cells)
     targets = [
         targets_of_series(
@@ -84,7 +84,7 @@ def of_sweep(report: Report) -> Document:
 
 
 def title(report: Report, names: Names) -> str:
-    """What is the same in all cells, told once."""
+    """What all cells have in common: settings, app, load."""
     cells = report.cells
     if not cells:
         return "No trial has been finished."
@@ -131,7 +131,7 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterator[str]:
     yield counted(max(cell.trial.number for cell in cells), "trial/trials each")
 
 
-# --- what the run cost, what is invalid, what else there is to know ---------------------------
+# --- overhead, affected cells, notes -----------------------------------------------------------
 
 
 class Overhead(Answer):
@@ -143,7 +143,7 @@ class Overhead(Answer):
 
 
 def overhead(report: Report) -> Iterator[Overhead]:
-    """How much longer than ideal the load took, and what a cell costs beside it."""
+    """How much longer than ideal the load took, and the setup time per cell."""
     factor = finite(report.overhead)
     stages = {name: v for name, value in report.setup_s.items() if (v := finite(value)) is not None}
     if factor is None and not stages:
@@ -162,7 +162,8 @@ def overhead(report: Report) -> Iterator[Overhead]:
 
 
 def _overheads(cells: Iterable[CellResult]) -> dict[str, float]:
-    """The factor of each class: where connections are dealt unevenly, slots idle by nature."""
+    """Load time / ideal time by class; {} if there is only one. Listed by class because those that
+    distribute connections unevenly always leave slots idle."""
     times: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
         load_s, ideal_s = finite(cell.load_s), finite(cell.ideal_s)
@@ -182,7 +183,7 @@ class AffectedCells(Answer):
     state: Literal["Invalid", "Inconclusive", "Disturbed"]
     cells: str
     reason: Finding
-    example: str | None = None  # where other cells have other figures
+    example: str | None = None  # set if other cells have different figures
 
 
 class CellsNote(Answer):
@@ -196,8 +197,8 @@ Causes = Iterable[tuple[Finding, CellResult]]
 
 
 def affected(report: Report, names: Names) -> Iterator[Answer]:
-    """Each cause once: of invalid cells, of routes that fail, of cells that tell nothing or that
-    others disturbed. (Those that have a verdict all the same: their figures are told with that.)"""
+    """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells.
+    "Disturbed" are cells with a verdict; a disturbed cell without one is only "inconclusive"."""
     reasons = {
         verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]
         for verdict in ("invalid", "inconclusive")
@@ -218,7 +219,7 @@ def affected(report: Report, names: Names) -> Iterator[Answer]:
 def by_kind(
     state: Literal["Inconclusive", "Disturbed"], causes: Causes, names: Names
 ) -> Iterator[AffectedCells]:
-    """With the figures of one of the cells that have such a cause."""
+    """One answer per kind of cause, with the figures of its first cell."""
     for reason, cells, trials in by_cause(causes, key=lambda cause: cause.code):
         example = names.places(cells[:1]) if len(cells) > 1 else None
         yield AffectedCells(state, names.places(cells), reason, example, trials=trials)
@@ -227,7 +228,7 @@ def by_kind(
 def by_cause(
     causes: Causes, key: Callable[[Finding], str] = lambda cause: repr(_shared(cause))
 ) -> Iterator[tuple[Finding, list[CellResult], tuple[str, ...]]]:
-    """Each cause once, as the first of its cells has it, with these cells and their trials."""
+    """(cause, cells, trial keys) for each distinct `key`; the cause is that of the first cell."""
     groups: dict[str, tuple[Finding, list[CellResult]]] = {}
     for cause, cell in causes:
         groups.setdefault(key(cause), (cause, []))[1].append(cell)
@@ -236,7 +237,7 @@ def by_cause(
 
 
 def _shared(value: Any) -> Any:
-    """Without what is a trial's own, such as the file to look into."""
+    """`value` without what is specific to one trial, such as the path of a log."""
     if isinstance(value, Finding):
         return value.code, _shared(value.values)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A table as a person reads it: each value in the form of its column, missing ones as "-"."""
+"""A table as text: each value in the format of its column, missing ones as "-"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GridColumn(Struct, frozen=True):
     unit: str
     meaning: str
     values: tuple[str, ...]
-    right: bool  # numbers stand below each other's last digit
+    right: bool  # right-aligned, as numbers are
     expendable: int = 0
 
 
@@ -51,7 +51,7 @@ class Grid(Struct, frozen=True):
 
 
 def grid(table: Table) -> Grid:
-    """The columns in which something is known. ValueError where a row has not a value for each."""
+    """Formats columns with a known value; `blank` lists the others. IndexError for a short row."""
     blank, columns, keys = [], [], 0
     for place, column in enumerate(table.columns):
         values = [row[place] for row in table.rows]
@@ -73,7 +73,7 @@ def grid(table: Table) -> Grid:
 
 
 def join(left: Table, right: Table) -> Table:
-    """Both as one, by the columns with which both begin; None where `right` has no such row."""
+    """Joins on the leading columns both share; None where `right` has no matching row."""
     pairs = zip(left.columns, right.columns, strict=False)
     shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
     rows = {row[:shared]: row[shared:] for row in right.rows}
@@ -86,7 +86,7 @@ def join(left: Table, right: Table) -> Table:
 
 
 def value_text(column: Column, value: Value, unit: str = "") -> str:
-    """In the unit a person would say, a duration in `unit` where there is one."""
+    """`value` in a readable unit; durations in `unit` if given."""
     finite_value = finite(value)
     if finite_value is None:
         return MISSING
@@ -111,17 +111,17 @@ def _percent(value: float) -> str:
 
 
 def _unsigned(text: str) -> str:
-    """What is rounded to nothing has no sign."""
+    """Removes the sign of a value that was rounded to zero."""
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-# As in sentences, but that the digits of a column's numbers stand below each other
+# As in sentences, except that the digits of numbers align within a column
 FORMS = {**FORMATS, "text": "{:g}".format, "number": _number, "percent": _percent}
 
 
 def explained(table: Table, whole: Grid, legends: set[tuple[str, str]]) -> list[str]:
-    """What stands below a table, in sentences: what its columns mean, its note, what is missing in
-    all rows. `legends` as in `legend`."""
+    """The sentences below a table: column meanings, its note, the columns missing in all rows.
+    `legends` as in `legend`."""
     return [*legend(whole.columns, legends), text(table.note), blank_columns(whole)]
 
 
@@ -130,8 +130,8 @@ def blank_columns(whole: Grid) -> str:
 
 
 def legend(columns: Sequence[GridColumn], legends: set[tuple[str, str]]) -> list[str]:
-    """What columns mean, those with the same meaning together: "p50, p95: response time.".
-    `legends`: what those of other tables have told, which is left out here; this one's is added."""
+    """Column meanings, grouped by meaning: "p50, p95: response time.". `legends`: the
+    (heading, meaning) pairs already explained; they are skipped, and new ones are added."""
     headings: dict[str, list[str]] = {}
     for column in columns:
         if column.meaning and (column.heading, column.meaning) not in legends:

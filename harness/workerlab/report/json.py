@@ -1,9 +1,9 @@
-"""JSON, schema 2. All keys always; null is unknown, of slots_configured unlimited where slots_known
-is true; never NaN or Infinity.
+"""JSON, schema 2. All keys are always present. Null is unknown, but a null slots_configured means
+unlimited if slots_known is true. NaN and Infinity never occur.
 
-A text is an object of its code, the values it is made of, and its sentence. A sweep has its cells
-and classes in milliseconds; the rows of other commands' tables are objects, keyed by the names of
-its columns, in base units (seconds, bytes, shares of 1).
+A text is an object with its code, its values and its sentence. A sweep has cells and classes whose
+keys name the unit. Other commands have tables whose rows are objects, keyed by column name, in base
+units (seconds, bytes, shares of 1).
 """
 
 import json
@@ -17,17 +17,17 @@ from workerlab.report.values import DIGITS, cell, filled, group, heading, jsonab
 
 
 def render(document: Document) -> str:
-    """One JSON document. Raises ValueError rather than write NaN."""
+    """One JSON document. Raises ValueError instead of writing NaN."""
     return json.dumps(codec.plain(json_of(document)), indent=2, allow_nan=False) + "\n"
 
 
 def shape_of(kind: str) -> type[shapes.JsonDocument]:
-    """Of the documents that a command makes."""
+    """The type of all documents of this kind."""
     return shapes.JsonSweep if kind == SWEEP else shapes.JsonTables
 
 
 def json_of(document: Document) -> shapes.JsonDocument:
-    """What every command has, and what it has shown."""
+    """The fields of every document, plus those of its kind."""
     own = _sweep(document) if document.kind == SWEEP else _tables(document)
     return filled(
         shape_of(document.kind),

@@ -1,4 +1,4 @@
-"""Markdown as GitHub shows it, with everything that is to be told."""
+"""GitHub-flavoured Markdown, with all evidence, column meanings and notes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ from workerlab.report.values import text
 
 
 def render(document: Document) -> str:
-    """A document of its own, ready to be pasted into an issue."""
+    """The whole document, ready to paste into an issue."""
     answers = [finding for finding in document.findings if finding.question]
     others = [finding for finding in document.findings if not finding.question]
     blocks = [f"## {escaped(document.run)}", escaped(text(document.title))]
@@ -31,7 +31,7 @@ def _answer(finding: Finding) -> str:
 
 
 def _bullet(finding: Finding) -> str:
-    """What was concluded from, as bullets below it."""
+    """The finding, with its evidence as nested bullets."""
     evidence = [f"  {bullets([text(each)])}" for each in finding.evidence]
     return "\n".join([bullets([text(finding)]), *evidence])
 
@@ -55,6 +55,6 @@ def bullets(lines: Sequence[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """One line, in which nothing reads as markup of a table or of HTML."""
+    """`text` on one line, with table and HTML markup escaped."""
     clean = "".join(char if char.isprintable() else " " for char in text)
     return clean.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,4 +1,4 @@
-"""Writes a document as a page and as pictures. What draws them is loaded only then."""
+"""Writes a document as a page and as images. The drawing libraries are imported on demand."""
 
 import os
 import tempfile
@@ -16,22 +16,22 @@ MISSING = (
 
 
 def page(document: Document, path: Path) -> None:
-    """One HTML file that needs nothing else.
+    """One self-contained HTML file.
 
-    Raises UsageError where `path` cannot be written, EnvironmentProblem where a package is missing.
+    Raises UsageError if `path` cannot be written, EnvironmentProblem if a package is missing.
     """
     check(path.parent)
     _write([(path, _html().render(document).encode(errors="replace"))])
 
 
 def ready(path: Path) -> None:
-    """Raises as `page` does, before there is anything to write."""
+    """Checks for the errors of `page` before there is a document."""
     check(path.parent)
     _html()
 
 
 def pictures(document: Document, directory: Path) -> list[Path]:
-    """Each chart as PNG and SVG in `directory`, which is made if its parent is there. Raises as
+    """Each chart as PNG and SVG in `directory`, which is created if its parent exists. Raises as
     `page` does."""
     check(directory.parent)
     drawn = _html().pictures(document)
@@ -50,7 +50,7 @@ def _html() -> ModuleType:
 
 
 def check(directory: Path) -> None:
-    """Raises UsageError unless files can be put there, before anything is drawn."""
+    """Raises UsageError unless `directory` is writable; call it before drawing."""
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory")
     if not os.access(directory, os.W_OK):
@@ -58,7 +58,7 @@ def check(directory: Path) -> None:
 
 
 def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
-    """Each whole or not at all, also where a signal ends it."""
+    """Writes each file atomically: a signal leaves no partial file."""
     written = []
     for path, data in files:
         try:

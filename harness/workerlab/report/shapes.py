@@ -1,10 +1,10 @@
-"""What `--format json` prints, as types: their fields are its keys, in this order.
+"""The types that `--format json` prints: their fields are its keys, in this order.
 
-A key of a cell is declared here once, with its `JsonKey`: where its value is, its heading and its
-meaning. Tables take their columns from it (`column`), and so do CSV, JSON and its schema.
-`report/values.py` and `report/json.py` build the shapes; `json_schema` describes them. Every shape
-is closed. Open are only what a text is made of (`values`), the environment, and the rows of a
-table, whose keys are the names of its columns.
+A key of a cell is declared here once, with its `JsonKey`: the path to its value, its heading and
+its meaning. Table columns (`column`), CSV, JSON and the JSON Schema are derived from it.
+`report/values.py` and `report/json.py` build the shapes; `json_schema` describes them. No shape
+allows other keys, except the `values` of a text, the environment, and the rows of a table, whose
+keys are its column names.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,16 +22,16 @@ class JsonKey(Struct, frozen=True):
     """What tables show of a key, and where its value is. `meaning`: also of the schema, unless a
     Meta describes the key there in other words."""
 
-    heading: str = ""  # "": its name
+    heading: str = ""  # "": the key
     meaning: str = ""
-    path: str = ""  # attributes of the result; "": its name, that of milliseconds without "_ms"
-    form: Form | None = None  # None: by its type
+    path: str = ""  # attribute path in the result; "": the key, without "_ms"
+    form: Form | None = None  # None: from the type
 
 
 Number = float | None
 Count = int | None
 FORMS: Mapping[object, Form] = {int: "count", Count: "count", Number: "number"}  # others: "text"
-# Of cells and of classes
+# Shared by cells and classes
 PROCESSES = "processes of the load tool"
 SlotsConfigured = Annotated[
     Count, JsonKey("slots set", "requests that can be served at once by the settings")
@@ -53,7 +53,7 @@ class JsonText(Shape, frozen=True):
 
 
 Name = JsonText | str  # a plain name, or a text
-# Of a table. A union of two kinds of objects is more than msgspec can describe: text, or counts
+# A table value. msgspec cannot describe a union of two types of objects (text, counts)
 Value = Annotated[
     Any,
     Meta(
@@ -466,7 +466,7 @@ class JsonTables(JsonDocument, frozen=True):
 
 @cache
 def keys_of(shape: type[Struct]) -> Mapping[str, JsonKey]:
-    """By their names, in their order."""
+    """The `JsonKey` of each field of `shape`, in order; a default one if it declares none."""
     marked = {
         name: [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, JsonKey)]
         for name, hint in get_type_hints(shape, include_extras=True).items()
@@ -481,17 +481,17 @@ def column(
     *,
     of: type[Struct] = JsonCellRow,
 ) -> Column:
-    """Of the key of that name. `value`: what the table shows instead of what JSON has."""
+    """The table column for key `name` of `of`. `value`: shown instead of the JSON value."""
     key, hint = keys_of(of)[name], get_type_hints(of)[name]
     form, value = key.form or FORMS.get(hint, "text"), value or attrgetter(key.path or name)
     return Column(name, form, expendable, key.heading, key.meaning, value)
 
 
-# --- their schema -----------------------------------------------------------------------------
+# --- JSON Schema ------------------------------------------------------------------------------
 
 
 def json_schema(documents: Mapping[str, type[JsonDocument]]) -> dict[str, Any]:
-    """JSON Schema (2020-12) of the document of one kind, or of several: any of them."""
+    """JSON Schema (2020-12) of documents by kind: of the one given, or of any of several."""
     shapes = tuple(dict.fromkeys(documents.values()))
     definitions = codec.schemas(shapes)
     for name, definition in definitions.items():
@@ -512,7 +512,7 @@ def _of_kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _describe(definition: dict[str, Any], keys: Mapping[str, JsonKey]) -> None:
-    """Say what each property is, as the legends of tables do."""
+    """Describes each property by the meaning of its key, as the legends of tables do."""
     definition["description"] = " ".join(definition["description"].split())
     for name, schema in definition["properties"].items():
         if keys[name].meaning:

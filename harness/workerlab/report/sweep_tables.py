@@ -1,15 +1,15 @@
-"""The tables of a sweep: cells, where time goes, kept connections, closed and open, classes, what
-ab itself prints of each cell, and the routes of a mix.
+"""The tables of a sweep: cells, where the time goes, kept-alive connections, closed and open loop,
+the routes of a mix, the figures that ab prints, and classes.
 
-A new column is a line here: a `Column` with heading, meaning and value, or, where JSON has it, a
-`column` of its key in `shapes.py`, which says all that.
+A new column is one line here: a `Column` with heading, meaning and value, or, for a key that JSON
+has, a `column`, which takes all three from `shapes.py`.
 
-Cells of the open model stand in no table of the closed loop: their connections are not kept busy,
+The tables of the closed loop have no cells of the open model: their connections are not kept busy,
 and neither knee nor bound applies to them.
 
-The first table has no column for waiting, although the JSON has the figure: it is a mean over all
-requests, the ramp-up included (0.88 s where each request waits 1.00 s once the load is steady), and
-would contradict the second, whose parts are means of the steady part.
+The first table has no column for waiting, although the JSON has the figure. It is a mean over all
+requests including the ramp-up (0.88 s where each request waits 1.00 s once the load is steady), and
+would contradict the second table, whose parts are means over the steady part.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from workerlab.numbers.units import amount, counted, fill
 from workerlab.report.shapes import JsonAb, JsonClass, JsonSplit, column, keys_of
 from workerlab.report.values import PARTS, Names, by_series, finite, taken
 
-ROUTES_OF_CELL = 20  # those with failures, then those with most requests
-SCREEN_ROWS = 24  # more wait until --explain
+ROUTES_OF_CELL = 20  # most failures first, then most requests
+SCREEN_ROWS = 24  # a longer table is shown with --explain only
 
 
 def response(name: str, meaning: str, expendable: int = 0) -> Column:
-    """A percentile of the response times, or the longest one."""
+    """A percentile of the response times, or their maximum."""
     return Column(
         f"response_{name}_s",
         "seconds",
@@ -71,8 +71,8 @@ def route_table(
     leading: Sequence[Column],
     unit: Callable[[list[list[float]]], str],
 ) -> Iterator[Table]:
-    """Nothing where no cell has routes. `leading`: the columns that say which cell it is; `unit`:
-    of times, by row."""
+    """No table if no cell has routes. `leading`: the columns that identify a cell; `unit`: returns
+    the unit for the times of all rows."""
     shown = [(cell, name, route) for cell in cells for name, route in _shown(cell)]
     if not shown:
         return
@@ -99,7 +99,7 @@ def route_table(
 
 
 def _shown(cell: CellResult) -> Iterator[tuple[str, RouteResult]]:
-    """In the order of the mix."""
+    """Its routes to show (see ROUTES_OF_CELL), in the order of the mix."""
     names = sorted(cell.routes, key=lambda n: (-cell.routes[n].failed, -cell.routes[n].requests))
     kept = {*names[:ROUTES_OF_CELL]}
     return ((name, route) for name, route in cell.routes.items() if name in kept)
@@ -114,12 +114,12 @@ class FailingRoute(Answer):
     failed: int
     requests: int
     statuses: tuple[str, ...]
-    causes: Mapping[str, int]  # but a status
-    answer: str | None  # the first lines of a body that was not expected
+    causes: Mapping[str, int]  # except statuses
+    answer: str | None  # first lines of an unexpected body
 
 
 def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[FailingRoute]:
-    """Once for each route and what is wrong with it."""
+    """One finding per route and combination of statuses and causes."""
     failures: dict[tuple[str, ...], list[tuple[CellResult, RouteResult]]] = {}
     for cell in cells:
         for name, route in cell.routes.items():
@@ -131,7 +131,7 @@ def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[Failin
         causes = sum((Counter(route.errors) for route in routes), Counter[str]())
         statuses = sum((Counter(route.statuses) for route in routes), Counter[str]())
         answered = sum(route.requests for route in routes)
-        del causes["status"]  # the statuses say which
+        del causes["status"]  # covered by `statuses`
         yield FailingRoute(
             cells=names.places([cell for cell, _ in where]),
             route=name,
@@ -158,7 +158,7 @@ AB_TIMES = (
 
 
 def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterator[Table]:
-    """`leading`: the columns that name a cell."""
+    """Totals and connection times. `leading`: the columns that identify a cell."""
     totals, times = [], []
     for cell in cells:
         if cell.ab is not None:
@@ -182,8 +182,8 @@ def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterato
     )
 
 
-EXACT_S = 0.2  # in seconds with two decimals, a shorter time is off by more than 2.5 %
-NEGLIGIBLE = 0.01  # of the longest time of its row: nobody asks for the digits of less
+EXACT_S = 0.2  # a shorter time, in seconds with two decimals, can be off by more than 2.5 %
+NEGLIGIBLE = 0.01  # share of the longest time in a row; digits of shorter times do not matter
 TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "lag.p95")
 
 Cells = Sequence[CellResult]
@@ -191,7 +191,7 @@ Columns = Sequence[Column]
 
 
 def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
-    """Those that have rows."""
+    """All tables that have rows."""
     closed = [cell for cell in report.cells if cell.trial.cell.rate is None]
     leading = leading_columns(names, CONCURRENCY)
     judged = [TARGET] if any(cell.target for cell in report.cells) else []
@@ -220,24 +220,24 @@ def table_of(title: str, columns: Columns, cells: Cells, note: str | None = None
 
 
 def time_unit(cells: Cells) -> str:
-    """One for all times: seconds where one is that long and none that counts loses digits by it."""
+    """The unit of all times that tables show of these cells, as in `unit_of`."""
     return unit_of([_times(cell) for cell in cells])
 
 
 def unit_of(rows: list[list[float]]) -> str:
-    """Of the times of each row."""
+    """One for all rows: "s" if a time reaches 1 s and none that matters loses digits, else "ms"."""
     longest = max((time_s for times in rows for time_s in times), default=0.0)
     lost = any(NEGLIGIBLE * max(times) <= time_s < EXACT_S for times in rows for time_s in times)
     return "s" if longest >= 1 and not lost else "ms"
 
 
 def _times(cell: CellResult) -> list[float]:
-    """Seconds: what tables show of a cell."""
+    """The times that tables show of a cell: seconds, absolute, without zeros."""
     paths = (*TIMES, *(f"breakdown.{part}_s" for part in PARTS))
     return [abs(time_s) for time in attrgetter(*paths)(cell) if (time_s := finite(time))]
 
 
-# --- which cell -----------------------------------------------------------------------------
+# --- columns that identify a cell -----------------------------------------------------------
 
 
 def load_of(cell: CellResult) -> str:
@@ -254,7 +254,7 @@ KEPT = column("keepalive", value=lambda cell: "on" if cell.trial.cell.keepalive 
 
 
 def leading_columns(names: Names, load: Column) -> list[Column]:
-    """Settings that never vary are told in the title."""
+    """Columns that identify a cell. Settings that never vary are in the title instead."""
     return [
         column("worker_class"),
         *(column(name, value=partial(_setting, name)) for name in names.settings),
@@ -267,7 +267,7 @@ def leading_columns(names: Names, load: Column) -> list[Column]:
 
 
 def _setting(name: str, cell: CellResult) -> Value:
-    """As asked for, and what the server has where that is something else."""
+    """The requested value, followed by the one in force if it differs."""
     requested: int | str = getattr(cell.server, name)
     if taken(name, cell):
         return requested
@@ -275,7 +275,7 @@ def _setting(name: str, cell: CellResult) -> Value:
     return f"{requested} ({'ignored' if in_force is None else f'{in_force} in force'})"
 
 
-# --- what came out --------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------
 
 
 def slots(result: CellResult | ClassResult) -> Value:
@@ -293,7 +293,7 @@ RESULTS = (
     column("throughput_rps"),
     column("throughput_half_rps", 2),
     column("bound_rps", 4),
-    # Beside the median, which dropped handshakes make shorter and not the waiting
+    # Shown if handshakes were dropped: they lower the median, but not the waiting
     Column(
         "mean_s",
         "seconds",
@@ -314,7 +314,7 @@ LOWER_BOUND = (
 
 
 def result_columns(cells: Cells) -> list[Column]:
-    """Without those that say nothing of these cells."""
+    """RESULTS without the columns that carry no information for these cells."""
     shown = {
         "occupancy": any(cell.occupancy is not None for cell in cells),
         "throughput_half_rps": any(map(is_uncertain, cells)),
@@ -361,7 +361,7 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
 
 
 def sources_of(cells: Cells) -> tuple[str, str]:
-    """Exact, or estimated, and what each part is from; why no request was followed, or ""."""
+    """(exact or estimated, with the source of each part; why requests were not followed, or "")."""
     estimated = [cell for cell in cells if not cell.breakdown.exact]
     sources: dict[str, dict[str, None]] = {}
     for cell in estimated:
@@ -378,7 +378,7 @@ def sources_of(cells: Cells) -> tuple[str, str]:
     return " ".join(filter(None, words)), why
 
 
-# --- kept connections, and a rate -----------------------------------------------------------
+# --- kept-alive connections, open model -----------------------------------------------------
 
 
 def keepalive_table(closed: Cells, leading: Columns) -> Table:
@@ -426,14 +426,14 @@ OPEN = (
 
 
 def open_table(cells: Cells, columns: Columns) -> Table:
-    """Which load, what was asked, sent and answered, and how long that took."""
+    """Per cell: load, rates requested, sent and answered, response times."""
     title = "Closed and open: the same server under N clients, and under arrivals at a rate"
     table = table_of(title, columns, side_by_side(cells), closed_and_open(cells, cells))
     return replace(table, unit=time_unit(cells))
 
 
 def side_by_side(cells: Cells) -> list[CellResult]:
-    """The open cells by series, each after its counterpart; those that are inconclusive last."""
+    """The open cells of each series after their closed counterparts; inconclusive ones last."""
     rows: dict[str, CellResult] = {}
     for series in by_series(cells).values():
         inconclusive = [
@@ -452,8 +452,8 @@ ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
 
 
 def closed_and_open(at_rate: Cells, cells: Cells) -> str:
-    """What the two are. `at_rate`: whose arrivals are told where they are of one kind; `cells`:
-    what is shown."""
+    """A note that explains the two. `at_rate`: the kind of arrivals is named if all have the same;
+    `cells`: those shown."""
     kinds = {cell.arrivals for cell in at_rate if cell.arrivals is not None}
     values = {
         "arrivals": ARRIVALS[kinds.pop()] if len(kinds) == 1 else None,

@@ -1,11 +1,11 @@
-"""A document in the terminal: the answer on one screen; what explains it where it is asked for.
+"""A document in the terminal: the answer on one screen, explanations on request.
 
-Answers to questions come first, then the tables, then what else was found. With `explain` follow
-the evidence of each finding, what the columns mean, and all notes.
+Answers to questions come first, then the tables, then other findings. `explain` adds the evidence
+of each finding, the meaning of columns, and all notes.
 
-Plain ASCII without colour, so that it survives a pipe, a log and a mail. Where the terminal is too
-narrow for a table, its columns move together first, then the least needed are left out, and a line
-names them.
+Output without colour is plain ASCII, which survives pipes, logs and mail. If the terminal is too
+narrow for a table, the gaps between columns shrink first; then the least important columns are
+hidden, and a line names them.
 """
 
 import io
@@ -28,10 +28,10 @@ from workerlab.numbers.units import MISSING, counted, listed
 from workerlab.report.grid import Grid, blank_columns, grid, join, legend
 from workerlab.report.values import text
 
-WIDEST = 100  # of a sentence
+WIDEST = 100  # columns of a sentence
 UNBOUNDED = 10_000
 RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-FIGURE = re.compile(r"(?<=\d) (?=(?:ms|s)\b|%)")  # the space between it and its unit
+FIGURE = re.compile(r"(?<=\d) (?=(?:ms|s)\b|%)")  # the space between a number and its unit
 PLAIN = str.maketrans(
     {
         "→": "->",
@@ -45,7 +45,7 @@ PLAIN = str.maketrans(
 
 
 def console(colour: bool) -> Console:
-    """One that writes to nowhere; what it draws is captured."""
+    """A console without output; what it prints is captured."""
     return Console(
         file=io.StringIO(),
         width=UNBOUNDED,
@@ -57,12 +57,12 @@ def console(colour: bool) -> Console:
 
 
 def bare_table(gap: int) -> Drawing:
-    """With nothing but a rule below its headings, and `gap` blanks between columns."""
+    """A table with only a rule below its headings, and `gap` spaces between columns."""
     return Drawing(box=RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
 
 
 def natural(table: Drawing) -> int:
-    """How wide it is where nothing is cut."""
+    """Its width in characters if nothing is cut."""
     on = console(colour=False)
     return Measurement.get(on, on.options, table).maximum
 
@@ -82,13 +82,13 @@ def wrapped(lines: Iterable[str], width: int | None, indent: str = "") -> str:
         break_on_hyphens=False,
         break_long_words=False,
     )
-    # textwrap does not break at a no-break space: a figure keeps its unit.
+    # textwrap does not break at a no-break space: a number stays with its unit.
     glued = (FIGURE.sub("\N{NO-BREAK SPACE}", clean(line)) for line in lines)
     return "\n".join(wrapper.fill(line) for line in glued).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def clean(text: str) -> str:
-    """Without control characters: a server's last words may hold some."""
+    """Replaces control characters, which server output may contain, by spaces."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -96,7 +96,7 @@ def to_ascii(text: str) -> str:
     return text.translate(PLAIN).encode("ascii", "backslashreplace").decode("ascii")
 
 
-HEADING_LEAST = 6  # letters a heading may take in a line, however short its values
+HEADING_LEAST = 6  # characters per line of a heading, even if its values are shorter
 COLOURS = {
     "below capacity": "green",
     "at capacity": "cyan",
@@ -116,8 +116,8 @@ OF_TARGETS = {
 def render(
     document: Document, *, colour: bool = False, width: int | None = None, explain: bool = False
 ) -> str:
-    """The document for a person. `width`: columns of the terminal; None: as wide as it needs.
-    Where no cell says anything, why is all there is to see."""
+    """The document as text. `width`: columns of the terminal; None: unlimited. If all cells are
+    invalid, only the reasons are shown, unless `explain`."""
     if document.cells and all(cell.verdict == "invalid" for cell in document.cells) and not explain:
         reasons = [each for each in document.findings if not isinstance(each, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
@@ -136,7 +136,7 @@ def render(
 
 
 def _head(document: Document, width: int | None) -> str:
-    """The title, and below it what of the command line did nothing."""
+    """The title, followed by notes on options and settings that had no effect."""
     notes = [text(note) for note in document.notes if note.prominence == "title"]
     return "\n".join(
         [wrapped([text(document.title)], width), *(wrapped([note], width, "  ") for note in notes)]
@@ -144,7 +144,7 @@ def _head(document: Document, width: int | None) -> str:
 
 
 def _finding(conclusion: Finding, colour: bool, width: int | None, explain: bool) -> str:
-    """The question that it answers, its sentence, and with `explain` its evidence."""
+    """Its question, if any, its sentence and, with `explain`, its evidence."""
     question = wrapped([conclusion.question], width)
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
     lines.append(wrapped([text(conclusion)], width, "  " if question else ""))
@@ -154,7 +154,7 @@ def _finding(conclusion: Finding, colour: bool, width: int | None, explain: bool
 
 
 def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str]:
-    """All of them, or those that must be seen and what else there is."""
+    """All notes with `explain`; else the prominent ones, and what --explain would add."""
     if explain:
         lines = wrapped([text(note) for note in document.notes], width, "  ")
         yield f"Notes:\n{lines}" if lines else ""
@@ -175,7 +175,8 @@ def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str
 
 
 def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
-    """Those with rows; where the time goes beside the cells it is about, if there is room."""
+    """Tables with rows. Without `explain`, no detailed ones, and the first two are joined if the
+    second is marked "beside" and there is room."""
     with_rows = [table for table in tables if table.rows]
     if explain:
         return with_rows
@@ -190,8 +191,8 @@ def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Ta
 def _table(
     table: Table, colour: bool, width: int | None, legends: set[tuple[str, str]] | None
 ) -> list[str]:
-    """Its title, the drawing, and what is to be told below it. `legends`: those that need not be
-    told again; None: nothing is explained."""
+    """Its title and drawing, then the text below. `legends` as in `legend`; None: without
+    explanations."""
     whole = grid(table)
     fitting, gap, hidden = _fitted(whole, width)
     title = "" if table.terminal == "untitled" else text(table.title)
@@ -212,7 +213,7 @@ def _table(
 
 
 def _fitted(whole: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
-    """What fits, with how many blanks between columns, and the headings of what does not."""
+    """The columns that fit, the gap between them, and the headings of those that do not fit."""
     if width is None or natural(_drawing(whole, gap=2)) <= width:
         return whole, 2, []
     hidden: list[str] = []
@@ -227,7 +228,7 @@ def _fitted(whole: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
 def _drawing(whole: Grid, gap: int, colour: bool = False) -> Drawing:
     drawing = bare_table(gap)
     for column in whole.columns:
-        # In as many lines as keep the heading about as narrow as its values
+        # Wrap the heading to about the width of the values
         widest = max(map(len, (*column.values, *column.heading.split())), default=0)
         lines = textwrap.wrap(
             clean(column.heading), max(widest, HEADING_LEAST), break_on_hyphens=False
@@ -237,7 +238,7 @@ def _drawing(whole: Grid, gap: int, colour: bool = False) -> Drawing:
         drawing.add_column(Styled(heading), justify=justify, no_wrap=True)
     keys = [row[: whole.keys] for row in whole.rows]
     runs = [key for key, _ in groupby(keys)]
-    # Some stand in several rows that follow each other, and nowhere else
+    # Rules between keys only if some key has several rows and all of them are adjacent
     grouped = len(whole.columns) > whole.keys and len(set(runs)) == len(runs) < len(keys)
     styles_of = {**COLOURS, **OF_TARGETS} if colour else {}
     for key, after, row in zip(keys, [*keys[1:], ()], whole.rows, strict=False):

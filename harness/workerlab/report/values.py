@@ -1,8 +1,7 @@
-"""Values for machines: schema 2, names with units, nothing non-finite.
+"""Values for JSON and CSV, and the words for people: names of series and cells, headings, tables.
 
-Rounded to what the clocks can tell: 3 decimals of a millisecond, 4 of a rate.
-
-And what people call them: names of series and cells, headings, tables.
+Values follow schema 2: keys name the unit, and no number is infinite or NaN. They are rounded to
+the precision of the clocks: 3 decimals of a millisecond, 4 of a rate.
 """
 
 import math
@@ -37,25 +36,25 @@ S = TypeVar("S", bound=Struct)
 R = TypeVar("R", bound=shapes.JsonCellRow)
 
 AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
-CORES = ("share", "others_share", "others_cores", "steal_cores")  # of waiting for a core
-DIGITS = 6  # significant ones of a value in a finding or a table: no clock of this lab tells more
+CORES = ("share", "others_share", "others_cores", "steal_cores")  # of CoreWait
+DIGITS = 6  # significant digits in findings and tables: no clock of the lab is more precise
 
 
 def text(label: Label | None) -> str:
-    """The sentence of a finding, a name as it is, "" for none."""
+    """The sentence of a finding, a plain name unchanged, "" for None."""
     return str(label or "")
 
 
 def heading(column: Column) -> str:
-    """The words above a column; where it has none, its name without its unit, which stands below,
-    or beside each value."""
+    """The heading of a column, or else its name without the unit, which is shown below the heading
+    or in each value."""
     name = column.name.removesuffix("_bytes").replace("_rps", " req/s")
     name = name.removesuffix("_s") if column.form == "seconds" else name
     return column.heading or name.replace("_", " ")
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """ "no_files 8982, reset 1"."""
+    """Like "no_files 8982, reset 1", sorted by name."""
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
@@ -64,19 +63,19 @@ def finite(value: float | None) -> float | None: ...
 @overload
 def finite(value: Value) -> Value: ...
 def finite(value: Value) -> Value:
-    """`value`, or None where it is a number that no JSON can hold."""
+    """`value`, or None if it is infinite or NaN, which JSON cannot hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def rounded(value: float | None, digits: int = 4) -> float | None:
-    """`value` in so many decimals, or None where it is missing or not finite."""
+    """`value` rounded to `digits` decimals, or None if it is missing or not finite."""
     value = finite(value)
     return None if value is None else round(value, digits) + 0.0  # not -0.0
 
 
 def filled(kind: type[S], source: object, **values: Any) -> S:
-    """A `kind` of these values, and of what `source` has where the other keys say; `NAME_ms` is a
-    distribution NAME in seconds."""
+    """A `kind` with these values; its other keys are read from `source` by the paths of their
+    `JsonKey`. `NAME_ms` is read from the distribution NAME, in seconds."""
     paths = {
         name: key.path or name.removesuffix("_ms")
         for name, key in shapes.keys_of(kind).items()
@@ -99,7 +98,7 @@ def _plain(value: object) -> object:
 
 
 def milliseconds(kind: type[S], of: Summary | Breakdown | AbTimes) -> S:
-    """Its times in ms; the names of the source may end in their unit. None: unknown."""
+    """A `kind` with the times of `of` in ms, rounded; None: unknown."""
     seconds = {
         name: getattr(of, f"{name}_s" if isinstance(of, Breakdown) else name)
         for name in kind.__struct_fields__
@@ -113,7 +112,7 @@ def milliseconds(kind: type[S], of: Summary | Breakdown | AbTimes) -> S:
 
 
 def cell(result: CellResult, kind: type[R], **more: Any) -> R:
-    """One trial. `more`: what a `kind` has beside a row."""
+    """One trial. `more`: the fields that `kind` has in addition to a row."""
     return filled(
         kind,
         result,
@@ -134,7 +133,7 @@ def cell(result: CellResult, kind: type[R], **more: Any) -> R:
 
 
 def _machine(result: CellResult) -> dict[str, Struct]:
-    """What kernel, CPU and memory showed."""
+    """Kernel counters, CPU, waiting for a core, and memory."""
     usage, wait = result.usage, result.core_wait
     shares = {name: rounded(getattr(wait, name, None)) for name in CORES}
     seconds = {name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")}
@@ -161,20 +160,20 @@ def _ab(printed: AbReport | None) -> dict[str, Struct]:
 
 
 def group(result: ClassResult) -> shapes.JsonClass:
-    """One (server, tool, processes, keep-alive)."""
+    """The cells of one (server, load tool, processes, keep-alive)."""
     return filled(
         shapes.JsonClass, result, **_settings(result.server), knee=rounded(result.knee, 3)
     )
 
 
 def _settings(server: Server) -> dict[str, Any]:
-    """Versions are null where they are those of the run, whose environment has them."""
+    """The settings of a server. Versions are null if they are those of the run's environment."""
     own = {name: getattr(server, name) for name in shapes.JsonSettings.__struct_fields__}
     return {**own, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 
 def spoken(label: Label | None) -> shapes.JsonText | str:
-    """A text with the code and the values it was made of; a name as it is; "" for none."""
+    """A finding as its code, values and sentence; a plain name unchanged; "" for None."""
     if not isinstance(label, Finding):
         return label or ""
     values: Any = jsonable(label.values, DIGITS)
@@ -182,7 +181,8 @@ def spoken(label: Label | None) -> shapes.JsonText | str:
 
 
 def jsonable(value: object, digits: int = 17) -> object:
-    """What JSON can say, in base units; what it has no word for, as text. `digits`: significant."""
+    """`value` in JSON types and base units; infinite or NaN as None, other types as text. `digits`:
+    significant ones."""
     if isinstance(value, Finding):
         return spoken(value)
     if isinstance(value, Mapping):
@@ -202,20 +202,20 @@ def table(
     items: Iterable[Any],
     note: Label | None = None,
 ) -> Table:
-    """A row per item."""
+    """A table with one row per item."""
     columns = tuple(columns)
     rows = tuple(tuple(column.of(item) for column in columns) for item in items)
     return Table(title, columns, rows, note)
 
 
 def cores_of(environment: Mapping[str, object]) -> int | None:
-    """Cores of the machine that the run was measured on; None if unknown."""
+    """Cores of the machine that ran the measurement; None if unknown."""
     cores = environment.get("cores")
     return cores if isinstance(cores, int) and cores > 0 else None
 
 
 AMOUNTS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
-# What servers of a worker class may differ in
+# Settings in which servers of one worker class may differ
 SETTINGS: Mapping[str, str] = {
     "workers": "{value:# worker}",
     "threads": "{value:# thread}",
@@ -237,14 +237,14 @@ PARTS: Mapping[str, str] = {  # of a response time
 }
 
 
-# What stands for each of them on a page
+# Colour and shape of each on a page
 PART_LOOKS: Mapping[str, Look] = {part: (part.replace("_", "-"), "circle") for part in PARTS}
 
 
 def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
-    """The settings that differ within a worker class, so that a table must show them, and in which.
+    """The settings that differ within a worker class, with those classes. Tables must show them.
 
-    Threads that differ because only gthread has them are told once, in the title.
+    Threads that differ only because only gthread has them are in the title instead.
     """
     values: dict[tuple[str, str], set[object]] = {}
     for server in servers:
@@ -258,7 +258,7 @@ def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
 
 
 def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
-    """The cells of each series, by its key."""
+    """The cells of each series, by `Cell.series`."""
     series: dict[Cell, list[CellResult]] = {}
     for cell in cells:
         series.setdefault(cell.trial.cell.series, []).append(cell)
@@ -266,7 +266,7 @@ def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
 
 
 def setting(name: str, value: int | str, exceptions: Iterable[str] = ()) -> str:
-    """'4 workers'. `exceptions`: as `not_taken` names them."""
+    """'4 workers'. `exceptions`: from `not_taken`, added in parentheses."""
     values = {"value": value, "exceptions": tuple(exceptions)}
     return fill(f"{SETTINGS[name]}[[ ({{exceptions:; }})]]", values)
 
@@ -278,15 +278,15 @@ def load_tool(cell: Cell | ClassResult) -> str:
 
 
 def taken(name: str, cell: CellResult) -> bool:
-    """Whether the server has that setting as asked, as far as is known. A single thread is what a
-    class without threads has."""
+    """Whether the setting is in force as requested; True if unknown. A request for one thread is
+    also met by a class without threads."""
     requested = getattr(cell.server, name)
     in_force = cell.in_force.get(name, requested)
     return bool(in_force == requested or (name == "threads" and requested == 1))
 
 
 def not_taken(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
-    """What other values than was asked for are in force, and in which worker classes."""
+    """'ignored by sync', '128 in force with gthread': values in force other than requested."""
     every_class = {cell.server.worker_class for cell in cells}
     classes_of: dict[int | None, dict[str, None]] = {}
     for cell in cells:
@@ -308,9 +308,9 @@ def interpreter(python: str, gunicorn: object = None) -> str:
 
 
 def served(environment: Mapping[str, object], servers: Iterable[Server]) -> str | None:
-    """What serves the user's app: its interpreter and Gunicorn; of a bundled app a Gunicorn that is
-    not the usual one; None where that is the usual one. What differs between the servers is told
-    elsewhere. `environment`: the run's."""
+    """The interpreter and Gunicorn that serve the user's app. For a bundled app, only a Gunicorn
+    other than the bundled one, or None. Left out is what single servers set for themselves, which
+    is shown elsewhere. `environment`: of the run."""
     every = tuple(servers)
     users = any(server.app.chdir for server in every)
     differs = {
@@ -334,7 +334,7 @@ def level(cell: Cell) -> str:
 
 
 class Names:
-    """Of the cells of one run."""
+    """Names of the series and cells of one run, from the settings that vary in it."""
 
     def __init__(self, cells: Sequence[CellResult]) -> None:
         planned = [cell.trial.cell for cell in cells]
@@ -372,7 +372,7 @@ class Names:
         )
 
     def _levels(self, cells: Sequence[CellResult]) -> Iterator[str]:
-        """Each level once, with its trials where there are others of it."""
+        """Each level once, with trial numbers unless all its trials are among `cells`."""
         for cell in dict.fromkeys(cell.trial.cell for cell in cells):
             numbers = [str(result.trial.number) for result in cells if result.trial.cell == cell]
             alone = len(numbers) == sum(result.trial.cell == cell for result in self._cells)
