@@ -3,7 +3,6 @@
 Sweep: column names carry units. An empty field is unknown, but an empty slots_configured means
 unlimited if slots_known is True. Pairs (errors, requests and connections per worker) are
 `name=count`, separated by spaces; the routes of a mix are one JSON object.
-
 Other commands: the first column is the table's title, followed by the columns of all tables, shared
 ones once, in base units. A field is empty if the value is missing or the table has no such column.
 """

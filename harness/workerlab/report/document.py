@@ -162,8 +162,7 @@ def overhead(report: Report) -> Iterator[Overhead]:
 
 
 def _overheads(cells: Iterable[CellResult]) -> dict[str, float]:
-    """Load time / ideal time by class; {} if there is only one. Listed by class because those that
-    distribute connections unevenly always leave slots idle."""
+    """Overhead factor by class if there are several, as uneven distribution leaves slots idle."""
     times: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
         load_s, ideal_s = finite(cell.load_s), finite(cell.ideal_s)

@@ -181,8 +181,8 @@ def spoken(label: Label | None) -> shapes.JsonText | str:
 
 
 def jsonable(value: object, digits: int = 17) -> object:
-    """`value` in JSON types and base units; infinite or NaN as None, other types as text. `digits`:
-    significant ones."""
+    """`value` in JSON types and base units. Infinite and NaN become None, other types text.
+    `digits`: significant ones of a float."""
     if isinstance(value, Finding):
         return spoken(value)
     if isinstance(value, Mapping):

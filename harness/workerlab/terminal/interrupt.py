@@ -1,8 +1,7 @@
 """Signal handling: the first signal raises, and contexts clean up; a second one exits at once.
 
-Exiting at once is safe: the guard processes see their pipes close and kill what they guard. Until
-something is started, the first signal also exits at once, as an exception raised during an import
-may be lost.
+Exiting at once is safe: the guards see their pipes close and kill what they guard. Until something
+is started, the first signal exits at once too, as an exception during an import may be lost.
 """
 
 import os

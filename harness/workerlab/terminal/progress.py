@@ -38,9 +38,8 @@ def describe(trial: Trial) -> str:
 
 
 class Progress:
-    """Shows trials that run one by one. `predict(trial)`: seconds, or None while unknown (before a
-    user's app first answers); `more_s(trial)`: by how many seconds it may exceed that;
-    `name(trial)`: its label."""
+    """`predict(trial)`: seconds, or None while unknown (before a user's app first answers);
+    `more_s(trial)`: by how many seconds it may take longer; `name(trial)`: its label."""
 
     def __init__(
         self,

@@ -307,8 +307,8 @@ def _names(title: str | None, names: Sequence[str | list[str]], upright: bool) -
 def _ends(
     drawn: Drawn, stacked: bool, upright: Upright | None
 ) -> list[tuple[str, float, float, str]]:
-    """(series, place, value, label) for each horizontal bar, at its end, or for each stack, at the
-    end of its positive part. Vertical grouped bars have no room for labels."""
+    """(series, place, value, label): at the end of a horizontal bar, or of a stack's positive part.
+    Vertical grouped bars have no room for labels."""
     if not stacked:
         return [
             (name, place, value, three_digits(value))
@@ -353,9 +353,8 @@ def looks_of(charts: Iterable[Chart]) -> Looks:
 
 
 def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
-    """One figure; several if there are many series or some reach ten times the values of others.
-    Stacked bars are never split. With a logarithmic axis only the number of series matters, and all
-    figures have the same axis."""
+    """One figure; several for many series, or for heights that differ tenfold on a linear axis.
+    Stacked bars are never split; figures with a logarithmic axis share its range."""
     if chart.form == "scatter":
         return some(scatter_figure(chart, name, looks))
     drawn = [series for series in chart.series if _drawable(series.points, chart.log)]

@@ -108,8 +108,7 @@ def left_out_text(cells: Sequence[str]) -> str:
 
 
 def _by_place(conclusions: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """The findings by their place on the page: others at the top, answers to questions, costs below
-    the tables, invalid cells last."""
+    """Findings by place: others at the top, answers, costs below the tables, invalid cells last."""
     places: dict[str, list[Finding]] = {
         place: [] for place in ("answers", "others", "costs", "invalid")
     }

@@ -193,8 +193,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
 
 def cells_over_time(document: Document) -> list[CellOverTime]:
-    """All cells with a timeline: the most telling one of each series, then the others; saturated
-    ones first among both."""
+    """Cells with a timeline: the most telling of each series, then others; saturated ones first."""
     cells = []
     for series in all_series(document):
         pairs = over_time(series, document)

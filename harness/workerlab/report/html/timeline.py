@@ -3,10 +3,8 @@
 Each worker has a row per slot. Waits have thinner rows of their own, and each wait ends where its
 service begins. Requests that wait for any worker are in one block below all workers, which makes
 the staircase of a saturated server. If a class accepts more than it serves, waits are below the
-worker that holds them.
-
-Drawing a wait on the row of its service was rejected: on a saturated server it would cover the
-request served before it, which is exactly what the figure must show.
+worker that holds them. Drawing a wait on the row of its service was rejected: on a saturated server
+it would cover the request served before it, which is exactly what the figure must show.
 """
 
 import json
@@ -180,8 +178,7 @@ def _rows_pane(timeline: Timeline, shared: bool, *, titled: bool) -> Any:
 def _wait_rows(timeline: Timeline, shared: bool) -> dict[int, list[tuple[int, float, float]]]:
     """(row, arrived, served from) of each visible wait, by worker, or under SHARED if `shared`.
 
-    They are sorted by arrival, and those that arrive together by start of service, which makes the
-    stairs.
+    Sorted by arrival, then, if they arrive together, by start of service, to form stairs.
     """
     short_s = SHORT * (timeline.shown[1] - timeline.shown[0])
     waited: dict[int, list[tuple[float, float]]] = {}
