@@ -1,26 +1,26 @@
-"""From facts to the result of a trial, once R0 and knee of its series are known.
+"""The result of a valid trial, from its facts and from the R0 and the knee of its series.
 
-Waiting: the part of the response time in which no slot served the request. W = R - S.
+Waiting time is the part of the response time in which no slot served the request: W = R - S.
 
-The mean is exact from two means over the same requests: the client's responses and the workers'
-spans, the lone first one in both; of successes alone, as far as it is known which these are. It is
-not given where some requests are in one and not in the other. A tool whose mean contains synthetic
-samples (wrk) has no mean to subtract from; there the response time law (Denning & Buzen 1978),
-R = N/X in a closed loop without think time, takes its place.
+The mean is exact: the difference of two means over the same requests, the client's response times
+and the workers' spans, including the lone first request. Only successes count, if it is known which
+requests these are. There is no mean if some requests are in only one of the two sources. If a
+tool's mean contains synthetic samples (wrk), the response time law takes its place (Denning & Buzen
+1978): R = N/X in a closed loop without think time.
 
-Percentiles need each request's own span. Not all spans carry a request id, and the tool's clock has
-an unknown offset, so which span belongs to which timing is not forced: ends that are close together
-swap. But where services hardly differ it does not matter. With d the largest |S - mean S|, every
-R - mean S is within d of its true W, and so is every percentile of them. They are given where
-every request is timed and d is at most 5 % of the mean response; otherwise None.
+Percentiles need the span of each request. Spans cannot be matched to timings reliably: not all
+carry a request id, the offset of the tool's clock is unknown, and requests that end close together
+may be swapped. If service times hardly vary, this does not matter. With d the largest |S - mean S|,
+each R - mean S is within d of its true W, and so is each percentile. So percentiles are given if
+every success is timed and d is at most 5 % of the mean response; otherwise they are None.
 
-The settings in force may differ from those in the file: the kernel cuts one, and a worker class
-ignores others.
+The settings in force may differ from the configured ones: the kernel limits the backlog, and some
+worker classes ignore settings.
 
-App metrics and CPU are sums that only grow, so that the difference between the first and the last
-sample of the steady window is what was spent in it. Requests are the app's own count: numerator and
-denominator come from the same two moments. Sums that shrank were begun anew under the load, and
-nothing is known from them. `observe/app_metrics.py` defines the names.
+App metrics and CPU times are sums that only grow, so the difference between the first and the last
+sample of the steady window is what was spent in it. The number of requests is the app's own count:
+numerator and denominator come from the same two moments. If a sum shrank, it was reset during the
+load, and the metrics are unknown. `observe/app_metrics.py` defines the names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,9 +62,9 @@ SETTINGS = ("workers", "threads", "backlog", "worker_connections")
 
 
 def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, int | None]:
-    """By setting: the value that is in force, None where the class ignores it; what is not known is
-    not in there. `queue_limit`: of the accept queue, as the kernel was seen to have it; else as
-    the workers asked it."""
+    """The value of each setting in force; None if the worker class ignores it. Unknown settings are
+    missing. `queue_limit`: limit of the accept queue as sampled from the kernel; None: as the
+    workers reported it."""
     proof = data.record.proof if data.record else {}
     limit = queue_limit or proof.get("accept_queue_limit")
     values: dict[str, int | None]
@@ -75,14 +75,14 @@ def in_force(data: TrialData, queue_limit: int | None = None) -> Mapping[str, in
 
 
 def served_by(data: TrialData) -> Mapping[str, str]:
-    """The versions of Gunicorn and Python that its workers proved; what is not known is missing."""
+    """The versions of Gunicorn and Python that the workers reported; unknown ones are missing."""
     proof = data.record.proof if data.record else {}
     versions = {name: proof.get(name) for name in ("gunicorn", "python")}
     return {name: version for name, version in versions.items() if isinstance(version, str)}
 
 
-RESOLUTION_S = 0.001  # ab's whole milliseconds, rounded
-EVEN = 0.05  # how far a service may be from the mean, as a fraction of the mean response
+RESOLUTION_S = 0.001  # ab rounds to whole milliseconds
+EVEN = 0.05  # largest distance of a service time from the mean, relative to the mean response
 
 UNANSWERED = "no waiting time: some requests reached a worker and were never answered"
 
@@ -110,7 +110,7 @@ class TimesOfNeverAccepted(Finding):
 
 
 def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
-    """Seconds a request waited, and notes on what is missing from the answer and why."""
+    """Waiting time in seconds, and notes on what is missing and why."""
     response_s, notes = _mean_response(facts)
     service_s, spans = success_service(facts).mean, success_spans(facts)
     if response_s is None or service_s is None:
@@ -128,7 +128,7 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
 
 
 def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
-    """The mean response in seconds, and a note where it is missing or not the tool's own."""
+    """The mean response in seconds, and a note if it is missing or not the tool's own."""
     measured = facts.measurement
     if not measured.exact_mean:
         if not facts.rps:
@@ -142,12 +142,12 @@ def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
 
 
 REQUESTS = "requests"
-# How names end: of nanoseconds, and of what a cache was asked and had
+# Suffixes of names: nanoseconds, lookups and hits of a cache
 SPENT, ASKED, HITS = "_ns", "_asked", "_hits"
 
 
 def app_metrics(facts: Facts) -> AppMetrics | None:
-    """Over the steady window; None where neither app metrics nor components were seen in it."""
+    """App metrics and components' CPU over the steady window; None if neither was sampled in it."""
     steady, seen = facts.window, facts.seen
     if steady is None:
         return None
@@ -175,7 +175,7 @@ def app_metrics(facts: Facts) -> AppMetrics | None:
 
 
 def _grown(inside: Sequence[AppMetricsSample]) -> dict[str, int]:
-    """By name, of all workers together; empty where it was not seen twice."""
+    """How much each sum grew, all workers together; empty if it was sampled only once or shrank."""
     if len(inside) < 2:
         return {}
     first, last = inside[0].totals, inside[-1].totals
@@ -184,19 +184,19 @@ def _grown(inside: Sequence[AppMetricsSample]) -> dict[str, int]:
 
 
 def _cores(inside: Sequence[ServiceSample]) -> Mapping[str, float]:
-    """CPU seconds per second of each component that was seen twice."""
+    """CPU seconds per second of each component that was sampled at least twice."""
     names = dict.fromkeys(name for one in inside for name in one.cpu_s)
     rates = {name: per_second((one.at_ns, one.cpu_s.get(name)) for one in inside) for name in names}
     return {name: cores for name, cores in rates.items() if cores is not None}
 
 
-FEW = 0.05  # of the requests failed: of the others can be told how long they take
-LONG_HELD_S = 0.1  # a hundred times what it takes to close a connection and accept the next one
-SHORT_S = 0.1  # chance decides over what lasts a moment
+FEW = 0.05  # share of failed requests up to which the duration of a load can be computed
+LONG_HELD_S = 0.1  # 100 times as long as closing a connection and accepting the next one takes
+SHORT_S = 0.1  # a shorter steady part depends too much on chance
 
 
 def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
-    """A cell whose numbers are unknown; its reasons are not."""
+    """An invalid cell: its reasons, without numbers."""
     return CellResult(
         trial=data.trial,
         app=data.app,
@@ -211,7 +211,7 @@ def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
 
 
 def result(facts: Facts, series: Series) -> CellResult:
-    """A valid cell of the closed loop."""
+    """The result of a valid closed-loop cell."""
     lone_s, bound = series.r0.seconds, series.bound.get(facts.key)
     bound_rps = facts.parallel / lone_s
     waits, missing = waiting(facts)
@@ -253,8 +253,8 @@ def with_failures(reason: Finding, failures: FailedRequests | None) -> Finding:
 
 
 def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
-    """What was counted and seen of any valid cell, closed loop or at a rate, and as a part of its
-    reason what failed meanwhile."""
+    """The measured values of a valid cell, closed loop or at a rate. Failed requests are added to
+    `reason`."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
     known = None if stalled(facts) else precision(facts).throughput_rps  # of the steady part
@@ -334,7 +334,7 @@ class MeasuredAgainAlone(Finding):
 
 
 def _held(facts: Facts) -> Iterable[Finding]:
-    """A slot that stays taken for long after the app is done with a request: in the worker."""
+    """A note if the worker holds a slot long after the app has finished a request."""
     held_s = queued_gap_s(facts)
     if held_s is not None and held_s >= LONG_HELD_S:
         yield SlotHeldAfterApp(held_s)
@@ -356,8 +356,8 @@ def _paused(facts: Facts) -> Iterable[stall.PauseDuringLoad]:
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:
-    """How long the load takes if no slot is ever idle; None for a tool that runs for a time, where
-    nobody knows how many slots there are, or where failures take another time than a lone request.
+    """How long the load would take if no slot were ever idle. None for a load of fixed duration,
+    an unknown number of slots, or many failures, which do not take as long as a lone request.
     """
     known = facts.data.counted and facts.data.worker_class.slots_known
     if not known or failed_share(facts) > FEW:

@@ -1,18 +1,20 @@
-"""A series: the cells that differ in load alone. Where does its server stop serving more?
+"""A series: the cells that differ only in load. At which load does throughput stop growing?
 
-R0 is how long a request holds a slot when it has the server for itself; the bound follows from it.
-Three sources, the first that is precise enough:
+R0 is how long a request holds a slot when it has the server to itself; the throughput bound follows
+from it. It comes from the lone requests, which two other sources may correct:
 
-    lone requests      one after the other, before the load: their median where their mean is
-                       within 5 % of it, else their mean; the 95 % interval is Student's.
-                       Of a mix, rounds of its routes, each with the mean of its requests by weight
-    the lightest load  the mean span of its lowest level and what a lone request takes beside its
-                       span, where that lies inside the interval of the lone ones and is known
-                       better: of a random service a few lone requests say little
-    the load's limit   X <= min(N, C)/R0, so R0 <= min(N, C)/X: lone requests that took longer were
-                       slow for a reason of their own
+    lone requests      sent one at a time before the load: their median if their mean is within 5 %
+                       of it, else their mean; the 95 % interval is Student's. For a mix, rounds of
+                       its routes, each with the weighted mean of its requests
+    the lightest load  the mean span of the lowest level plus a lone request's overhead (response
+                       time less span), if this lies inside the interval of the lone requests and is
+                       more precise: for random service times a few lone requests say little
+    the load's limit   X <= min(N, C)/R0, so R0 <= min(N, C)/X. If lone requests took longer,
+                       something else slowed them down, and this limit replaces them
 
-Successes alone count, on both sides: an app that sheds answers its failures in no time."""
+Only successes count, for lone requests and under load: an app that sheds load answers its failures
+immediately.
+"""
 
 import math
 from collections import defaultdict
@@ -33,13 +35,12 @@ from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Server
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
-CONTRADICTED = 1.05  # how much longer than the load proves a lone response may seem
-AGREE = (
-    0.05  # of the median, from which the mean may differ: the tail is the machine's, not the app's
-)
-KNOWN = 0.02  # half of an interval, as a part of its mean: lone requests say it well enough
-ENOUGH = 16  # spans for an interval of their mean
-MOSTLY = 0.99  # of the answers are successes: spans of failures do not change the mean
+CONTRADICTED = 1.05  # times the load's limit: a longer lone response is replaced by it
+# Of the median: if the mean differs by less, the tail comes from the machine, not from the app
+AGREE = 0.05
+KNOWN = 0.02  # half of an interval, relative to the mean: lone requests are precise enough
+ENOUGH = 16  # spans needed for an interval of their mean
+MOSTLY = 0.99  # share of successes from which on spans of failures do not change the mean
 
 
 class R0(Struct, frozen=True):
@@ -53,18 +54,18 @@ class R0(Struct, frozen=True):
         return self.half_s / self.seconds if self.half_s and self.seconds else 0.0
 
 
-UNKNOWN = R0(0.0, None)  # no lone request was answered: no trial is valid then
+UNKNOWN = R0(0.0, None)  # no lone request was answered; then no trial is valid
 
 
 def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
-    """R0 of each server by the lone requests of all its trials: those of the warm-up and, where the
-    tool tells it, its own lone first one. A lone request holds a slot for as long as the server
-    really does, longer than the app runs."""
+    """R0 of each server from the lone requests of all its trials: those of the warm-up and, if the
+    tool reports it, its own lone first request. Their whole response time counts, since a slot is
+    held for longer than the app runs. None if there are none."""
     values: dict[Server, list[float]] = defaultdict(list)
     for trial in trials:
         found = values[trial.cell.server]
         if trial.record is not None and trial.record.fault is None:
-            # Of a mix, the tool's own is of one of its requests
+            # For a mix, the tool's own lone request is only one of the routes
             mixed, measurement = bool(trial.record.lone_weights), trial.measurement
             own = measurement.lone_s if measurement and not mixed else None
             found += [one for one in (*trial.record.alone_s, own or 0.0) if one > 0]
@@ -94,7 +95,7 @@ class SlowerAlone(Finding):
 
 
 def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:
-    """R0 in the light of the valid trials of a closed loop, and what there is to note of it."""
+    """R0, corrected by the valid closed-loop trials, and a note if the load contradicts it."""
     lightest = _of_lightest(closed) if lone.relative_half > KNOWN else None
     if lightest and abs(lightest.seconds - lone.seconds) <= (lone.half_s or 0.0):
         lone = min(lone, lightest, key=lambda one: one.relative_half)
@@ -106,7 +107,7 @@ def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ..
 
 
 def _of_lightest(closed: Sequence[Facts]) -> R0 | None:
-    """By the spans of the lowest level; None where they are few, or some of them failures."""
+    """R0 from the spans of the lowest level; None if there are few, or failures among them."""
     lowest = min((facts.connections for facts in closed), default=0)
     trials = [facts for facts in closed if facts.connections == lowest]
     spans_s = [one for facts in trials for one in durations_s(facts.finished)]
@@ -116,9 +117,9 @@ def _of_lightest(closed: Sequence[Facts]) -> R0 | None:
     return R0(spans.seconds + median(map(overhead_s, trials)), spans.half_s)
 
 
-STEP = 1.5  # times as many connections: fewer cannot show that throughput stays
-HALF = 0.5  # of their time served: the response is twice that of a lone request
-OVER = 1.05  # times as many connections as slots: some have to wait
+STEP = 1.5  # times as many connections: a smaller step cannot show that throughput levels off
+HALF = 0.5  # share of their time served: the response time is twice that of a lone request
+OVER = 1.05  # times as many connections as slots: beyond that, some have to wait
 
 # Why the load tool was the limit; (): it was not; None: unknown
 Reasons = tuple[Finding, ...] | None
@@ -131,11 +132,11 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     key: Cell
     trials: Sequence[TrialData]
-    r0: R0  # of its server; where none is known, no trial is valid
+    r0: R0  # of its server; if it is unknown, no trial is valid
     closed: Sequence[Facts]  # valid trials of the closed loop
-    at_rate: Sequence[Facts]  # and of the open model: they tell no knee
+    at_rate: Sequence[Facts]  # valid trials of the open model; they do not show a knee
     invalid: Sequence[CellResult]
-    notes: tuple[Finding, ...] = ()  # on all of its cells
+    notes: tuple[Finding, ...] = ()  # for all of its cells
     bound: Mapping[str, Reasons] = {}
 
     @property
@@ -152,36 +153,36 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def halves(self) -> Mapping[int, float]:
-        """Half of the 95 % interval of each level, as a part of it: over the trials where there are
-        enough of them, else over the batches of one."""
+        """Half of the 95 % interval of each level, relative to its mean: over its trials if there
+        are enough, else the widest over the batches of one trial."""
         found: dict[int, list[Facts]] = defaultdict(list)
         for facts in self.closed:
             found[facts.connections].append(facts)
         return {level: _half(trials) for level, trials in found.items()}
 
     def served(self, n: int) -> float:
-        """u = X*R0/N of a level: the part of their time that its connections are being served."""
+        """u = X*R0/N of a level: the share of their time in which its connections are served."""
         return self.levels[n] * self.r0.seconds / n
 
     def waits(self, facts: Facts) -> bool:
-        """Whether requests take longer than a lone one does, beyond what chance explains, and there
-        is someone to wait for. Of the whole level, so that identical trials are judged alike."""
+        """Whether requests take longer than a lone one, beyond chance, with more than one
+        connection. Computed for the whole level: all its trials get the same answer."""
         n = facts.connections
         chance = math.hypot(self.halves[n], self.r0.relative_half)
         return n > 1 and self.served(n) * (1 + chance) < REACHED
 
     def stood_still_alone(self, facts: Facts) -> bool:
-        """Whether no more than that the machine stood still made requests take longer than a lone
-        one. Where they are more than the slots, some of them wait all the same."""
+        """Whether requests took longer than a lone one only because the machine stood still. Never
+        with more connections than slots: then some wait in any case."""
         n, lost = facts.connections, stood_still(facts)
         if not lost or (facts.slots and n > OVER * facts.slots):
             return False
         return self.served(n) / (1 - lost) >= REACHED
 
     def grows(self, n: int) -> bool | None:
-        """Whether more connections than `n` bring more than `n` and fewer did; of the highest
-        level, whether it still gained on a lower one. None where no other level tells, or chance
-        explains the gain. (Than the best so far: beyond a level that does not grow none does.)"""
+        """Whether a higher level brings more than the best level up to `n`; for the highest level,
+        whether it still gained on a lower one. None if no other level shows it, or the gain may be
+        chance. The best level is the reference, so no level beyond a flat one can grow."""
         weak = self.served(n) <= HALF
         best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
         more = [self.gains(best, level, weak=weak) for level in self.levels if level > n]
@@ -195,14 +196,14 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return self.gains(max(less, key=self.levels.__getitem__), n, weak=weak)
 
     def levels_off(self, n: int) -> bool:
-        """Whether higher levels serve no more than this one, all of them."""
+        """Whether there are higher levels (by STEP), and none of them serves more than this one."""
         higher = [level for level in self.levels if level >= STEP * n]
         return bool(higher) and all(self.gains(n, one) is False for one in higher)
 
     def gains(self, low: int, high: int, *, weak: bool = False) -> bool | None:
-        """By more than FLAT, which is not throughput that grows; None where that is within chance.
-        `weak`: where requests wait for most of their time, a gain of less than the square root of
-        as many more connections is what uneven dealing gives, not a server with room."""
+        """Whether `high` serves more than `low` by a factor of more than FLAT; None if that may be
+        chance. `weak`: requests wait most of their time. Then a gain up to the square root of
+        high/low comes from uneven distribution, not from spare capacity."""
         factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
         if factor <= max(FLAT, math.sqrt(high / low) if weak else 0.0):
             return False
@@ -210,27 +211,27 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def free(self) -> Sequence[Facts]:
-        """The trials in which the load tool was not the limit."""
+        """The trials in which the load tool is not known to be the limit."""
         return [facts for facts in self.closed if not self.bound.get(facts.key)]
 
     @cached_property
     def disturbed(self) -> bool:
-        """Whether others kept some level waiting for a core: it may have levelled off for that."""
+        """Whether others kept some trial waiting for a core; throughput may level off for that."""
         return any(map(is_disturbed, self.free))
 
     @cached_property
     def full(self) -> bool:
-        """Whether some level took all slots: they are what binds."""
+        """Whether some trial occupied all slots: then the slots are the limit."""
         return any((occupancy(one) or 0.0) >= FULL for one in self.free)
 
     def knee_of(self, trials: Sequence[Facts]) -> Knee:
-        """As these trials show it."""
+        """The knee that these trials show."""
         full = any((occupancy(one) or 0.0) >= FULL for one in trials)
         return knee(rates_by_level(trials), self.r0.seconds, self.slots, full=full)
 
     @cached_property
     def knee(self) -> Knee:
-        """Before verdicts are known; `class_result` has the last word."""
+        """The knee before the verdicts are known; `class_result` makes the final one."""
         return self.knee_of(self.free)
 
     @cached_property
@@ -246,7 +247,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
 
 def rates_by_level(trials: Iterable[Facts]) -> Mapping[int, float]:
-    """The median successes per second of each number of connections."""
+    """Median successful responses per second, by number of connections."""
     rates: dict[int, list[float]] = defaultdict(list)
     for facts in trials:
         rates[facts.connections].append(facts.throughput_rps)
