@@ -1,58 +1,56 @@
-"""How much of a server's slots was taken: requests in them / slots, over the steady window.
+"""A server's slots: how many are taken, how long each is held, and how evenly they are used.
 
-Throughput against slots / R0 says the same on average, but R0 comes from few lone requests, and
-where service times vary so does that ratio: of 35 cells at 1 to 4 times as many connections as
-slots it judged 11 wrongly, occupancy none.
+Occupancy is requests in slots / slots, over the steady window. Throughput against slots / R0 says
+the same on average, but R0 comes from few lone requests, and the ratio varies with service times:
+of 35 cells with 1 to 4 times as many connections as slots it misjudged 11, occupancy none.
 
-A slot is held for longer than the app runs: to accept, to parse, to answer. What that takes is the
-response of a lone request less its span. Two spans that follow each other in one slot at no greater
-distance are taken to have held it in between, so that a slot which answers in a hundredth of a
-millisecond is not called idle while it accepts and parses.
+A slot is held for longer than the app runs: to accept, to parse, to answer. This overhead is the
+response time of a lone request less its span. If the next span in a slot starts within the
+overhead, the slot counts as held in between; otherwise a slot that answers in 0.01 ms would seem
+idle while it accepts and parses.
 
-How much longer than in the app a request holds its slot: the gap between the end of a span and
-the start of the next one in the same slot, while requests waited for it.
+The queued gap (`queued_gap_s`) is how much longer than in the app a request holds its slot: from
+the end of a span to the start of the next one in the same slot, while requests waited for it. A
+worker needs about a millisecond to close the connection, accept the next one and parse its request.
+Rejected: the gap from lone requests, R0 - S. It includes what holds no slot: the client's connect,
+the transfer, the load tool. For a slot that serves 100 requests/s and is busy 90 % of the time, an
+error of half a millisecond is half of the waiting time.
 
-To close the connection, accept the next one and parse its request takes a worker about a
-millisecond. Taken from lone requests (R0 - S) it would contain what holds no slot: the client's
-connect, the transfer, the load tool. Of a slot that takes a hundred requests a second and is busy
-for 90 % of the time, half of a millisecond too much is half of the waiting.
+A gap counts if all slots of its worker were taken before it, and the request that started next was
+already waiting: its client was connected, it had been accepted, or the accept queue was not empty
+in the samples before and after. Ends and starts are matched in order: the slot that is freed first
+takes the request that has waited longest. The median is used, since a few gaps are longer because
+other programs had the core.
 
-A gap counts where all slots of its worker were taken until that end, and where the request that
-began next waited already: its client had been connected, or it had been accepted, or the accept
-queue was seen with somebody in it both before and after. Ends and starts are matched in their
-order: the slot that is freed first takes the request that has waited longest. It is the median of
-the gaps: a few are longer, because other programs had the core.
+Kept-alive connections stay with the worker that accepted them, so their distribution bounds the
+throughput: a worker serves at most min(its connections, its slots) at once.
 
-Kept-alive connections stay with the worker that accepted them, so how they are dealt bounds the
-throughput: worker i serves at most min(connections, slots of one worker) at once.
+The share of computing that needs no GIL (`beside_gil`) is 1 - (share of time with the GIL held) /
+(share of time in which requests computed or were ready to), both while a request was in the app. A
+thread that loses its core still holds the GIL, so waiting for a core is in both. GIL samples miss
+holds of less than 0.3 ms. An app that computes in short pieces, for example between database
+queries, would seem never to hold it, so there is no result for pieces of less than a millisecond on
+average. `needs` does not use it with several requests in a worker at once: any may hold the GIL.
 
-How much of what requests compute needs no GIL: 1 - (part of the time in which the GIL was held)
-/ (part of the time in which they computed, or were ready to), both while a request was in the app.
+Uneven distribution (`uneven_dealing`): slots idle in one worker while requests wait in another.
+Some classes accept more than they serve, and chance, or a kept-alive connection, decides in which
+worker a request waits. The measure is observed, not derived from R0: the mean number of slots that
+idled in workers with no request to start while requests waited in workers whose slots were taken.
+The distribution is uneven if this is at least 5 % of the usable slots, at any throughput. It is
+also uneven if no slot idles, but one worker has at least twice as many kept-alive connections as
+another and they have to wait: of eight on two blocked loops, seven take turns and one is served at
+once.
 
-Who holds the GIL and loses its core holds it all the same, so waiting for a core is on both sides.
-A look sees no hold of less than 0.3 ms. An app that computes in short pieces, between queries of a
-database for instance, would look as if it never held it: nothing is said where a piece lasts less
-than a millisecond on average. Nor is anything said where several requests were in one worker at
-once, for any of them may have held it.
+    each request on its own connection   at each moment: accepted and not started, per worker
+    kept-alive connections               on average: connections of a worker beyond its slots, and
+                                         slots idle compared with the busiest worker
 
-Slots that idle in one worker while requests wait in another: what the dealing costs.
-
-Some classes accept more than they serve, and chance, or a kept connection, decides whose queue a
-request stands in. Asked is what was seen, not what follows from R0: how many slots on average stood
-idle in workers that had nothing to begin, while requests waited in workers whose slots were taken.
-It is uneven where that is a twentieth of the slots in use or more, at whatever throughput. Or no
-slot idles, and yet twice as many kept connections share the slots of one worker as of another and
-have to wait: of eight on two loops that are blocked, seven take turns and one is served at once.
-
-    each request on its own connection   moment by moment: accepted and not begun, per worker
-    kept connections                     on average: connections of a worker beyond its slots, and
-                                         slots idle beside those of the busiest worker
-
-A slot counts as taken until what a lone request takes beside its span has passed: accepting and
-parsing are no idleness. Kept connections are compared by averages since they stay where they are,
-and since it is not known which of them has a request at a moment; in a closed loop each has one. A
-loop that serves one request at a time has one slot. A sync worker accepts nothing before it has
-answered, and where requests wait in the kernel's queue (gevent, too) nothing is found."""
+A slot counts as taken until the overhead has passed: accepting and parsing are not idleness.
+Kept-alive connections are compared by averages, since they stay with their worker and it is unknown
+which of them has a request at a given moment; in a closed loop each has one. A loop that serves one
+request at a time has one slot. A sync worker accepts nothing before it has answered. Requests that
+wait in the kernel's queue (with gevent, too) do not count.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
@@ -69,17 +67,17 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Window
 from workerlab.model import ConnectionSample, Span, SpanCost
 
-FULL = 0.95  # from here on all slots are taken
+FULL = 0.95  # occupancy from which on all slots count as taken
 
 
 @once
 def occupancy(facts: Facts) -> float | None:
-    """0 to 1; None where there are no slots configured, or no steady part."""
+    """Occupancy of the steady window, 0 to 1; None without configured slots or a steady part."""
     return None if facts.window is None else taken(facts, facts.window)
 
 
 def taken(facts: Facts, window: Window) -> float | None:
-    """The same of any part of the load."""
+    """Occupancy of any part of the load; None without configured slots."""
     slots = facts.slots
     if not slots:
         return None
@@ -93,7 +91,7 @@ def taken(facts: Facts, window: Window) -> float | None:
 
 @once
 def overhead_s(facts: Facts) -> float:
-    """How much longer a lone request took than its span; 0 where that is not known."""
+    """How many seconds longer a lone request took than its span (median); 0 if unknown."""
     lone_s, alone = facts.record.lone_s, _alone(facts)
     if len(alone) < len(lone_s):
         return 0.0
@@ -106,8 +104,8 @@ def overhead_s(facts: Facts) -> float:
 
 
 def _alone(facts: Facts) -> Sequence[Span]:
-    """The spans of the lone requests. These are the last of the warm-up, one after the other;
-    where some of them failed, those that began when the others had been sent."""
+    """The spans of the lone requests: for each, the first span that began while it was under way.
+    Older records lack these times; there the last spans before the load are taken."""
     lone_s, until_ns = facts.record.lone_s, facts.record.lone_end_ns or facts.started_ns
     before = [one for one in facts.data.spans.spans if one.start_ns < until_ns]
     before.sort(key=lambda span: span.start_ns)
@@ -123,8 +121,8 @@ def _alone(facts: Facts) -> Sequence[Span]:
 def slot_changes(
     facts: Facts, *, closes_ns: int, beside_ns: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """When, in which worker, and by how many there are more in slots, and accepted before that.
-    `beside_ns`: how long a slot is held after its span."""
+    """Each change as (nanoseconds, worker pid, change in slots taken, change in requests accepted
+    but not started). `beside_ns`: how long a slot is held after its span."""
     for span in facts.spans:
         yield span.start_ns, span.pid, 1, 0
         yield (span.end_ns or closes_ns) + beside_ns, span.pid, -1, 0
@@ -134,8 +132,8 @@ def slot_changes(
 
 
 def _between(facts: Facts, most_ns: int) -> Iterator[tuple[int, int]]:
-    """Where a span begins no later than that after another one of its worker has ended: from the
-    one to the other. It takes the slot that became free last."""
+    """The gaps of at most `most_ns` from the end of a span to the next start in its worker, as
+    (from, until). A span takes the slot that became free last."""
     if most_ns <= 0:
         return
     for own in facts.spans_by_worker.values():
@@ -149,13 +147,13 @@ def _between(facts: Facts, most_ns: int) -> Iterator[tuple[int, int]]:
                 yield ended, span.start_ns
 
 
-MIN_GAPS = 8  # gaps, for their median
-NEAR_NS = 150_000_000  # two samples of the accept queue that tell of a moment between them
+MIN_GAPS = 8  # gaps needed for their median
+NEAR_NS = 150_000_000  # between two accept-queue samples that cover the moments in between
 
 
 @once
 def queued_gap_s(facts: Facts) -> float | None:
-    """Seconds; None where there are no slots, or hardly anybody waited for one."""
+    """Seconds; None if the number of slots is unlimited or unknown, or few requests waited."""
     slots = facts.data.worker_class.slots_per_worker(facts.cell.server)
     if slots is None:
         return None
@@ -173,8 +171,8 @@ def queued_gap_s(facts: Facts) -> float | None:
 
 
 def _successors(spans: Sequence[Span], slots: int) -> Iterator[tuple[int, Span]]:
-    """Of one worker, by start: where all its slots had been taken, when one of them became free and
-    who took it."""
+    """For one worker: when a slot became free while all had been taken, and the span that took it.
+    `spans` are ordered by start."""
     ends = sorted(span.end_ns for span in spans if span.end_ns is not None)
     freed, ended = deque[int](), 0
     for begun, span in enumerate(spans):
@@ -187,7 +185,7 @@ def _successors(spans: Sequence[Span], slots: int) -> Iterator[tuple[int, Span]]
 
 
 class _Waited:
-    """Whether a request was there before a slot became free."""
+    """Whether a request was already waiting when a slot became free."""
 
     def __init__(self, facts: Facts) -> None:
         origin_ns = facts.measurement.origin_ns
@@ -211,14 +209,14 @@ class _Waited:
         return near and min(self._queue[before].length, self._queue[after].length) > 0
 
 
-REFUTED = 1.05  # times the prediction: R0 is no more precise
-SAMPLES = 3  # of fewer, one at the window's edge (connections are closing) would be half
+REFUTED = 1.05  # times the prediction: R0 is no more precise than that
+SAMPLES = 3  # with fewer, one at the window's edge, where connections close, weighs too much
 
 
 @once
 def kept_connections(facts: Facts) -> Mapping[int, int] | None:
-    """Connections by worker pid, from the kernel's table, else from the accepts of the requests
-    served meanwhile; None where none are kept, or nobody looked."""
+    """Kept-alive connections by worker pid, from the kernel's table, else from the accepts of the
+    requests served in the steady window. None without keep-alive, or if neither was observed."""
     if not facts.cell.keepalive or facts.window is None:
         return None
     held = held_by(facts.seen.connections, facts.record.worker_pids, facts.window)
@@ -228,8 +226,8 @@ def kept_connections(facts: Facts) -> Mapping[int, int] | None:
 def held_by(
     samples: Sequence[ConnectionSample], pids: Sequence[int], window: Window
 ) -> Mapping[int, int] | None:
-    """How many connections each worker held: its median in the window; None where it was not seen
-    often enough."""
+    """How many connections each worker held: the median in the window; None with fewer than SAMPLES
+    samples."""
     inside = [one for one in samples if window.contains(one.at_ns)]
     if len(inside) < SAMPLES:
         return None
@@ -253,9 +251,9 @@ def _accepted(facts: Facts, steady: Window) -> Mapping[int, int] | None:
 
 
 def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None:
-    """Requests/s: the slots that the dealing lets work, over R0. Each worker's count is a median of
-    its own, so their sum may be more than there are connections: never above the bound. None where
-    the load gave more, by its interval, too: then the connections were not dealt like this."""
+    """Requests/s: the slots that the distribution of connections can use, over R0. Limited to the
+    bound, as each worker's count is a separate median and their sum may exceed the connections.
+    None if the measured interval lies above it: then connections were distributed differently."""
     kept = kept_connections(facts)
     if kept is None or not sum(kept.values()):
         return None
@@ -268,14 +266,13 @@ def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None
 
 
 PIECE_S = 0.001
-MIN_EXPECTED_LOOKS = 30  # looks that should have found it held
-MAX_PART_OF_COMPUTING = (
-    0.7  # of that time: more than that, with two standard errors, is no evidence
-)
+MIN_EXPECTED_LOOKS = 30  # GIL samples that should have found it held
+# Of the computing time: the share with the GIL held, plus two standard errors, must be below it
+MAX_PART_OF_COMPUTING = 0.7
 
 
 def beside_gil(spans: Sequence[Span]) -> Mapping[int | None, float]:
-    """By route: the part of its CPU, where it is significant."""
+    """By route: the share of its CPU time that needs no GIL, if it is significant."""
     by_route: dict[int | None, list[tuple[Span, SpanCost]]] = defaultdict(list)
     for span in spans:
         if span.cost is not None and span.cost.looks:
@@ -298,9 +295,9 @@ def _share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
     return 1 - held_share / computing if significant else 0.0
 
 
-UNEVEN = 0.05  # of the slots that could be in use
-WAIT, TIMES = 2, 2.0  # connections beyond the slots of the fullest worker; times the emptiest's
-TAKEN = 0.9  # of the busiest worker's slots: below, a worker had room
+UNEVEN = 0.05  # of the usable slots
+WAIT, TIMES = 2, 2.0  # of the fullest worker: connections beyond its slots; times the emptiest's
+TAKEN = 0.9  # of the busiest worker's taken slots: below, a worker had room
 
 
 class Dealing(Struct, frozen=True):
@@ -310,14 +307,14 @@ class Dealing(Struct, frozen=True):
     slots idle."""
 
     taken: Mapping[int, float]
-    slots: int  # that could be in use: of all workers, or as many as there are connections
+    slots: int  # usable: those of all workers, at most the number of connections
     idle: float | None = None
     times: float | None = None
 
 
 @once
 def uneven_dealing(facts: Facts) -> Dealing | None:
-    """None where it is even, or where it was not seen."""
+    """None if connections are distributed evenly, or this was not observed."""
     window, each = facts.window, _slots_each(facts)
     pids = facts.record.worker_pids
     row = facts.data.worker_class
@@ -346,8 +343,8 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
 
 
 def _slots_each(facts: Facts) -> int | None:
-    """Requests that one worker serves at once: by the settings, or one where its loop was never
-    seen to serve two."""
+    """Requests that one worker serves at once: as configured, or one if no loop was ever seen to
+    serve two. None: unlimited or unknown."""
     each = facts.data.worker_class.slots_per_worker(facts.cell.server)
     if each is not None and not facts.data.worker_class.loop:
         return each
@@ -355,7 +352,7 @@ def _slots_each(facts: Facts) -> int | None:
 
 
 def _held(facts: Facts, window: Window) -> Mapping[int, float]:
-    """Mean number of requests in the app of each worker, and what each takes beside it."""
+    """Mean number of slots taken, by pid: requests in the app, each with its overhead."""
     beside_ns, closes_ns = round(overhead_s(facts) * NS), window.closes_ns
     return {
         pid: window.inside_s(
@@ -375,15 +372,15 @@ def _on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -
 
 
 def _times(kept: Mapping[int, int], each: int) -> float | None:
-    """How many times as many connections share the slots of the fullest worker; None where that is
-    less than twice, or hardly any of them waits."""
+    """Connections of the fullest worker / those of the emptiest; None if that is below TIMES, or
+    hardly any of them waits."""
     most, least = max(kept.values()), min(kept.values())
     apart = most >= each + WAIT and most >= TIMES * max(1, least)
     return most / max(1, least) if apart else None
 
 
 def _at_once(facts: Facts, window: Window, each: int) -> float:
-    """Idle slots and requests waiting elsewhere, the fewer of both, at every moment."""
+    """The mean over time of min(idle slots, requests waiting in other workers)."""
     taken, queued = Counter(dict.fromkeys(facts.record.worker_pids, 0)), Counter[int]()
     lost, since = 0, window.opens_ns
     changes = slot_changes(

@@ -1,35 +1,37 @@
-"""The whole load, beside its steady window; and stalls, in which slots stand idle while clients
-have requests under way.
+"""The whole load compared with its steady window; stalls; pauses of the whole machine.
 
-The steady window ends when fewer than N requests are under way, since what comes then is mostly the
-emptying of a queue. Where the kernel dropped handshakes it is not: clients repeat a SYN or their
-data after ever longer pauses, and the server stands still meanwhile. Inside the window nothing
-shows it, so the two are compared. A slot stands idle for the network where
+In a stall, slots idle while clients have requests under way. The steady window ends when fewer than
+N requests are under way, since the rest is mostly the emptying of a queue. That is not so if the
+kernel dropped handshakes: clients repeat a SYN or their data after ever longer pauses, and the
+server idles meanwhile. The window does not show this, so the whole load is compared with it. A slot
+is idle because of the network if
 
     min(slots, requests under way) > in the app + accepted by a worker whose slots are taken
 
-What a full worker has accepted is not that but dealt unevenly; what the app still works on (a heavy
-tail) is neither. A worker that has accepted a request and has a slot free for it waits for the
-client's bytes: where the last packet of a handshake was dropped, they come seconds later. While
-the whole machine stands still no slot is idle for the network. On kept
-connections nobody knows when a worker has a request, and where slots are unlimited not how many are
-idle: there it counts only when nothing at all is in the server.
+Requests accepted by a full worker show uneven distribution, and requests that the app still works
+on show a heavy tail; neither is a stall. A worker that has accepted a request and has a free slot
+for it waits for the client's bytes: if the last packet of a handshake was dropped, they come
+seconds later. While the whole machine stands still, no slot counts as idle. On kept-alive
+connections it is unknown when a worker has a request, and with unlimited slots how many are idle;
+there only moments count in which nothing at all is in the server.
 
-It is a stall where the whole load's throughput (per second in which the machine ran: a loop that
-blocks leaves slots idle all the time, and a pause must not make that the reason) is a tenth below
-the steady one, such moments last for half of the time that this took or more, and the kernel shows
-why (repeated SYNs, half-open connections, overflows); without that, where it is below 0.7. Then the
-whole load is what a cell reports. Rejected: a limit of 0.7, or a response above 3 * p95, for all.
-Under ab one request of twenty waited 20 s, which then is the p95, and the whole load reached 0.82
-of the steady throughput: a stall for whoever watched it. FIFO servers reach 0.99 and uneven ones
-0.75 or more.
+A closed-loop load stalled if its throughput is over 10 % below that of its steady window, idle
+moments last for at least half of the extra time, and there is evidence of dropped handshakes
+(`handshakes`): a queue that overflowed or, without counters, slow connects. Without evidence the
+limit is 0.7 of the steady throughput. Throughput is per second in which the machine ran: with a
+loop that blocks, slots idle all the time, and a pause would be taken for a stall. If the load
+stalled, the cell reports the whole load.
 
-Requests under way are those the client timed; of a tool that does not tell, min(N, requests that
-are not answered yet), as in a closed loop.
+Rejected: a limit of 0.7, or a response above 3 * p95, in all cases. Under ab, one request in twenty
+waited 20 s, which then is the p95, and the whole load reached 0.82 of the steady throughput: a
+clear stall. FIFO servers reach 0.99 and uneven ones 0.75 or more.
 
-While the whole machine stands still nothing runs, and the clocks go on. Requests that are due in a
-pause of P seconds are sent when it ends, P/2 late on average; in a load of T seconds they are P/T
-of all."""
+Requests under way are those the client timed; if the tool does not time them, min(N, unanswered
+requests), as in a closed loop.
+
+While the whole machine stands still, nothing runs but the clocks. Requests that are due in a pause
+of P seconds are sent when it ends, on average P/2 late; in a load of T seconds they are P/T of all.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,14 +48,14 @@ from workerlab.analysis.slots import slot_changes
 from workerlab.finding import Finding
 from workerlab.model import Pause, Span
 
-UNSEEN_S = 0.1  # of each: before the observer was due
-CHANCE = 2.0  # times as many may be due in it by chance, or wait for those that were
+UNSEEN_S = 0.1  # added to each pause: until the observer was due to wake up
+CHANCE = 2.0  # times as many may be due in a pause by chance, or wait for those that were
 NOTICEABLE_SHARE = 0.01  # of the load
 
 
 def lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
-    """How long each pause was at most, of those during this part of the load; else during the load,
-    as it was planned or as it was."""
+    """Upper bound of the length of each pause in `part`, seconds; None: in the load, as planned or
+    as run, whichever is longer."""
     planned_ns = round((facts.record.planned_duration_s or 0.0) * NS)
     from_ns, until_ns = facts.started_ns, max(facts.ended_ns, facts.started_ns + planned_ns)
     if part is not None:
@@ -67,19 +69,19 @@ def paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
 
 
 def running_s(facts: Facts, begins_ns: int, ends_ns: int) -> float:
-    """How long the machine ran between two moments."""
+    """How many seconds the machine ran between two moments."""
     return (ends_ns - begins_ns) / NS - sum(
         _inside_s(one, begins_ns, ends_ns) for one in facts.seen.pauses
     )
 
 
 def late_s(pauses_s: Sequence[float], load_s: float) -> float:
-    """How late requests of a schedule were sent on average for these pauses, at most."""
+    """Upper bound of how late requests of a schedule were sent on average due to these pauses."""
     return CHANCE * sum(one_s * one_s / 2 for one_s in pauses_s) / load_s if load_s > 0 else 0.0
 
 
 def part(pauses_s: Sequence[float], load_s: float) -> float:
-    """Of all requests, those that were due in these pauses, at most; 0 to 1."""
+    """Upper bound of the share of requests that were due in these pauses; 0 to 1."""
     return min(1.0, CHANCE * sum(pauses_s) / load_s) if load_s > 0 else 0.0
 
 
@@ -100,14 +102,14 @@ class PauseDuringLoad(Finding):
 
 
 def pause_of(pauses_s: Sequence[float], load_s: float) -> MachinePause:
-    """A pause at the end of a load may outlast it."""
+    """Limited to the load, since a pause at its end may outlast it."""
     return MachinePause(
         paused_s=min(sum(pauses_s), load_s), load_s=load_s, longest_s=min(max(pauses_s), load_s)
     )
 
 
 def noticeable(facts: Facts) -> MachinePause | None:
-    """None where it hardly stood still."""
+    """The pauses during the load; None if they are less than NOTICEABLE_SHARE of it."""
     pauses_s = lengths_s(facts)
     if not pauses_s or sum(pauses_s) < NOTICEABLE_SHARE * facts.load_s:
         return None
@@ -118,11 +120,11 @@ def _inside_s(pause: Pause, begins_ns: int, ends_ns: int) -> float:
     return max(0, min(pause.to_ns, ends_ns) - max(pause.from_ns, begins_ns)) / NS
 
 
-APART = 0.9  # of the steady throughput: below, the whole load's is noted
-STALLED = 0.7  # of the same: below, it is a stall without the kernel's evidence, too
-MOSTLY = 0.95  # of the requests are successes
-MOST_STILL = 0.9  # of the time: what is left of it then says nothing
-EXPLAINS = 0.5  # of the time that the load took longer
+APART = 0.9  # of the steady throughput: a lower one of the whole load is noted
+STALLED = 0.7  # likewise: below, it is a stall even without evidence of dropped handshakes
+MOSTLY = 0.95  # share of successes: with fewer, only the whole load's rate is known
+MOST_STILL = 0.9  # of the time, at most: the remainder would be too short to judge
+EXPLAINS = 0.5  # of the extra time of the load
 PAUSE_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
 
 
@@ -141,8 +143,8 @@ class Stall(Struct, frozen=True):
 
 @once
 def whole_load(facts: Facts) -> Window | None:
-    """From the first request that is not alone to the last answer; of a closed loop that runs for a
-    time, until it stops. `rps`: completions per second in it, whatever their status."""
+    """From the first request that is not alone to the last answer; for a closed loop of fixed
+    duration, until the tool stops. `rps`: completions per second, whatever their status."""
     spans = _together(facts)
     if not spans:
         return None
@@ -155,7 +157,7 @@ def whole_load(facts: Facts) -> Window | None:
 
 
 def _together(facts: Facts) -> Sequence[Span]:
-    """Without the lone first one."""
+    """The spans without the lone first one."""
     return facts.spans[1:] if facts.data.lone_first else facts.spans
 
 
@@ -164,9 +166,9 @@ def _begun_ns(facts: Facts) -> int:
 
 
 def _last_ns(facts: Facts, spans: Sequence[Span]) -> int:
-    """The client waited to the end for what was never answered. A closed loop that runs for a
-    time keeps all its connections busy until it stops; at a rate nothing does, and what has
-    arrived by then is answered after it."""
+    """When the load ends. With unanswered requests, the client waited for them to the end. A closed
+    loop of fixed duration keeps all connections busy until it stops; at a rate, requests that have
+    arrived by then are answered later."""
     last_ns = max(span.end_ns or 0 for span in spans)
     if facts.data.counted:
         return facts.ended_ns if facts.outcome.unanswered else last_ns
@@ -185,14 +187,14 @@ def whole_rps(facts: Facts) -> float | None:
 
 @once
 def headline_rps(facts: Facts) -> float:
-    """Successes per second of the part of the load that the cell reports; 0 where there is none."""
+    """Successes per second of the part of the load that the cell reports; 0 if there is none."""
     window = headline(facts)
     return 0.0 if window is None else _successes_rps(facts, window)
 
 
 def _successes_rps(facts: Facts, window: Window) -> float:
-    """Counted where it is known which spans are successes. Where it is not, their share is that of
-    the whole load, and so is the rate where they are few: a part of the load may have others."""
+    """Successful spans are counted if it is known which they are. If not, the share of successes is
+    that of the whole load; if it is low, so is the rate, since the share may vary over the load."""
     spans, share_of_all = success_spans(facts), facts.outcome.success
     if spans is None or not facts.outcome.failed:
         whole = whole_load(facts)
@@ -204,12 +206,12 @@ def _successes_rps(facts: Facts, window: Window) -> float:
 
 @once
 def headline(facts: Facts) -> Window | None:
-    """The part of the load that a cell's throughput and breakdown are of."""
+    """The part of the load that a cell's throughput and breakdown describe."""
     return whole_load(facts) if stalled(facts) else facts.window
 
 
 def stood_still(facts: Facts) -> float:
-    """The part of that time in which the machine did, where that is told; less than 1."""
+    """The share of the headline's time in which the machine stood still; 0 if not noticeable."""
     part = headline(facts)
     if part is None or noticeable(facts) is None:
         return 0.0
@@ -225,7 +227,7 @@ class SlowerAsAWhole(Finding):
 
 
 def apart(facts: Facts) -> tuple[Finding, ...]:
-    """A note where the whole load came to a tenth less than its steady part."""
+    """A note if the whole load's throughput is over 10 % below its steady part's."""
     whole, steady = whole_load(facts), facts.window
     if whole is None or steady is None or stalled(facts) or whole.rps >= APART * steady.rps:
         return ()
@@ -251,13 +253,13 @@ def stalled(facts: Facts) -> Stall | None:
 
 
 def _running(facts: Facts, window: Window) -> tuple[float, float]:
-    """How long the machine ran in it, and completions per second of that."""
+    """Seconds that the machine ran in the window, and completions per second of these."""
     ran_s = running_s(facts, window.opens_ns, window.closes_ns)
     return ran_s, window.rps * window.length_s / ran_s if ran_s > 0 else 0.0
 
 
 def idle(facts: Facts, window: Window) -> Stall:
-    """How long slots stood idle for the network, moment by moment."""
+    """How long slots were idle because of the network."""
     slots = 1 if facts.slots is None or facts.cell.keepalive else facts.slots
     waited = still = longest = stretch = 0
     for length, requests, inside in _moments(facts, window):
@@ -269,9 +271,9 @@ def idle(facts: Facts, window: Window) -> Stall:
 
 
 def under_way(facts: Facts) -> Iterable[tuple[int, int]]:
-    """From when to when each request was under way, by the client; where it does not tell, such
-    stretches as a closed loop has at every moment: of N connections each begins the next request
-    when one is answered, until none are left."""
+    """When each request began and ended, as the client timed it. If the client does not, as in a
+    closed loop: each of N connections sends its next request when one is answered, until none are
+    left."""
     origin_ns = facts.measurement.origin_ns
     timings = facts.measurement.timings
     if origin_ns is not None and timings:
@@ -285,20 +287,20 @@ def under_way(facts: Facts) -> Iterable[tuple[int, int]]:
         return
     last = _last_ns(facts, spans)
     ends = sorted(span.end_ns or last for span in spans)
-    ends += [last] * (facts.measurement.requests - len(facts.spans))  # that no worker has seen
-    # The request that takes the place of number i begins when that is answered
+    ends += [last] * (facts.measurement.requests - len(facts.spans))  # that no worker saw
+    # Each answer starts the next request on its connection
     since = [spans[0].start_ns] * facts.connections + ends
     yield from zip(since, ends, strict=False)
 
 
 def in_flight_s(facts: Facts, window: Window) -> float:
-    """The requests under way, added up over a part of the load: mean number * its length."""
+    """The integral of the requests under way over a window: their mean number * its length."""
     return window.inside_s(under_way(facts))
 
 
 def _moments(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
-    """Each state of the window in which the machine ran: nanoseconds that it lasts, requests under
-    way, and those of them that are in the app or accepted by a worker whose slots are taken."""
+    """Each state of the window while the machine ran: its length in nanoseconds, the requests under
+    way, and how many are in the app or accepted by a worker whose slots are taken."""
     each = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
     begun, queued = defaultdict[int, int](int), defaultdict[int, int](int)
     requests = inside = paused = 0
@@ -318,7 +320,7 @@ def _moments(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
 
 
 def _changes(facts: Facts, closes_ns: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """As `slot_changes`, and by how many more requests are under way, and pauses last."""
+    """As `slot_changes`, with the changes in requests under way and in pauses."""
     for begins, ends in under_way(facts):
         yield begins, 0, 0, 0, 1, 0
         yield ends, 0, 0, 0, -1, 0
