@@ -1,10 +1,10 @@
-"""Failures are not work: what failed and why, and what is known of the successes alone.
+"""Failed requests and their causes, and the response and service times of successes alone.
 
-Shedding is a refusal under load: 503 or 429, of a server that answers lone requests (or there would
-be no cell). Where the load tool does not tell the status, wrong answers count as shed where as many
-requests were in the app for less than half as long as the shortest lone one; else they are failures
-of another kind. Spans have no status: only a tool that names its requests tells which of them are
-successes.
+Shedding is a refusal under load: a 503 or 429 from a server that answers lone requests (otherwise
+there would be no cell). If the load tool does not report the status, wrong answers count as shed if
+about as many requests were in the app for less than half as long as the shortest lone one; else
+they are failures of another kind. Spans have no status: which of them are successes is known only
+from a tool that names its requests.
 """
 
 from collections import Counter
@@ -18,16 +18,16 @@ from workerlab.model import Span, Summary
 from workerlab.numbers.samples import summarise
 
 REFUSED = frozenset({429, 503})
-MOSTLY = 0.99  # of the answers are successes: a few others change no mean
+MOSTLY = 0.99  # share of successes from which on the few others do not change a mean
 QUICK = 0.5  # of the shortest lone request's time in the app
-ALIKE = 0.8  # of the wrong answers: so many of them must be
+ALIKE = 0.8  # ratio of quick requests to wrong answers, either way, at least
 SEPARATES = "fast"  # a load tool that times each request
 
 
 @once
 def success_response(facts: Facts) -> Summary:
-    """Response times of successes, seconds. All unknown where the load tool mixes them with those
-    of failures."""
+    """Response times of successes, seconds; unknown if the load tool mixes them with those of
+    failures."""
     if timings := facts.measurement.timings:
         ends_s = (timing.end_s for timing in timings if timing.cause is None)
         return Summary(*summarise(end_s for end_s in ends_s if end_s is not None))
@@ -35,7 +35,7 @@ def success_response(facts: Facts) -> Summary:
 
 
 def _mixed(facts: Facts) -> bool:
-    """Whether the tool's response times hold others than those of successes."""
+    """Whether the tool's response times include those of failed requests."""
     return facts.outcome.wrong > 0 or facts.measurement.requests != facts.outcome.answered
 
 
@@ -57,7 +57,7 @@ def mixed_notes(facts: Facts) -> tuple[Finding, ...]:
 
 @once
 def success_spans(facts: Facts) -> Sequence[Span] | None:
-    """Those of successes, by start; None where nobody knows which they are."""
+    """The spans of successes, by start; None if it is unknown which they are."""
     if not facts.outcome.failed:
         return facts.finished
     timings = facts.measurement.timings
@@ -69,8 +69,8 @@ def success_spans(facts: Facts) -> Sequence[Span] | None:
 
 @once
 def success_service(facts: Facts) -> Summary:
-    """Times in the app of successes, seconds. All unknown where more than a few others are among
-    them and nobody knows which."""
+    """Times in the app of successes, seconds; unknown if it is not known which they are, and there
+    are more than a few failures."""
     spans = success_spans(facts)
     if spans is None and facts.outcome.success >= MOSTLY:
         spans = facts.finished
@@ -81,12 +81,12 @@ def success_service(facts: Facts) -> Summary:
 
 
 def shed(facts: Facts) -> int:
-    """Requests that were refused."""
+    """The number of refused requests."""
     return refused(facts).total() or _quickly_wrong(facts)
 
 
 def shed_share(facts: Facts) -> float:
-    """Of the requests, those that were refused; 0 to 1."""
+    """The share of requests that were refused, 0 to 1."""
     return min(1.0, shed(facts) / ended(facts))
 
 
@@ -95,12 +95,12 @@ def failed_share(facts: Facts) -> float:
 
 
 def ended(facts: Facts) -> int:
-    """Requests whose outcome the client knows; at least 1."""
+    """The number of requests whose outcome the client knows, at least 1."""
     return max(1, facts.outcome.answered + facts.outcome.unanswered)
 
 
 def wrong_statuses(facts: Facts) -> Counter[int]:
-    """Answers that were no success, by their status."""
+    """Answers that were not successes, by status."""
     timings = facts.measurement.timings
     return Counter(
         timing.status for timing in timings if timing.cause is not None and timing.status
@@ -109,13 +109,13 @@ def wrong_statuses(facts: Facts) -> Counter[int]:
 
 @once
 def refused(facts: Facts) -> Counter[str]:
-    """Refusals by status, where that is known."""
+    """Refusals by status, where it is known."""
     counts = wrong_statuses(facts)
     return Counter({str(status): counts[status] for status in sorted(REFUSED) if counts[status]})
 
 
 def _quickly_wrong(facts: Facts) -> int:
-    """Wrong answers without a status that took hardly any time in the app; 0 where they did."""
+    """Wrong answers without a status, if they spent hardly any time in the app; else 0."""
     wrong = facts.outcome.wrong
     if facts.measurement.timings or not wrong or not facts.record.lone_s:
         return 0

@@ -1,35 +1,35 @@
-"""What spans and samples say by themselves. What was not seen is None, never 0.
+"""The steady window of a load, and what spans and samples show by themselves.
 
-The steady window of a load: when it was, its throughput, and means over it.
+A value that was not observed is None, never 0.
 
-Of a closed loop the window opens at the first completion and closes at the first moment at which
-fewer than N requests remain in flight, so that neither a lone first request, nor the filling, nor
-the draining is in it. With a fixed number of requests m (the lone one set apart) that moment is
-completion number m - N + 1: until then each answer is followed by a new request. A tool that runs
-for a time keeps N in flight until it stops; there it is the last completion before the load's end.
+In a closed loop the window opens at the first completion and closes when fewer than N requests
+remain in flight, so it excludes a lone first request, the filling and the draining. With a fixed
+number of requests m (without the lone one) it closes at completion number m - N + 1: until then
+each answer is followed by a new request. A tool that runs for a fixed time keeps N in flight until
+it stops; there the window closes at the last completion before the load's end.
 
-Throughput comes from the spans alone, alike for every tool: every span counts by the fraction of
-its duration that lies inside. Counting whole completions was rejected: a server that answers in
-batches (3 workers, 4 connections) then yields 3.2 requests/s of at most 3.0, because the edges cut
-a batch. The tools cannot give this figure: ab's start times are whole seconds, wrk's own rate
-misses what it left unfinished.
+Throughput comes from the spans alone, in the same way for every tool: each span counts by the
+fraction of its duration inside the window. Rejected: counting whole completions. A server that
+answers in batches (3 workers, 4 connections) then yields 3.2 requests/s where 3.0 is the maximum,
+because the edges cut a batch. The tools cannot give this figure: ab's start times are whole
+seconds, and wrk's own rate omits the requests it left unfinished.
 
-That rests on a constant number of requests in flight: what the requests under way at its end lend
-to the window, those under way at its begin take from it. At a rate it is not constant. Where the
-requests of an overload queue inside the app (a pool, a semaphore) their spans grow with the queue,
-and those at the end lend more than the others take: 249 requests/s of a pool that can do 240, of
-which the client had 217. So at a rate every request counts by the fraction of the *last part* of
-its span, which is as long as the shortest span (`counted_ns`) and so no longer in a longer queue.
-The sum is then the number of completions, smoothed over a constant time: unbiased whatever is in
-flight, and where all are served for the same time, queued or not, as exact as in a closed loop.
-Counting whole completions is the limit of a part of length 0; it was not taken, because of the
-batches.
+This relies on a constant number of requests in flight: requests under way at the window's end add
+to it what those under way at its start take from it. At a rate the number is not constant. If
+requests of an overload queue inside the app (a pool, a semaphore), their spans grow with the queue,
+and those at the end add more than the others take: 249 requests/s for a pool that can do 240, of
+which the client received 217. So at a rate each request counts by the fraction of the *last part*
+of its span, as long as the shortest span (`counted_ns`), which does not grow with the queue. The
+sum is then the number of completions, smoothed over a constant time: unbiased whatever is in
+flight, and as exact as in a closed loop if all are served for the same time, queued or not.
+Counting whole completions is the limit of a part of length 0, and was rejected because of batches.
 
-A mean is an integral over the window divided by what was completed in it: Little's law (Little
-1961) per part, mean time = mean number in it / throughput. The time a request spent outside the
-window is cut off. The mean over the requests that end in the window was rejected: in a load of five
-rounds it still contains the first batch, which found all slots free, so that 8 connections on 4
-slots seemed to wait 0.91 instead of 1.0 service times."""
+A mean is an integral over the window divided by the completions in it: Little's law (Little 1961)
+for each part, mean time = mean number in it / throughput. Time that a request spent outside the
+window is cut off. Rejected: the mean over requests that end in the window. In a load of five rounds
+it still contains the first batch, which found all slots free: 8 connections on 4 slots seemed to
+wait 0.91 instead of 1.0 service times.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
@@ -44,11 +44,11 @@ NS = 1e9
 
 
 def most_open(spans: Sequence[Span]) -> int:
-    """Most spans open at the same time. A span that ends in the nanosecond in which another starts
-    has made room for it. One that never ended stays open. One without duration was open at its
-    instant."""
-    # Numbers that sort by time and, within one nanosecond, ends before starts before the ends of
-    # what started just now: 0, 1, 2 beside four times the nanoseconds.
+    """The largest number of spans open at the same time. A span that ends in the nanosecond in
+    which another starts does not overlap it. A span that never ended stays open; one without
+    duration was open at its instant."""
+    # Sort keys: four times the nanoseconds, plus 0 for an end, 1 for a start, and 2 for the end of
+    # a span that started in the same nanosecond.
     instants = [4 * span.start_ns + 1 for span in spans]
     instants += [
         4 * span.end_ns + 2 * (span.end_ns <= span.start_ns)
@@ -65,30 +65,30 @@ def durations_s(spans: Iterable[Span]) -> list[float]:
 
 
 def per_second(sums: Iterable[tuple[int, float | None]], least_s: float = 0.0) -> float | None:
-    """How fast a sum grew between its first and its last known value, by time in nanoseconds; None
-    where these are less than `least_s` apart."""
+    """How much a sum grew per second from its first to its last known value. `sums`: (nanoseconds,
+    value). None if these two are less than `least_s` apart."""
     known = [(at_ns, value) for at_ns, value in sums if value is not None]
     lasted_ns = known[-1][0] - known[0][0] if known else 0
     if lasted_ns <= 0 or lasted_ns < least_s * NS:
         return None
-    # A process that ended takes its CPU time out of the sum of those that are left
+    # The CPU time of a process that ended drops out of the sum
     return max(0.0, (known[-1][1] - known[0][1]) * NS / lasted_ns)
 
 
 def waited_for_core_s(seen: Observations, workers: int) -> float:
-    """How long the load tool and, on average, one of so many workers were ready to run and had no
-    core; what the kernel does not tell is not in it."""
+    """Seconds that the load tool and, on average, one of `workers` were ready to run without a
+    core; parts that the kernel does not report are left out."""
     servers_s = seen.processes[-1].server_wait_s if seen.processes else None
     return (servers_s or 0.0) / workers + tool_waited_s(seen)
 
 
 def tool_waited_s(seen: Observations) -> float:
-    """The load tool alone."""
+    """The same for the load tool alone."""
     return (seen.processes[-1].tool_wait_s or 0.0) if seen.processes else 0.0
 
 
 def usage(seen: Observations, record: Record, load_s: float) -> Usage:
-    """The tool's CPU is exact where its guard reaped it, else from the samples."""
+    """CPU and memory. The load tool's CPU is exact if its guard reaped it, else sampled."""
     samples = seen.processes
     generator = per_second((one.at_ns, one.tool_cpu_s) for one in samples)
     if record.tool_cpu_s is not None and load_s > 0:
@@ -97,7 +97,7 @@ def usage(seen: Observations, record: Record, load_s: float) -> Usage:
     return Usage(
         server_cores=per_second((one.at_ns, one.server_cpu_s) for one in samples),
         generator_cores=generator,
-        # The host's clock ticks, so that a busy moment may seem longer than it was
+        # The host counts CPU time in ticks, so a busy moment may seem too long
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
         server_rss_bytes=_most(one.server_rss_bytes for one in samples),
         generator_rss_bytes=_most(one.tool_rss_bytes for one in samples),
@@ -106,15 +106,15 @@ def usage(seen: Observations, record: Record, load_s: float) -> Usage:
 
 
 def without_others(one: ProcessSample) -> float | None:
-    """CPU seconds of all cores, less what other trials of the lab used."""
+    """CPU seconds of all cores, without those that other trials of the lab used."""
     if one.host_busy_s is None:
         return None
     return max(0.0, one.host_busy_s - (one.beside_cpu_s or 0.0))
 
 
 def lab_cores(samples: Sequence[ProcessSample]) -> float:
-    """Cores that the whole lab used: this trial's processes, those of others, and the lab itself;
-    what is not known is not in it."""
+    """Cores that the whole lab used: this trial's processes, those of other trials, and the lab
+    itself; unknown parts are left out."""
     names = ("server_cpu_s", "tool_cpu_s", "lab_cpu_s", "beside_cpu_s")
     rates = (per_second((one.at_ns, getattr(one, name)) for one in samples) for name in names)
     return sum(rate or 0.0 for rate in rates)
@@ -145,7 +145,7 @@ class SamplesMissing(Finding):
 
 
 def missing_notes(seen: Observations) -> tuple[Finding, ...]:
-    """One per reason, with the samplers that are missing for it."""
+    """One note per reason, with the samplers that are missing because of it."""
     about: dict[str, list[str]] = {}
     for sampler, why in seen.missing.items():
         about.setdefault(why, []).append(SAMPLERS[sampler])
@@ -168,7 +168,7 @@ class Window(Struct, frozen=True):
         return self.rps * self.length_s
 
     def inside_s(self, stretches: Iterable[tuple[int, int]]) -> float:
-        """How much of all stretches, from and until, lies inside: seconds."""
+        """Seconds of all stretches (from, until) that lie inside, added up."""
         opens, closes, inside = self.opens_ns, self.closes_ns, 0
         for start, end in stretches:
             length = (end if end < closes else closes) - (start if start > opens else opens)
@@ -180,8 +180,8 @@ class Window(Struct, frozen=True):
         return self.opens_ns <= at_ns <= self.closes_ns
 
     def level(self, samples: Iterable[tuple[int, float]], least: int) -> float | None:
-        """The mean of a sampled length, each sample weighted by the time until the next one. None
-        where fewer than `least` samples (at least 2) were taken inside, in order of time."""
+        """The mean of a sampled value, each sample weighted by the time until the next one. None
+        if fewer than `least` samples (at least 2) lie inside. `samples` are in order of time."""
         inside = [one for one in samples if self.contains(one[0])]
         if len(inside) < least or inside[-1][0] <= inside[0][0]:
             return None
@@ -216,8 +216,8 @@ def steady_window(
 ) -> Window | TooFewCompleted | SteadyPartTooShort:
     """The window of `spans`, which are ordered by start, or why there is none. `stopped_ns`: when a
     tool that runs for a time stopped; None for a tool that counts. `begun_ns`: when all connections
-    had begun: what was completed before is not steady. `counted_ns`: of each span's end, at most;
-    None: the whole."""
+    had started; completions before that are not steady. `counted_ns`: how much of each span, before
+    its end, counts at most; None: the whole."""
     rest = spans[1:] if lone_first else spans
     ends = sorted(span.end_ns for span in rest if span.end_ns is not None)
     if stopped_ns is None:
@@ -238,9 +238,9 @@ def steady_window(
 def stretches(
     spans: Sequence[Span], closes: int, counted_ns: int | None
 ) -> Sequence[tuple[int, int]]:
-    """What counts of each. One that never ended held its slot to the window's end at least; how
-    long it would have taken is taken to be the typical time, or as long as it was seen. At a rate
-    it counts for nothing: it may have waited for a slot inside the app."""
+    """The part of each span that counts. A span that never ended held its slot at least to the
+    window's end; its duration is assumed to be the median, or as long as it was observed if that is
+    longer. At a rate it does not count: it may have waited for a slot inside the app."""
     whole = ended(spans, counted_ns)
     if counted_ns is not None or len(whole) == len(spans):
         return whole
@@ -250,26 +250,26 @@ def stretches(
 
 
 def ended(spans: Iterable[Span], counted_ns: int | None) -> list[tuple[int, int]]:
-    """What counts of those that ended."""
+    """The part that counts of each span that ended."""
     whole = ((span.start_ns, span.end_ns) for span in spans if span.end_ns is not None)
     return last_parts(whole, counted_ns)
 
 
 def last_parts(whole: Iterable[tuple[int, int]], counted_ns: int | None) -> list[tuple[int, int]]:
-    """Of each no more than so much before its end; None: all."""
+    """The last `counted_ns` of each stretch; None: all of it."""
     if counted_ns is None:
         return list(whole)
     return [(max(start, end - counted_ns), end) for start, end in whole]
 
 
 def completions(counted: Iterable[tuple[int, int]], opens: int, closes: int) -> float:
-    """How many requests were completed in opens..closes."""
+    """How many requests were completed in opens..closes, fractions included."""
     return sum(share(start, end, opens, closes) for start, end in counted)
 
 
 def share(start: int, end: int, opens: int, closes: int) -> float:
-    """The fraction of start..end inside opens..closes. An instant is inside or not: what opens the
-    window is outside, what closes it inside."""
+    """The fraction of start..end inside opens..closes. An instant is either inside or not: at
+    `opens` it is outside, at `closes` inside."""
     if end == start:
         return 1.0 if opens < end <= closes else 0.0
     if opens <= start and end <= closes:
