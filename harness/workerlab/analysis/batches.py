@@ -1,23 +1,23 @@
-"""How well a load of this length knows its throughput and its mean times: batch means.
+"""How precisely a load of this length shows its throughput and mean times: batch means.
 
-Requests that follow one another are not independent, so their own spread says little of the error
-of their mean. The steady window is cut into batches of equal length; means of long batches are
-nearly independent, and Student's t over them gives the interval (Law & Kelton, Simulation Modeling
-and Analysis, "batch means"; Schmeiser 1982: more than some 30 batches gain nothing).
+Successive requests are not independent, so their own spread says little about the error of their
+mean. The steady window is cut into batches of equal length. The means of long batches are nearly
+independent, and Student's t over them gives the interval (Law & Kelton, Simulation Modeling and
+Analysis, "batch means"; Schmeiser 1982: more than some 30 batches gain nothing).
 
-A batch lasts a whole number of *cycles*, and a cycle as long as each slot (or each connection,
-where these are fewer) needs for one request: min(N, slots)/X. Every span counts by the fraction
-inside, as in `samples`. So the rounds of an app that always takes the same time give equal batches,
-wherever the cuts fall: whole completions would give 4 or 0 of them to batches of half a round, and
-batches of another length one pause between two rounds more or less.
+A batch lasts a whole number of *cycles*. In a cycle, min(N, slots)/X, each slot (or connection, if
+there are fewer) serves one request. Each span counts by the fraction inside, as in `samples`. So an
+app with constant service times gives equal batches wherever the cuts fall. Counting whole
+completions would give 4 or 0 to batches of half a round, and batches of other lengths would differ
+by one pause between two rounds.
 
-Where batches still follow their neighbours (correlation of lag 1 above what chance gives one of
-twenty times) two are joined to one, and so on, as long as FEWEST are left: of what drifts few and
-different ones remain, and the interval is wide, as it should be.
+If neighbouring batches are still correlated (lag 1, more than chance exceeds in one of twenty
+cases), pairs of batches are joined, and so on, as long as FEWEST are left. A load that drifts is
+left with few, different batches, and its interval is wide, as it should be.
 
-The mean of a time is a ratio, of the sum of times to their number, both by batch of their end; its
-interval is that of the residuals (Iglehart 1975), which stands batches of any number of requests,
-and none.
+The mean of a time is a ratio, the sum of times / their number, both by batch of the request's end.
+Its interval is that of the residuals (Iglehart 1975), which allows any number of requests in a
+batch, even none.
 
 Rejected: the spread of single requests (4 slots of 1 s that wait for one another look certain),
 overlapping batch means (their degrees of freedom are an approximation, the gain is small).
@@ -35,12 +35,12 @@ from workerlab.analysis.samples import NS, Window, share, stretches
 from workerlab.numbers.intervals import half_of_mean
 
 FEWEST, MOST = 4, 32  # batches
-BATCH_S = 1.0  # as whole cycles allow, where the window has ENOUGH of these
-SHORTEST_S = BATCH_S / 1.5  # what that may come to
+BATCH_S = 1.0  # the nearest whole number of cycles, if the window has ENOUGH such batches
+SHORTEST_S = BATCH_S / 1.5  # the shortest that this rounding gives
 ENOUGH = 8
-CHANCE = 1.645  # standard errors that a correlation exceeds by chance one of twenty times
+CHANCE = 1.645  # standard errors that a correlation exceeds by chance in one of twenty cases
 MOST_CORRELATED = 0.8
-CUT = 0.1  # of a cycle may be missing at the end of a window of whole rounds
+CUT = 0.1  # share of a cycle that may be missing at the end of a window of whole rounds
 
 
 class Estimate(Struct, frozen=True):
@@ -55,14 +55,14 @@ class Precision(Struct, frozen=True):
 
     batches: int = 0
     batch_s: float | None = None
-    variation: float | None = None  # standard deviation of the batches' rates by their mean
+    variation: float | None = None  # standard deviation of the batches' rates / their mean
     throughput_rps: Estimate | None = None  # successful responses
     service_s: Estimate | None = None
     response_s: Estimate | None = None  # where the client timed each request
 
     @property
     def long(self) -> bool:
-        """Whether there are ENOUGH batches of a second."""
+        """Whether there are ENOUGH batches of about a second."""
         return self.batches >= ENOUGH and (self.batch_s or 0.0) >= SHORTEST_S
 
 
@@ -91,9 +91,9 @@ def precision(facts: Facts) -> Precision:
 
 
 def _cycle_s(facts: Facts) -> float | None:
-    """How long a slot, or a connection where these are fewer, takes for a request. At a rate slots
-    and connections may be free, or requests queue inside the app: there it is what counts of each,
-    the shortest time in the app."""
+    """How long a slot, or a connection if there are fewer, takes for a request, in seconds. At a
+    rate, slots and connections may be free, or requests may queue inside the app; there it is the
+    part of a span that counts, the shortest time in the app."""
     if facts.counted_ns is not None:
         return facts.counted_ns / NS
     return facts.parallel / facts.rps if facts.rps else None
@@ -102,7 +102,7 @@ def _cycle_s(facts: Facts) -> float | None:
 def _independent(
     parts: Sequence[tuple[int, int]], window: Window, cycle_s: float
 ) -> tuple[list[int], list[float]]:
-    """Edges of batches that do not follow their neighbours, and the rate in each."""
+    """Edges of batches that are not correlated with their neighbours, and the rate in each."""
     cycles, each = int(window.length_s / cycle_s + CUT) if cycle_s else MOST, 1
     if window.length_s >= ENOUGH * BATCH_S and cycle_s:
         each = max(1, round(BATCH_S / cycle_s))
@@ -118,14 +118,14 @@ def _independent(
 
 
 def _edges(window: Window, number: int, cycles: int) -> list[int]:
-    """Of `number` batches of a whole number of cycles each; what is left over is at the begin."""
+    """Edges of `number` batches of whole cycles; the remainder, at the start, is left out."""
     cycle_ns = (window.closes_ns - window.opens_ns) / cycles
     length_ns = cycles // number * cycle_ns
     return [round(window.closes_ns - length_ns * left) for left in range(number, -1, -1)]
 
 
 def _rates(parts: Iterable[tuple[int, int]], edges: Sequence[int]) -> list[float]:
-    """Completions per second of each batch, each span by the fraction inside."""
+    """Completions per second of each batch; each span counts by the fraction inside."""
     counts, length = [0.0] * (len(edges) - 1), edges[1] - edges[0]
     for start, end in parts:
         for number in _touched(start, end, edges, length):
@@ -135,19 +135,19 @@ def _rates(parts: Iterable[tuple[int, int]], edges: Sequence[int]) -> list[float
 
 
 def _touched(start: int, end: int, edges: Sequence[int], length: int) -> range:
-    """The batches that a stretch may lie in; their edges are rounded."""
+    """The batches that a stretch may overlap, with a margin as edges are rounded."""
     first, last = (start - edges[0]) // length - 1, (end - edges[0]) // length + 1
     return range(max(0, first), min(len(edges) - 2, last) + 1)
 
 
 def _half(values: Sequence[float]) -> float | None:
-    """Half of the 95 % interval of their mean, widened for what correlation is left."""
+    """Half of the 95 % interval of their mean, widened for the remaining correlation."""
     half, lag = half_of_mean(values), min(max(0.0, _correlation(values)), MOST_CORRELATED)
     return None if half is None else half * sqrt((1 + lag) / (1 - lag))
 
 
 def _correlation(values: Sequence[float]) -> float:
-    """Of each with the one before it; 0 where all are equal."""
+    """The lag-1 correlation; 0 if all values are equal."""
     mean = fmean(values)
     apart = [value - mean for value in values]
     total = sum(one * one for one in apart)
@@ -155,8 +155,8 @@ def _correlation(values: Sequence[float]) -> float:
 
 
 def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
-    """When the client had each answer, and how long that took. None of a tool that does not tell;
-    of one that was sent alone neither."""
+    """When the client received each success, in nanoseconds, and its response time in seconds.
+    Empty if the tool does not time requests; a lone first request is left out."""
     origin_ns = facts.measurement.origin_ns
     timings = facts.measurement.timings if origin_ns is not None else ()
     for one in timings[1:] if facts.data.lone_first else timings:
@@ -165,7 +165,7 @@ def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
 
 
 def _mean(values: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:
-    """Of values by the batch of their moment: the mean as ratio, its interval by residuals."""
+    """The mean of values by the batch of their moment, as a ratio; its interval from residuals."""
     sums, counts, length = [0.0] * (len(edges) - 1), [0] * (len(edges) - 1), edges[1] - edges[0]
     for at_ns, value in values:
         for number in _touched(at_ns, at_ns, edges, length):

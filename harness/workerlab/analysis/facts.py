@@ -1,16 +1,17 @@
-"""One trial by itself: what was read of it, and everything that follows without another trial.
+"""One trial by itself: the data read from its run, and all that follows from them alone.
 
-Whatever is derived is derived once, however many ask for it: the plain facts are cached properties
-of Facts, what other modules derive from them is kept with them by `once`.
+Every derived value is computed once: simple ones are cached properties of Facts, and what other
+modules derive is kept with the Facts by `once`.
 
-The client divides requests into answered, answered wrongly, and never answered. Causes in ANSWERED
-say that an answer came and was not the wanted one; every other cause (timeout,
-reset, refused, connect, ...) means that no answer came, and nobody knows whether the request
-reached the app.
+The client divides requests into answered, answered wrongly, and never answered. A cause in ANSWERED
+means that an answer came and was not the expected one. Any other cause (timeout, reset, refused,
+connect, ...) means that no answer came, and it is unknown whether the request reached the app.
 
-Unless the kernel dropped handshakes: then what no worker saw was never accepted, and that is its
-cause. ab calls a connection that ends without a byte complete, so its answers that are more than
-the spans are such; a tool that names its requests tells which."""
+The exception is dropped handshakes: if the kernel dropped some, a request that no worker saw was
+never accepted, and that becomes its cause. ab counts a connection that ends without a byte as
+complete, so its answers in excess of the spans were never accepted. A tool that names its requests
+shows which ones.
+"""
 
 import functools
 import sys
@@ -70,10 +71,10 @@ class Outcome(Struct, frozen=True):
 
 
 def outcome(measurement: Measurement, expect_status: int, good: range | None = None) -> Outcome:
-    """Read a tool's counts in the light of the status the app is expected to answer. `good`:
-    statuses that the tool counts as good whatever it is asked for (ab: 2xx; wrk: below 400); None:
-    it was told what to expect. Such a tool calls an expected 404 a failure and does not complain of
-    an unexpected 200: where the expected status is none of `good`, what it calls wrong is right."""
+    """A tool's counts, corrected by the status the app is expected to answer. `good`: statuses that
+    the tool always counts as good (ab: 2xx; wrk: below 400); None: it knows the expected status. A
+    tool with `good` counts an expected 404 as a failure and does not report an unexpected 200. So
+    if the expected status is not in `good`, the answers it counts as wrong are the right ones."""
     errors = {cause: count for cause, count in measurement.errors.items() if count}
     failed = measurement.failed
     if good is not None and expect_status not in good:
@@ -89,17 +90,17 @@ def outcome(measurement: Measurement, expect_status: int, good: range | None = N
 
 
 def excused(found: Outcome, measurement: Measurement, spans: Collection[Span]) -> Outcome:
-    """The same outcome where the kernel is known to have dropped handshakes: what no worker saw
+    """The outcome if the kernel is known to have dropped handshakes: a request that no worker saw
     is neither an answer nor a contradiction, and is counted once."""
     if measurement.timings:
         return _by_name(found, measurement, {span.request_id for span in spans})
     unseen = max(0, found.answered - len(spans))
     if not unseen:
         return found
-    # A reset that ab goes on after is a Receive, an Exception and a complete request in one.
+    # ab counts a reset after which it continues as Receive, Exception and complete request
     known = min(unseen, found.errors.get("read", 0))
     twice = min(known, found.errors.get("exception", 0))
-    # Answers of the server itself, which killed a worker that waited for a request
+    # Answers of the server itself, when it killed a worker that was waiting for a request
     by_server = min(unseen - known, found.errors.get("non_2xx", 0))
     never = unseen - by_server
     errors = Counter(found.errors) - Counter(read=known, exception=twice)
@@ -117,7 +118,7 @@ def excused(found: Outcome, measurement: Measurement, spans: Collection[Span]) -
 
 
 def _by_name(found: Outcome, measurement: Measurement, seen: Collection[str | None]) -> Outcome:
-    """Failed requests whose name no worker has seen; they are counted as failed already."""
+    """Failed requests whose id no worker saw become NEVER_ACCEPTED; `failed` has them already."""
     unseen = Counter(
         timing.cause
         for timing in measurement.timings
@@ -138,26 +139,26 @@ class TrialData(Struct, dict=True, frozen=True):
     `facts`."""
 
     trial: Trial
-    record: Record | None  # None: it has not been run to its end
+    record: Record | None  # None: it did not run to its end
     measurement: Measurement | None  # None: there was no output, or it could not be read
-    parse_error: str | None  # why it could not
+    parse_error: str | None  # why the output could not be read
     spans: Spans
     app: str
     sleep_s: float | None
     lone_first: bool  # the first request is sent alone (ab)
-    counted: bool  # the load is a number of requests; False: for a time
-    follows: bool = False  # the load tool can follow every request, where it is asked to
+    counted: bool  # the load is a fixed number of requests; False: of a fixed duration
+    follows: bool = False  # the load tool can follow every request, if requested
     expect_status: int = 200
-    good: range | None = None  # statuses that the load tool counts as good, whatever is expected
+    good: range | None = None  # statuses that the load tool always counts as good
     worker_class: WorkerClass = ANY_CLASS
     observations: Observations = field(default_factory=Observations)
-    ramp_s: float = 0.0  # the connections begin one after the other over this time
-    units: int = 1  # cores that the load tool can keep busy at most: its threads or processes
-    elsewhere: bool = False  # the load comes from other hosts, whose CPU nobody sees here
-    body_sha256: str | None = None  # of the only right answer, where it is known beforehand
+    ramp_s: float = 0.0  # the connections start one by one over this time
+    units: int = 1  # threads or processes of the load tool: the most cores it can use
+    elsewhere: bool = False  # the load comes from other hosts, whose CPU is not measured
+    body_sha256: str | None = None  # of the only correct answer, if known beforehand
     beats: Beats = Beats()
     stacks: Stacks = Stacks()
-    null: NullCounts | None = None  # what the null server counted, where there is one
+    null: NullCounts | None = None  # what the null server counted, if there is one
 
     @property
     def cell(self) -> Cell:
@@ -165,7 +166,7 @@ class TrialData(Struct, dict=True, frozen=True):
 
     @property
     def slots_configured(self) -> int | None:
-        """None: unlimited, or not known to its class."""
+        """None: unlimited, or unknown for its worker class."""
         return self.worker_class.slots_of(self.cell.server)
 
     @cached_property
@@ -181,7 +182,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     measurement: Measurement
     started_ns: int  # of the load
     ended_ns: int
-    derived: dict[str, Any] = {}  # by `once`
+    derived: dict[str, Any] = {}  # values kept by `once`
 
     @property
     def cell(self) -> Cell:
@@ -205,17 +206,17 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def workers(self) -> int:
-        """Of all the servers there are."""
+        """Workers of all server instances."""
         return self.cell.server.workers * self.cell.server.instances
 
     @property
     def cores(self) -> int | None:
-        """That the workers may use; None: not known."""
+        """Cores that the workers may use; None: unknown."""
         return self.cell.server.cores or self.seen.cores
 
     @property
     def no_limit(self) -> str | None:
-        """Why there is no number of slots to tell; None where there is one."""
+        """Why there is no number of slots; None if there is one."""
         if self.slots is not None:
             return None
         return "no limit configured" if self.data.worker_class.slots_known else "limit not known"
@@ -231,8 +232,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def connections(self) -> int:
-        """Kept busy; of the open model the most at once, which the plan does not know: they follow
-        from what a lone request costs."""
+        """Connections kept busy; in the open model the most at once. The plan does not contain that
+        number, since it depends on the cost of a lone request."""
         planned = self.record.planned_connections if self.open_model else None
         return planned or self.cell.concurrency
 
@@ -243,21 +244,22 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def seen(self) -> Observations:
-        """Of the samplers that are not missing: what the others gave must not be summed up."""
+        """The samples, without those of samplers that failed: these must not be summed up."""
         seen, nothing = self.data.observations, Observations()
         known = (name for name in seen.missing if hasattr(nothing, name))
         return replace(seen, **{name: getattr(nothing, name) for name in known})
 
     @cached_property
     def counters(self) -> Counters:
-        """Beside other trials the namespace's are nobody's: the server's own alone are known."""
+        """Kernel counters. With trials side by side only the server's own are kept: those of the
+        network namespace cannot be attributed."""
         found = self.seen.counters or Counters()
         return Counters(socket_drops=found.socket_drops) if self.record.beside else found
 
     @property
     def dropped(self) -> int | None:
-        """Handshakes that were dropped during the load: by this server's sockets or, where the
-        kernel does not tell, by full accept queues of the network namespace. None: not known."""
+        """Handshakes dropped during the load: by this server's sockets or, if the kernel does not
+        report these, by full accept queues of the network namespace. None: unknown."""
         own = self.counters.socket_drops
         return self.counters.listen_overflows if own is None else own
 
@@ -267,21 +269,21 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def accept_queue(self) -> tuple[int | None, int | None]:
-        """The longest it was seen, and the limit it had last."""
+        """The longest length observed, and the last limit."""
         queue = self.seen.queue
         return max((one.length for one in queue), default=None), queue[-1].limit if queue else None
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """Those that start during the load, by start: without readiness request and warm-up. ab's
-        lone first request is one of them, since the tool's response times contain it."""
+        """Spans that start during the load, by start; without readiness request and warm-up. ab's
+        lone first request is included, since the tool's response times contain it."""
         begun, ended = self.started_ns, self.ended_ns
         inside = [span for span in self.data.spans.spans if begun <= span.start_ns <= ended]
         return tuple(sorted(inside, key=attrgetter("start_ns", "pid")))
 
     @cached_property
     def finished(self) -> tuple[Span, ...]:
-        """What was answered while the tool listened."""
+        """Spans that ended; for a load of fixed duration, those that ended before the tool did."""
         until = sys.maxsize if self.data.counted else self.ended_ns
         return tuple(one for one in self.spans if one.end_ns is not None and one.end_ns <= until)
 
@@ -294,8 +296,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def steady(self) -> Window | Finding:
-        """Or why there is no steady part. A load that runs for a time sends nothing more from its
-        end on: a tool that waits for its last answers keeps fewer connections busy from then on."""
+        """The steady window, or why there is none. A load of fixed duration sends nothing after its
+        end: a tool that waits for its last answers keeps fewer connections busy from then on."""
         planned_s, origin_ns = self.record.planned_duration_s, self.measurement.origin_ns
         stopped_ns = self.ended_ns
         if planned_s is not None and origin_ns is not None:
@@ -311,8 +313,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def counted_ns(self) -> int | None:
-        """By how much of its span, before the end, a request counts at most (`samples`): at a rate
-        by as much as the shortest lasts. None: by the whole."""
+        """How much of each span, before its end, counts at most (`samples`): at a rate as much as
+        the shortest span lasts. None: the whole."""
         if not self.open_model:
             return None
         lengths = [one.end_ns - one.start_ns for one in self.finished if one.end_ns is not None]
@@ -324,8 +326,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def rps(self) -> float:
-        """Completions per second in the steady part, whatever their status; 0 where there is no
-        such part."""
+        """Completions per second in the steady part, whatever their status; 0 if there is none."""
         return self.window.rps if self.window else 0.0
 
     @property
@@ -339,13 +340,13 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def open_at_once(self) -> int:
-        """An answer reaches the client before its span is closed, and the client's next request may
-        start in between on another worker: more than it has connections is that overlap."""
+        """The most requests in the app at once, at most as many as connections: an answer reaches
+        the client before its span ends, so its next request may overlap on another worker."""
         return min(most_open(self.spans), self.connections)
 
     @cached_property
     def spans_by_worker(self) -> Mapping[int, Sequence[Span]]:
-        """By pid, each in order of their starts; without workers that got none."""
+        """Spans by pid, each worker's by start; workers without requests are missing."""
         by_worker = defaultdict[int, list[Span]](list)
         for span in self.spans:
             by_worker[span.pid].append(span)
@@ -353,18 +354,18 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def two_at_once(self) -> bool:
-        """Whether some worker was ever seen to have two requests in the app."""
+        """Whether any worker ever had two requests in the app at once."""
         return any(most_open(spans) > 1 for spans in self.spans_by_worker.values())
 
     @cached_property
     def per_worker(self) -> Mapping[int, int]:
-        """Requests by pid; a worker that got none has 0."""
+        """Requests by pid; 0 for a worker that got none."""
         pids = dict.fromkeys(sorted(self.record.worker_pids), 0)
         return pids | Counter(map(attrgetter("pid"), self.spans))
 
     @cached_property
     def accepts(self) -> tuple[int, int]:
-        """How many accepts were timed, and how many requests came on them."""
+        """The number of timed accepts, and of the requests on these connections."""
         timed = [(span.pid, span.accept_ns) for span in self.spans if span.accept_ns is not None]
         return len(set(timed)), len(timed)
 
@@ -378,6 +379,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
 
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
+    """Compute `derive` once for each Facts, and keep the result with them."""
     name = f"{derive.__module__}.{derive.__qualname__}"
 
     @functools.wraps(derive)
@@ -403,8 +405,8 @@ def unusable(data: TrialData) -> Finding | None:
 
 
 def facts_of(data: TrialData) -> Facts | Finding:
-    """The facts of a finished trial, or why there are none. Always the same of the same data, so
-    that what is derived of them is derived once."""
+    """The facts of a finished trial, or why there are none. The same data always give the same
+    object, which keeps the values derived from it."""
     return data.facts
 
 
