@@ -1,18 +1,18 @@
-"""Where a server stops serving more: the knee, and the capacity with its interval.
+"""Where throughput stops growing: the knee, and the capacity with its interval.
 
 In a closed loop with N connections X(N) <= min(N/R0, C/R0) (Denning & Buzen 1978, the asymptotic
-bounds); the two meet at N* = Xmax * R0, the knee: how many requests the server takes before more of
-them only wait. That is a number only where throughput has been seen to stop growing. Where nothing
-waits yet at the highest level, or the last doubling still gains, the answer is a lower limit with
-its reason. Kneedle and the Universal Scalability Law were rejected: on a sharp knee they are off by
-up to half.
+bounds). The two meet at N* = Xmax * R0, the knee: the number of requests the server takes before
+more of them only wait. It is a number only if throughput was seen to stop growing. If nothing waits
+yet at the highest level, or the last doubling still gains, the answer is a lower limit with its
+reason. Kneedle and the Universal Scalability Law were rejected: on a sharp knee they are off by up
+to half.
 
-Capacity needs levels on both sides of the knee and repeated trials. With Ĉ = Xmax * R0: above,
-log X of every trial with N >= 2Ĉ; below, log(X/N) of every trial with N <= Ĉ/2. log C = mean above
-- mean below is the log of the slots, with Welch's 95 % interval. Multiplied by the rate of one
-slot, exp(mean below), it becomes requests/s. The unit of replication is a fresh launch of the
-server. In simulation this interval covered 94 to 97 %, a fitted breakpoint with bootstrap 68 to
-87 %, so the latter was rejected.
+Capacity needs levels on both sides of the knee and repeated trials. With Ĉ = Xmax * R0: above it,
+log X of every trial with N >= 2Ĉ; below it, log(X/N) of every trial with N <= Ĉ/2. log C = mean
+above - mean below is the log of the slots, with Welch's 95 % interval. Multiplied by the rate of
+one slot, exp(mean below), it becomes requests/s. The unit of replication is a fresh launch of the
+server. In simulation this interval covered 94 to 97 %. A fitted breakpoint with bootstrap was
+rejected, since it covered 68 to 87 %.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from workerlab.model import Label
 from workerlab.numbers.intervals import TRIALS, half_width
 from workerlab.numbers.units import fill
 
-REACHED = 0.95  # of a bound: from here on it is reached; X*R0/N: nothing waits
-FLAT = 1.05  # gain up to which throughput has stopped growing
-NEAR = 1.05  # Ĉ is an estimate: 8 is on the far side of 2 * 4.02
+REACHED = 0.95  # share from which on a bound counts as reached; of X*R0/N: nothing waits
+FLAT = 1.05  # times as much: up to this gain, throughput has stopped growing
+NEAR = 1.05  # tolerance, since Ĉ is an estimate: 8 counts as at least 2 * 4.02
 
 
 class ToolLimitFrom(Finding):
@@ -111,8 +111,8 @@ class KneeAbove(KneeNote):
 
 
 class Knee(NamedTuple):
-    """`connections` None: not reached, or not shown; `note` says which. `rps`: what throughput
-    levels off at, Xmax."""
+    """`connections`: None if the knee was not reached or not shown; `note` says which. `rps`: Xmax,
+    the throughput at which the server levels off."""
 
     connections: float | None
     note: KneeNote
@@ -128,9 +128,9 @@ ONE_LEVEL = "one level cannot show where it stops"
 def knee(
     levels: Mapping[int, float], lone_s: float | None, slots: int | None, *, full: bool = False
 ) -> Knee:
-    """levels: throughput in requests/s by concurrency, one figure a level (the median of its
-    trials). lone_s: R0, response of a lone request, seconds. slots: configured, None unlimited;
-    full: some level was seen to take them all."""
+    """The knee of a series. `levels`: throughput in requests/s by concurrency, the median of its
+    trials. `lone_s`: R0, seconds. `slots`: as configured; None: unlimited. `full`: whether some
+    level took them all."""
     if not levels or not lone_s:
         return Knee(None, KneeUnknown("no valid cell"))
     highest = max(levels)
@@ -141,7 +141,7 @@ def knee(
     if below is not None and levels[highest] <= FLAT * levels[below]:
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
         return Knee(most, LevelsOff(below=below, highest=highest, gain=gain), rps)
-    # Not seen to be flat, but slots that are all taken give no more
+    # Throughput was not seen to level off, but slots that are all taken give no more
     if slots and full and highest > NEAR * slots:
         return Knee(most, SlotsAllTaken(highest=highest, slots=slots), rps)
     why: Label = ONE_LEVEL
@@ -152,19 +152,19 @@ def knee(
 
 
 def step_below(levels: Mapping[int, float]) -> int | None:
-    """The level that the highest is compared with: half as many connections or fewer, if there are
-    such; None where there is one level alone."""
+    """The level to compare the highest with: at most half as many connections, if there is such a
+    level, else the lowest. None if there is only one level."""
     highest = max(levels)
     halves = [level for level in levels if level <= highest / 2]
     below = max(halves, default=min(levels) if len(levels) > 1 else None)
     if halves and below is not None and levels[highest] > FLAT * levels[below]:
-        return max(halves, key=levels.__getitem__)  # a dip in between is no gain
+        return max(halves, key=levels.__getitem__)  # recovering from a dip is not a gain
     return below
 
 
 def _not_reached(highest: int, slots: int | None) -> KneeAbove | KneeAtLeast:
-    """Nothing waits at the highest level. The settings may still say that it ends there: then
-    "more than" would be false, and the number would be the settings' and not a measured one."""
+    """The knee if nothing waits at the highest level. If there are exactly as many slots, "more
+    than" would be false, and the number of slots would be a setting, not a measured knee."""
     if slots is None:
         return KneeAbove(highest=highest, remark=f"no limit found up to {highest}")
     if highest == slots:
@@ -176,7 +176,7 @@ def _not_reached(highest: int, slots: int | None) -> KneeAbove | KneeAtLeast:
 
 
 class Sample(NamedTuple):
-    """One valid trial: connections, its number, successful requests/s."""
+    """One valid trial: connections, trial number, successful requests/s."""
 
     concurrency: int
     trial: int
@@ -184,7 +184,7 @@ class Sample(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """Requests/s with their interval, or the reason why there are none."""
+    """Requests/s with a 95 % interval, or the reason why there is none."""
 
     rps: float | None = None
     ci95: tuple[float, float] | None = None
@@ -196,8 +196,8 @@ NO_LEVEL_BELOW = "no number of connections is below the knee"
 
 
 def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> Capacity:
-    """The highest sustained throughput. lone_s: R0 in seconds. flat: throughput has been shown to
-    grow no more (there is a knee)."""
+    """The highest sustained throughput. `lone_s`: R0, seconds. `flat`: whether throughput was shown
+    to stop growing (there is a knee)."""
     samples = [sample for sample in samples if sample.rps > 0]
     if not samples or not lone_s:
         return Capacity(note="no valid cell")
@@ -216,8 +216,8 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
 
 
 def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> str:
-    """What to add to the sweep. Trials are missing where the side that has fewest launches has too
-    few; a side without levels does not count."""
+    """What to add to the sweep; "" if nothing. Trials are missing if the side with the fewest
+    launches has too few; a side without levels does not count."""
     low, high = math.floor(estimate / 2 * NEAR), math.ceil(2 * estimate / NEAR)
     trials = [len({sample.trial for sample in side}) for side in (above, below) if side]
     if not below and not low:

@@ -1,42 +1,48 @@
 """The verdict of a valid cell, and its reason.
 
-`of_closed`: so many connections, each of which waits for its answer. In this order:
+`of_closed` judges a closed loop, in which each of N connections waits for its answer. It uses the
+share of their time in which the connections are served rather than waiting, u = X*R0/N. The first
+rule that applies decides:
 
-    generator-bound  the load tool was the limit
-    refused          a twentieth of the requests and more got a 503 or 429: saturated, by the
-                     server's own word
-    slots taken      measured occupancy of 0.95 and more: saturated where there are more connections
-                     than slots, else at capacity. No estimate of R0 is needed for it, and it holds
-                     however service times vary and whatever else runs on the machine
-    nothing waits    u = X*R0/N, the part of their time that N connections spend being served rather
-                     than waiting, is not below 0.95 beyond its interval: at capacity where the
-                     connections reach the knee, else below
-    stood still      the machine did, in the part of the load that X is of. Where there may be slots
-                     for all, and without that time u is 0.95 and more, nothing waited; or, of a
-                     part that was mostly such time, nobody knows: inconclusive. So it is where u
-                     is below 0.95, though its interval, which that widens, is not
-    accept queue full: the kernel dropped handshakes: saturated
-    requests wait, and slots are free: something else is the limit, or nothing is yet.
-                     saturated where there are more connections than slots (which idle: dealt
-                     unevenly) and half of the requests and more are in the server; fewer, and the
-                     load tool may hold them;
-                     below or at capacity where there are fewer connections than slots or as many,
-                     and a higher level took all of these, which is what binds, unless no higher
-                     level serves more: what is shared binds already here;
-                     below capacity where slots enough for all stand idle while requests wait
-                     outside of them: that is how connections are dealt;
-                     saturated where the workers' cores are busy all the time, or their loops for
-                     more of it than requests are served;
-                     inconclusive where others kept server or load tool waiting for a core, unless
-                     without what that cost nothing would wait, or still half of the time would be
-                     waiting, or more connections bring more all the same;
-                     else by the other levels: saturated where more connections bring no more, below
-                     capacity where they do, or where this, the highest, still gained on the one
-                     below; where no level tells, or the gain is within chance, saturated if more
-                     than half of the time is waiting, in the server, else inconclusive
+    generator-bound    the load tool was the limit
+    refused            at least 5 % of the requests got a 503 or 429: saturated, by the server's
+                       own answers
+    slots taken        measured occupancy is 0.95 or more: saturated if there are more connections
+                       than slots, else at capacity. This needs no estimate of R0, and holds however
+                       service times vary and whatever else runs on the machine
+    accept queue full  the kernel dropped handshakes: saturated
+    requests wait      u is below 0.95 beyond its interval: see below. Not if only pauses explain it
+                       (u without them is 0.95 or more, and there may be slots for all), or only
+                       others' use of the cores (likewise, and for at most half of the response)
+    stood still        u is below 0.95, perhaps only within its interval (which pauses widen), and
+                       the machine stood still in the part of the load that X describes:
+                       inconclusive, unless pauses explain it and took at most half of the time
+    nothing waits      at capacity if the connections reach the slots or, without slots, the knee;
+                       else below capacity
 
-An earlier rule, X against min(N, C)/R0 alone, judged 11 of 35 cells wrongly at 4 to 16 connections
-on 4 slots, and called the highest level saturated for being the highest.
+If requests wait although slots are free, something else is the limit, or nothing is yet:
+
+    more connections than slots: slots idle, as connections are distributed unevenly. Inconclusive
+        if waiting for a core that others had explains that most slots idle; saturated if at least
+        half of the requests are in the server, or a resource is full; else inconclusive, as the
+        load tool may hold them
+    fewer, and some level took all slots, so these are the limit: below capacity, but saturated if u
+        is below 0.8 and no higher level serves more: something shared is the limit already here
+    as many, and some level took all slots: at capacity if no higher level serves more, or if others
+        had the cores
+    enough slots for all idle while requests wait outside them, due to how connections are
+        distributed: below capacity. Likewise with fewer connections than slots, if others had the
+        cores, u without that is above half, and the class has no event loop
+    the workers' cores are always busy, or their loops for more of the time than u: saturated
+    others kept server or load tool waiting for a core: inconclusive, unless u without that is half
+        or less, or more connections bring more anyway
+    else by the other levels: saturated if more connections bring no more; below capacity if they
+        do, or if this, the highest, still gained on a lower one. If no level shows it, or the gain
+        may be chance: saturated if more than half of the time is waiting, in the server; else
+        inconclusive
+
+An earlier rule, X against min(N, C)/R0 alone, misjudged 11 of 35 cells with 4 to 16 connections on
+4 slots, and called the highest level saturated because it was the highest.
 """
 
 from __future__ import annotations
@@ -61,11 +67,11 @@ from workerlab.finding import Finding
 from workerlab.model import Verdict
 
 REFUSED = 0.05  # of the requests
-LOST = 0.9  # of the response: what is left of it then says nothing
-BUSY = 0.9  # of cores, or of a loop's time
-SURELY = 0.8  # served: below, others' programs do not explain that requests wait
-LONGER = 1.5  # times a lone request's service: then it is not dealing that keeps slots idle
-DEALT = 2.0  # times what waiting for a core cost: so much more of the slots idles
+LOST = 0.9  # of the response, at most: the remainder would be too short to judge
+BUSY = 0.9  # share of the cores, or of a loop's time, from which on they are full
+SURELY = 0.8  # u without waiting for a core; below it, other programs do not explain waiting
+LONGER = 1.5  # service time / R0: from here on, distribution is not what keeps slots idle
+DEALT = 2.0  # idle slots / cost of waiting for a core: from here on, it does not explain them
 
 
 class FailedRequests(Finding):
@@ -178,25 +184,25 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
 
 
 def _explains(facts: Facts, series: Series) -> bool:
-    """Whether requests would not wait, had the load had its cores. Where that cost most of the
-    time, what is left is too rough to say so."""
+    """Whether requests wait only because others had the cores. Not if that cost most of the time:
+    the remainder is too imprecise."""
     return _lost(facts) <= HALF and _undisturbed(facts, series) >= REACHED
 
 
 def _undisturbed(facts: Facts, series: Series) -> float:
-    """u without what waiting for a core cost."""
+    """u without the cost of waiting for a core that others had."""
     return min(1.0, series.served(facts.connections) / (1 - _lost(facts)))
 
 
 def _lost(facts: Facts) -> float:
-    """The part of the response in which others, or other machines, had the core."""
+    """The share of the response in which other programs or virtual machines had the core."""
     found = core_wait(facts)
     return min(found.taken, LOST) if found else 0.0
 
 
 def _waited(facts: Facts) -> float:
-    """The part of the response that was waiting for a core, for whoever had it: slots idle for
-    workers that wait for each other, too."""
+    """The share of the response spent waiting for a core, whatever used it: slots also idle while
+    workers wait for each other."""
     found = core_wait(facts)
     return min(found.share, LOST) if found else 0.0
 
@@ -231,7 +237,7 @@ WITHIN_CHANCE = "whether other levels bring more is within chance: repeat with -
 
 
 def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[Verdict, Finding]:
-    """Requests wait or are slowed down, and not for want of slots."""
+    """The verdict if requests wait or are slowed down although slots are free."""
     n, slots = facts.connections, facts.slots
     waits = why_waiting(facts, series)
     if slots and n > OVER * slots:
@@ -257,7 +263,7 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
 
 
 def _crowded(facts: Facts, waits: Reason, disturbed: Finding | None) -> tuple[Verdict, Finding]:
-    """More connections than slots. Those whose requests are not in the server wait for no slot."""
+    """More connections than slots. Requests that are not in the server do not wait for a slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
     if disturbed and idle > HALF and idle < DEALT * _waited(facts):
         return "inconclusive", disturbed
@@ -267,8 +273,8 @@ def _crowded(facts: Facts, waits: Reason, disturbed: Finding | None) -> tuple[Ve
 
 
 def _dealt(facts: Facts, series: Series) -> bool:
-    """Slots enough for all stand idle, and for more than what waiting for a core cost. (Requests
-    that wait outside of a loop's slots are held up by the loop.)"""
+    """Whether slots idle although there are enough for all, more than waiting for a core explains.
+    Never with event loops: there the loop holds up the requests outside its slots."""
     n, slots = facts.connections, facts.slots
     if not slots or facts.data.worker_class.loop or len(facts.record.worker_pids) < 2:
         return False
@@ -295,10 +301,10 @@ def _by_levels(facts: Facts, series: Series, waits: Reason) -> tuple[Verdict, Re
 
 
 def _resource_full(facts: Facts, served: float) -> bool:
-    """The workers' CPU, the machine's (by server and load tool, not by others), or the loops, with
-    more connections than loops: fewer may by chance have met in one. A loop that is needed for D of
-    each request lets N* = R0/D of its connections through without a wait, and with U = X*D of its
-    time in use, N > N* is u < U."""
+    """Whether the workers' CPU, the machine's (used by server and load tool, not by others) or the
+    loops are full. Loops count only with more connections than loops: fewer may have met on one by
+    chance. If each request needs its loop for D, N* = R0/D connections get through without waiting;
+    with U = X*D, the share of time the loop is in use, N > N* means u < U. `served`: u."""
     usage, workers = facts.usage, facts.workers
     cores = facts.seen.cores or workers
     own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
@@ -364,7 +370,7 @@ class BelowPossible(Reason):
 
 
 def why_waiting(facts: Facts, series: Series) -> Reason:
-    """Who shares what, and how long it takes once the load is steady: R = N/X (Little 1961)."""
+    """Why requests wait, and for how long once the load is steady: R = N/X (Little 1961)."""
     n, rps, slots, lone_s = facts.connections, facts.rps, facts.slots, series.r0.seconds
     response_s, service_s = n / rps, facts.service.mean or 0.0
     wait_s = max(0.0, response_s - service_s)
@@ -372,7 +378,7 @@ def why_waiting(facts: Facts, series: Series) -> Reason:
     dropped = drops(handshakes(facts))
     if stall := stalled(facts):
         return SlotsIdled(n, stall.idle_s, stall.load_s, drops=dropped)
-    slower = slots is None and service_s - lone_s > wait_s  # is most of what takes longer
+    slower = slots is None and service_s - lone_s > wait_s  # it is most of the extra time
     if slower or wait_s < (1 - REACHED) * response_s:
         return SlowedDown(n, service_s, lone_s, drops=dropped)
     if slots is not None and rps >= REACHED * possible_rps:
@@ -399,7 +405,7 @@ def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
 
 
 def generator_bound(facts: Facts, reasons: tuple[Finding, ...]) -> GeneratorBound:
-    """Why a cell says nothing of the server's limit, and what it does say."""
+    """Why the load tool was the limit, and the lower bound that follows for the server."""
     certain = not all(isinstance(reason, NearCeiling) for reason in reasons)
     return GeneratorBound(
         tool=facts.tool,
