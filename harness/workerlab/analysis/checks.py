@@ -1,28 +1,28 @@
-"""Where two sources speak of the same thing, they must agree, or the cell is invalid.
+"""Checks: if two sources that describe the same thing contradict each other, the cell is invalid.
 
-Each check takes the facts of one trial and returns what contradicts them, with both numbers, or
-None. Another check: a function here under the class of its sentence, a line in CHECKS.
+Each check takes the facts of one trial and returns the contradiction, with both numbers, or None.
+To add one, write a function here, below the class of its sentence, and list it in CHECKS.
 
-Little's law (Little 1961) in the form of operational analysis (Denning & Buzen 1978): in a time T
-the response times add up to the integral of the requests in flight. No more than N are, so their
-sum is at most N*T. A closed loop keeps N in flight but while the lone first request (r1) is alone
-and while it drains, which lasts no longer than the longest response Rmax: the sum is at least
-r1 + N*(T - r1 - Rmax). Less means that the tool did not keep its connections busy. It is asked
-only of tools whose mean is one of real requests and only where every request was answered; the
-lower side only of tools that count, since one that runs for a time leaves its slowest unanswered,
-and not where the kernel dropped handshakes: whoever tries again is busy, and in no response.
+`little` checks Little's law (Little 1961) in operational form (Denning & Buzen 1978): over a time T
+the response times add up to the integral of the requests in flight. At most N are in flight, so
+their sum is at most N*T. A closed loop keeps N in flight except while the lone first request (r1)
+is alone and while it drains, which lasts no longer than the longest response Rmax; so the sum is at
+least r1 + N*(T - r1 - Rmax). Less means that the tool did not keep its connections busy. The check
+needs a mean of real requests, and an answer to every request. The lower limit applies only to tools
+that count, since one that runs for a time leaves its slowest requests unanswered. It does not apply
+if the kernel dropped handshakes: a client that retries is busy, but no response contains that time.
 
-A tool or a worker that waits for a core is late at both ends of the load: what the tool and, on
-average, one worker waited is allowed on top; while the tool waits, nobody sends the next request
-of a connection whose answer it has read. So is the time in which the machine stood still
-(`stall`): at either end it is in what one of them counts alone.
+A tool or a worker that waits for a core is late at both ends of the load, so `rates` adds to its
+tolerance the time that the tool and, on average, one worker waited. `little` adds the tool's wait:
+meanwhile a connection whose answer the tool has read sends no next request. Both add the time in
+which the machine stood still (`stall`): at either end only one source may contain it.
 
-A tool that sends at a rate waits for all its answers, so its own requests/s are those of a longer
-time than the throughput of the cell, and would say nothing of it: of an overload they follow from
-the number of requests alone. There its answers are counted in the steady part itself.
+A tool that sends at a rate waits for all its answers, so its own requests/s cover a longer time
+than the cell's throughput, and do not check it: in an overload they follow from the number of
+requests alone. There its answers in the steady part are counted instead.
 
-Not asked: steady throughput * mean response <= N. These two are not about the same requests (the
-slow ones of an uneven server end after the steady part), and honest servers exceed it by 10 %.
+Not checked: steady throughput * mean response <= N. These two are not about the same requests (the
+slow ones of an uneven server end after the steady part), and correct servers exceed it by 10 %.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from workerlab.analysis.samples import NS, Window, tool_waited_s, waited_for_cor
 from workerlab.finding import Finding
 
 RELATIVE = 0.05
-CLOCK_S = 0.05  # start and end of tool and worker are not the same instants
+CLOCK_S = 0.05  # tool and worker do not start and end at the same instants
 ROUNDING_S = 0.0005  # ab prints its mean in whole milliseconds
 OVER = 1.02
 KEPT_BUSY = 0.90
@@ -50,7 +50,7 @@ class SpanMapsFull(Finding):
 
 
 def map_full(facts: Facts) -> SpanMapsFull | None:
-    """The probe had no room left, so requests are missing from the spans."""
+    """The probe's maps were full, so requests are missing from the spans."""
     full = facts.data.spans.full
     return SpanMapsFull(full) if full else None
 
@@ -70,7 +70,7 @@ class NoSuccess(Finding):
 
 
 def success(facts: Facts) -> NothingAnswered | NoSuccess | None:
-    """Nothing can be said of an app that never gave the expected answer."""
+    """Nothing can be concluded about an app that never gave the expected answer."""
     outcome = facts.outcome
     if outcome.answered > outcome.wrong:
         return None
@@ -91,9 +91,9 @@ class CountsDiffer(Finding):
 
 
 def counts(facts: Facts) -> CountsDiffer | None:
-    """The workers must have seen every request the client got an answer to, and no other. One
-    without an answer may have reached the app, unless it was never accepted. A tool that runs for a
-    time leaves up to one request per connection unanswered when it stops."""
+    """The workers must have seen every request that the client got an answer to, and no other. An
+    unanswered request may have reached the app, unless it was never accepted. A tool that runs for
+    a time leaves up to one request per connection unanswered when it stops."""
     seen, answered = len(facts.spans), facts.outcome.answered
     spare = facts.outcome.unanswered - facts.outcome.never_accepted
     spare += 0 if facts.data.counted else facts.connections
@@ -140,14 +140,14 @@ class SteadyAnswersUnlikeWorkers(Finding):
 
 def rates(facts: Facts) -> Finding | None:
     """The tool's own requests/s must follow from the spans. Some tools count answers (ab), others
-    successes (fast); either may be what it means."""
+    successes (fast); it is enough that one of the two agrees."""
     tool_rps = facts.measurement.rps
     if tool_rps is None or not facts.finished:
         return None
     if facts.open_model and facts.measurement.timings and facts.measurement.origin_ns is not None:
         return _steady_rate(facts, facts.measurement.origin_ns)
     check = _counted_rate if facts.data.counted else _timed_rate
-    answered = facts.measurement.requests  # by the tool: what was never accepted is in its rate
+    answered = facts.measurement.requests  # by the tool: its rate includes those never accepted
     found = check(facts, tool_rps, answered)
     if found is None or check(facts, tool_rps, answered - facts.outcome.wrong) is None:
         return None
@@ -155,13 +155,13 @@ def rates(facts: Facts) -> Finding | None:
 
 
 def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWorkers | None:
-    """From a tool's rate of `counted` requests follows how long it took them to be served."""
+    """Compares the time that follows from the tool's rate of `counted` requests with the spans'."""
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
     tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
     late_s = waited_for_core_s(facts.seen, facts.workers) + sum(stall.lengths_s(facts))
     slack_s = RELATIVE * spans_s + CLOCK_S + late_s
-    # What is never answered takes the client's time, not the workers'.
+    # Unanswered requests take the client's time, not the workers'.
     longer_is_fine = facts.outcome.unanswered > 0
     if tool_s >= spans_s - slack_s and (longer_is_fine or tool_s <= spans_s + slack_s):
         return None
@@ -174,8 +174,8 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWork
 
 
 def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeWorkers | None:
-    """What the workers completed in the tool's time, of which it counts the share `counted`. One
-    batch of answers more or less at the edges (N) is no contradiction."""
+    """Compares the tool's rate, which includes `counted` of its requests, with what the workers
+    completed in the tool's time. One batch of answers (N) at the edges is tolerated."""
     duration_s = facts.measurement.duration_s
     until_ns = facts.spans[0].start_ns + duration_s * NS
     completed = sum(1 for span in facts.finished if (span.end_ns or 0) <= until_ns)
@@ -189,10 +189,10 @@ def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeW
 
 
 def _steady_rate(facts: Facts, origin_ns: int) -> SteadyAnswersUnlikeWorkers | None:
-    """At a rate: the throughput of the cell against the answers that the client had in the same
-    time. A request that is served at either end, and one that the client never saw the end of, may
-    be counted by one of them alone. Whoever waits for a core does so at both ends: of loads whose
-    workers waited for 6 of 10 s the two differ by 0.3 %."""
+    """At a rate: compares the cell's throughput with the answers that the client received in the
+    same time. A request served at either end, or never answered, may be counted by only one of the
+    two. Waiting for a core is not added to the tolerance, as it is the same at both ends: with
+    workers that waited for 6 of 10 s, the two differ by 0.3 %."""
     if (steady := facts.window) is None:
         return None
     timed = ((one.start_s, one.end_s) for one in facts.measurement.timings)
@@ -219,8 +219,8 @@ class ResponsesLeftOut(Finding):
 
 
 def late(facts: Facts) -> ResponsesLeftOut | None:
-    """Where latencies are synthetic (wrk), responses after the tool's timeout are left out of
-    them, although they are counted: what the distribution says is then too good."""
+    """If latencies are synthetic (wrk), they leave out responses after the tool's timeout, which
+    are still counted: the distribution is then too good."""
     count = facts.outcome.errors.get("timeout", 0)
     if facts.measurement.exact_mean or not count:
         return None
@@ -247,8 +247,8 @@ class ConnectionsIdle(Finding):
 
 
 def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
-    """Little's law, from both sides. At a rate there is none to ask: those that are due and find
-    no free connection are timed as well, and those that are free may stay so."""
+    """Little's law, both limits. Neither applies at a rate: requests that are due while no
+    connection is free are timed as well, and free connections may stay idle."""
     measured, n = facts.measurement, facts.connections
     mean_s, total_s = measured.response.mean, measured.duration_s
     if mean_s is None or not measured.exact_mean or total_s <= 0:
@@ -281,8 +281,8 @@ class BodyMismatch(Finding, kw_only=True):
 
 
 def body(facts: Facts) -> BodyMismatch | None:
-    """Where the only right answer is known, every answer must be that one. Not asked of tools that
-    do not compare what they get."""
+    """If the only correct body is known, every answer must have it. Not checked for tools that do
+    not compare bodies."""
     expected, found = facts.data.body_sha256, facts.measurement.body_sha256
     if expected is None:
         return None
@@ -298,7 +298,7 @@ CHECKS = (map_full, success, counts, body, rates, late, little)
 
 
 def contradictions(facts: Facts) -> list[Finding]:
-    """All that speaks against the trial; empty for a valid one, which has a steady part."""
+    """The contradictions of the trial, or why it has no steady part; empty if it is valid."""
     found = [why for check in CHECKS if (why := check(facts)) is not None]
     if not found and not isinstance(facts.steady, Window):
         found.append(facts.steady)
