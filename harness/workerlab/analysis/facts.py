@@ -378,8 +378,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return replace(sampled, received_bytes_per_s=bytes_per_s, **calls_s)
 
 
+# Compute `derive` once for each Facts, and keep the result with them.
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
-    """Compute `derive` once for each Facts, and keep the result with them."""
     name = f"{derive.__module__}.{derive.__qualname__}"
 
     @functools.wraps(derive)
