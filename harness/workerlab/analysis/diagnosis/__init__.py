@@ -1,16 +1,15 @@
-"""What holds a cell up, and what to change: all that its own evidence shows.
+"""Diagnoses of a valid cell: what limits it, and what to change.
 
-    base      what a diagnosis is: its sentence, its rank, its advice, what it explains
-    failures  requests refused or failed
-    slots     too few, idle, behind a full accept queue; and that nothing waits
-    service   something shared; times that change during the load
-    loop      an event loop that is blocked, and the lines that do it
-    cpu       the load tool's, the workers', the machine's; and what others did with it
+    base     what all diagnoses have: sentence, rank, advice, and the diagnoses it explains
+    cpu      limits of the load tool, the workers or the machine; disturbance by other programs
+    loop     a blocked event loop, and the lines that block it
+    service  a shared resource; service times that change during the load; failed requests
+    slots    too few, idle, or behind a full accept queue; or nothing waits
 
-Each cause is a class, with its rule below it. Every rule is asked; the class says how important it
-is (`rank`) and which others it `explains`, so that their advice would be wrong: those are left out.
-The first of a cell is its diagnosis. Failures stand beside everything else; where they are many it
-is not said that nothing waits, for what was refused did not wait.
+Each cause is a class with its rule below it. All rules are applied, except those on service times
+if the cell computes. A class has a `rank` and may explain others (`explains`): these are left out,
+as their advice would be wrong. The lowest rank is the cell's diagnosis. Failures are reported in
+addition. If many requests fail, no diagnosis says that nothing waits: refused requests do not wait.
 """
 
 from collections.abc import Callable
@@ -47,14 +46,14 @@ from workerlab.finding import Finding
 from workerlab.model import CellResult
 
 Rule = Callable[[Facts, CellResult], Diagnosis | None]
-RANK_OF_MANY = 15  # failures: behind what limits the load tool, or leaves slots idle
+RANK_OF_MANY = 15  # many failures: after a limit of the load tool, and idle slots
 FAILURES: tuple[Rule, ...] = (shedding, failing)
 AT_ANY_LOAD: tuple[Rule, ...] = (blocked_loop, busy_machine, busy_workers)
 CLOSED_LOOP: tuple[Rule, ...] = (load_tool, stall, full_queue, uneven, waiting_for_slots)
 
 
 def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis, ...]:
-    """Of a valid cell of the closed loop, the most important first: at least one."""
+    """Diagnoses of a valid closed-loop cell, the most important first; at least one."""
     rules = (*CLOSED_LOOP, *AT_ANY_LOAD, *FAILURES)
     candidates = [rule(facts, cell) for rule in rules]
     if not computes(facts):
@@ -78,8 +77,8 @@ def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis,
 
 
 def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
-    """Of a cell of the open model, beside its verdict's reason: what needs no law of the closed
-    loop."""
+    """Findings of a valid open-model cell: the reason of its verdict, then the diagnoses that need
+    no law of the closed loop."""
     rules = FAILURES if cell.generator_bound else (*FAILURES, *AT_ANY_LOAD)
     candidates = (*(rule(facts, cell) for rule in rules), disturbance(facts))
     others = (diagnosis for diagnosis in candidates if diagnosis and diagnosis != cell.reason)
@@ -87,6 +86,6 @@ def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
 
 
 def observed(cell: CellResult) -> frozenset[Observed]:
-    """Which observations over time show the cell's diagnoses."""
+    """The observations over time that show the cell's diagnoses."""
     shown = (diagnosis.seen_in for diagnosis in cell.findings if isinstance(diagnosis, Diagnosis))
     return frozenset(kind for kind in shown if kind)

@@ -1,4 +1,4 @@
-"""What a diagnosis is: the shape that each cause has.
+"""The base of all diagnoses.
 
     class SlowDisk(Diagnosis):
         '''Requests wait {wait_s:duration} for the disk'''
@@ -9,9 +9,9 @@
 
         wait_s: float
 
-The sentence goes on with the advice: "Requests wait 20.0 ms for the disk; a faster disk brings
-more." Below the class stands the rule that makes one of the facts of a trial, or None. Where the
-advice depends on the evidence, the class is `Advised`, and the rule gives it.
+The advice is appended to the sentence: "Requests wait 20.0 ms for the disk; a faster disk brings
+more." The rule below the class returns an instance for the facts of a trial, or None. If the advice
+depends on the evidence, the class derives from `Advised`, and the rule passes the advice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 
 from workerlab.finding import Finding
 
-Observed = Literal["cpu", "queue", "states"]  # over time: CPU, the accept queue, TCP states
+Observed = Literal["cpu", "queue", "states"]  # over time: CPU, accept queue, TCP states
 
 
 class Diagnosis(Finding):
@@ -29,11 +29,11 @@ class Diagnosis(Finding):
     `advice` is a TypeError on import, unless its sentence names no value: that is a base of
     others."""
 
-    rank: ClassVar[int]  # the lowest of a cell's diagnoses comes first
-    explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # left out: their advice would be wrong
-    below_slots: ClassVar[str] = ""  # why throughput levels off with slots to spare, if it may be
+    rank: ClassVar[int]  # of a cell's diagnoses, the lowest comes first
+    explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # are left out: their advice is wrong
+    below_slots: ClassVar[str] = ""  # why throughput levels off below the slots; "": no reason
     seen_in: ClassVar[Observed | None] = None
-    shows_loss: ClassVar[bool] = True  # that settings may win back
+    shows_loss: ClassVar[bool] = True  # throughput that settings may win back
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -44,12 +44,12 @@ class Diagnosis(Finding):
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to change; a constant of the class, or a field."""
+        """What to change; a class constant or a field."""
         raise NotImplementedError
 
     @property
     def share(self) -> float:
-        """Of the requests, or of their time, what it is about."""
+        """The share of the requests, or of their time, that is affected."""
         return 1.0
 
     @property
@@ -61,7 +61,7 @@ class Diagnosis(Finding):
         return {**super().values, "advice": self.advice}
 
     def __hash__(self) -> int:
-        return hash(self.code)  # some have counts among their values
+        return hash(self.code)  # values may be unhashable
 
 
 class Advised(Diagnosis, kw_only=True):

@@ -1,5 +1,5 @@
-"""Cells whose limit is CPU: the load tool's, the machine's, the workers'; and those whose figures
-are as much of what others did with the cores."""
+"""Diagnoses of CPU limits (of the load tool, the machine, the workers), and of disturbance by other
+programs or machines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait
 from workerlab.numbers.units import FORMATS, fill
 
-COMPUTING = 0.85  # of a core each: handing over the GIL, or accepting, takes the rest
-MOSTLY, PART = 0.7, 0.25  # of a lone request
-COUNTS = 0.25  # of all cores: less is not what the machine lacks
-IDLE = 0.5  # of the slots taken: below, most of what workers wait is for nothing
-INSIDE = 0.5  # of the requests under way are in the server
+COMPUTING = 0.85  # of a core per worker: GIL handovers and accepting take the rest
+MOSTLY, PART = 0.7, 0.25  # CPU time, as a share of a lone response
+COUNTS = 0.25  # of all cores: a smaller share does not exhaust the machine
+IDLE = 0.5  # occupancy: below it, a wait for a core hardly limits the workers
+INSIDE = 0.5  # of the requests in flight: as many must be in the server
 
-# Workers without a core hold their slots for longer and leave others idle: more slots, or an even
-# dealing, bring nothing, nothing else need be shared, and the machine's moods look like drift
+# Workers without a core hold their slots longer and leave others idle. More slots or an even
+# distribution of connections would not help, requests need not share anything else, and a machine
+# whose speed varies looks like drift
 FOR_WANT_OF_CPU = (UnevenDealing, Shared, WaitingForSlots, Drift, SlowFirst)
 
 FASTER_TOOL = (
@@ -59,7 +60,7 @@ class Disturbance(Diagnosis):
 
     @property
     def doubt(self) -> str:
-        """Why a throughput is in doubt."""
+        """Why the throughput is unreliable."""
         share = FORMATS["percent"](self.share)
         return f"{self.others} took the cores for up to {share} of the response time"
 
@@ -94,7 +95,7 @@ def disturbance(facts: Facts) -> Disturbance | None:
 
 
 def worst(waits: Iterable[CoreWait | None]) -> Disturbance | None:
-    """Of several trials, the disturbance that cost most; None where none was disturbed."""
+    """The disturbance that cost most, over several trials; None if none was disturbed."""
     disturbances = filter(None, map(disturbance_of, waits))
     return max(disturbances, key=lambda disturbance: disturbance.share, default=None)
 
@@ -117,9 +118,9 @@ class BusyMachine(Advised):
 
 
 def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
-    """No core is left, and the server, its load and the services beside its app have them. What
-    others have is not the limit of this server: `disturbance` tells what that cost. Beside them it
-    is known by what requests need."""
+    """Diagnosed if the server, its load tool and the app's services use nearly all cores; or, if
+    other programs took cores, if the requests need more CPU than the machine has. What others use
+    is no limit of this server: `disturbance` reports its cost."""
     cores, used = facts.seen.cores, facts.usage
     server, tool = used.server_cores, used.generator_cores or 0.0
     if not cores or server is None or facts.connections < 2:
@@ -159,9 +160,9 @@ class BusyWorkers(Advised):
 
 
 def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
-    """Every worker, or every core that the server is bound to, computes all the time, and there are
-    more requests than workers: a Python process computes on one core at a time. Beside other
-    programs it is known by what requests need."""
+    """Diagnosed if each worker, or each core that the server is bound to, computes all the time,
+    and there are more requests than workers: a Python process computes on one core at a time. If
+    other programs took cores, the CPU that requests need decides."""
     used, workers, cores = _while_serving(facts), facts.cell.server.workers, facts.cores
     fewer_cores = (facts.cell.server.cores or workers) < workers
     if used is None or facts.connections <= workers:
@@ -182,8 +183,8 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
 
 
 def _while_serving(facts: Facts) -> float | None:
-    """Cores that the workers used while they had requests: of a short load the tool takes a part to
-    start."""
+    """Cores that the workers used while they had requests. The start of the load tool takes part of
+    a short load, so the mean over all samples is too low."""
     used, samples, finished = facts.usage.server_cores, facts.seen.processes, facts.finished
     if used is None or not finished or not samples:
         return used
@@ -193,17 +194,17 @@ def _while_serving(facts: Facts) -> float | None:
 
 
 def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
-    """What a request computes, where others kept the workers from a core: how much they got of it
-    then says nothing. It has to be most of what a lone one takes; or a part of it, and the workers
-    computed or waited for a core all the time."""
+    """CPU per request, if other programs kept the workers from a core: what the workers used then
+    shows no limit. None unless it is most of a lone response (MOSTLY), or a part of it (PART) and
+    the workers computed or waited for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, wait = facts.cell.server.workers, core_wait(facts)
     if used is None or not facts.rps or not lone_s or not wait or not is_disturbed(facts):
         return None
     if cell.verdict == "below capacity":
-        return None  # it is no limit where more connections bring more
+        return None  # more connections bring more: CPU is not the limit
     if (inside := in_server(facts)) is not None and inside < INSIDE * facts.connections:
-        return None  # the load tool holds them
+        return None  # most requests are in the load tool
     cpu_s, busy = used / facts.rps, used + wait.worker_s * facts.rps
     idle = (cell.occupancy if cell.occupancy is not None else 1.0) < IDLE
     always = busy >= COMPUTING * workers and cpu_s >= PART * lone_s and not idle
@@ -213,8 +214,8 @@ def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
 
 
 def each_computes(need: dict[str, Any]) -> str:
-    """Beside others that share its core's caches a request may compute for longer than a lone one
-    took in all."""
+    """The CPU time of a request, and that of the fastest lone response unless it is shorter: under
+    load, requests share the caches of a core, and may compute for longer than that."""
     lone = "[[ (the fastest lone one {lone_s:duration} in all)]]"
     return fill(f"each request takes {{cpu_s:duration}} of CPU time{lone}", need)
 
@@ -226,7 +227,7 @@ class LoadToolIsLimit(Advised):
     """{limit}"""
 
     rank = 0  # no change to the server would help
-    # It makes requests slow and takes cores: the rest then says nothing of the server
+    # It delays requests and takes cores, so the others are not the server's limits
     explains = (*FOR_WANT_OF_CPU, BusyMachine, BusyWorkers)
     seen_in = "cpu"
 

@@ -1,37 +1,35 @@
-"""Event loops that are held up, and the lines of the app that do it.
+"""Diagnoses of blocked event loops, and of the lines of the app that block them.
 
-A call that sleeps and does not give way holds up every request of its worker. Where the loops were
-observed, their beats show it (`event_loop`): 1 % of the time or more, by calls that made at least
-three beats late by more than 10 ms; or 10 % of it, however short the calls. Less delays no request
-in a hundred; and one or two late beats are what the machine does to any program now and then, so
-that their time is left out, unless it is half of all. Some worker must have had more than one
-connection to serve: else nobody was delayed. Of a worker with one slot (tornado with a WSGI app) it
-is how the class works, and the slots say it.
+A call that sleeps without yielding delays all requests of its worker. The beats of the loops show
+it (`event_loop`): a loop blocked for at least 1 % of the time, by calls that made at least three
+beats more than 10 ms late; or for at least 10 %, by calls of any length. Less delays no request in
+a hundred. The machine delays one or two beats of any program now and then, so their time is not
+counted, unless the loop is blocked half of the time. There must be more connections than workers,
+or two requests in one worker: otherwise no request was delayed. A worker with one slot (tornado
+with a WSGI app) is excluded, as its class works like this: it is diagnosed by its slots.
 
-Where they were not observed (an older run, a kernel without schedstat), the spans show it, but only
-of loops that are blocked all the time: workers that could serve many requests serve one at a time.
+Without beats (an older run, a kernel without schedstat) the spans show it, but only of loops that
+are blocked all the time: workers that could serve many requests serve one at a time.
 
-Which lines do it is known from a trial in which a thread looked at the loop of one worker
-(`server/inside/stacks.py`, `Cell.inside` "stacks"). A sample counts where the loop's next beat is
-overdue: else the loop is not held up, whatever it runs. Why it is overdue follows from the kernel's
-counters since the beat before, as for the beats themselves; waiting for a core is no doing of the
-app.
+The lines are found in a trial in which a thread samples the loop of one worker
+(`server/inside/stacks.py`, `Cell.inside` "stacks"). A sample counts if the loop's next beat is
+overdue: otherwise the loop is not held up, whatever it runs. The kernel's counters since the last
+beat show why it is overdue, as for the beats; a wait for a core is not caused by the app.
 
-    blocks    the thread slept: what neither its CPU, nor waiting for a core, nor other threads
-              explain of being overdue
-    computes  the same call of the app was seen before, no beat came in between, and the thread
-              computed: one long burst. Many short ones in a row, of one request each, hold up a
-              beat as much, but they are the work there is to do
-    holds     the sampling thread came late and had not waited for a core: it did not get the GIL.
-              Whatever computes in Python hands it over at the end of a switch interval (0.5 ms in
-              such a trial), and computes no more until it is handed back. So where a thread
-              computed for longer, one call kept the GIL: of the line that the thread stood on when
-              it came free again
+    blocks    the thread slept: the delay is longer than its CPU time, its wait for a core, and the
+              CPU time of other threads
+    computes  the sample before showed the same call of the app, no beat came in between, and the
+              thread computed: one long burst. Many short ones in a row, of one request each, delay
+              a beat as much, but they are ordinary work
+    holds     the sampling thread came late without a wait for a core: it did not get the GIL. Code
+              that computes in Python releases the GIL at the end of a switch interval (0.5 ms in
+              such a trial), and computes no more until it gets it back. So if a thread computed
+              for longer, one call kept the GIL: on the line where the thread was at its release
 
-A sample stands for the time since the one before. A line's share leaves out its waits for a core;
-lines of one function that computes are added up, and the most frequent one is named. A share below
-1 % delays no request in a hundred, and a tenth of what the first of a kind has is where its
-neighbours are seen when the loop goes on.
+A sample stands for the time since the previous one. A line's share excludes its waits for a core.
+Lines of one function that computes are added up, under the most frequent one. A share below 1 % is
+dropped, as it delays no request in a hundred; so is a line with less than a tenth of the first of
+its kind, which is a neighbour of that line, seen when the loop goes on.
 """
 
 from __future__ import annotations
@@ -53,22 +51,22 @@ from workerlab.finding import Finding
 from workerlab.model import CellResult, CodeLine, StackSample
 from workerlab.numbers.units import fill, format_duration
 
-# Of the time: by calls that make beats late, by calls of any length, by one or two long ones
+# Shares of the time: by calls that delay beats, by calls of any length, by one or two long ones
 SHARE, SHORT, MOSTLY = 0.01, 0.1, 0.5
-LATE_BEATS, EACH = 3, 2  # and those of the most blocked worker
-BLOCKED = 0.9  # of the time in the app: no hello-world app gets there
-LONG_S, QUEUED = 0.005, 0.05  # a request that takes so long, and others that wait so much of it
+LATE_BEATS, EACH = 3, 2  # of all workers, and of the most blocked one
+BLOCKED = 0.9  # of the time in the app: a hello-world app stays below it
+LONG_S, QUEUED = 0.005, 0.05  # service time, and the share of it that others wait
 
-HELD_UP_NS = 3_000_000  # overdue for so long, a loop is held up
-HELD_NS = 3_000_000  # the GIL
+HELD_UP_NS = 3_000_000  # a beat overdue for this long: the loop is held up
+HELD_NS = 3_000_000  # the GIL is held, if for this long
 LEAST = 3  # samples
-LEAST_HELD = 2  # there are no others while the GIL is held
-# So few, of a thread that computed for longer without holding it, are moments in which the machine
-# gave the sampler no core and told nobody; they are a quarter at least of what it computed
+LEAST_HELD = 2  # no sample is possible while the GIL is held
+# With fewer samples of a held GIL, they must amount to a quarter of what the thread computed: else
+# the machine may have kept the sampler from a core, unseen by any counter
 FEW_HELD, OF_ITS_CPU = 6, 0.25
-BESIDE = 0.1  # of the first of a kind
-EVERY_NS = 10_000_000  # between two looks: a call lasts for that much longer than it was seen
-ONE_CALL = 0.7  # of the time without a beat: then it was one call
+BESIDE = 0.1  # of the first of its kind: less is a neighbouring line
+EVERY_NS = 10_000_000  # between samples: a call may have lasted this much longer than seen
+ONE_CALL = 0.7  # of the time without a beat: it was one call
 
 BY_BEATS = (
     "Something blocks the event loop at least {blocked:percent} of the time, up to"
@@ -101,21 +99,21 @@ class BlockedLoop(Advised):
     """{how}"""
 
     rank = 30
-    # A request that waits for its loop is long in the app: nothing else is shared, more slots are
-    # no remedy, and the many that begin together wait longest
+    # Waiting for the loop lengthens the time in the app: nothing else need be shared, more slots
+    # would not help, and the many requests that begin together wait longest
     explains = (Shared, WaitingForSlots, Drift, SlowFirst)
     below_slots = "event loops are blocked"
 
     how: str
-    # Of the most blocked loop; None: they were not observed
-    blocked: float | None = None  # of the time
+    # Of the most blocked loop; None: no loop was observed
+    blocked: float | None = None  # share of the time
     longest_s: float | None = None
-    late: int | None = None  # beats, of all loops
+    late: int | None = None  # beats of all loops
     beats: int | None = None
 
 
 def blocked_loop(facts: Facts, cell: CellResult) -> BlockedLoop | None:
-    """By the beats; without any, by the spans."""
+    """From the beats or, without any, from the spans."""
     if not _serves_many(facts):
         return None
     use = loop_use(facts)
@@ -123,14 +121,14 @@ def blocked_loop(facts: Facts, cell: CellResult) -> BlockedLoop | None:
 
 
 def worth_a_look(facts: Facts) -> bool:
-    """Whether a trial more, which looks at what the loop runs, may name a line: an alarm, and no
+    """Whether another trial, with stack samples, may find a blocking line: an alarm, not a
     verdict."""
     return _serves_many(facts) and held_up(facts)
 
 
 def _serves_many(facts: Facts) -> bool:
-    """Whether one loop serves many requests of a worker. The class says it, but for an application
-    of tornado's own, which may await."""
+    """Whether a worker's loop can serve several requests at once. The class decides, except for a
+    native tornado application, which may await."""
     row = facts.data.worker_class
     if facts.record.proof.get("app_kind") == "tornado":
         return True
@@ -162,7 +160,7 @@ def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
 
 
 def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
-    """One request at a time in workers that could serve many."""
+    """Diagnosed if workers that could serve many requests serve one at a time."""
     busy = one_at_a_time(facts)
     if busy is None or not waits(facts, cell):
         return None
@@ -178,20 +176,21 @@ def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
 
 
 def loops_in_use(facts: Facts) -> float:
-    """The part of their time in which the workers' loops could take no request, as far as that is
-    known: they were blocked or computed (on average), or serve one at a time and the busiest had
-    one. 0 to 1."""
+    """Share of the time in which the workers' loops could take no request, as far as known, 0 to 1:
+    blocked or computing (mean of the workers) or, if they serve one request at a time, the time in
+    which the busiest had one."""
     use = loop_use(facts)
     by_beats = fmean(loop.blocked + loop.computing for loop in use.workers) if use else 0.0
     return max(by_beats, (one_at_a_time(facts) or 0.0) if _serves_many(facts) else 0.0)
 
 
 def one_at_a_time(facts: Facts) -> float | None:
-    """Where no worker ever had two requests in the app although its loop could: the part of the
-    steady window that the busiest one spent in the app, 0 to 1. None where some worker had two.
+    """The share of the steady window that the busiest worker spent in the app, 0 to 1, if no worker
+    ever had two requests in the app although its loop could. None if some worker had two, or
+    without a steady window.
 
-    The busiest, because chance may deal the connections to a part of the workers. An app that
-    answers at once is one at a time as well; it leaves the loop free for the rest of the time.
+    The busiest, because chance may give all connections to some of the workers. An app that answers
+    at once is also served one request at a time; its loop is free for the rest of the time.
     """
     steady = facts.window
     if steady is None or facts.two_at_once:
@@ -204,9 +203,10 @@ def one_at_a_time(facts: Facts) -> float | None:
 
 
 def _replace_calls(facts: Facts) -> str:
-    """Which calls to replace, and by what: tornado awaits as the ASGI classes do, others patch."""
+    """Advice which calls to replace: by awaiting on the ASGI classes and tornado, by patching on
+    gevent and eventlet."""
     proof, row = facts.record.proof, facts.data.worker_class
-    # gevent replaces the calls that block in each worker; eventlet does it before any fork
+    # gevent patches blocking calls in each worker, eventlet before any fork
     if proof.get("preload_app") is True and proof.get("patched") == "gevent":
         return PATCH_BEFORE_PRELOAD
     patches = row.slots == "worker_connections"
@@ -228,7 +228,7 @@ class BlockingLine(Finding):
     file: str
     line: int
     function: str
-    library: str | None  # None: it is the app's
+    library: str | None  # None: a line of the app
     how: How
     share: float
     called: str
@@ -243,11 +243,11 @@ class BlockingLine(Finding):
 
 
 def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
-    """Of a trial with stacks; the lines that take most of the time first. (): nothing holds up its
-    loop, or none was looked at."""
+    """The blocking lines of a trial with stack samples, most time first. (): nothing holds up the
+    loop, or no loop was sampled."""
     window, stacks = facts.window, facts.data.stacks
     begun_ns, ended_ns = facts.started_ns, facts.ended_ns
-    if window is not None:  # else there were few requests, and what held them up is wanted the more
+    if window is not None:  # else there were few requests, and every sample counts
         begun_ns, ended_ns = window.opens_ns, window.closes_ns
     samples = [sample for sample in stacks.samples if begun_ns <= sample.at_ns <= ended_ns]
     of_others = [replace(sample, number=sample.other) for sample in samples]
@@ -257,7 +257,7 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
         *_lines(facts, "holds the GIL", samples, held_ns),
         *_lines(facts, "holds the GIL", of_others, held_by_others_ns),
     ]
-    # What a function does for the most part; steal makes its computing look like sleep
+    # One kind per function, the one with most time: steal makes computing look like sleep
     mostly: dict[tuple[str, str], How] = {}
     return tuple(
         line
@@ -269,7 +269,7 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
 def _lines(
     facts: Facts, how: How, samples: Sequence[StackSample], part: Part
 ) -> Iterator[tuple[float, BlockingLine]]:
-    """Each with the nanoseconds that it takes."""
+    """The lines of this kind, each with its time in nanoseconds."""
     lines = facts.data.stacks.lines
     whole_ns = sum(sample.length_ns for sample in samples)
     held, others = how == "holds the GIL", part is held_by_others_ns
@@ -295,7 +295,7 @@ def _lines(
 def _line(
     facts: Facts, how: How, samples: Sequence[StackSample], part: Part, share: float
 ) -> BlockingLine:
-    """The line that these samples are of most of the time, and what it calls there mostly."""
+    """The line that most of the time of these samples belongs to."""
     amounts, lines = defaultdict[int, float](float), facts.data.stacks.lines
     for sample in samples:
         amounts[sample.number] += part(sample)
@@ -323,7 +323,7 @@ def _effect(samples: Sequence[StackSample], longest_ns: float, part: Part) -> st
         effect = f"for as long as {longest} no other thread of its worker runs"
         elsewhere = ", nor its event loop: the call is made in another thread"
         return effect + (elsewhere if part is held_by_others_ns else "")
-    # The longest that one call was seen, where several in a row held up the loop for longer
+    # The longest single call, if several in a row held up the loop for longer
     call_ns = max(sample.stuck_ns for sample in samples) + EVERY_NS
     call = f", by several calls in a row of {format_duration(call_ns / NS)} at most"
     effect = f"the loop is held up for as long as {longest}"
@@ -334,7 +334,8 @@ def _effect(samples: Sequence[StackSample], longest_ns: float, part: Part) -> st
 
 
 def asleep_ns(sample: StackSample) -> float:
-    """As `event_loop.unexplained_ns`; 0 where the loop is not held up. A wait for a core that has
+    """The sample's length if the loop's thread slept, by the rule of `event_loop.unexplained_ns`; 0
+    if the loop is not held up. A running or ready thread does not count: a wait for a core that has
     not ended is in no counter yet."""
     if not sample.sleeps:
         return 0.0
@@ -343,19 +344,19 @@ def asleep_ns(sample: StackSample) -> float:
 
 
 def computing_ns(sample: StackSample) -> float:
-    """In the same call as before, while the loop's thread had a core."""
+    """Time with a core, if the loop's thread computed in the same call as in the sample before."""
     held_up = sample.stuck_ns > 0 and sample.overdue_ns - sample.queued_ns > HELD_UP_NS
     computed = sample.cpu_ns >= (sample.since_ns - sample.queued_ns) / 2
     return _with_core_ns(sample) if held_up and computed and not held_ns(sample) else 0.0
 
 
 def held_ns(sample: StackSample) -> float:
-    """For how long the loop's thread kept the GIL while the sampling thread was due."""
+    """How long the loop's thread kept the GIL while the sampling thread was due."""
     return 0.0 if _others_held(sample) else _kept_ns(sample, max(sample.ran_ns, 0))
 
 
 def held_by_others_ns(sample: StackSample) -> float:
-    """Likewise another thread."""
+    """How long another thread kept it."""
     return _kept_ns(sample, sample.others_ran_ns) if _others_held(sample) else 0.0
 
 
@@ -364,20 +365,22 @@ def _others_held(sample: StackSample) -> bool:
 
 
 def _kept_ns(sample: StackSample, ran_ns: int) -> float:
-    """Either it computed while the sampler was due, of which Python code does 0.5 ms; or it slept:
-    neither waited for a core. Where it is another thread, the loop's may have kept the GIL without
-    a core instead; the two wait at the same time, so that the longer wait counts."""
+    """How long the GIL was kept: a thread computed while the sampler was due (code in Python does
+    for 0.5 ms), or it slept; neither it nor the sampler waited for a core. If another thread
+    computed, the loop's may have kept the GIL without a core instead: both waits run at the same
+    time, so the longer one is subtracted."""
     others = _others_held(sample)
     late_ns = sample.late_ns - max(sample.waited_ns, sample.starved_ns if others else 0)
     computed_ns = min(late_ns, ran_ns - (sample.length_ns - sample.late_ns))
     slept_ns = 0 if others else late_ns - sample.starved_ns - sample.others_ran_ns
     kept_ns = max(computed_ns, slept_ns)
-    # It has kept it since before the sampler was due, by up to the time between two samples
+    # The GIL was kept before the sampler was due, too, for up to the time between two samples
     return max(kept_ns, min(ran_ns, sample.length_ns)) if kept_ns > HELD_NS else 0.0
 
 
 def _with_core_ns(sample: StackSample) -> float:
-    """Its time without what the loop's thread waited for a core, at the rate since its beat."""
+    """The sample's length without the loop thread's wait for a core, at its rate since the last
+    beat."""
     waited = min(1.0, sample.queued_ns / sample.since_ns) if sample.since_ns > 0 else 0.0
     return sample.length_ns * (1 - waited)
 

@@ -1,49 +1,49 @@
-"""Service times: something that requests share, and times that change during the load.
+"""Diagnoses of service times (a shared resource, drift, a slow start) and of failed requests.
 
-Shared: a lock, a pool, the GIL. Seen by requests that spend longer in the app together than a lone
-one did. A few lone requests say little of a service that varies: those of an app that is slow once
-in ten are all fast, and a mean under load is then far above theirs with nothing shared. So ranks
-are compared. Where the times under load are those of lone requests, n of these all lie below the
+Shared: requests wait for a lock, a pool or the GIL, so together they spend longer in the app than a
+lone one. Ranks are compared, because a few lone requests say little of a service that varies: if
+one in ten is slow, the lone ones are all fast, and the mean under load is far above theirs with
+nothing shared. If times under load are those of lone requests, n of these all lie below the
 quantile q of the former with probability q^n, whatever the distribution: q = 0.01^(1/n), at most
-the median. Of many lone ones the upper quartile is taken instead of the most, and the lower
-quartile under load, which chance gives less often still. What waits for one that holds a lock is
-slow nearly always; a heavy tail is so in its tail.
+the median. With many lone requests, their upper quartile replaces their maximum, and the lower
+quartile under load that quantile, which chance gives even less often. Requests that wait for a lock
+are nearly always slow; a heavy tail is slow in its tail only.
 
-What a few lone requests cannot tell, other levels can: the same service with fewer requests at
-once, by the intervals of both means; and throughput that stays the same with more of them, while
-slots are free. These are other launches, by which no interval of one load knows a service to vary:
-it must be half as long again.
+Other levels can show what a few lone requests cannot: the same service with fewer requests at once,
+by the intervals of both means; and throughput that stays the same with more requests, while slots
+are free. These are other launches, and no interval of one load covers how a service varies between
+launches, so times must be half as long again.
 
-It must be a quarter longer and 5 ms (for so long the GIL and the kernel let others run), and
+Times must be 25 % and 5 ms longer (for so long the GIL and the kernel let others run), and
 computing must not explain it: workers that compute, or requests that need CPU on a machine without
-a free core. What waiting for a core cost is taken off first, and where others had the cores it must
-be half as long again. Rejected: an interval of the difference of means (Welch) to lone ones,
-for the reason above.
+a free core. The wait for a core is subtracted first; if other programs had the cores, times must be
+half as long again. Rejected: an interval of the difference of means (Welch) to lone requests, for
+the reason above.
 
-Drift: eight batches of requests in the order in which they began, and the test of Mann and Kendall
-for a trend of their means, |z| >= 2.35 (of eight independent values in any order, 1.4 % get there).
-That holds against dependence of neighbours, which single requests have under load. Since a run asks
-it of many cells, two more things must agree: the same test over single requests, |z| >= 3 (0.27 %
-by chance), and a change of 10 % and more between the first and the last batch by Sen's slope. The
-mean of a batch follows one slow request of a heavy tail; the ranks of single requests do not.
+Drift: the means of eight batches of requests, in the order in which they began, and the test of
+Mann and Kendall for a trend, |z| >= 2.35 (1.4 % of eight independent values reach it, in any
+order). Batches make it robust against dependent neighbours, which single requests have under load.
+As a run tests many cells, two more conditions must hold: |z| >= 3 over single requests (0.27 % by
+chance), and a change of at least 10 % from the first to the last batch, by Sen's slope. One slow
+request of a heavy tail moves the mean of a batch, but hardly the ranks of single requests.
 
-Slow at first: where to cut the begin of a load off is MSER (White 1997), the cut after which the
-standard error of the rest's mean is smallest. It cuts off every slow request of a heavy tail that
-happens to come early, so that what is cut off must be slow as a whole: half of its requests and
-more are slower than nine in ten of the rest, and so many as chance gives in one of 100,000
-(binomial: 5 of 5, 6 of 7), and they take a quarter longer on average; and the rest must not drift.
-A server that becomes faster all the time drifts.
+Slow at first: MSER (White 1997) cuts off the beginning of a load where the standard error of the
+rest's mean is smallest. It also cuts off slow requests of a heavy tail that happen to come early,
+so the beginning must be slow as a whole: at least half of its requests are slower than nine in ten
+of the rest, which chance gives in one of 100,000 (binomial: 5 of 5, 6 of 7); they take 25 % longer
+on average; and the rest must not drift. A server that becomes faster all the time drifts.
 
-Other programs come and go, too. All that waiting for a core cost could lie in the first requests,
-or in one half of the load: both findings must exceed it by a quarter. A drift may show instead in
-the fastest request of each batch, |z| >= 2.6 and by 10 %: of twenty and more, over a second and
-more, some have their core. Neither is asked where the server itself takes the cores.
+Other programs come and go, too. All the wait for a core could lie in the first requests, or in one
+half of the load, so both findings must exceed it by 25 %. A drift may show instead in the fastest
+request of each batch, |z| >= 2.6 and by 10 %: of at least 16, over at least a second, some had a
+core. Neither is tested if the server itself takes the cores.
 
-Requests count from the one that began first; for a drift those that began in the steady window.
-Those during which the machine stood still say nothing, and are left out.
+Requests count in the order in which they began, without a lone first one; for a drift, those that
+began in the steady window. Requests during which the machine stood still are left out.
 
-Requests that fail: refused under load, or failed otherwise. Diagnosed beside everything else,
-and first where they are a twentieth of the requests or more."""
+Failures: requests refused under load, or failed otherwise. They are reported in addition to other
+diagnoses, and before most of them if they are at least 5 % of the requests.
+"""
 
 from __future__ import annotations
 
@@ -82,27 +82,27 @@ from workerlab.model import CellResult, Span
 from workerlab.numbers.samples import mann_kendall, quantile, slope
 
 CHANCE = 0.01
-MANY, QUARTER = 8, 0.25  # lone requests from which on quartiles are compared
-LONGER, LEAST_S = 1.25, 0.005  # than a lone one: times, and seconds more
-DOUBTFUL = 1.5  # times, where others kept the load from a core, and than another launch
-REQUESTS = 32  # under load
+MANY, QUARTER = 8, 0.25  # minimum of lone requests for comparing quartiles
+LONGER, LEAST_S = 1.25, 0.005  # minimum increase over a lone one: factor, seconds
+DOUBTFUL = 1.5  # the factor if other programs had the cores, or for another launch
+REQUESTS = 32  # minimum under load
 COMPUTING = 0.7  # of the cores its workers could use
 BUSY_MACHINE = 0.9  # of all cores
 NEEDS_CPU, MOSTLY_CPU = 0.1, 0.4  # of a lone request's time
 
-FEWEST = 16  # of a batch, for its fastest to have had a core
-BATCHES, LEAST, LOAD_S = 8, 32, 1.0  # requests (twice as many to cut) and steady seconds
+FEWEST = 16  # requests of a batch, so that the fastest had a core
+BATCHES, LEAST, LOAD_S = 8, 32, 1.0  # requests (twice as many to cut), steady seconds
 BEYOND = 1.25  # times what waiting for a core can explain
-COMPUTES = 0.1  # of the fastest request's time is CPU: others' programs stretch that, too
-BATCH_S = 1.0  # least: in less all of a batch may have waited for a core
+COMPUTES = 0.1  # of the fastest request's time is CPU: other programs stretch that, too
+BATCH_S = 1.0  # minimum: all of a shorter batch may have waited for a core
 FASTEST = 2.6  # |z| of the fastest request of each batch
-STEADILY = 3.3  # |z| of eight means of which each is above the one before
-FEW = 0.01  # of the requests may be failures
+STEADILY = 3.3  # |z| of eight means that rise, or fall, every time
+FEW = 0.01  # maximum share of failures
 TREND, SINGLE = 2.35, 3.0  # |z| of the batches' means, and of single requests
-CHANGED = 0.10  # of the median batch
-COMPARED = 512  # single requests that are compared each with each: of more, even steps between
-FIRST, SLOW, MOSTLY = 5, 0.9, 0.5  # requests; the quantile of the rest; how many are above it
-SLOW_BY_CHANCE, FEW_FIRST = 1e-5, 32  # that so many are; of more it is less whenever half are
+CHANGED = 0.10  # change, as a share of the median batch
+COMPARED = 512  # single requests compared in pairs; of more, every n-th
+FIRST, SLOW, MOSTLY = 5, 0.9, 0.5  # minimum of requests; quantile of the rest; share above it
+SLOW_BY_CHANCE, FEW_FIRST = 1e-5, 32  # chance of so many; of more, half is less likely
 
 LOOK_FOR_WHAT_IS_SHARED = (
     "look for what they share (a lock, a pool of connections or threads, a service behind the app)"
@@ -113,13 +113,13 @@ WARM_UP = "load it for longer, and do what is done only once (pools, caches) whe
 
 @once
 def computes(facts: Facts) -> bool:
-    """Whether the CPU is what its requests wait for: of its workers or of the machine."""
+    """Whether requests wait for CPU, that of their workers or of the machine."""
     cores, usage, workers = facts.cores, facts.usage, facts.cell.server.workers
     if (used := usage.server_cores) is None:
         return False
     if used >= COMPUTING * min(workers, cores or workers):
         return True
-    # What waiting for a core cost is known, but for that of processes which requests start and end
+    # Where the wait for a core is measured, only that of processes that requests start is missing
     needs = MOSTLY_CPU if core_wait(facts) else NEEDS_CPU
     crowded = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE
     alone_s = min(facts.record.alone_s, default=0.0)
@@ -161,7 +161,7 @@ class Shared(Diagnosis):
 
 
 def shared(facts: Facts, cell: CellResult, series: Series) -> Shared | None:
-    """Requests that slow each other down. Of a load that does not compute."""
+    """Diagnosed if requests slow each other down. For loads that do not compute."""
     if facts.connections < 2:
         return None
     longer = _than_alone(facts) or _than_fewer(facts, series) or _with_no_more(facts, series)
@@ -182,12 +182,12 @@ def shared(facts: Facts, cell: CellResult, series: Series) -> Shared | None:
 
 
 def _than_alone(facts: Facts) -> Longer | None:
-    """By ranks: of all requests, or of those of the worker that had most of them at once, where the
-    others have fewer to share with."""
+    """Compares ranks with lone requests: of all requests, then of the worker that had most of them
+    at once, as those of the others share with fewer."""
     beside_s, window, spans = overhead_s(facts), facts.window, success_spans(facts)
     alone = sorted(max(0.0, lone_s - beside_s) for lone_s in facts.record.lone_s)
     if window is None or spans is None or not alone or facts.record.lone_weights:
-        return None  # of a mix, there are not as many lone requests of each route as in the load
+        return None  # a mix: the shares of its routes differ between lone requests and load
     inside = [span for span in spans if window.contains(span.start_ns)]
     by_worker = defaultdict[int, list[float]](list)
     for span in inside:
@@ -198,7 +198,7 @@ def _than_alone(facts: Facts) -> Longer | None:
 
 
 def _above(times: Sequence[float], alone: Sequence[float], facts: Facts) -> Longer | None:
-    """Both sorted."""
+    """Compares a low quantile under load with a high one of lone requests; both are sorted."""
     if len(times) < REQUESTS:
         return None
     if len(alone) < MANY:
@@ -215,8 +215,8 @@ def _beyond(low_s: float, most_s: float, facts: Facts, *, other_launch: bool = F
 
 
 def _than_fewer(facts: Facts, series: Series) -> Longer | None:
-    """By means: than at the lowest level. That is the same service with fewer requests at once,
-    whatever it varies by; both intervals are kept off."""
+    """Compares means with the lowest level: the same service with fewer requests at once, however
+    it varies. The intervals must not overlap."""
     fewest = min(series.closed, key=attrgetter("connections"))
     own, other = _mean(facts), _mean(fewest)
     if fewest.connections * STEP > facts.connections or own is None or other is None:
@@ -228,13 +228,13 @@ def _than_fewer(facts: Facts, series: Series) -> Longer | None:
 
 
 def _mean(facts: Facts) -> Estimate | None:
-    """Service of successes."""
+    """Mean service time of successes; None if there are few, or if they compute."""
     few = facts.outcome.success < MOSTLY_SUCCESSES or len(facts.finished) < REQUESTS
     return None if few or computes(facts) else precision(facts).service_s
 
 
 def _with_no_more(facts: Facts, series: Series) -> Longer | None:
-    """By throughput: slots are free and requests wait, and yet more connections get no more."""
+    """By throughput: slots are free and requests wait, but more connections bring no more."""
     n, taken = facts.connections, occupancy(facts)
     if not series.waits(facts) or not series.levels_off(n) or (taken or 0.0) >= FULL_SLOTS:
         return None
@@ -252,7 +252,7 @@ def _with_no_more(facts: Facts, series: Series) -> Longer | None:
 
 
 def _lost(facts: Facts) -> float:
-    """The part of a response that was waiting for a core."""
+    """The share of the response time spent waiting for a core."""
     wait = core_wait(facts)
     return wait.share if wait else 0.0
 
@@ -265,7 +265,7 @@ class Drift(Diagnosis):
     {last_s:duration} in the last (Mann-Kendall, z = {z:number})"""
 
     rank = 80
-    explains = (Shared,)  # the mean of such a service is above a lone one's
+    explains = (Shared,)  # its mean is above that of lone requests
     below_slots = "service times change"
 
     first_s: float
@@ -287,13 +287,13 @@ class SlowFirst(Diagnosis):
     explains, below_slots = Drift.explains, Drift.below_slots
 
     requests: int
-    first_s: float  # their mean
-    rest_s: float  # that of the others
+    first_s: float  # mean of these
+    rest_s: float  # mean of the others
     until_s: float  # since the load began
 
 
 def drift_of(times_s: Sequence[float]) -> Drift | None:
-    """Of service times in the order in which they began."""
+    """The drift of service times, given in the order in which the requests began."""
     if len(times_s) < LEAST:
         return None
     return _drift(times_s, fmean, TREND)
@@ -302,7 +302,7 @@ def drift_of(times_s: Sequence[float]) -> Drift | None:
 def _drift(
     times_s: Sequence[float], of: Callable[[Sequence[float]], float], least: float
 ) -> Drift | None:
-    """`of`: what stands for a batch; `least`: its |z|."""
+    """`of`: the statistic of a batch; `least`: its minimum |z|."""
     batches = _batches(times_s)
     values = list(map(of, batches))
     change_s, z = slope(values) * (BATCHES - 1), mann_kendall(values)
@@ -326,7 +326,7 @@ def _batches(times_s: Sequence[float]) -> Sequence[Sequence[float]]:
 
 
 def cut_of(times_s: Sequence[float]) -> int:
-    """How many values to cut off at the begin: MSER, at most half of them (White 1997)."""
+    """How many values to cut off at the beginning, at most half of them: MSER (White 1997)."""
     count = len(times_s)
     tails = list(accumulate(reversed(times_s)))[::-1]
     squares = list(accumulate(value * value for value in reversed(times_s)))[::-1]
@@ -339,14 +339,14 @@ def cut_of(times_s: Sequence[float]) -> int:
 
 
 def slow_first_of(times_s: Sequence[float]) -> int:
-    """How many requests at first were slow; 0 where none."""
+    """How many requests were slow at first; 0 if none."""
     if len(times_s) < 2 * LEAST or (cut := cut_of(times_s)) < FIRST:
         return 0
     above = quantile(sorted(times_s[cut:]), SLOW)
     slow = list(accumulate(value > above for value in times_s[:cut]))
     typical = fmean(times_s[cut:])
     while cut and times_s[cut - 1] < LONGER * typical:
-        cut -= 1  # it may be somewhat late
+        cut -= 1  # MSER may cut a little late
     while cut >= FIRST and not _slow_as_a_whole(slow[cut - 1], cut):
         cut -= 1
     first, rest = times_s[:cut], times_s[cut:]
@@ -356,7 +356,7 @@ def slow_first_of(times_s: Sequence[float]) -> int:
 
 
 def _slow_as_a_whole(slow: int, count: int) -> bool:
-    """Whether half of them and more are slow, and chance hardly gives so many."""
+    """Whether at least half of them are slow, and hardly by chance."""
     if slow < MOSTLY * count or count > FEW_FIRST:
         return slow >= MOSTLY * count
     tail, rare = range(slow, count + 1), 1 - SLOW
@@ -369,7 +369,7 @@ def _slow_as_a_whole(slow: int, count: int) -> bool:
 
 @once
 def slow_first(facts: Facts) -> SlowFirst | None:
-    """Also where the workers compute: of a load in which requests seldom wait for each other."""
+    """Also valid if the workers compute, in a load whose requests seldom wait for each other."""
     spans = _successes(facts)
     times_s = durations_s(spans)
     if not (cut := slow_first_of(times_s)):
@@ -383,7 +383,7 @@ def slow_first(facts: Facts) -> SlowFirst | None:
 
 @once
 def drift(facts: Facts) -> Drift | None:
-    """Likewise."""
+    """Also valid if the workers compute, as `slow_first`."""
     window = facts.window
     if window is None or slow_first(facts):
         return None
@@ -402,23 +402,23 @@ def drift(facts: Facts) -> Drift | None:
 
 
 def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
-    """The most of these times in which others, or other machines, had the core, all of it
-    together. What requests take from each other is theirs: it drifts as they do."""
+    """Upper bound of the part of these times, all together, in which other programs or machines had
+    the core. Waits of requests for each other are not in it: they drift with the requests."""
     if (waited := core_wait(facts)) is None:
         return 0.0
     lost_s = waited.taken * sum(times_s)
     if not facts.rps:
         return lost_s
-    # `taken` trusts the lone requests. Where these waited longer for a core than the load did, it
-    # is too low; what the workers waited, as far as others ran, is not.
+    # `taken` relies on the lone requests. If these waited longer for a core than the load did, it
+    # is too low; the workers' wait, as far as others ran, is not
     others = 1.0 if waited.others_cores is None else min(1.0, waited.others_cores)
     each_s = min(waited.worker_s, facts.workers * others / facts.rps)
     return max(lost_s, each_s * len(times_s))
 
 
 def _successes(facts: Facts) -> Sequence[Span]:
-    """Those after the lone first one; none where failures may be among them, or the load was so
-    short that a moment without a core is a part of it."""
+    """Spans of successes, without the lone first one. Empty if failures may be among them, or if
+    the load was so short that a moment without a core is a large part of it."""
     if facts.window is None or facts.window.length_s < LOAD_S:
         return ()
     spans = success_spans(facts)
@@ -428,7 +428,7 @@ def _successes(facts: Facts) -> Sequence[Span]:
     return [span for span in together if not paused(facts, span.start_ns, span.end_ns or 0)]
 
 
-MANY_FAILED_SHARE = 0.05  # of the requests: nothing is more important than such failures
+MANY_FAILED_SHARE = 0.05  # of the requests: then failures come before most other diagnoses
 
 
 class Failures(Diagnosis):
@@ -448,7 +448,7 @@ class Shedding(Failures):
     below_slots = "the server refuses the rest"
 
     statuses: tuple[str, ...]
-    tool: str | None  # that does not tell them
+    tool: str | None  # that does not report them
     successes_rps: float
 
 
@@ -477,7 +477,7 @@ class Failing(Failures):
 
 
 def failing(facts: Facts, _cell: CellResult) -> Failing | None:
-    """What failed otherwise, but for what a full accept queue explains."""
+    """Other failures, without those that a full accept queue explains."""
     causes = Counter(facts.outcome.errors)
     if handshakes(facts).dropped:
         del causes[NEVER_ACCEPTED]
@@ -498,7 +498,8 @@ def failing(facts: Facts, _cell: CellResult) -> Failing | None:
 
 
 def _by_server(facts: Facts, wrong: int) -> int:
-    """Wrong answers of the server itself, whose worker waited in vain for a request: where some
-    requests were never seen by the app, and the tool (ab) does not tell which answer was whose."""
+    """How many wrong answers are the server's own, from a worker that waited in vain for a request.
+    Counted if some requests never reached the app and the tool (ab) does not say which answer
+    belongs to which request."""
     unseen = 0 if facts.measurement.timings else facts.measurement.requests - len(facts.spans)
     return wrong if wrong <= 2 * unseen else 0

@@ -1,10 +1,8 @@
-"""Cells that are held up by their slots: too few, idle, or behind a full accept queue; and those
-that nothing holds up.
+"""Diagnoses of slots: too few, idle, or behind a full accept queue; and cells that nothing limits.
 
-More slots are advised only where all were taken (an occupancy of 0.95, `analysis/slots.py`). A
-place in which requests wait is named where it was measured: connections that only the client has
-are part of the accept queue where the kernel counted overflows and both ends were looked at,
-nowhere else.
+More slots are advised only if all were taken (an occupancy of 0.95, `analysis/slots.py`). A place
+where requests wait is named if it was measured. Connections that exist for the client alone are
+added to the accept queue only if the kernel counted overflows and both ends were sampled.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ from workerlab.finding import Finding
 from workerlab.model import CellResult
 from workerlab.numbers.units import fill, format_duration
 
-PLACE = 0.1  # of the waiting that a place must explain to be named
-MIN_WAIT_S = 0.005  # below, connecting is as fast as ever
-LONGER = 1.5  # times
+PLACE = 0.1  # share of the waiting: a place with less is not named
+MIN_WAIT_S = 0.005  # a shorter wait, or connect, counts as none
+LONGER = 1.5  # times a lone response
 
-# Of a Breakdown, where requests wait
+# The parts of a Breakdown in which requests wait
 PLACES = {
     "connect_s": "to connect",
     "accept_queue_s": "in the accept queue",
@@ -50,7 +48,7 @@ def longer_backlog(facts: Facts) -> str:
 
 
 def waits(facts: Facts, cell: CellResult) -> bool:
-    """Requests take longer than a lone one does, and there is someone to wait for."""
+    """Whether requests take longer than a lone one, with others to wait for."""
     n = facts.connections
     return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED
 
@@ -60,12 +58,12 @@ def service_s(cell: CellResult) -> float:
 
 
 def full(facts: Facts) -> bool:
-    """All slots were taken, once the load was steady."""
+    """Whether all slots were taken in the steady window."""
     return (occupancy(facts) or 0.0) >= FULL
 
 
 def _response_s(facts: Facts, cell: CellResult) -> float:
-    """As the breakdown has it; else by the response time law, N/X."""
+    """As in the breakdown, or else by the response time law, N/X."""
     return cell.breakdown.response_s or facts.connections / facts.rps
 
 
@@ -74,7 +72,7 @@ def _waited_s(facts: Facts, cell: CellResult) -> float:
 
 
 def _sharing(facts: Facts) -> str:
-    """Who shares how many slots, and how few of them were used, where that is fewer."""
+    """How many connections share how many slots, and how many were used if fewer."""
     used, slots = facts.open_at_once, facts.slots
     if slots is None:
         sentence = "{n:# connection} had at most {used:# request} in the app at once ({limit})"
@@ -88,7 +86,7 @@ def _sharing(facts: Facts) -> str:
 
 
 def _waiting(facts: Facts, cell: CellResult) -> str:
-    """How many wait and in which places, the longest wait first, none that hardly counts."""
+    """How many requests wait and where, the longest wait first, short ones left out."""
     waited_s, shakes = _waited_s(facts, cell), handshakes(facts)
     both = shakes.half_open and shakes.dropped
     words = {**PLACES, "accept_queue_s": CLIENT_ALONE} if both else PLACES
@@ -108,8 +106,8 @@ def _waiting(facts: Facts, cell: CellResult) -> str:
 
 
 def _overtaken(facts: Facts, cell: CellResult) -> str | None:
-    """Where the median is so much below the mean that it would make a short queue look faster than
-    a long one, in which nobody overtakes."""
+    """A hint if the median is far below the mean: by medians, a short queue would look faster than
+    a long one, in which no request overtakes another."""
     p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
     if p50_s is None or mean_s is None or p50_s > REACHED * mean_s:
         return None
@@ -135,12 +133,12 @@ class WaitingForSlots(Queueing):
 
     rank = 100
 
-    connect_s: float | None  # where it shows that the client does not see the accept queue
+    connect_s: float | None  # if it shows that the client does not notice the accept queue
 
 
 def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
-    """More slots may bring nothing where slots are held for much longer than by a lone request,
-    whether for want of a core or for what was not measured."""
+    """Without advice if requests hold slots much longer than a lone one, for lack of a core or an
+    unmeasured reason: more slots might not help."""
     if not full(facts) or facts.slots is None or facts.connections <= facts.slots:
         return None
     if _waited_s(facts, cell) < (1 - REACHED) * _response_s(facts, cell):
@@ -167,7 +165,7 @@ class FullAcceptQueue(Queueing):
     [[; a response took up to {response_s:duration}]][[; {overtaken}]]"""
 
     rank = 20
-    explains = (WaitingForSlots,)  # which says the same of the rest
+    explains = (WaitingForSlots,)  # it says the same of the other requests
     seen_in = "queue"
 
     longest: int | None
@@ -198,12 +196,12 @@ class LikelyFullAcceptQueue(Queueing):
 
 
 def full_queue(facts: Facts, cell: CellResult) -> FullAcceptQueue | LikelyFullAcceptQueue | None:
-    """Measured, or likely where the kernel was not asked. A longer queue helps against a burst, not
-    against too few slots."""
+    """Measured, or likely if the kernel's counters are missing. A longer queue helps against a
+    burst, not against too few slots."""
     shakes, all_taken = handshakes(facts), full(facts)
     if not shakes.dropped and not (shakes.suspected and waits(facts, cell)):
         return None
-    steadily = all_taken and not stalled(facts)  # else they idled for want of a longer queue
+    steadily = all_taken and not stalled(facts)  # else slots idled because the queue was too short
     hides = steadily or facts.slots is None
     more_slots = (facts.data.worker_class.advice,) if all_taken else ()
     advice = (BACKLOG_HIDES if hides else longer_backlog(facts), *more_slots)
@@ -243,7 +241,7 @@ class IdleWhileClientsWait(Advised):
 
 
 def stall(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
-    """How long, and what shows why."""
+    """How long slots idled, and the evidence of the reason."""
     if (idle := stalled(facts)) is None:
         return None
     shakes, room = handshakes(facts), facts.cell.server.backlog >= facts.connections
@@ -280,13 +278,13 @@ class UnevenDealing(Advised):
 
 
 def uneven(facts: Facts, cell: CellResult) -> UnevenDealing | None:
-    """What the kernel's dealing costs."""
+    """The cost of an uneven distribution of connections by the kernel."""
     if (dealing := uneven_dealing(facts)) is None:
         return None
     kept = cell.connections_per_worker
     counts = cell.requests_per_worker if kept is None else kept
     per_worker = sorted((counts.get(pid, 0) for pid in dealing.taken), reverse=True)
-    waited_s = cell.breakdown.in_worker_s or 0.0  # of kept connections not always known
+    waited_s = cell.breakdown.in_worker_s or 0.0  # not always known with keep-alive
     return UnevenDealing(
         connections=facts.connections,
         dealing=dealing,
@@ -301,7 +299,7 @@ def uneven(facts: Facts, cell: CellResult) -> UnevenDealing | None:
 def _deal_evenly(facts: Facts) -> tuple[str, ...]:
     server = facts.cell.server
     if facts.data.worker_class.asgi:
-        return ()  # no class that deals otherwise runs an ASGI app
+        return ()  # no class that distributes evenly runs ASGI apps
     if facts.data.worker_class.slots != "threads":
         return (EVEN_CLASS,)
     if server.worker_connections <= server.threads:
@@ -334,7 +332,7 @@ class AllSlotsBusy(NothingWaits):
     """{connections:# connection} used {used:# slot}[[ ({busy:percent} busy)]] and {waited}; more
     connections will wait"""
 
-    busy: float | None  # where they were not taken all the time
+    busy: float | None  # None: they were taken all the time
 
 
 class Unexplained(Diagnosis):
@@ -347,12 +345,12 @@ class Unexplained(Diagnosis):
     connections: int
     response_s: float
     lone_s: float | None
-    service_s: float | None  # where that is longer, the app is
+    service_s: float | None  # None: hardly longer than the lone response
     waiting: str | None
 
 
 def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Diagnosis:
-    """`waits`: requests take longer than a lone one, beyond what chance explains."""
+    """`waits`: requests take longer than a lone one, and not by chance."""
     if waits:
         return _unexplained(facts, cell)
     n, slots = facts.connections, facts.slots
@@ -364,7 +362,7 @@ def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Diagnosis:
 
 
 def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
-    """Whether it is longer inside the app or outside is left out where that is hardly any of it."""
+    """The time inside the app, or outside, is left out if it hardly contributes."""
     response_s, inside_s, lone_s = _response_s(facts, cell), service_s(cell), cell.lone_s or 0.0
     least_s = PLACE * (response_s - lone_s)
     return Unexplained(

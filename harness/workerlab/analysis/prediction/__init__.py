@@ -1,4 +1,4 @@
-"""What a schedule of requests would take on a server that was not measured."""
+"""Predicts response times on a server that was not measured."""
 
 from workerlab.analysis.prediction.candidates import Predicted, predict
 

@@ -1,23 +1,22 @@
-"""How long the requests of a schedule would take on a server that was not measured.
+"""Predicts how long the requests of a schedule would take on a server that was not measured.
 
-So many schedules of requests as `draws` are simulated, each drawn from another sample that could as
-well have been measured: the one that was, drawn from with replacement (bootstrap). What comes out
-is the median of each figure over the draws, and a range, which is wide where a few requests that
-take long were too few to say how many there are.
+`draws` schedules of requests are simulated, each from a bootstrap sample: the measured requests,
+drawn with replacement. The result is the median of each figure over the draws, and a range. It is
+wide if the sample has too few long requests to show how frequent they are.
 
-Of a class that hoards, the range is also one of how unevenly its workers accept. A connection wakes
-all of them, and who is on a core first gets it. Of 4 gthread workers one got 1.0 to 1.9 times its
-equal share and another 0.03 to 0.65 of it, of 3 once 2.1 and 0.3; whom it favours changes within
-a load, so that shares which are equal in the end may have been far from it all the time. Loops,
-which accept only when they have nothing else to do, stayed between 0.6 and 1.4. So the draws go
-from equal odds to `UNFAIR`, in equal steps: the odds in the middle gave the p95 of gthread with 2
-and 4 workers best. What was tried and is not in here: odds that change hands every second, and that
-a worker which has just accepted keeps the next connection, too; either is within that range.
+For a class that hoards, the range also covers how unevenly its workers accept. A connection wakes
+all of them, and the first one on a core gets it. Of 4 gthread workers one got 1.0 to 1.9 times its
+equal share and another 0.03 to 0.65 times; of 3, once 2.1 and 0.3. Which one is favoured changes
+within a load, so shares that are equal in the end may have been unequal all the time. Loops, which
+accept only when they have nothing else to do, stayed between 0.6 and 1.4. So the draws go from
+equal odds to `UNFAIR` in equal steps; the middle odds predicted the p95 of gthread with 2 and 4
+workers best. Tried and left out, as both stay within that range: odds that change every
+second, and a worker that has just accepted getting the next connection, too.
 
-Before a request waits, a loop computes what Gunicorn does to accept and parse it, `FIRST_S`; apps
-compute with what they have waited for. That cannot choose: it has to be computed where the request
-was accepted, even if that loop is busy and another is not. Of loops that hoard the range goes from
-twice that to nothing.
+Before a request waits, a loop computes Gunicorn's part, to accept and parse it (`FIRST_S`); apps
+compute with the result of their wait. That work cannot move: it is computed on the loop that
+accepted the request, even if that loop is busy and another idles. For loops that hoard, the range
+of the first part is from twice `FIRST_S` to nothing.
 """
 
 import math
@@ -32,8 +31,8 @@ from workerlab.analysis.prediction.simulation import Layout, simulate
 from workerlab.model import Needs, RequestNeed, Server, Summary, WorkerClass
 from workerlab.numbers.samples import quantile, summarise
 
-FIRST_S = 0.0006  # that gevent and uvicorn compute before the app is called
-UNFAIR = 0.25  # the odds of a worker beside the one before it, at worst
+FIRST_S = 0.0006  # CPU of gevent and uvicorn before the app is called
+UNFAIR = 0.25  # odds of a worker relative to the one before it, at worst
 UNFAIR_LOOP = 0.6
 
 
@@ -56,8 +55,9 @@ def predict(
     draws: int = 5,
     seed: int = 1,
 ) -> Predicted:
-    """`arrivals_s`: moments in ascending order. `cores`: that the workers have, the load tool's
-    share taken off. The same seed gives the same. ValueError where nothing was measured."""
+    """`arrivals_s`: moments in ascending order. `cores`: those of the workers, without the load
+    tool's share. The same seed gives the same prediction. Raises ValueError without measured
+    requests, arrivals or draws."""
     if not (needs.requests and arrivals_s and draws > 0):
         raise ValueError("a prediction needs requests that were measured, arrivals and a draw")
     layout = layout_of(server, worker_class, needs, cores, max_in_flight)
@@ -91,7 +91,8 @@ def layout_of(
 
 
 def dealt(layout: Layout, row: WorkerClass, worse: float) -> Layout:
-    """As well as chance may have it (`worse` 0), or as badly (1)."""
+    """The layout if connections are distributed evenly (`worse` 0), as unevenly as possible (1), or
+    in between."""
     unfair = UNFAIR_LOOP if layout.loop else UNFAIR
     if not row.accepts_first:
         return replace(layout, first_s=FIRST_S)
@@ -100,8 +101,8 @@ def dealt(layout: Layout, row: WorkerClass, worse: float) -> Layout:
 
 
 def _in_loop(row: WorkerClass) -> bool:
-    """One slot per worker, and yet more accepted than that: the loop itself runs the app
-    (tornado), and whatever that waits for blocks the loop."""
+    """Whether the loop itself runs the app, so that its waits block the loop: a class with one slot
+    per worker that accepts more than that (tornado)."""
     return row.accepts_first and row.slots == "one"
 
 

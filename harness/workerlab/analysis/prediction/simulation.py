@@ -1,25 +1,24 @@
-"""A schedule of requests, some of which wait and some compute, played on a server that does not
-exist yet.
+"""Simulates a schedule of requests, which wait and compute, on a server that was not measured.
 
-Where requests only wait, this is the recursion of Kiefer and Wolfowitz, and gives the same to the
-last digit. What is added are the three things that make a worker more than a number of slots:
+If requests only wait, this is the recursion of Kiefer and Wolfowitz, with the same result to the
+last digit. Three things are added, by which a worker differs from a number of slots:
 
-- **Who takes a request.** Either any free slot, from the kernel's queue; or a worker accepts it at
-  once, and there it waits for a slot even while another worker idles (`hoards`).
-- **The GIL.** Threads of a worker compute in turns of 5 ms, as Python hands it on. An event loop
-  serves one piece after the other, and accepts only between two rounds of them: one connection, or,
-  if it hoards, all there are.
-- **The cores.** All workers together have `cores`; each that has work to do gets its equal part.
+- **Accepting.** Either any free slot takes a request from the kernel's queue; or a worker accepts
+  it at once, and it waits there for a slot even while another worker idles (`hoards`).
+- **The GIL.** Threads of a worker compute in turns of 5 ms, as Python switches threads. An event
+  loop runs one piece after the other, and accepts only between two rounds: one connection or, if it
+  hoards, all that there are.
+- **The cores.** All workers together have `cores`; each that has work to do gets an equal share.
 
-Equal parts need no small steps: `work` is a clock that runs as fast as any worker computes, so that
-a turn ends at a fixed moment of it, however many others begin or end meanwhile: O(n log n).
-Rejected: processor sharing among threads. It is what turns come to where requests compute for much
-longer than 5 ms, but 5 ms of CPU on a GIL that is busy half of the time would take 10 ms of a slot
+Equal shares need no small time steps: `work` is a clock that runs as fast as each worker computes,
+so a turn ends at a fixed time of it, however many others begin or end meanwhile: O(n log n).
+Rejected: processor sharing among threads. Turns approach it if requests compute for much longer
+than 5 ms, but 5 ms of CPU on a GIL that is busy half of the time would hold a slot for 10 ms
 instead of 7.5, and slots would be full that are not.
 
-Left out: the kernel's scheduler, whose turns of some milliseconds are not equal parts; how long it
-takes to wake up a thread; a request's own order of computing and waiting. A loop computes one part
-of a request's CPU before it waits and the other after; threads compute it all before.
+Not modelled: the kernel's scheduler, whose turns of some milliseconds are not equal shares; the
+time to wake up a thread; a request's own order of computing and waiting. A loop computes one part
+of a request's CPU before its wait and the rest after it; threads compute all of it before.
 """
 
 import heapq
@@ -57,19 +56,18 @@ class Layout(Struct, frozen=True):
 
 
 class Worker:
-    """Its slots and its GIL."""
+    """A worker's slots, queue and GIL."""
 
     __slots__ = ("batch", "busy", "computing", "free", "odds", "queue", "ready", "room")
 
     def __init__(self, slots: float, room: float, odds: float) -> None:
         self.free, self.room, self.odds = slots, room, odds
-        self.queue: deque[int] = deque()  # accepted, without a slot
-        self.computing: deque[tuple[int, float]] = (
-            deque()
-        )  # and seconds left; the first has the GIL
-        self.busy = False  # the loop is, and does not accept
-        self.batch: deque[int] = deque()  # of this round of the loop
-        self.ready: list[int] = []  # of its next one
+        self.queue: deque[int] = deque()  # requests accepted, without a slot
+        # (request, seconds left); the first has the GIL
+        self.computing: deque[tuple[int, float]] = deque()
+        self.busy = False  # the loop runs something, and does not accept
+        self.batch: deque[int] = deque()  # requests of this round of the loop
+        self.ready: list[int] = []  # requests of the next round
 
 
 class Events:
@@ -88,22 +86,23 @@ class Events:
         room = accepts if layout.hoards else slots
         odds = (layout.fairness**number for number in range(layout.workers))
         self.workers = [Worker(slots, room, one) for one in odds]
-        self.kernel: deque[int] = deque()  # not accepted yet
-        self.of: list[Worker] = [self.workers[0]] * len(requests)  # who serves it
+        self.kernel: deque[int] = deque()  # requests not accepted yet
+        self.of: list[Worker] = [self.workers[0]] * len(requests)  # of each request
         self.responses_s = [math.nan] * len(requests)
         self.now_s = 0.0
         self.timers: list[tuple[float, int, Callable[[int], None], int]] = []
         self.order = count()
-        self.work, self.running = 0.0, 0  # the clock of who computes; those that want a core
-        # Of turns, by that clock; of work without the GIL those of requests
+        self.work, self.running = 0.0, 0  # the clock of computing; how many want a core
+        # Ends of turns, by that clock; without the GIL (no worker), ends of a request's work
         self.ends: list[tuple[float, int, Worker | None, int]] = []
         permits = layout.max_in_flight
         self.permits = math.inf if permits is None else permits
-        self.without: deque[int] = deque()  # have a slot and no permit
-        self.waited: set[int] = set()  # requests of a loop, in their second half
+        self.without: deque[int] = deque()  # requests with a slot and no permit
+        self.waited: set[int] = set()  # requests of a loop that have begun to wait
 
     def run(self) -> list[float]:
-        """Event after event: whatever is due next is an arrival, a timer or an end of work."""
+        """Processes events in order: the next is an arrival, a timer or an end of work. Returns the
+        response times."""
         arrivals_s, timers, number, total = self.arrivals_s, self.timers, 0, len(self.arrivals_s)
         while True:
             arrival_s = arrivals_s[number] if number < total else math.inf
@@ -153,7 +152,7 @@ class Events:
             self.worked(request)
 
     def compute(self, request: int, cpu_s: float) -> None:
-        """With the GIL of its worker, in turn with whoever else wants it."""
+        """Compute with the worker's GIL, in turns with its other requests."""
         worker = self.of[request]
         worker.computing.append((request, cpu_s))
         if len(worker.computing) == 1:
@@ -161,7 +160,7 @@ class Events:
             self._take_turn(worker)
 
     def compute_beside(self, request: int, cpu_s: float) -> None:
-        """Without the GIL."""
+        """Compute without the GIL."""
         self.running += 1
         heapq.heappush(self.ends, (self.work + cpu_s, next(self.order), None, request))
 
@@ -170,7 +169,7 @@ class Events:
         end = self.work + min(left_s, self.turn_s)
         heapq.heappush(self.ends, (end, next(self.order), worker, request))
 
-    # --- what is common to threads and loops ---
+    # --- common to threads and loops ---
 
     def after(self, delay_s: float, then: Callable[[int], None], request: int) -> None:
         heapq.heappush(self.timers, (self.now_s + delay_s, next(self.order), then, request))
@@ -191,7 +190,7 @@ class Events:
         self.release(request)
 
     def deal(self, able: list[Worker]) -> Worker:
-        """Who is first to accept, of those that could."""
+        """The worker that accepts first, of those that could."""
         if len(able) == 1:
             return able[0]
         return self.rng.choices(able, [one.odds for one in able])[0]
@@ -225,7 +224,7 @@ class Loops(Events):
             self._poll(self.deal(idle))
 
     def _poll(self, worker: Worker) -> None:
-        """The next rounds of the loop, until one takes time or there is nothing to do."""
+        """Run rounds of the loop until one takes time, or there is nothing to do."""
         worker.busy = True
         while True:
             if not worker.batch:
@@ -258,7 +257,7 @@ class Loops(Events):
             self._poll(worker)
 
     def _takes_time(self, request: int) -> bool:
-        """Whether the loop is now busy with it."""
+        """Start the next piece of the request. Returns whether the loop is busy with it."""
         need = self.requests[request]
         cpu_s = self._next_s(request)
         if cpu_s:
@@ -271,7 +270,7 @@ class Loops(Events):
         return True
 
     def _next_s(self, request: int) -> float:
-        """Of its CPU, what comes before or after it waits."""
+        """CPU time of the next piece: the part before or after the wait."""
         need = self.requests[request]
         cpu_s = need.cpu_s + need.nogil_s
         if not need.wait_s + self.layout.gap_s:
@@ -291,7 +290,7 @@ class Loops(Events):
         self._poll(self.of[request])
 
     def _done(self, request: int) -> None:
-        """With this half of what it needs of the loop."""
+        """After a piece: the request is answered, or begins to wait."""
         wait_s = self.requests[request].wait_s + self.layout.gap_s
         if request in self.waited or not wait_s:
             self.answer(request)
@@ -306,7 +305,7 @@ class Loops(Events):
             self._poll(worker)
 
 
-LONG_S = 0.002  # of computing: as it takes an idle process at most to wake up and accept
+LONG_S = 0.002  # of computing: an idle process takes no longer to wake up and accept
 
 
 class Threads(Events):
@@ -320,9 +319,9 @@ class Threads(Events):
         self._accept(self.deal([one for one in able if not self._computes(one)] or able), request)
 
     def _computes(self, worker: Worker) -> bool:
-        """Then it is slow to accept, for which it needs the GIL. The little that Gunicorn computes
-        itself makes no difference: a worker that has just accepted is awake, and of two connections
-        within half a millisecond two thirds go to the same of two workers."""
+        """Whether the worker computes for long, and so is slow to accept, which needs the GIL.
+        Gunicorn's own short computing does not count: a worker that has just accepted is awake, and
+        of two connections within half a millisecond two thirds go to the same of two workers."""
         computing = worker.computing
         return bool(computing) and self.requests[computing[0][0]].cpu_s > LONG_S
 
@@ -365,7 +364,8 @@ class Threads(Events):
 def simulate(
     arrivals_s: Sequence[float], requests: Sequence[RequestNeed], layout: Layout, rng: Random
 ) -> list[float]:
-    """Seconds that each request takes, by arrival; `arrivals_s` in ascending order. `rng` deals."""
+    """Response times in seconds, in order of arrival. `arrivals_s`: in ascending order. `rng`
+    chooses who accepts. Raises ValueError unless there is a request for each arrival."""
     if len(arrivals_s) != len(requests):
         raise ValueError(f"{len(arrivals_s)} arrivals of {len(requests)} requests")
     kind = Loops if layout.loop else Threads
