@@ -1,5 +1,5 @@
-"""What the lab concludes: a class per conclusion. Its name is the code, its fields are the values,
-its docstring is the sentence, and it stands above the rule that makes it.
+"""Conclusions of the lab: a class for each. Its name is the code, its fields are the values, its
+docstring is the sentence, and it stands above the rule that makes it.
 
     class SlowService(Finding):
         '''With {users:# user} a request spends {service_s:duration} in the app.'''
@@ -7,10 +7,10 @@ its docstring is the sentence, and it stands above the rule that makes it.
         users: int
         service_s: float
 
-`workerlab.numbers.units` says how values are written. Fields are in base units, which end their
-names (`wait_s`, `memory_bytes`). A sentence that names a value which is no field, or a format that
-does not exist, is a TypeError on import. Rules, tests and programs look at the class and its
-fields; nothing searches a sentence.
+`workerlab.numbers.units` defines the formats. Fields are in base units, named at the end of the
+field (`wait_s`, `memory_bytes`). A sentence with a value that is no field, or with an unknown
+format, raises TypeError on import. Rules, tests and programs use the class and its fields; none of
+them searches a sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from workerlab.numbers.units import fields, fill, is_format
 
-# Of a note on the first screen: only counted, with its sentence, or with it below the title
+# Of a note on the first screen: counted only, printed, or printed below the title
 Prominence = Literal["counted", "notes", "title"]
 
 
@@ -40,7 +40,7 @@ class Finding(Struct, frozen=True):
             return
         if cls.__doc__ is None:
             raise TypeError(f"{cls.__name__} has no sentence (python -OO drops docstrings)")
-        # Lines are joined by a blank, but by nothing before what may be left out
+        # Lines are joined by a space, but by nothing before an optional part
         cls.template = re.sub(r"\s*\n\s*", " ", re.sub(r"\s*\n\s*(?=\[\[)", "", cls.__doc__))
         names = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())}
         for name, spec in fields(cls.template):
@@ -69,7 +69,7 @@ class Finding(Struct, frozen=True):
 
     @property
     def short(self) -> str:
-        """The same in a few words, for a table."""
+        """A short form, for a table."""
         return str(self)
 
     @property
@@ -88,7 +88,7 @@ class Finding(Struct, frozen=True):
 class Answer(Finding, kw_only=True):
     """A conclusion that rests on trials, or answers a question."""
 
-    trials: tuple[str, ...] = ()  # keys of those it rests on
+    trials: tuple[str, ...] = ()  # keys of the trials it rests on
     evidence: tuple[Finding, ...] = ()
 
     @property
@@ -108,7 +108,7 @@ class Inconclusive(Answer):
 class Note(Finding):
     """{text}"""
 
-    text: str  # which no rule, table or test reads back
+    text: str  # no rule, table or test reads it back
 
 
 class StoredFinding(Finding):
@@ -129,5 +129,5 @@ class StoredFinding(Finding):
 def stored(finding: Finding) -> StoredFinding:
     if isinstance(finding, StoredFinding):
         return finding
-    values = msgspec.to_builtins(finding.values)  # as it will be read back
+    values = msgspec.to_builtins(finding.values)  # as it is read back
     return StoredFinding(finding.code, values, str(finding), finding.prominence)

@@ -1,5 +1,5 @@
-"""What a plan notes before anything starts, and a document about its run, where more than one room
-says it, or another room reads it back."""
+"""Notes on a plan, made before anything starts, and on a run in a document: those that several
+rooms make, or that another room reads back."""
 
 from __future__ import annotations
 

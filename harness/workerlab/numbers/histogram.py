@@ -1,4 +1,4 @@
-"""Counts durations in bounded memory, without keeping a list of them.
+"""A histogram of durations: bounded memory, and no list of them.
 
 Log-linear buckets, as in HdrHistogram: each power of two is split into SUB_BUCKETS buckets. A
 quantile is the middle of its bucket, at most 1/(2*SUB_BUCKETS) = 0.4 % off; values below
@@ -33,7 +33,7 @@ def middle(number: int) -> float:
 
 
 class Histogram:
-    """Counts integers of at least 0; nanoseconds throughout the lab."""
+    """Counts integers of at least 0; in the lab these are nanoseconds."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,13 +41,13 @@ class Histogram:
         self.least: int | None = None
         self.most: int | None = None
         self._buckets: Counter[int] = Counter()
-        self._ranked: tuple[int, list[int], list[int]] = (0, [], [])  # count, buckets, up to each
+        self._ranked: tuple[int, list[int], list[int]] = (0, [], [])  # count, buckets, their sums
 
     def record(self, value: int) -> None:
         self.record_all((value,))
 
     def record_all(self, values: Iterable[int]) -> None:
-        """Three times as fast as `record` in a loop. ValueError for a negative value."""
+        """Three times as fast as `record` in a loop. Raises ValueError for a negative value."""
         counted = values if isinstance(values, (list, tuple)) else list(values)
         if not counted:
             return
@@ -71,8 +71,8 @@ class Histogram:
         self.most = other.most if self.most is None else max(self.most, other.most)
 
     def quantile(self, share: float) -> float | None:
-        """As `workerlab.numbers.samples.quantile` (type 7) of the same values; None if there are
-        none."""
+        """As `workerlab.numbers.samples.quantile` (type 7) of the same values; None without
+        values."""
         if not self.count:
             return None
         rank = share * (self.count - 1)
@@ -85,7 +85,7 @@ class Histogram:
         least, most = float(self.least or 0), float(self.most or 0)
         if rank in (0, self.count - 1):
             return most if rank else least
-        if self._ranked[0] != self.count:  # cached: several quantiles are usually read at once
+        if self._ranked[0] != self.count:  # cached, as several quantiles are usually read at once
             numbers = sorted(self._buckets)
             up_to = list(accumulate(self._buckets[number] for number in numbers))
             self._ranked = self.count, numbers, up_to
@@ -108,7 +108,8 @@ class Histogram:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Histogram:
-        """The inverse of `to_json`. ValueError for anything else, and where its parts disagree."""
+        """The inverse of `to_json`. Raises ValueError for anything else, and for inconsistent
+        parts."""
         histogram = cls()
         try:
             histogram.count, histogram.sum = values["count"], values["sum"]

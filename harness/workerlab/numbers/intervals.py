@@ -1,18 +1,18 @@
-"""95 % intervals of a mean, of a difference of two means, of a ratio, of a share, and of a
-quantile.
+"""95 % intervals of a mean, a difference of means, a ratio, a share and a quantile.
 
-A mean has Student's interval. A difference has Welch's (Welch 1947), as the two sides may differ
-in variance; the Welch-Satterthwaite degrees of freedom are rounded down. A ratio is a difference
-of logarithms.
+A mean has Student's interval. A difference has Welch's (Welch 1947), as the two sides may differ in
+variance; the Welch-Satterthwaite degrees of freedom are rounded down. A ratio is a difference of
+logarithms.
 
-A share (k of n requests) has the interval of Clopper & Pearson (1934), exact for any k and n. That
-of a quantile lies between two order statistics (Hahn & Meeker 1991, 5.2): the number of values
-below it is binomial, whatever their distribution. Both assume independent requests. Requests that
-queue are not, so the true interval of a single load is wider.
+A share (k of n requests) has the interval of Clopper & Pearson (1934), exact for any k and n. The
+interval of a quantile lies between two order statistics (Hahn & Meeker 1991, 5.2), as the number of
+values below it is binomial, whatever their distribution. Both assume independent requests. Requests
+that queue are not independent, so the true interval of a single load is wider.
 
-The binomial distribution is a regularised incomplete beta function (DLMF 8.17.5), which a continued
-fraction gives for a million requests as fast as for ten. Rejected: sums of its terms (half a
-million of them for a median), the normal approximation (wrong where hardly any request fails)."""
+The binomial distribution is a regularised incomplete beta function (DLMF 8.17.5), computed by a
+continued fraction: as fast for a million requests as for ten. Rejected: sums of its terms (half a
+million for a median), the normal approximation (wrong if hardly any request fails).
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,10 +26,10 @@ from workerlab.numbers.units import three_digits
 
 Effect = Literal["more", "less", "none", "chance"]
 
-COUNTS = 1.03  # times: throughputs that differ by less are the same
+COUNTS = 1.03  # times: throughputs that differ by less count as equal
 ROUNDING = 1e-9  # floating-point error of integer degrees of freedom
-FOUR_OF_FIVE = 0.8416  # standard normal quantile
-TRIALS = 3  # of each side: with fewer the interval is too wide to be of use
+FOUR_OF_FIVE = 0.8416  # standard normal quantile of 0.8
+TRIALS = 3  # of each side: with fewer, the interval is too wide to be useful
 # Student's t, 0.975 quantile, for 1 to 30 degrees of freedom; beyond, the value at 30 is used,
 # which is a little too wide rather than too narrow.
 T975 = (
@@ -47,8 +47,8 @@ def student(degrees: int) -> float:
 def half_width(
     left: Sequence[float], right: Sequence[float], quantile: Callable[[int], float] = student
 ) -> float:
-    """Half of Welch's interval of a difference of means: the 95 % interval unless another
-    `quantile` of Student's t is given. At least two values on each side."""
+    """Half of Welch's interval of a difference of means: the 95 % interval, unless `quantile` of
+    Student's t is another. At least two values on each side."""
     parts = [(variance(side) / len(side), len(side) - 1) for side in (left, right)]
     total = sum(part for part, _ in parts)
     if total <= 0:
@@ -73,8 +73,9 @@ class Ratio(Struct, frozen=True):
     high: float | None = None
 
     def beyond(self, times: float) -> bool | None:
-        """Whether the whole interval is above `times`, or below its inverse; None where there is no
-        interval. Of identical trials 5 % of the intervals exclude 1, but far fewer a range."""
+        """Whether the whole interval is above `times` or below its inverse; None without an
+        interval. Between identical trials, 5 % of the intervals exclude 1, but far fewer exclude a
+        range around 1."""
         if self.low is None or self.high is None:
             return None
         return self.low > times or self.high < 1 / times
@@ -96,7 +97,7 @@ class Ratio(Struct, frozen=True):
         return "none" if self.low > 1 / times and self.high < times else "chance"
 
     def __format__(self, form: str) -> str:
-        """`times`: "1.23 times"; `interval`: " (95 % interval 1.10 to 1.37)", "" where none is."""
+        """`times`: "1.23 times"; `interval`: " (95 % interval 1.10 to 1.37)", or "" without one."""
         if form == "times":
             return f"{three_digits(self.value)} times"
         if self.low is None or self.high is None:
@@ -105,9 +106,10 @@ class Ratio(Struct, frozen=True):
 
 
 def ratio(after: Sequence[float], before: Sequence[float], count: int | None = None) -> Ratio:
-    """`after` over `before`: at least one positive value on each side. `count`: the interval to
-    expect of `count` (at least two) values on each side with the same variance, widened to a power
-    of 80 %: if it decides, the interval of those values will do so in four of five cases."""
+    """`after` over `before`, at least one positive value on each side. `count` (at least 2):
+    returns instead the interval to expect of that many values on each side with the same variance,
+    widened to a power of 80 %: if it decides, the interval of those values will in four of five
+    cases."""
     logs = [math.log(value) for value in after], [math.log(value) for value in before]
     centre = fmean(logs[0]) - fmean(logs[1])
     half = half_width(*logs) if min(map(len, logs)) > 1 else None
@@ -137,7 +139,7 @@ def within(t: float, degrees: int) -> float:
 
 @cache
 def student_at(confidence: float, degrees: int) -> float:
-    """Half of the two-sided interval of Student's t that has this probability."""
+    """Half of the two-sided interval of Student's t with this probability."""
     low, high = 0.0, 1.0
     while within(high, degrees) < confidence:
         high *= 2
@@ -159,7 +161,7 @@ def at_most(k: int, n: int, p: float) -> float:
 
 
 def share_interval(k: int, n: int, tail: float) -> tuple[float, float]:
-    """(low, high) of a share observed as k of n: each end is wrong with a probability of at most
+    """(low, high) of a share observed as k of n. Each end is wrong with a probability of at most
     `tail`. (0, 1) for n = 0."""
     low = 0.0 if k == 0 else _root(lambda p: 1 - at_most(k - 1, n, p) < tail)
     high = 1.0 if k == n else _root(lambda p: at_most(k, n, p) > tail)
@@ -167,8 +169,8 @@ def share_interval(k: int, n: int, tail: float) -> tuple[float, float]:
 
 
 def quantile_ranks(n: int, q: float, tail: float) -> tuple[int | None, int | None]:
-    """Ranks (from 1) of n ascending values that enclose the q-quantile: it lies below the first, or
-    above the second, with a probability of at most `tail`. None where n is too small."""
+    """Ranks (from 1) of n ascending values that enclose the q-quantile: it is below the first, or
+    above the second, with a probability of at most `tail`. None if n is too small."""
     low = _first(n, lambda rank: at_most(rank - 1, n, q) > tail) - 1
     high = _first(n, lambda rank: 1 - at_most(rank - 1, n, q) <= tail)
     return low or None, high if high <= n else None
@@ -180,7 +182,7 @@ def clean_needed(q: float, tail: float) -> int:
 
 
 def _root(below: Callable[[float], bool]) -> float:
-    """The value between 0 and 1 from which on `below` is false."""
+    """The value between 0 and 1 at which `below` becomes false."""
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
@@ -189,7 +191,8 @@ def _root(below: Callable[[float], bool]) -> float:
 
 
 def _first(n: int, true: Callable[[int], bool]) -> int:
-    """The first rank from 1 to n for which `true` holds, as it does for all above; else n + 1."""
+    """The first rank from 1 to n for which `true` holds, as it does for all above; n + 1 if
+    none."""
     low, high = 1, n + 1
     while low < high:
         middle = (low + high) // 2
@@ -211,8 +214,8 @@ def _log_beta(a: float, b: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """1 + d1 x/(1 + d2 x/(1 + ...)), DLMF 8.17.22, from the front by the recurrences of its
-    numerators and denominators as ratios (Lentz 1976; Thompson & Barnett 1986)."""
+    """1 + d1 x/(1 + d2 x/(1 + ...)), DLMF 8.17.22, evaluated from the front by ratios of successive
+    numerators and denominators (Lentz 1976; Thompson & Barnett 1986)."""
     value, c, d = 1.0, 1.0, 0.0
     for step in range(1, 100_000):
         m = step // 2

@@ -1,11 +1,13 @@
 """Percentiles, summaries and trends of samples.
 
 Percentiles are linear interpolations between order statistics: type 7 of Hyndman and Fan, "Sample
-Quantiles in Statistical Packages" (1996): as R and NumPy do.
+Quantiles in Statistical Packages" (1996), the default of R and NumPy.
 
-A trend is whether a sequence of values rises or falls, and how steeply, whatever their
-distribution. The test only compares values in pairs, and the slope is a median, so one disturbed
-part of a load makes no trend. Rejected: a regression line, which outliers at either end tilt."""
+A trend test shows whether a sequence of values rises or falls, and a slope how steeply, whatever
+their distribution. The test only compares pairs of values, and the slope is a median, so one
+disturbed part of a load makes no trend. Rejected: a regression line, which outliers at either end
+tilt.
+"""
 
 import math
 from collections import Counter
@@ -21,8 +23,8 @@ def percents_of(count: int) -> tuple[float, ...]:
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """The q-quantile of values in ascending order, in their unit. ValueError for an empty sample or
-    a q outside [0, 1]."""
+    """The q-quantile of values in ascending order, in their unit. Raises ValueError for an empty
+    sample or a q outside [0, 1]."""
     if not ordered:
         raise ValueError("an empty sample has no quantile")
     if not 0 <= q <= 1:
@@ -31,7 +33,7 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     low = math.floor(rank)
     high = min(low + 1, len(ordered) - 1)
     below, above = ordered[low], ordered[high]
-    # Clamped, because rounding could put the sum outside its own two neighbours.
+    # Clamped, as rounding could put the sum outside its two neighbours
     return min(max(below + (rank - low) * (above - below), below), above)
 
 
@@ -50,11 +52,11 @@ SIGNIFICANT = 1.96  # |z|: one in twenty loads without a trend exceeds it by cha
 
 
 def mann_kendall(values: Sequence[float]) -> float:
-    """Mann (1945) and Kendall (1975): the statistic z of the test for a trend, above 0 where values
+    """Mann (1945) and Kendall (1975): the statistic z of the test for a trend, positive if values
     rise, with the variance for ties and the continuity correction (Gilbert 1987, 16.4.2). Normal
     from about 8 values on. 0 for fewer than 3 values, or if all are equal.
 
-    Values must be independent: means over stretches, not single response times.
+    Values must be independent: means of batches, not single response times.
     """
     n = len(values)
     ties = Counter(values).values()
@@ -70,8 +72,8 @@ def _weight(count: int) -> int:
 
 
 def slope(values: Sequence[float]) -> float:
-    """Sen (1968): the median of the slopes of all pairs, in the values' unit per step. ValueError
-    for fewer than 2."""
+    """Sen (1968): the median of the slopes of all pairs, in the values' unit per step. Raises
+    ValueError for fewer than 2 values."""
     if len(values) < 2:
         raise ValueError("a slope needs two values")
     pairs = combinations(enumerate(values), 2)

@@ -1,5 +1,5 @@
-"""What a load sends, and when: schedules that their seed alone determines, so that generators and
-analysis compute the same ones. Standard library only.
+"""Schedules of a load, determined by a seed alone: generators and analysis compute the same ones.
+Standard library only.
 
 When the requests of an open load are due:
 
@@ -7,20 +7,19 @@ When the requests of an open load are due:
     poisson   sums of gaps -ln(1 - U) / rate: those of a Poisson process are independent and
               exponential (Kingman, Poisson Processes, 1993, 4.1)
 
+At another rate the same seed gives the same gaps, scaled. The number of requests is random too,
+with a standard deviation of its square root, as with real users. Of n processes, number i sends
+`moments[i::n]`.
+
+Which request of a mix comes next: requests are drawn independently, like those of many users.
+Rejected: a shuffled deck, which spreads the slow ones too evenly. The n-th request of a load is the
+n-th drawn, whichever process sends it, so every candidate serves the same requests in the same
+order.
+
 U is random.Random(seed).random(), whose numbers Python guarantees for every version, unlike those
-of expovariate(). At another rate the same seed gives the same gaps, scaled. The number of requests
-is random too, with a standard deviation of its square root, as it is with real users. Other uses of
-the seed draw from streams of their own, so that they do not depend on the arrivals.
-
-Of n processes, number i sends `moments[i::n]`.
-
-Which request of a mix comes next: requests are drawn independently, as those of many users are:
-dealing them from a shuffled deck would spread the slow ones too evenly. The n-th request of a load
-is the n-th drawn, whichever process sends it, so every candidate serves the same requests in the
-same order.
-
-Python guarantees the numbers of random.Random.random() for every version. Arrivals draw from a
-stream of their own."""
+of expovariate(). The mix, and other uses of the seed, draw from streams of their own, so they do
+not depend on the arrivals.
+"""
 
 import math
 import random
@@ -35,7 +34,7 @@ KINDS = ("even", "poisson")
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int = 0) -> "array[int]":
     """Nanoseconds since the origin, ascending, before the end of the load. `kind`: "even" or
-    "poisson"; ValueError for others."""
+    "poisson"; raises ValueError for others."""
     if kind not in KINDS:
         raise ValueError(f"unknown arrivals {kind!r}")
     ends_ns = int(duration_s * NS)
@@ -55,7 +54,7 @@ def _poisson(rate_rps: float, seed: int) -> Iterator[int]:
 
 
 def sequence(weights: Sequence[float], seed: int) -> Iterator[int]:
-    """Endless: the index into `weights` of each request."""
+    """The index into `weights` of each request, without end."""
     bounds = list(accumulate(weights))
     last, whole = len(bounds) - 1, bounds[-1]
     draw = random.Random(f"mix {seed}").random

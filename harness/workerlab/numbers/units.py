@@ -1,5 +1,5 @@
-"""One table of units to format with ("12.3 ms"), and to parse what load tools print ("890us",
-"1.20k", "22.62KB").
+"""Formats values ("12.3 ms") and parses those that load tools print ("890us", "1.20k", "22.62KB"),
+both from one table of units.
 
 Values in sentences are formatted by `fill("{wait_s:duration}", {"wait_s": 0.25})`, here "250 ms".
 
@@ -30,7 +30,8 @@ Templates are those of str.format, with these formats after the colon:
 [[Double brackets]] enclose text that is omitted if one of its values is missing or empty.
 {step.took_s:duration} reads an attribute of a value.
 
-`first_lines` is the beginning of a page, for a sentence."""
+`first_lines` gives the beginning of a page, for a sentence.
+"""
 
 import html
 import math
@@ -40,10 +41,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-# Each table: unit -> how many base units it is, from small to large
+# Each table: unit -> its size in base units, ascending
 DURATION = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 COUNT = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-# wrk's "KB" is 1024 bytes (its units.c), and so is the lab's.
+# wrk's "KB" is 1024 bytes (its units.c), and so is the lab's
 BYTES = {"B": 1.0, "KB": 2.0**10, "MB": 2.0**20, "GB": 2.0**30, "TB": 2.0**40, "PB": 2.0**50}
 
 MISSING = "-"
@@ -60,22 +61,22 @@ def _scan(text: str, table: dict[str, float], what: str) -> float:
 
 
 def scan_duration(text: str) -> float:
-    """Seconds from "890us", "1.04 s", "2m"; the unit is required. ValueError otherwise."""
+    """Seconds from "890us", "1.04 s", "2m"; the unit is required. Raises ValueError."""
     return _scan(text, DURATION, "duration")
 
 
 def scan_count(text: str) -> float:
-    """A bare number from "12", "1.20k", "3 M". ValueError otherwise."""
+    """A bare number from "12", "1.20k", "3 M". Raises ValueError."""
     return _scan(text, COUNT, "count")
 
 
 def scan_bytes(text: str) -> float:
-    """Bytes from "512B", "22.62KB"; the unit is required. ValueError otherwise."""
+    """Bytes from "512B", "22.62KB"; the unit is required. Raises ValueError."""
     return _scan(text, BYTES, "size")
 
 
 def three_digits(value: float) -> str:
-    """About three significant digits, never fewer than the whole part has: "3.98", "1250"."""
+    """About three significant digits, but no rounding of the whole part: "3.98", "1250"."""
     size = abs(value)
     return f"{value:z.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
@@ -85,18 +86,18 @@ def _format(value: float | None, table: dict[str, float]) -> str:
         return MISSING
     unit = next(iter(table)) if value else next(unit for unit, size in table.items() if size == 1.0)
     for larger, size in table.items():
-        # Rounded to three digits: 999.6 ms is printed as 1.00 s.
+        # Rounded to three digits: 999.6 ms is printed as 1.00 s
         if abs(value) / size >= 0.9995:
             unit = larger
     return f"{three_digits(value / table[unit])} {unit}"
 
 
-# Seconds up to two minutes, as people say it.
+# Durations up to two minutes are in seconds, longer ones as a clock
 _SPOKEN = {unit: size for unit, size in DURATION.items() if unit not in ("ns", "m", "h")}
 
 
 def format_duration(seconds: float | None) -> str:
-    """Like "12.3 ms", "1.04 s", "2m 05s", "1h 02m"; "-" for a missing or non-finite one."""
+    """Like "12.3 ms", "1.04 s", "2m 05s", "1h 02m"; "-" if missing or not finite."""
     if seconds is None or not math.isfinite(seconds) or abs(seconds) < 119.5:
         return _format(seconds, _SPOKEN)
     return ("-" if seconds < 0 else "") + _clock(round(abs(seconds)))
@@ -116,7 +117,7 @@ def _clock(whole: int) -> str:
 
 
 def format_bytes(value: float | None) -> str:
-    """Like "512 B", "22.6 KB" (1 KB = 1024 bytes); "-" for a missing one."""
+    """Like "512 B", "22.6 KB" (1 KB = 1024 bytes); "-" if missing."""
     if value is not None and abs(value) < 1000 and float(value).is_integer():
         return f"{int(value)} B"
     return _format(value, BYTES)
@@ -223,7 +224,7 @@ class Formatter(string.Formatter):
         return str(super().format_field(value, spec))
 
     def fill(self, template: str, values: Mapping[str, Any]) -> str:
-        """The template with its values. KeyError for a value that is not given."""
+        """The template with its values. Raises KeyError if one is not given."""
 
         def present(match: re.Match[str]) -> str:
             missing = any(_value(values, name) in EMPTY for name, _ in fields(match[1]))
@@ -234,7 +235,7 @@ class Formatter(string.Formatter):
 
 def _value(values: Mapping[str, Any], name: str) -> Any:
     """The value of "step.took_s", its attributes resolved; None if the first, or an attribute, is
-    None. AttributeError where there is no such attribute."""
+    None. Raises AttributeError if there is no such attribute."""
     first, *attributes = name.split(".")
     value = values.get(first)
     for attribute in attributes:
