@@ -1,12 +1,12 @@
-"""Reads and writes the lab's own JSON, by msgspec and the model's types.
+"""Reads and writes the lab's own JSON, with msgspec and the types of the model.
 
-Unknown fields are ignored; missing ones get their default or raise: a field can be added without a
-new schema. External data has readers with checks of their own: the load tools' output (their
-parsers raise ParseError), the probe's maps, and messages from the lab's isolated programs.
+Unknown fields are ignored; missing ones get their default or raise. So a field can be added without
+a new schema. External data has its own readers and checks: the load tools' output (their parsers
+raise ParseError), the probe's maps, and messages from the lab's isolated programs.
 
-All msgspec calls go through this module because of threads: msgspec builds its description of a
-type when it first meets the type, and a second thread that uses it before it is complete crashes
-(msgspec 0.22, in an interpreter with a GIL).
+All msgspec calls go through this module, as msgspec is not thread-safe here: it builds its
+description of a type at the first use, and another thread that uses the type before it is complete
+crashes (msgspec 0.22, in an interpreter with a GIL).
 """
 
 import json
@@ -26,7 +26,7 @@ def encode(value: object) -> bytes:
     """One line of JSON, without a newline."""
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # file names may hold any bytes; keep everything else
+    except UnicodeEncodeError:  # file names may hold any bytes: replace only those
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
         return text.encode("utf-8", "replace")
 
@@ -37,18 +37,18 @@ def indented(value: object) -> bytes:
 
 
 def decode(data: bytes | str, kind: type[T], *, strict: bool = True) -> T:
-    """The inverse of `encode`; unless strict, 1.0 is a whole number too. Raises ValueError for
-    invalid JSON or anything but a `kind`."""
+    """The inverse of `encode`; unless strict, 1.0 is accepted as a whole number. Raises ValueError
+    for invalid JSON, or for a value that is not a `kind`."""
     return msgspec.json.decode(data, type=_known(kind), strict=strict)
 
 
 def plain(value: object) -> Any:
-    """The value as written and read again, of built-in types: `convert` is the inverse."""
+    """The value in built-in types, as in its JSON; `convert` is the inverse."""
     return msgspec.to_builtins(value)
 
 
 def convert(value: object, kind: type[T], made: Callable[[type, Any], Any] | None = None) -> T:
-    """A `kind` from decoded data; `made(cls, value)` builds what msgspec does not know. Raises
+    """A `kind` from built-in types; `made(cls, value)` builds types unknown to msgspec. Raises
     ValueError."""
     return msgspec.convert(value, _known(kind), dec_hook=made)
 
@@ -60,7 +60,7 @@ def schemas(kinds: Iterable[type]) -> dict[str, Any]:
 
 
 def _known(kind: type[T]) -> type[T]:
-    """The same, once msgspec has worked out all that it is made of."""
+    """The same type, once msgspec has its complete description."""
     if kind not in _worked_out:
         with _working_out:
             msgspec.json.Decoder(kind)

@@ -11,22 +11,22 @@ A mix file has one request per line, with words quoted as in a shell:
 Without `expect`, any 2xx or 3xx is a success. Headers of --header are sent with every request
 unless its line has a header of that name.
 
-An access log in the common or the combined format gives a mix, too:
+A mix can also be read from an access log in the common or combined format:
 
     203.0.113.9 - - [10/Oct/2025:13:55:36 +0000] "GET /post/17?from=feed HTTP/1.1" 200 2326 ...
 
 Only the request and the status of a line are read: addresses, users and agents are never stored,
-and whatever precedes the date or follows the size may have any form (a virtual host, IPv6, a
+and the parts before the date and after the size may have any form (a virtual host, IPv6, a
 duration). Queries are dropped by default.
 
-Only GET and HEAD are safe to repeat. A path is left out if most of its answers were 4xx or 5xx:
-here it would fail too, or cause work that the log's server was spared. For the other paths all
-requests count: an occasional error is no reason to send fewer.
+Only GET and HEAD are safe to repeat. A path is left out if most of its answers were 4xx or 5xx: it
+would fail here too, or cause work that the log's server did not have. For the other paths all
+requests count, as an occasional error is no reason to send fewer.
 
 Paths that differ only in numbers, UUIDs or hexadecimal ids are one route, such as /post/{id}. The
-most frequent paths are sent as they are, the first of every route before the second of any; each
-route has the weight of all its requests, so that a page with a thousand addresses does not look
-rare."""
+most frequent paths are sent as they are, one of every route before a second one of any. A route has
+the weight of all its requests: otherwise a page with a thousand addresses would seem rare.
+"""
 
 import argparse
 import gzip
@@ -62,7 +62,7 @@ WORD = re.compile(r"""\s*(?:(?P<comment>\#.*)|((?:[^\s"'\\]|\\.|'[^']*'|"(?:[^"\
 
 
 def requested_mix(options: argparse.Namespace) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
-    """The mix that the options name, () if none, and notes on it. Raises UsageError."""
+    """The mix given by the options, () if none, and notes on it. Raises UsageError."""
     if options.keep_queries and not options.access_log:
         raise UsageError("--keep-queries is about the queries of an --access-log: name one")
     flags = [flag for flag in ("mix", "access_log") if getattr(options, flag)]
@@ -115,7 +115,7 @@ def mix_of(path: Path) -> tuple[Route, ...]:
 
 
 def _words(line: str) -> list[str]:
-    """Its words without quotes, up to a comment. Raises ValueError for an unclosed quote."""
+    """The line's words without quotes, up to a comment. Raises ValueError for an unclosed quote."""
     words, at, end = [], 0, len(line.rstrip())
     while at < end:
         if (match := WORD.match(line, at)) is None:
@@ -203,8 +203,8 @@ Request = tuple[str, str]  # method and path
 
 
 class Counts(NamedTuple):
-    """Of the lines of a log. `answers`: for each request, the number of answers and of 4xx and
-    5xx."""
+    """What the lines of a log hold. `answers`: for each request, how many answers there were, and
+    how many of them 4xx or 5xx."""
 
     answers: Mapping[Request, tuple[int, int]]
     other_methods: int
@@ -231,7 +231,7 @@ class AccessLogRead(Finding):
 
 
 def mix_of_log(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...], AccessLogRead]:
-    """The mix of a log and what was left out. Raises UsageError if the log has none."""
+    """The mix of a log, and what was left out. Raises UsageError if the log has none."""
     try:
         counts = counted(_lines(path), queries=queries)
     except (OSError, EOFError, zlib.error) as error:
@@ -291,9 +291,9 @@ def counted(lines: Iterable[str], *, queries: bool) -> Counts:
 
 
 def _path(target: str, *, queries: bool) -> str | None:
-    """The path as it is requested; None if it cannot be."""
+    """The path as it is sent; None if it cannot be."""
     target = ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else m[2], target)
-    if not target.startswith("/"):  # requests to a proxy include the server
+    if not target.startswith("/"):  # requests to a proxy name the server
         if (absolute := ABSOLUTE.fullmatch(target)) is None:
             return None
         target = absolute[1] if absolute[1].startswith("/") else f"/{absolute[1]}"

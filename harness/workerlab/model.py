@@ -1,14 +1,14 @@
-"""The nouns of the lab, frozen. Seconds and bytes inside; pretty units only at the edge.
+"""The types that all rooms share, immutable. Seconds and bytes inside; other units only in output.
 
-    plan     -> Server, WorkerClass, Load, Cell, Trial (what shall be done)
-    measure  -> Record                                 (what was seen: facts, nothing derived)
-                Observations                           (what the kernel and /proc said meanwhile)
-    tools    -> Command, Output -> Measurement         (what one load tool says)
+    plan     -> Server, WorkerClass, Load, Cell, Trial (what is to be measured)
+    measure  -> Record                                 (what happened: facts, nothing derived)
+                Observations                           (samples of the kernel and /proc meanwhile)
+    tools    -> Command, Output -> Measurement         (what the output of one load tool says)
     analyse  -> Summary, Breakdown, CellResult, ClassResult, Timeline, Report   (what it means)
-                Document                               (what a run shows, whichever command made it)
+                Document                               (what a run shows, for any command)
 
-`None` means "not known" or "unlimited", never 0. They are Structs of msgspec: classes and objects
-are made several times as fast as dataclasses, and spans come by the hundred thousand.
+`None` means "not known" or "unlimited", never 0. The types are msgspec Structs: classes and objects
+are made several times as fast as dataclasses, and a trial has hundreds of thousands of spans.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from workerlab.finding import Finding, StoredFinding
 
-SCHEMA = 2  # of the JSON that a report is
-LONG_NAME = 40  # characters of a path within the name of a file
+SCHEMA = 2  # of a report in JSON
+LONG_NAME = 40  # characters of a path in a file name
 
 Verdict = Literal[
     "below capacity", "at capacity", "saturated", "generator-bound", "inconclusive", "invalid"
@@ -32,34 +32,34 @@ Verdict = Literal[
 
 
 class LabError(Exception):
-    """Something the user can mend, said in one sentence; `exit_code` is what the command ends with:
-    2 usage, 3 the environment cannot do it."""
+    """An error the user can fix, in one sentence. `exit_code`: 2 for usage, 3 if the environment
+    cannot do it."""
 
     exit_code = 3
 
 
 class UsageError(LabError):
-    """The command's words are off; nothing was started."""
+    """Invalid arguments; nothing was started."""
 
     exit_code = 2
 
 
 class EnvironmentProblem(LabError):
-    """This machine, interpreter or app cannot do it: something is missing or does not boot."""
+    """This machine, interpreter or app cannot do it: something is missing or does not start."""
 
 
 class ParseError(Exception):
-    """A tool's output cannot be read with certainty. `line` is the offending line."""
+    """A tool's output that cannot be read with certainty. `line`: the offending line."""
 
     def __init__(self, why: str, line: str = "") -> None:
         self.why, self.line = why, line.strip()[:200]
         super().__init__(f"{why}: {self.line!r}" if self.line else why)
 
 
-Label = str | Finding  # a name, or the finding that says one
+Label = str | Finding  # a name, or a finding whose sentence is the name
 
 
-# --- what shall be done -------------------------------------------------------------------
+# --- the plan -----------------------------------------------------------------------------
 
 
 class Route(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Route(Struct, frozen=True):
 
     path: str = "/"
     method: str = "GET"
-    weight: float = 1.0  # of all requests; only the ratio to the others counts
+    weight: float = 1.0  # relative to the other routes
     headers: tuple[tuple[str, str], ...] = ()
     body_file: str | None = None
     expect: tuple[int, ...] = ()  # statuses that count as success; (): any 2xx and 3xx
@@ -89,20 +89,20 @@ class App(Struct, frozen=True):
     body_file: str | None = None
     expect_status: int = 200
     env: tuple[tuple[str, str], ...] = ()
-    sleep_s: float | None = None  # known only for the lab's own apps
-    body_sha256: str | None = None  # of the only right answer, where that is known beforehand
-    mix: tuple[Route, ...] = ()  # (): every request is the one above
+    sleep_s: float | None = None  # known for the bundled apps only
+    body_sha256: str | None = None  # of the only right answer, if known beforehand
+    mix: tuple[Route, ...] = ()  # (): every request is as above
 
 
 class NullServer(Struct, frozen=True):
     """A server that does nothing: it answers at once, or after a seeded random delay."""
 
     body_bytes: int = 12
-    delay_s: tuple[float, float] = (0.0, 0.0)  # uniform between
+    delay_s: tuple[float, float] = (0.0, 0.0)  # uniform between these
     seed: int = 1
-    core: int | None = None  # the CPU it is pinned to; None: any
-    fault: str = ""  # of every answer: reset, stall, garbage, half, status500, close, kept
-    requests_per_connection: int = 0  # it closes a kept connection after so many; 0: never
+    core: int | None = None  # the core it is pinned to; None: any
+    fault: str = ""  # in every answer: reset, stall, garbage, half, status500, close, kept
+    requests_per_connection: int = 0  # after which it closes the connection; 0: never
     tw_reuse: int | None = None  # net.ipv4.tcp_tw_reuse in a network namespace of its own
 
 
@@ -114,20 +114,20 @@ class Server(Struct, frozen=True):
     threads: int
     backlog: int
     worker_connections: int
-    instances: int = 1  # servers of this kind at once, on a port each; the load picks at random
+    instances: int = 1  # servers like this, a port each; every request picks one at random
     app: App = App()  # what Gunicorn serves
-    name: str = ""  # of the configuration, where an experiment names it; begins its trials' keys
-    null: NullServer | None = None  # a server that does nothing takes Gunicorn's place
+    name: str = ""  # of the configuration, if the experiment gives one; begins the keys of trials
+    null: NullServer | None = None  # replaces Gunicorn by a server that does nothing
     preload: bool = False  # the app is loaded once, before the workers are forked
-    cores: int | None = None  # that it may run on; None: all
-    cpu_s: float | None = None  # that each request computes, where an experiment says how long
-    gunicorn: str = ""  # the version that serves, where there are several; "": the plan's
-    python: str = ""  # the interpreter that serves, where there are several; "": the plan's
-    config: str | None = None  # its own Gunicorn file, where there are several; None: the plan's
+    cores: int | None = None  # it may use; None: all
+    cpu_s: float | None = None  # computed by each request, if the experiment sets it
+    gunicorn: str = ""  # its version, if there are several; "": the plan's
+    python: str = ""  # its interpreter, if there are several; "": the plan's
+    config: str | None = None  # its Gunicorn file, if there are several; None: the plan's
 
     @property
     def key(self) -> str:
-        """Safe as a file name, and different for different settings."""
+        """Unique for the settings, and valid in a file name."""
         key = f"{self.worker_class}-w{self.workers}-t{self.threads}-b{self.backlog}"
         key = f"{self.name}-{key}" if self.name else key
         several = f"-x{self.instances}" if self.instances > 1 else ""
@@ -140,13 +140,13 @@ class Server(Struct, frozen=True):
 
     @property
     def variant(self) -> str:
-        """Its worker class, and what serves it where that was asked for."""
+        """The worker class, with the version and interpreter that serve it if they were chosen."""
         version = f"Gunicorn {self.gunicorn}" if self.gunicorn else ""
         return ", ".join(filter(None, (self.worker_class, version, self.python)))
 
 
 def _as_name(path: str) -> str:
-    """Part of a file name; of a long path its end, and what tells it from others that end so."""
+    """The path as part of a file name; of a long one its end and a checksum, to keep it unique."""
     name = re.sub(r"[^A-Za-z0-9.]+", "_", path).strip("_")
     return name if len(name) <= LONG_NAME else f"{name[-LONG_NAME:]}_{crc32(path.encode()):08x}"
 
@@ -159,15 +159,15 @@ class WorkerClass(Struct, frozen=True):
 
     name: str
     slots: Slots  # requests that one worker serves at once, or the setting that says how many
-    serves: tuple[str, ...] = ("wsgi",)  # wsgi, asgi, asgi2, tornado; () where that is not known
-    accepts_first: bool = False  # more than it serves: chance decides which worker's requests wait
-    loop: bool = False  # one event loop serves a whole worker: a call that blocks holds up all
-    ignores: tuple[str, ...] = ()  # settings that change nothing
-    heeds_from: Mapping[str, str] = {}  # those of them that later versions of Gunicorn heed
-    packages: tuple[str, ...] = ()  # what it needs beside Gunicorn, as one imports them
-    path: str = ""  # what Gunicorn's -k takes where it has no name for it
+    serves: tuple[str, ...] = ("wsgi",)  # wsgi, asgi, asgi2, tornado; (): not known
+    accepts_first: bool = False  # more than it serves: chance decides whose requests wait
+    loop: bool = False  # one event loop per worker: a blocking call delays all its requests
+    ignores: tuple[str, ...] = ()  # settings without effect
+    heeds_from: Mapping[str, str] = {}  # ignored settings that take effect from this version on
+    packages: tuple[str, ...] = ()  # required besides Gunicorn, by import name
+    path: str = ""  # for Gunicorn's -k, if Gunicorn has no name for it
     advice: str = "more workers serve more at once"  # how to get more slots
-    removed_in: str = ""  # the version of Gunicorn that no longer has it
+    removed_in: str = ""  # the first version of Gunicorn without it
 
     @property
     def asgi(self) -> bool:
@@ -175,25 +175,27 @@ class WorkerClass(Struct, frozen=True):
 
     @property
     def slots_known(self) -> bool:
-        """False: no number of slots does not mean that there is no limit."""
+        """Whether `slots_per_worker` is known: if False, None does not mean unlimited."""
         return self.slots != "unknown"
 
     def threaded(self, server: Server) -> bool:
-        """Whether its threads are worth naming."""
+        """Whether its number of threads matters, and is shown."""
         return self.slots == "threads" or (server.threads > 1 and "threads" not in self.ignores)
 
     def slots_per_worker(self, server: Server) -> int | None:
-        """Requests one worker serves at once by the settings; None: unlimited, or not known."""
+        """Requests that one worker serves at once by its settings; None: unlimited, or not
+        known."""
         settings = {"threads": server.threads, "worker_connections": server.worker_connections}
         return {"one": 1, **settings}.get(self.slots)
 
     def slots_of(self, server: Server) -> int | None:
-        """Requests served at once by the settings; None: unlimited, or not known."""
+        """Requests that the server serves at once by its settings; None: unlimited, or not
+        known."""
         each = self.slots_per_worker(server)
         return None if each is None else server.workers * server.instances * each
 
 
-ANY_CLASS = WorkerClass("", "unknown", serves=())  # of which nothing is known
+ANY_CLASS = WorkerClass("", "unknown", serves=())  # a class without a row
 
 
 class Rate(Struct, frozen=True):
@@ -209,7 +211,7 @@ class Rate(Struct, frozen=True):
         return f"{self.rps:g}" if self.share is None else f"{self.share * 100:g}%"
 
 
-Arrivals = Literal["even", "poisson"]  # of the open model: evenly spaced, or a Poisson process
+Arrivals = Literal["even", "poisson"]  # of the open model: evenly spaced or a Poisson process
 
 
 class Load(Struct, frozen=True):
@@ -218,29 +220,29 @@ class Load(Struct, frozen=True):
     concurrency: int  # connections kept busy
     requests: int  # for tools that count: 1 + rounds * concurrency
     duration_s: float  # for tools that run for a time
-    deadline_s: float  # when the harness gives up on the tool
-    keepalive: bool = False  # connections are used again, where the server allows it
-    drops: bool = False  # more connections than the accept queue takes: some will be dropped
+    deadline_s: float  # after which the harness stops the tool
+    keepalive: bool = False  # reuse connections if the server allows it
+    drops: bool = False  # more connections than the accept queue holds: some will be dropped
     processes: int = 1  # of the load tool; they share the connections
     rate_rps: float | None = None  # open model: arrivals per second; None: closed loop
-    ramp_s: float = 0.0  # the connections begin one after the other over this time
-    linger_s: float = 0.0  # clients close so much later than their last answer
-    timed: bool = False  # for duration_s, also by a tool that can count
-    same_body: bool = False  # every body must equal the first one: the app is known to be constant
-    hosts: tuple[str, ...] = ()  # that send the load; (): this one
+    ramp_s: float = 0.0  # connections start one after the other over this time
+    linger_s: float = 0.0  # clients close this long after their last answer
+    timed: bool = False  # for duration_s, even if the tool can count requests
+    same_body: bool = False  # all bodies must equal the first: the app's answer is constant
+    hosts: tuple[str, ...] = ()  # that send the load; (): this machine
     urls: tuple[str, ...] = ()  # further servers; each request picks one at random
     sources: tuple[str, ...] = ()  # local addresses to connect from; (): the kernel's choice
     ports: tuple[int, int] | None = None  # local ports to connect from, lowest and highest
-    summed: bool = False  # timings as distributions only, not one by one: for a million of them
-    open_files: int | None = None  # the most that the load tool may have open; None: as it is
+    summed: bool = False  # report timings as distributions only, for a million requests
+    open_files: int | None = None  # limit of the load tool's open files; None: unchanged
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body_file: str | None = None
     expect_status: int = 200
     arrivals: Arrivals = "even"
-    schedule: int = 0  # seed of the moments of arrival, and of which request of the mix comes when
+    schedule: int = 0  # seed of the arrivals, and of the order of a mix
     mix: tuple[Route, ...] = ()  # as in App
-    together: bool = False  # a tool that would send its first request alone does not
+    together: bool = False  # the load tool does not send its first request alone
 
 
 Inside = Literal["", "needs", "stacks"]  # see Cell
@@ -250,23 +252,23 @@ class Cell(Struct, frozen=True):
     """One point of the grid: server settings x load settings."""
 
     server: Server
-    tool: str  # "": no load tool loads it
+    tool: str  # "": no load tool
     concurrency: int
     keepalive: bool = False
     processes: int = 1  # of the load tool
-    rate: Rate | None = None  # open model; `concurrency` is then the most connections at once
-    load: Load | None = None  # where that does not depend on what a lone request costs
-    name: str = ""  # its trials' key, where an experiment names its cells itself
-    schedule: int | None = None  # which of the plan's schedules; None: that of the trial's number
+    rate: Rate | None = None  # open model; `concurrency` is then the maximum of connections
+    load: Load | None = None  # if it does not depend on the lone response time
+    name: str = ""  # begins the keys of its trials, if the experiment names its cells
+    schedule: int | None = None  # which of the plan's schedules; None: by the number of the trial
     duration_s: float | None = None  # of its load, instead of the plan's
-    # What is measured inside the workers beside spans and beats: "needs" the CPU of each request,
-    # "stacks" which line of the app is running. Either costs too much to be in other figures
+    # Measured in the workers in addition to spans and beats: "needs", the CPU of each request;
+    # "stacks", the running line of the app. Both cost too much for a trial with other figures
     inside: Inside = ""
-    requests: int | None = None  # of a load that counts them; None: by the plan's rounds
+    requests: int | None = None  # of a counted load; None: by the plan's rounds
 
     @property
     def series(self) -> Cell:
-        """The key of its series: the cells that differ from it in the amount of load alone."""
+        """The key of its series: the cells that differ only in the amount of load."""
         less = replace(self, concurrency=0, rate=None, load=None, name="", schedule=None)
         return replace(less, requests=None)
 
@@ -279,7 +281,7 @@ class Trial(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Names the trial within its run, and its directory."""
+        """The name of the trial within its run, and of its directory."""
         cell = self.cell
         if cell.name:
             return f"{cell.name}-{self.number}"
@@ -294,8 +296,8 @@ class Trial(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     """All that a run is made of, and all that resuming it needs."""
 
-    kind: str  # the command that made it, and that understands it
-    cells: tuple[Cell, ...]  # in the order that a reader expects, those at a rate last
+    kind: str  # the command that made it, and can resume it
+    cells: tuple[Cell, ...]  # in the order shown to readers, those at a rate last
     trials: int
     rounds: int
     seed: int  # of the order of trials
@@ -303,18 +305,18 @@ class Plan(Struct, frozen=True):
     config: str | None
     unavailable: Mapping[str, str]  # variant of a server -> why
     notes: tuple[StoredFinding, ...]
-    duration_s: float | None = None  # load for so long, instead of counting requests
+    duration_s: float | None = None  # of each load, instead of a number of requests
     ramp_s: float = 0.0
     linger_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
-    details: Mapping[str, Any] = {}  # for the experiment, as JSON has them
-    max_seconds: float | None = None  # of load where its length is not fixed; None: it is
+    details: Mapping[str, Any] = {}  # for the experiment, as in JSON
+    max_seconds: float | None = None  # of a load without a fixed length; None: it is fixed
     arrivals: Arrivals = "even"  # of its cells at a rate
     slo: str = ""  # the target of its cells (`workerlab.slo`); "": none
     gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
     together: bool = False  # no load tool sends its first request alone
-    jobs: int | None = 1  # trials at the same time, at most; None: as many as leave cores idle
-    project: tuple[str, ...] = ()  # options that the user's pyproject.toml gave
+    jobs: int | None = 1  # maximum of trials at the same time; None: as many as leave cores idle
+    project: tuple[str, ...] = ()  # options given by the user's pyproject.toml
 
     @property
     def servers(self) -> tuple[Server, ...]:
@@ -325,16 +327,16 @@ class Plan(Struct, frozen=True):
         return tuple(dict.fromkeys(cell.tool for cell in self.cells if cell.tool))
 
 
-# --- what was seen ------------------------------------------------------------------------
+# --- the record ---------------------------------------------------------------------------
 
 FaultKind = Literal[
-    "interrupted",  # the user or a signal ended the harness
-    "unavailable",  # a package or program is missing, the app does not import: exit 3
-    "server",  # the server, or a worker of it, failed or died under the load
-    "tool",  # the load tool failed, hung, flooded or died
-    "answer",  # the app did not answer what was expected
+    "interrupted",  # the user, or a signal, stopped the harness
+    "unavailable",  # a package or program is missing, or the app cannot be imported: exit 3
+    "server",  # the server, or one of its workers, failed or died under the load
+    "tool",  # the load tool failed, hung, died or printed too much
+    "answer",  # the app did not answer as expected
     "storage",  # the disk is full or a file could not be written
-    "unmeasured",  # what it needs to know of other cells was not measured
+    "unmeasured",  # it depends on other cells, which were not measured
 ]
 
 
@@ -343,7 +345,7 @@ class Fault(Struct, frozen=True):
 
     kind: FaultKind
     reason: str
-    detail: str = ""  # of this trial alone: a file to look into, a pid
+    detail: str = ""  # of this trial: a file to read, a pid
 
 
 class Record(Struct, frozen=True):
@@ -355,7 +357,7 @@ class Record(Struct, frozen=True):
     lone_s: tuple[float, ...] = ()  # response times of lone requests, before the load
     load_start_ns: int | None = None
     load_end_ns: int | None = None
-    start_s: float | None = None  # launch until a real request was answered, that wait excluded
+    start_s: float | None = None  # launch until the workers had loaded the app
     warmup_s: float | None = None  # lone request and warm-up
     stop_s: float | None = None
     planned_requests: int | None = None
@@ -365,28 +367,28 @@ class Record(Struct, frozen=True):
     worker_pids: tuple[int, ...] = ()
     proof: Mapping[str, object] = {}  # effective configuration
     warnings: tuple[StoredFinding, ...] = ()
-    tool_cpu_s: float | None = None  # user and system, of the load tool and the children it awaited
-    asked_rps: float | None = None  # open model: arrivals per second, a share already resolved
-    planned_connections: int | None = None  # the most at once
-    pilot_s: float | None = None  # of shorter loads before, which told how long this one had to be
-    lone_end_ns: int | None = None  # of the lone requests
-    lone_begun_ns: tuple[int, ...] = ()  # of each of lone_s; others failed, before it or between
-    # Of a mix: lone_s are rounds of its routes; what each request of a round stands for, sum 1
+    tool_cpu_s: float | None = None  # user and system, of the load tool and children it awaited
+    asked_rps: float | None = None  # open model: arrivals per second, also if planned as a share
+    planned_connections: int | None = None  # maximum at once
+    pilot_s: float | None = None  # of earlier loads, which determined the length of this one
+    lone_end_ns: int | None = None  # after the lone requests
+    lone_begun_ns: tuple[int, ...] = ()  # start of each of lone_s; failed requests are left out
+    # Of a mix, whose routes lone_s repeats in rounds: the weight of each request of a round, sum 1
     lone_weights: tuple[float, ...] = ()
     beside: tuple[str, ...] = ()  # keys of the trials that ran at the same time
-    # It ran beside others before, when the lab used so many cores; this is it again, alone
+    # Repeated alone: cores that the lab used when it ran beside others; None: not repeated
     again_cores: float | None = None
-    arrivals: Arrivals = "even"  # open model: with the seed and planned_duration_s, of asked_rps:
-    schedule: int = 0  # what `workerlab.numbers.schedule.schedule` makes again
+    arrivals: Arrivals = "even"  # open model. With asked_rps, planned_duration_s and this seed,
+    schedule: int = 0  # `workerlab.numbers.schedule.schedule` computes it again
 
     @property
     def interrupted(self) -> bool:
-        """Whether the lab was ended before it was: it is made again."""
+        """Whether the lab was stopped during the trial, so it is repeated."""
         return self.fault is not None and self.fault.kind == "interrupted"
 
     @property
     def alone_s(self) -> tuple[float, ...]:
-        """What a lone request costs: of a mix the mean of each round, by weight."""
+        """Response times of lone requests; of a mix, the weighted mean of each round."""
         count = len(self.lone_weights)
         if not count:
             return self.lone_s
@@ -419,17 +421,17 @@ class Span(Struct, frozen=True, gc=False):
 
     pid: int
     start_ns: int
-    end_ns: int | None  # None: never ended
-    accept_ns: int | None = None  # of its connection, of all requests on it; None: not timed
-    request_id: str | None = None  # what the client called it, where its load tool names requests
-    cost: SpanCost | None = None  # where it is measured what each request needs
+    end_ns: int | None  # None: it never ended
+    accept_ns: int | None = None  # of its connection, for all requests on it; None: not timed
+    request_id: str | None = None  # given by the client, if its load tool numbers requests
+    cost: SpanCost | None = None  # in a trial that measures it (`Cell.inside` "needs")
 
 
 class Spans(Struct, frozen=True):
     """All spans of a trial."""
 
     spans: tuple[Span, ...]
-    full: tuple[int, ...] = ()  # the workers whose map had no room left
+    full: tuple[int, ...] = ()  # workers whose map was full
 
 
 class Beat(Struct, frozen=True, gc=False):
@@ -451,7 +453,7 @@ class Beats(Struct, frozen=True):
     """All that are known of a trial."""
 
     beats: tuple[Beat, ...] = ()
-    cut: tuple[int, ...] = ()  # the workers whose first beats had to make room
+    cut: tuple[int, ...] = ()  # workers whose first beats were overwritten
 
 
 class CodeLine(Struct, frozen=True, gc=False):
@@ -461,7 +463,7 @@ class CodeLine(Struct, frozen=True, gc=False):
     is that of a library."""
 
     number: int  # in its trial
-    file: str  # below the directory of the app, or that of installed packages
+    file: str  # relative to the app's directory, or to that of installed packages
     line: int
     function: str
     called: str = ""
@@ -473,27 +475,27 @@ class StackSample(Struct, frozen=True, gc=False):
     """One look at what an event loop runs. Nanoseconds; `at_ns` is CLOCK_MONOTONIC."""
 
     at_ns: int
-    length_ns: int  # since the sample before; up to `others_ran_ns` likewise
+    length_ns: int  # since the sample before; as all up to `others_ran_ns`
     waited_ns: int  # the sampler had no core
     ran_ns: int  # CPU of the loop's thread
-    starved_ns: int  # it was ready to run and had no core
-    others_ran_ns: int  # of all other threads
-    late_ns: int  # after it was due: the sampler had no core, or no GIL
-    overdue_ns: int  # the loop's next beat
-    since_ns: int  # the loop's last beat; up to `others_cpu_ns` likewise
+    starved_ns: int  # the loop's thread was ready to run and had no core
+    others_ran_ns: int  # CPU of all other threads
+    late_ns: int  # after it was due: the sampler got no core, or no GIL
+    overdue_ns: int  # of the loop's next beat
+    since_ns: int  # the loop's last beat; as all up to `others_cpu_ns`
     cpu_ns: int  # of the loop's thread
-    queued_ns: int  # it was ready to run and had no core
+    queued_ns: int  # the loop's thread was ready to run and had no core
     others_cpu_ns: int  # of all other threads
-    stuck_ns: int  # the same call of the app was seen for so long, without a beat
-    sleeps: int  # whether the loop's thread does (1), rather than run or wait for a core
-    number: int  # of the line; 0: none, the loop waits or runs nothing but itself; 1: not kept
-    other: int  # of the line of another thread that may have kept the GIL; 0: none
+    stuck_ns: int  # how long the same call of the app has been seen, without a beat
+    sleeps: int  # 1: the loop's thread sleeps, 0: it runs or waits for a core
+    number: int  # of the line; 0: none, the loop waits or runs only itself; 1: not stored
+    other: int  # of the line of another thread that may hold the GIL; 0: none
 
 
 class Stacks(Struct, frozen=True):
     """What the event loop of one worker was seen to run, in order of time."""
 
-    pid: int | None = None  # None: none was looked at
+    pid: int | None = None  # None: none was sampled
     samples: tuple[StackSample, ...] = ()
     lines: Mapping[int, CodeLine] = {}  # by number
 
@@ -503,7 +505,7 @@ class QueueSample(Struct, frozen=True):
 
     at_ns: int
     length: int  # connections waiting to be accepted
-    limit: int  # the kernel lets limit + 1 in
+    limit: int  # the queue holds limit + 1 at most
 
 
 class ProcessSample(Struct, frozen=True):
@@ -516,24 +518,24 @@ class ProcessSample(Struct, frozen=True):
     host_busy_s: float | None  # of all cores together
     server_rss_bytes: int | None
     tool_rss_bytes: int | None
-    host_memory_bytes: int | None = None  # of everything on it, caches aside
-    host_irq_s: float | None = None  # of host_busy_s: in interrupts
-    server_wait_s: float | None = None  # ready to run and without a core, all threads together
+    host_memory_bytes: int | None = None  # used on the whole machine, without caches
+    host_irq_s: float | None = None  # part of host_busy_s: interrupts
+    server_wait_s: float | None = None  # ready to run without a core, sum of all threads
     tool_wait_s: float | None = None
-    host_steal_s: float | None = None  # of host_busy_s: cores given to another machine
-    lab_cpu_s: float | None = None  # of this process, which looks on
-    beside_cpu_s: float | None = None  # of the lab's other trials; None: there were none
-    network_bytes: Mapping[str, int] = {}  # "eth0 in", "eth0 out": since it came up, of everything
+    host_steal_s: float | None = None  # part of host_busy_s: cores given to other machines
+    lab_cpu_s: float | None = None  # of this process, which samples
+    beside_cpu_s: float | None = None  # of other trials of the lab; None: there were none
+    network_bytes: Mapping[str, int] = {}  # "eth0 in", "eth0 out": all traffic since it came up
 
 
 class ConnectionSample(Struct, frozen=True):
     """The server's TCP connections at one moment, both ends (load and server share the kernel)."""
 
     at_ns: int
-    server: Mapping[str, int]  # sockets by state, in the kernel's names (SYN_RECV, ...)
+    server: Mapping[str, int]  # sockets by state, as the kernel names it (SYN_RECV, ...)
     client: Mapping[str, int]
-    per_worker: Mapping[int, int]  # connections it has accepted and not closed, by pid
-    unread: int  # how many of these hold bytes of a request that nobody has read
+    per_worker: Mapping[int, int]  # connections accepted and not closed, by pid
+    unread: int  # how many of these hold unread bytes of a request
 
 
 class Counters(Struct, frozen=True):
@@ -569,8 +571,8 @@ class MemorySample(Struct, frozen=True):
     """What the processes of the servers hold, maps of the lab's own left out."""
 
     at_ns: int
-    pss_bytes: int  # of all of them: pages that several share are counted once
-    private_bytes: Mapping[int, int]  # of each worker, by pid: pages that nobody shares
+    pss_bytes: int  # of all processes; shared pages are counted once
+    private_bytes: Mapping[int, int]  # of each worker, by pid: pages that are not shared
 
 
 class AppMetricsSample(Struct, frozen=True):
@@ -608,11 +610,11 @@ class Observations(Struct, frozen=True):
     memory: tuple[MemorySample, ...] = ()
     pauses: tuple[Pause, ...] = ()
     cores: int | None = None
-    syn_steps_s: tuple[float, ...] = ()  # after a SYN, when this kernel repeats it
+    syn_steps_s: tuple[float, ...] = ()  # times after a SYN at which this kernel repeats it
     missing: Mapping[str, str] = {}
 
 
-# --- what a tool says ---------------------------------------------------------------------
+# --- load tools ---------------------------------------------------------------------------
 
 
 class Command(Struct, frozen=True):
@@ -639,7 +641,7 @@ class Summary(Struct, frozen=True):
     p95: float | None = None
     p99: float | None = None
     max: float | None = None
-    p90: float | None = None  # last, for those that fill it by place
+    p90: float | None = None  # last, for callers that pass values by position
 
 
 class Timing(Struct, frozen=True, gc=False):
@@ -653,19 +655,19 @@ class Timing(Struct, frozen=True, gc=False):
     status: int | None
     cause: str | None  # of the failure; None: a success
     request_id: str | None = None
-    reused: bool = False  # sent on a connection that was there already; `connect_s` is then 0
-    route: int | None = None  # of a mix: its place in Load.mix
+    reused: bool = False  # on an existing connection; `connect_s` is then 0
+    route: int | None = None  # of a mix: index in Load.mix
 
 
 class RouteResult(Struct, frozen=True):
     """What became of the requests of one route of a mix."""
 
-    requests: int  # complete answers, whatever their status
+    requests: int  # complete answers with any status
     failed: int
-    errors: Mapping[str, int] = {}  # why, by cause
+    errors: Mapping[str, int] = {}  # by cause
     response: Summary = Summary()  # of successes
-    statuses: Mapping[str, int] = {}  # of answers with a status that was not expected
-    answer: str = ""  # the first of these: what a person would read first in its body
+    statuses: Mapping[str, int] = {}  # of answers with an unexpected status
+    answer: str = ""  # the first of these: the first readable text in its body
 
 
 class AbTimes(Struct, frozen=True):
@@ -697,37 +699,37 @@ class Measurement(Struct, frozen=True):
     """What one tool's output says, and nothing it does not say. Causes of `errors`: non_2xx,
     timeout, reset, refused, connect, read, write, length, exception, ..."""
 
-    requests: int  # responses it counts as complete, whatever their status
+    requests: int  # complete responses with any status
     failed: int  # requests that were not a success
-    errors: Mapping[str, int]  # why, by cause
+    errors: Mapping[str, int]  # by cause
     duration_s: float
     rps: float | None
     response: Summary
     connect: Summary = Summary()
     first_byte: Summary = Summary()
-    lone_s: float | None = None  # response time of a request that had the server for itself
-    timings: tuple[Timing, ...] = ()  # every request, where the tool times each (fast)
-    origin_ns: int | None = None  # CLOCK_MONOTONIC of the timings' zero, where the tool tells it
-    responses_s: tuple[float, ...] = ()  # every response time, in no order, where `timings` are not
-    connects_s: tuple[float, ...] = ()  # every connection's time to connect, in no order
-    # By per cent, the response time that so many took no longer than, where neither of these is
+    lone_s: float | None = None  # response time of the tool's own lone first request
+    timings: tuple[Timing, ...] = ()  # of every request, if the tool reports each (fast)
+    origin_ns: int | None = None  # zero of the timings in CLOCK_MONOTONIC, if the tool reports it
+    responses_s: tuple[float, ...] = ()  # every response time, unordered, without `timings`
+    connects_s: tuple[float, ...] = ()  # every connection's time to connect, unordered
+    # Percentiles of the response time by per cent, without `timings` and `responses_s`
     percentiles_s: Mapping[float, float] = {}
-    achieved_concurrency: float | None = None  # mean number of requests in flight, as it says
-    connections: int | None = None  # how many it opened
-    asked_rps: float | None = None  # open model: arrivals per second that it was asked for
+    achieved_concurrency: float | None = None  # mean of requests in flight, as the tool reports it
+    connections: int | None = None  # opened by the tool
+    asked_rps: float | None = None  # open model: requested arrivals per second
     sent: int | None = None
-    unsent: int | None = None  # open model: due in its time and never sent
-    lag: Summary = Summary()  # open model: sent later than intended; part of `response`
-    cpu_s: float | None = None  # of the tool, by itself
-    exact_mean: bool = True  # False: synthetic samples (wrk), so no Little's law from it
-    body_sha256: str | None = None  # of the body that every complete answer had, where it compares
-    received_bytes: int | None = None  # heads and bodies
-    # Per request, in its socket's calls (connect, send, receive), waiting for its turn included
+    unsent: int | None = None  # open model: due during the load and never sent
+    lag: Summary = Summary()  # open model: how late requests were sent; part of `response`
+    cpu_s: float | None = None  # of the tool, as it reports it
+    exact_mean: bool = True  # False: synthetic samples (wrk), useless for Little's law
+    body_sha256: str | None = None  # of the body of all complete answers, if the tool compares them
+    received_bytes: int | None = None  # headers and bodies
+    # Per request, in socket calls (connect, send, receive), including the wait for their turn
     calls_s: Mapping[str, float] = {}
-    # When each answer ended (CLOCK_MONOTONIC) and how long it took, where `timings` are not
+    # End (CLOCK_MONOTONIC) and response time of each answer, without `timings`
     answers_ns: tuple[tuple[int, int], ...] = ()
     notes: tuple[Finding, ...] = ()
-    details: Mapping[str, Any] = {}  # what no other tool says
+    details: Mapping[str, Any] = {}  # specific to the tool
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
     ab: AbReport | None = None  # None: another tool
 
@@ -739,12 +741,12 @@ class NullCounts(Struct, frozen=True):
     answers: int
     connections: int
     most_connections: int  # at once
-    cpu_s: float  # from its start to its end
-    delays_s: float  # that it gave, added up
-    service: Summary  # of `answers`: from a request read until it was answered, delay included
+    cpu_s: float  # of the whole process
+    delays_s: float  # sum of its delays
+    service: Summary  # of `answers`: from reading a request to its answer, delay included
 
 
-# --- what it means ------------------------------------------------------------------------
+# --- analysis -----------------------------------------------------------------------------
 
 
 class RequestNeed(Struct, frozen=True, gc=False):
@@ -757,7 +759,7 @@ class RequestNeed(Struct, frozen=True, gc=False):
     cpu_s: float
     blocked_s: float = 0.0
     nogil_s: float = 0.0
-    route: str = ""  # label of its Route; "": there is one only
+    route: str = ""  # label of its Route; "": there is only one
 
 
 class Memory(Struct, frozen=True):
@@ -765,7 +767,7 @@ class Memory(Struct, frozen=True):
 
     shared_bytes: int  # master included
     private_bytes: int  # of each worker, mean
-    workers: int  # that were measured
+    workers: int  # measured
 
     def of(self, workers: int) -> int:
         return self.shared_bytes + workers * self.private_bytes
@@ -783,7 +785,7 @@ class Needs(Struct, frozen=True):
     requests: tuple[RequestNeed, ...]
     gap_s: float
     beside_s: float
-    start_s: float | None = None  # boot until a request is answered
+    start_s: float | None = None  # as in Record
     memory: Memory | None = None
     notes: tuple[Finding, ...] = ()
     each: bool = True
@@ -799,8 +801,8 @@ class Breakdown(Struct, frozen=True):
     in_worker_s: float | None = None  # until the app was called
     service_s: float | None = None  # in the app
     transfer_s: float | None = None  # until the client had the last byte
-    unattributed_s: float | None = None  # response - the known parts; may be negative, never spread
-    exact: bool = False  # each request was followed by its id; else each part is an estimate
+    unattributed_s: float | None = None  # response - known parts; may be negative, stays as it is
+    exact: bool = False  # every request was followed by its id; else the parts are estimates
     sources: Mapping[str, str] = {}  # by part
 
 
@@ -813,16 +815,16 @@ class Usage(Struct, frozen=True):
     host_busy: float | None = None
     server_rss_bytes: int | None = None
     generator_rss_bytes: int | None = None
-    host_memory_bytes: int | None = None  # of everything on it, caches aside
-    received_bytes_per_s: float | None = None  # by the generator, heads and bodies
+    host_memory_bytes: int | None = None  # used on the whole machine, without caches
+    received_bytes_per_s: float | None = None  # by the generator, headers and bodies
     # Of the generator, per request: as `Measurement.calls_s`
     connect_calls_s: float | None = None
     send_calls_s: float | None = None
     receive_calls_s: float | None = None
 
 
-WAITED = 0.05  # of the response time: from here on, waiting for a core is not to be neglected
-TAKEN = 0.25  # cores: as much as others must use to be the reason
+WAITED = 0.05  # of the response time: a shorter wait for a core is negligible
+TAKEN = 0.25  # cores: others that use fewer are not the reason
 
 
 class CoreWait(Struct, frozen=True):
@@ -839,32 +841,33 @@ class CoreWait(Struct, frozen=True):
     steal_cores: float | None = None
     stolen_share: float = 0.0
     cores: int | None = None  # of the machine
-    others_share: float | None = None  # None: how long others ran is not known
+    others_share: float | None = None  # None: not known how long others ran
 
     @property
     def lost(self) -> float:
-        """The part of the response time that is to be taken for others' doing: of what waited for a
-        core all that others can have caused."""
+        """The share of the response time lost to other programs: all of the wait for a core that
+        they can have caused."""
         return self.share if self.others_share is None else self.others_share
 
     @property
     def taken(self) -> float:
-        """The same, and what other machines took of the rest."""
+        """The share lost to other programs and other machines."""
         return 1 - (1 - self.lost) * (1 - self.stolen_share)
 
     @property
     def disturbed(self) -> bool:
-        """Whether other programs kept the load from a core for long enough to be in its figures."""
+        """Whether other programs kept the load from a core for long enough to change its
+        figures."""
         return self.lost >= WAITED and (self.others_cores or 0.0) >= TAKEN
 
     @property
     def stolen(self) -> bool:
-        """Likewise, other machines."""
+        """Whether other machines did."""
         return self.taken >= WAITED and (self.steal_cores or 0.0) >= TAKEN
 
     @property
     def doubtful(self) -> bool:
-        """Whether the figures are of the machine's use by others as much as of the server."""
+        """Whether the figures are unreliable, as others used the cores."""
         return self.disturbed or self.stolen
 
 
@@ -874,8 +877,8 @@ class AppMetrics(Struct, frozen=True):
 
     requests: int
     per_request: Mapping[str, float]  # by name in the app's metrics (storage_trips, ...)
-    spent_s: Mapping[str, float]  # wall-clock by part (pool, storage, ...); they exclude each other
-    hit_ratio: Mapping[str, float]  # of each cache (local, redis), of what it was asked for, 0 to 1
+    spent_s: Mapping[str, float]  # wall-clock time by part (pool, storage, ...), without overlap
+    hit_ratio: Mapping[str, float]  # of each cache (local, redis): hits per lookup, 0 to 1
     cores: Mapping[str, float]  # CPU seconds per second of each component (storage, cache)
 
 
@@ -892,13 +895,13 @@ class CellResult(Struct, frozen=True):
     errors: Mapping[str, int] = {}
     slots_configured: int | None = None  # None: unlimited, or not known to its class
     slots_measured: int | None = None
-    occupancy: float | None = None  # of its slots, the part that was taken; 0 to 1
+    occupancy: float | None = None  # share of its slots that was taken, 0 to 1
     throughput_rps: float | None = None
-    throughput_half_rps: float | None = None  # of its 95 % interval in this launch; None: unknown
+    throughput_half_rps: float | None = None  # half of its 95 % interval in a launch; None: unknown
     tool_rps: float | None = None
-    whole_rps: float | None = None  # successes/s of the whole load; a lone first request apart
-    in_force: Mapping[str, int | None] = {}  # settings as the server has them; None: ignored
-    served_by: Mapping[str, str] = {}  # versions of "gunicorn" and "python", as its workers say
+    whole_rps: float | None = None  # successes/s of the whole load, without a lone first request
+    in_force: Mapping[str, int | None] = {}  # settings in force; None: ignored
+    served_by: Mapping[str, str] = {}  # versions of "gunicorn" and "python", from its workers
     lone_s: float | None = None  # R0 of its server
     bound_rps: float | None = None
     response: Summary = Summary()
@@ -913,27 +916,27 @@ class CellResult(Struct, frozen=True):
     accept_queue_max: int | None = None
     accept_queue_limit: int | None = None
     usage: Usage = Usage()
-    core_wait: CoreWait | None = None  # what it cost to wait for a core; None: not known
+    core_wait: CoreWait | None = None  # cost of waiting for a core; None: not known
     connections_per_worker: Mapping[int, int] | None = None  # kept-alive connections, by pid
     split_prediction_rps: float | None = None
-    generator_bound: bool | None = None  # the load tool set the limit: X is a lower bound
-    bound_reasons: tuple[Finding, ...] = ()  # why it is called so, each with its numbers
-    achieved_concurrency: float | None = None  # mean requests in flight, as the client counts
+    generator_bound: bool | None = None  # the load tool was the limit: throughput is a lower bound
+    bound_reasons: tuple[Finding, ...] = ()  # why `generator_bound`, with numbers
+    achieved_concurrency: float | None = None  # mean of requests in flight, by the client
     asked_rps: float | None = None  # open model
-    arrivals: Arrivals | None = None  # open model: how they came
-    schedule: int | None = None  # the seed of when
-    due_rps: float | None = None  # what the schedule made of the rate that was asked for
+    arrivals: Arrivals | None = None  # open model
+    schedule: int | None = None  # seed of its schedule
+    due_rps: float | None = None  # rate of the arrivals in the schedule
     sent_rps: float | None = None
     unsent: int | None = None
     lag: Summary = Summary()
     app_metrics: AppMetrics | None = None  # of an app that publishes them
     routes: Mapping[str, RouteResult] = {}  # of a mix, by label
-    held_s: float | None = None  # a slot stays taken so long after the app; None: nobody waited
-    diagnosis: Finding | None = None  # what holds it up, and what to change
-    findings: tuple[Finding, ...] = ()  # all that is so of it, the diagnosis first
+    held_s: float | None = None  # a slot is held this long after the app; None: none waited
+    diagnosis: Finding | None = None  # what limits it, and what to change
+    findings: tuple[Finding, ...] = ()  # the diagnosis first
     notes: tuple[Finding, ...] = ()
     worker_class: WorkerClass = ANY_CLASS
-    target: tuple[Finding, ...] = ()  # the outcome of each of its terms
+    target: tuple[Finding, ...] = ()  # the outcome of each term
     ab: AbReport | None = None  # as ab printed it; None: another tool
 
     @property
@@ -945,10 +948,10 @@ class Bar(Struct, frozen=True):
     """One request in a timeline: seconds since the load began."""
 
     worker: int
-    row: int  # which of its worker's slots it took, from 0
+    row: int  # the slot it took in its worker, from 0
     start_s: float
     end_s: float
-    arrived_s: float | None = None  # when its client began it; None: not known
+    arrived_s: float | None = None  # when the client began it; None: not known
 
 
 class Moment(Usage, frozen=True):
@@ -965,7 +968,7 @@ class Phase(Struct, frozen=True):
     name: Literal["ramp-up", "drain", "steady", "churn"]
     start_s: float
     end_s: float
-    why: Finding  # what marks its begin, with numbers
+    why: Finding  # what marks its start, with numbers
 
 
 class Trace(Struct, frozen=True):
@@ -977,13 +980,13 @@ class Trace(Struct, frozen=True):
     server: Server
     slots: int | None
     accepts_first: bool
-    length_ms: float  # of what is shown
+    length_ms: float  # of the part shown
     moves: tuple[tuple[int, int, int | None, float], ...]
     samples: tuple[
         tuple[float, float | None, float | None, float | None, int | None, int | None], ...
     ]
     named: bool = True
-    whole: bool = True  # it is the whole load
+    whole: bool = True  # the part shown is the whole load
 
 
 class Timeline(Struct, frozen=True):
@@ -991,21 +994,21 @@ class Timeline(Struct, frozen=True):
 
     key: str  # of its Trial
     bars: tuple[Bar, ...]
-    shown: tuple[float, float]  # the stretch that the bars are of
+    shown: tuple[float, float]  # the part of the load that the bars cover
     spans: int  # requests in all
     workers: tuple[int, ...] = ()  # pids, in the order of their rows
     queue: tuple[tuple[float, int], ...] = ()  # (moment, length of the accept queue)
     queue_limit: int | None = None
     states: tuple[tuple[float, str, int], ...] = ()  # (moment, side and state, sockets)
     usage: tuple[Moment, ...] = ()
-    steady: tuple[float, float] | None = None  # the window the cell's means are taken from
-    connects: tuple[tuple[float, float, int], ...] = ()  # (from, until, how many took so long)
+    steady: tuple[float, float] | None = None  # the window of the cell's means
+    connects: tuple[tuple[float, float, int], ...] = ()  # times to connect: (from, until, how many)
     syn_steps_s: tuple[float, ...] = ()  # as in Observations
-    notes: tuple[Finding, ...] = ()  # what was left out and how
+    notes: tuple[Finding, ...] = ()  # what was left out, and how
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
-    in_app: bool = False  # these are times inside the app: the client did not time each request
-    trace: Trace | None = None  # None: no request was seen
+    in_app: bool = False  # `responses` are times in the app, as the client timed none
+    trace: Trace | None = None  # None: no request was recorded
 
 
 class ClassResult(Struct, frozen=True):
@@ -1021,15 +1024,15 @@ class ClassResult(Struct, frozen=True):
     knee_note: Finding
     keepalive: bool = False
     diagnosis: Finding | None = None
-    telling: str | None = None  # key of the trial whose diagnosis it is
+    telling: str | None = None  # key of the trial that the diagnosis is from
     processes: int = 1  # of the load tool
     worker_class: WorkerClass = ANY_CLASS
-    level_rps: float | None = None  # what throughput levels off at; None: no cell reports that
-    knee_predicted: float | None = None  # from what a request is told to wait and to compute
+    level_rps: float | None = None  # throughput where it levels off; None: no cell shows it
+    knee_predicted: float | None = None  # from the times a request is set to wait and compute
 
     @property
     def series(self) -> Cell:
-        """As `Cell.series` of its cells."""
+        """The key of its cells, as `Cell.series`."""
         return Cell(self.server, self.tool, 0, self.keepalive, self.processes)
 
 
@@ -1043,10 +1046,10 @@ class Report(Struct, frozen=True):
     classes: tuple[ClassResult, ...]
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
     notes: tuple[Finding, ...] = ()
-    timelines: tuple[Timeline, ...] = ()  # for the page; other formats leave them out
+    timelines: tuple[Timeline, ...] = ()  # for the HTML page only
 
 
-# --- experiments beyond the sweep ---------------------------------------------------------
+# --- documents ----------------------------------------------------------------------------
 
 Value = str | int | float | bool | Mapping[str, int] | Finding | None
 Form = Literal["text", "count", "number", "seconds", "bytes", "percent", "counts"]
@@ -1056,11 +1059,11 @@ class Column(Struct, frozen=True):
     """`name` is the key in JSON and CSV, unit last (`response_p50_s`)."""
 
     name: str
-    form: Form = "number"  # how values are shown: number with three digits, percent of 1
-    expendable: int = 0  # left out first of a narrow terminal where it is highest; 0: never
+    form: Form = "number"  # of values: number has three digits, percent is a share of 1
+    expendable: int = 0  # in a narrow terminal, the highest are hidden first; 0: last
     heading: str = ""  # "": its name
-    meaning: str = ""  # what it holds, where the heading does not tell; "": that of the same
-    value: Callable[[Any], Value] | None = None  # of a row's item; None: its attribute `name`
+    meaning: str = ""  # what it holds, if the heading does not say it; "": not explained
+    value: Callable[[Any], Value] | None = None  # from a row's item; None: its attribute `name`
 
     def of(self, item: Any) -> Value:
         value: Value = self.value(item) if self.value else getattr(item, self.name)
@@ -1074,18 +1077,18 @@ class Table(Struct, frozen=True):
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
     note: Label | None = None
-    keys: int = 1  # first columns that say what a row is about; equal ones stand together
-    unit: str = ""  # of all durations, "s" or "ms"; "": each in its own
-    anchors: tuple[str, ...] = ()  # of a page: what leads to each row; "": nothing does
-    links: tuple[str, ...] = ()  # of a page: the anchor that each row leads to; "": none
+    keys: int = 1  # leading columns that identify a row; equal values are grouped
+    unit: str = ""  # of all durations, "s" or "ms"; "": each has its own
+    anchors: tuple[str, ...] = ()  # in a page: the anchor of each row; "": none
+    links: tuple[str, ...] = ()  # in a page: the anchor that each row links to; "": none
     detailed: bool = False  # in a terminal, shown with --explain only
     short_note: str = ""  # in a terminal, without --explain
-    # In a terminal: without its title; its columns beside those of the table before, if they fit
+    # In a terminal: without its title; or beside the table before, if the columns fit
     terminal: Literal["", "untitled", "beside"] = ""
 
     @property
     def code(self) -> str:
-        """Of its title; "" for a plain one."""
+        """The code of its title; "" if the title is plain text."""
         return "" if isinstance(self.title, str) else self.title.code
 
 
@@ -1099,14 +1102,14 @@ class Mark(Struct, frozen=True):
     link: str = ""
 
 
-Look = tuple[str, str]  # a colour, by what it stands for, and a shape
+Look = tuple[str, str]  # the key of a colour, and a shape
 
 
 class ChartSeries(Struct, frozen=True):
     name: Label
     points: tuple[tuple[float, float], ...]
     marks: tuple[Mark, ...] = ()  # of a scatter, one per point
-    look: Look | None = None  # None: the next that is free
+    look: Look | None = None  # None: the next unused one
 
 
 class Level(Struct, frozen=True):
@@ -1144,8 +1147,8 @@ class Document(Struct, frozen=True):
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
     notes: tuple[Finding, ...] = ()
-    valid: bool = True  # False: something it had to measure could not be (exit 1)
-    target_kept: bool | None = None  # False: a target is not kept (exit 4); None: there is none
+    valid: bool = True  # False: a required measurement failed (exit 1)
+    target_kept: bool | None = None  # False: a target is not kept (exit 4); None: no target
     exit_code: int | None = None  # of the command; None: by `valid` and the records
     cells: tuple[CellResult, ...] = ()
     classes: tuple[ClassResult, ...] = ()

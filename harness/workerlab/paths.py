@@ -1,8 +1,8 @@
-"""Locates the bundled apps and Gunicorn files, in an installed workerlab or in its checkout, and
-the files kept between runs, in the user's cache.
+"""Paths of the bundled apps and Gunicorn files, in an installed workerlab or a checkout, and of the
+user's cache, which is kept between runs.
 
-A wheel carries the checkout's top-level directories `apps` and `configs` as data, in
-`workerlab/bundled`: as packages they would collide with a project's own. These apps are named
+A wheel has the checkout's top-level directories `apps` and `configs` as data, in
+`workerlab/bundled`: as packages they would collide with those of a project. These apps are named
 `@NAME`, which cannot be a module name.
 """
 
@@ -21,7 +21,7 @@ APPS = ("sleep_wsgi", "sleep_asgi", "sleep_flask", "blocking_asgi", "imported_sl
 
 
 def bundled_root() -> Path:
-    """The directory that holds `apps` and `configs`."""
+    """The directory with `apps` and `configs`."""
     return _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
 
 
@@ -36,7 +36,7 @@ def bundled_name(target: str) -> str | None:
 
 
 def label_of(app: App) -> str:
-    """The target in the form that `--app` takes."""
+    """The target as `--app` takes it."""
     return app.target if app.chdir else bundled_name(app.target) or app.target
 
 

@@ -1,4 +1,4 @@
-"""From axes to trials, and how long they will take. Pure.
+"""From axes to trials, and the time they will take. Pure.
 
     n      = 1 + rounds * c                                     requests of a tool that counts
                                                                 (without the 1: Plan.together)
@@ -28,13 +28,13 @@ from workerlab.server.worker_classes import class_named, configured_slots
 from workerlab.slo import parse
 
 SLEEP_ENV = "WORKERLAB_SLEEP"  # how long the bundled apps sleep
-SETUP_S = 1.0  # boot, warm-up and stop, besides the lone request; only for the prediction
+SETUP_S = 1.0  # boot, warm-up and stop, without the lone request; for the prediction only
 MIN_TIMED_S = 2.0
-# If a full accept queue drops packets: until the client's kernel has sent its last repetition
-# (after 0.2 s, then doubling) and learns that the server has closed the connection
+# If a full accept queue drops packets: until the client's kernel has sent its last retransmission
+# (the first after 0.2 s, then doubling) and learns that the server has closed the connection
 DROPS_S = 240.0
-DROPS_OFTEN_S = 20.0  # typical delay by drops; only for the prediction
-WARMUP_RECORDS = 16_384  # far more than the warm-up needs
+DROPS_OFTEN_S = 20.0  # typical delay by drops; for the prediction only
+WARMUP_RECORDS = 16_384  # many more than the warm-up needs
 UNKNOWN_RECORDS = 500_000  # 20 MB per worker, for a timed load on an unknown app
 UNKNOWN_RPS = 10_000  # more than one worker reaches
 MAX_FOLLOW_UP_REQUESTS = 100_000  # of a load that follows another
@@ -47,7 +47,7 @@ MIN_LONE_S = 1e-4
 MIN_TELLING_SLEEP_S = 0.01  # shorter sleeps do not determine the time of a request
 NULL_BACKLOG = 4096
 SCHEDULES = 10_000  # per plan, so that plans with other seeds share none
-# For the prediction of loads on null servers: start and end of server and tool, of locust, a fork,
+# For predicting loads on null servers: start and end of server and tool, those of locust, a fork,
 # and the speed of reading bodies
 NULL_SETUP_S, LOCUST_S, FORK_S, READ_BYTES_PER_S = 1.3, 2.3, 0.02, 400e6
 
@@ -130,9 +130,9 @@ def grid(plan: Plan) -> list[Trial]:
 
 
 def trials(plan: Plan) -> list[Trial]:
-    """Every trial in the order of execution. Repeated ones come in random order, so that a machine
+    """Every trial in the order of execution. Repeated ones are in random order, so that a machine
     that slows down does not look like a slow class; open ones come last, as their rate may be a
-    share of what the others measure. A single trial of each keeps the plan's order."""
+    share of what the others measure. With one trial per cell the order is that of the plan."""
     all_trials = grid(plan)
     if plan.trials == 1:
         return all_trials
@@ -143,8 +143,8 @@ def trials(plan: Plan) -> list[Trial]:
 def ideal_s(
     requests: int, concurrency: int, slots: int | None, lone_s: float, alone: int = 1
 ) -> float:
-    """Time of `requests` if no slot is ever idle, the first one sent `alone` (1) or not (0);
-    seconds."""
+    """Seconds that `requests` take if no slot is ever idle. `alone`: whether the first one is sent
+    alone (1) or not (0)."""
     parallel = concurrency if slots is None else min(concurrency, slots)
     return lone_s * (alone + math.ceil((requests - alone) / parallel))
 
@@ -157,16 +157,16 @@ def requests_of(plan: Plan, cell: Cell, connections: int) -> int:
 
 
 def schedule_seed(plan: Plan, cell: Cell, number: int) -> int:
-    """The seed of a trial's schedule: seed * SCHEDULES + k, where k is the cell's own schedule or
-    else the number of the trial. So trial k of every cell has the same schedule, and each further
-    trial another."""
+    """The seed of a trial's schedule: seed * SCHEDULES + k, where k is the cell's own schedule or,
+    without one, the number of the trial. So trial k of every cell has the same schedule, and other
+    trials have others."""
     return plan.seed * SCHEDULES + (number if cell.schedule is None else cell.schedule)
 
 
 def load_for(
     plan: Plan, cell: Cell, lone_s: float, rps: float | None = None, number: int = 1
 ) -> Load:
-    """The load of a trial, once the time of a lone request is known.
+    """The load of a trial, once the lone response time is known.
 
     `rps`: the rate of an open cell; None: its rate, or its share of what connections and slots
     allow. `number`: of the trial.
@@ -197,7 +197,7 @@ def load_for(
         ramp_s=plan.ramp_s if rate_rps is None else 0.0,
         linger_s=plan.linger_s,
         timed=timed,
-        same_body=not (app.sleep_s is None and app.body_sha256 is None),  # unless it may vary
+        same_body=not (app.sleep_s is None and app.body_sha256 is None),  # else it may vary
         hosts=plan.load_hosts,
         method=app.method,
         headers=app.headers,
@@ -211,14 +211,15 @@ def load_for(
 
 
 def _deadline_s(worst_s: float, requests: int, *, drops: bool) -> float:
-    """Seconds, for a worst case: one request per worker at a time, whatever its slots (something
-    blocks its loop), takes `worst_s`, three times over; a load tool that needs 10 ms per request;
-    and dropped handshakes if there are more connections than the accept queue takes."""
+    """Seconds for a worst case: three times `worst_s`, for one request per worker at a time
+    whatever its slots (something blocks its loop); 10 ms of the load tool per request; and dropped
+    handshakes, if there are more connections than the accept queue holds."""
     return 30 + 3 * worst_s + 0.01 * requests + (DROPS_S if drops else 0)
 
 
 def _rate_rps(cell: Cell, lone_s: float) -> float | None:
-    """The rate of an open cell, as far as it is known before the closed cells are; None: closed."""
+    """The rate of an open cell, as far as known before the closed cells are measured; None:
+    closed."""
     if cell.rate is None:
         return None
     slots = configured_slots(cell.server)
@@ -228,13 +229,13 @@ def _rate_rps(cell: Cell, lone_s: float) -> float | None:
 
 
 def fixed_s(plan: Plan, cell: Cell) -> float | None:
-    """The length of its load if an option fixes it."""
+    """The length of the load, if an option fixes it."""
     return plan.duration_s if cell.duration_s is None else cell.duration_s
 
 
 def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float) -> float:
-    """Duration of a load that is not counted: a ramp, as long again and some rounds; at a rate
-    until enough requests have arrived for a percentile, and for the target."""
+    """Duration of a load that is not counted. Closed loop: twice the ramp, and some rounds. At a
+    rate: until enough requests have arrived for a percentile, and for the target."""
     if (asked_s := fixed_s(plan, cell)) is not None:
         return asked_s
     if rate_rps is None:
@@ -247,12 +248,12 @@ def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float)
 
 
 def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> int:
-    """The most simultaneous connections for arrivals at a rate.
+    """The maximum of simultaneous connections for arrivals at a rate.
 
-    With too few, arrivals wait for answers, and the open model becomes a closed loop. So there is
-    HEADROOM over the requests in flight if none waits (Little's law), and room for a backlog: all
-    arrivals if necessary, but no more than the server can serve in the same time again, than the
-    accept queue takes, and than MAX_BACKLOG_CONNECTIONS.
+    With too few, arrivals wait for answers, and the open model becomes a closed loop. So there are
+    HEADROOM times the requests in flight if none waits (Little's law), or more for a backlog: all
+    arrivals if necessary, but no more than the server serves during the load, than the accept queue
+    holds, and than MAX_BACKLOG_CONNECTIONS.
     """
     slots = configured_slots(cell.server)
     bound_rps = math.inf if slots is None else slots / max(lone_s, MIN_LONE_S)
@@ -269,8 +270,9 @@ def counts(plan: Plan, cell: Cell) -> bool:
 
 
 def target_requests(plan: Plan, most: float) -> int:
-    """The requests of a cell needed to show each term of the target that `most` requests can show,
-    if they are fast and succeed; 0 if none. Errors are counted over all trials."""
+    """How many requests of a cell show each term of the target, if they are fast and succeed; terms
+    that need more than `most` do not count, 0 if none is left. Errors are counted over all
+    trials."""
     needs = (
         math.ceil(needed(term) / (plan.trials if term.kind == "errors" else 1))
         for term in (parse(plan.slo) if plan.slo else ())
@@ -284,14 +286,14 @@ def may_go_on(plan: Plan, cell: Cell) -> bool:
 
 
 def varies(plan: Plan, cell: Cell) -> bool:
-    """Whether the throughput is likely to vary: for any app but bundled ones that only sleep, and
-    for a worker class that distributes requests by chance."""
+    """Whether the throughput is likely to vary: yes for any app but bundled ones that only sleep,
+    and for a worker class that distributes requests by chance."""
     steady = cell.server.app.sleep_s is not None and not cell.server.cpu_s
     return may_go_on(plan, cell) and not (steady and not accepts_first(cell))
 
 
 def longer_s(plan: Plan, trial: Trial) -> float:
-    """By how much the trial may exceed the prediction."""
+    """How many seconds the trial may take beyond the prediction."""
     longer = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
     return plan.max_seconds or 0.0 if longer else 0.0
 
@@ -301,7 +303,7 @@ def accepts_first(cell: Cell) -> bool:
 
 
 def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None) -> float:
-    """Predicted duration of the trial, start and stop of the server included; seconds."""
+    """Predicted duration of the trial in seconds, including start and stop of the server."""
     if cell.load is not None:
         return null_s(cell, cell.load)
     load = load_for(plan, cell, lone_s, rps)
@@ -319,8 +321,8 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
 
 
 def null_s(cell: Cell, load: Load) -> float:
-    """Predicted duration of a fixed load on a null server: the delays, divided among connections,
-    but at least the longest one."""
+    """Predicted duration of a fixed load on a null server: delays divided among the connections,
+    and at least the longest delay."""
     null = cell.server.null or NullServer()
     forks = tool_named(cell.tool).cores_used(load.concurrency, load.processes)
     beside_s = NULL_SETUP_S + FORK_S * forks
@@ -333,8 +335,7 @@ def null_s(cell: Cell, load: Load) -> float:
 
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:
-    """Spans that a worker's map must hold. One worker may get all requests, as the kernel
-    distributes them."""
+    """Spans that a worker's map must hold. The kernel may give all requests to one worker."""
     counted, sleep_s = counts(plan, cell), cell.server.app.sleep_s or 0.0
     lone_s = max(sleep_s, MIN_TELLING_SLEEP_S)
     requests = requests_of(plan, cell, cell.concurrency) if counted else 0

@@ -2,14 +2,14 @@
 
     run.json       the plan and the machine; written before the first trial, and again whenever an
                    experiment plans further cells from its results
-    machine.json   what a run saves later: ceilings of the load tools, for example; may be missing
+    machine.json   values saved later, such as ceilings of the load tools; may be missing
     trials.jsonl   one line when a trial begins, one with its Record when it has ended
-    code/          the configuration files, apps and probe the servers were started with
+    code/          the configuration files, apps and probe that the servers were started with
     raw/KEY/       the files of one trial: proofs, span maps, server log, tool output
 
-Lines are appended and synced, so a crash or a full disk loses at most the line being written; a
+Lines are appended and synced, so a crash or a full disk loses at most the line being written. A
 torn last line is ignored by the reader and removed by the next writer. A file lock keeps two
-processes from writing into one run; the kernel releases it with the process.
+processes from writing to one run; the kernel releases it when the process ends.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ NOT_FINISHED = Fault("interrupted", "the harness ended before this cell did")
 
 
 def write_synced(path: Path, value: object) -> None:
-    """Written atomically."""
+    """Write the value as JSON, atomically."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         with part.open("wb") as file:
@@ -62,7 +62,8 @@ def new_directory(parent: str | None, label: str) -> Path:
 
 
 def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
-    """Raises UsageError if it exists, EnvironmentProblem on a full or read-only disk."""
+    """Create the directory of a run. Raises UsageError if it exists and is not empty,
+    EnvironmentProblem on a full or read-only disk."""
     if directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory} exists and is not empty: name another --out")
     try:
@@ -74,14 +75,14 @@ def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
         write_synced(directory / "run.json", {**document, "environment": environment})
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
-        # shutil.Error lists each file that failed; the first is enough
+        # shutil.Error lists all files that failed; the first is enough
         why = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         raise EnvironmentProblem(f"cannot write the run directory {directory}: {why}") from error
 
 
 def update_plan(directory: Path, plan: Plan) -> None:
-    """Replace the plan by one with further cells. Raises OSError on a full or read-only disk, where
-    the old plan remains."""
+    """Replace the plan by one with further cells. Raises OSError on a full or read-only disk; the
+    old plan then remains."""
     document = codec.decode((directory / "run.json").read_bytes(), dict[str, Any])
     write_synced(directory / "run.json", {**document, "plan": plan})
 
@@ -99,8 +100,8 @@ def saved_machine(directory: Path) -> dict[str, Any] | None:
 
 
 def copy_code(code: Path) -> None:
-    """Copy everything a server is started with to `code`: its interpreter may not have workerlab,
-    and the run documents what was measured."""
+    """Copy all that a server is started with to `code`: its interpreter may not have workerlab, and
+    the run documents what was measured."""
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in ("apps", "configs"):
         shutil.copytree(bundled_root() / name, code / name, ignore=ignore)
@@ -142,7 +143,7 @@ class _Document(Struct, frozen=True):
 
 
 def load(directory: Path) -> Run:
-    """Raises UsageError if it is not a run, is damaged, or has another schema."""
+    """The saved run. Raises UsageError if it is not a run, is damaged, or has another schema."""
     try:
         data = (directory / "run.json").read_bytes()
         lines = (directory / "trials.jsonl").read_bytes().split(b"\n")
@@ -185,7 +186,7 @@ def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
 
 
 def read_text(path: Path) -> str:
-    """Empty if the file is missing."""
+    """The text of the file, or an empty one if it is missing."""
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -193,7 +194,8 @@ def read_text(path: Path) -> str:
 
 
 def tool_output(trial: Path, files: Iterable[str], exit_code: int | None) -> Output:
-    """Output of a load tool in `trial`, a directory of the run, with the `files` it wrote."""
+    """Output of a load tool in `trial`, a directory of the run, with those of `files` that it
+    wrote."""
     place = trial / "tool"
     there = {name: read_text(place / name) for name in files if (place / name).is_file()}
     stdout, stderr = read_text(place / "stdout"), read_text(place / "stderr")
@@ -213,7 +215,8 @@ class Writer:
         self._append({"record": record})
 
     def _append(self, entry: Mapping[str, object]) -> None:
-        """Written whole or not at all, as far as a disk allows: a partial line is removed."""
+        """Write the entry whole or not at all, as far as the disk allows: a partial line is
+        removed."""
         line = codec.encode(entry) + b"\n"
         before = os.fstat(self._handle).st_size
         try:
@@ -228,8 +231,8 @@ class Writer:
 
 @contextlib.contextmanager
 def appending(directory: Path) -> Iterator[Writer]:
-    """The run, locked and without a torn last line. Raises UsageError if another process writes to
-    it."""
+    """The run's writer, with the run locked and a torn last line removed. Raises UsageError if
+    another process writes to the run."""
     handle = os.open(directory / "trials.jsonl", os.O_RDWR | os.O_APPEND)
     try:
         try:

@@ -3,12 +3,12 @@
     target = term, term, ...        a target is kept if all of its terms are
     term   = METRIC OP LIMIT        p50 p90 p95 p99 max mean (response time), errors, rps
 
-A target limits response times and errors from above, throughput from below, each metric once: so
-terms cannot contradict each other, and a slower server cannot keep a target it missed before. A
-time needs a unit, as 300 could mean seconds or milliseconds. `errors<=0` is rejected: no number of
-requests can show it.
+A target limits response times and errors from above, and throughput from below, each metric once.
+So terms cannot contradict each other, and a slower server cannot keep a target that it missed
+before. A time needs a unit, as 300 could be seconds or milliseconds. `errors<=0` is rejected, as no
+number of requests can show it.
 
-Errors name the column, counted from 1.
+Error messages give the column, from 1.
 """
 
 import re
@@ -82,7 +82,7 @@ class Term(Struct, frozen=True):
         return value <= self.limit if self.op == "<=" else value >= self.limit
 
     def __str__(self) -> str:
-        """In everyday units; `parse` reads the same term from it."""
+        """In common units; `parse` reads the same term from it."""
         limit, unit = Decimal(repr(self.limit)), ""
         if self.kind == "errors":
             limit, unit = limit * 100, "%"
@@ -93,7 +93,7 @@ class Term(Struct, frozen=True):
 
 
 def parse(text: str) -> tuple[Term, ...]:
-    """Its terms, in order. Raises TargetSyntaxError."""
+    """The terms, in order. Raises TargetSyntaxError."""
     if comma := DECIMAL_COMMA.search(text):
         _fail(comma.start() + 1, "a comma ends a term: write decimals with a point, as in 0.3s")
     terms: dict[Metric, Term] = {}
@@ -118,7 +118,7 @@ def _kind(metric: Metric) -> Kind:
 
 
 def _term(piece: str, begin: int, *, last: bool) -> Term:
-    """`begin`: offset of the piece in the whole text; `last`: nothing follows it."""
+    """`begin`: offset of the piece in the text; `last`: nothing follows it."""
     match = cast("re.Match[str]", SHAPE.fullmatch(piece))
     column = {name: begin + match.start(name) for name in match.groupdict()}
     name, op = match["metric"].lower(), "".join(match["op"].split())
