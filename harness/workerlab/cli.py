@@ -1,7 +1,7 @@
-"""The table of commands.
+"""The commands of `workerlab`, and how they are run.
 
-A command's module is imported once the command is known, and its options once they are needed, so
-that `--help` is fast.
+The module of a command is imported once the command is known, and its options once they are needed,
+so `--help` is fast.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from workerlab.terminal.console import tell
 
 
 class CliCommand(NamedTuple):
-    """`options`: adds its options to a parser. `action`: runs it and returns the exit code. Both as
+    """`options` adds its options to a parser, `action` runs it and returns the exit code; both are
     "module:function"."""
 
     summary: str
@@ -27,7 +27,7 @@ class CliCommand(NamedTuple):
     action: str
 
 
-# Experiments that can also run without a run of their own
+# Experiments that do not always make a run
 OWN_ACTIONS = {
     "compare": "workerlab.experiments.compare.saved:command",
     "reproduce": "workerlab.experiments.reproduce.command:command",
@@ -63,7 +63,7 @@ COMMANDS: Mapping[str, CliCommand] = {
     ),
 }
 
-SIGNAL_EXIT_CODE = 128  # or more: stopped by a signal
+SIGNAL_EXIT_CODE = 128  # this or more: stopped by a signal
 
 EXAMPLES = """\
 examples:
@@ -101,7 +101,7 @@ def function(place: str) -> Any:
 
 
 def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
-    """The command-line parser, with options only for the commands in `complete`."""
+    """The parser of the command line, with options only for the commands in `complete`."""
     top = Parser(
         prog="workerlab",
         description="Which Gunicorn worker class, how many workers, and what happens when more "
@@ -119,7 +119,7 @@ def command_line(complete: Collection[str]) -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The parsed command line. Raises UsageError; SystemExit after --help."""
+    """The parsed command line. Raises UsageError, or SystemExit after --help."""
     return command_line(argv).parse_args(argv)
 
 
@@ -131,7 +131,8 @@ def _with_project(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run the action for each run requested, in turn. Returns the first exit code that is not 0."""
+    """Runs the action for each run requested, one after the other. Returns the first exit code that
+    is not 0."""
     from workerlab.options import in_turn
 
     codes: list[int] = []
@@ -145,7 +146,7 @@ def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespa
 
 
 def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: None) -> int:
-    """Run a command; returns the exit code. `ready` is called once everything is imported and
+    """Runs a command and returns its exit code. `ready` is called when everything is imported and
     nothing has started."""
     try:
         options = _with_project(sys.argv[1:] if argv is None else argv)
@@ -155,6 +156,6 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
     except LabError as error:
         tell(f"workerlab: {error}")
         return error.exit_code
-    except BrokenPipeError:  # the reader has gone: `| head`
+    except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -1,5 +1,5 @@
-"""Types of command-line arguments: invalid input is reported in one sentence, before anything
-starts."""
+"""Options of several commands, and types of arguments: invalid input is rejected in one sentence,
+before anything starts."""
 
 import argparse
 import math
@@ -57,7 +57,7 @@ examples:
 
 
 def add_common(to: argparse.ArgumentParser) -> None:
-    """Options of every command that makes runs."""
+    """Add the options of every command that makes runs."""
     to.add_argument("--resume", metavar="RUN", help="finish an interrupted run, as planned")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
     _add_format(to)
@@ -85,7 +85,7 @@ def add_demo(to: argparse.ArgumentParser) -> None:
     to.add_argument("--lesson", type=existing_file, metavar="FILE", help="another lesson (TOML)")
     to.add_argument("--out", metavar="DIR", help="where runs are kept (results)")
     add_serves_in_turn(to)
-    to.set_defaults(resume=None)  # its runs are sweeps, resumed by `sweep --resume`
+    to.set_defaults(resume=None)  # its runs are sweeps: `sweep --resume` resumes them
 
 
 def add_report(to: argparse.ArgumentParser) -> None:
@@ -113,7 +113,7 @@ def _words(text: str) -> list[str]:
 
 
 def list_of(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    """Comma-separated, without duplicates."""
+    """A type for comma-separated values, without duplicates."""
     return lambda text: tuple(dict.fromkeys(map(kind, _words(text))))
 
 
@@ -132,7 +132,7 @@ def names_of(kind: str, choices: Collection[str]) -> Callable[[str], tuple[str, 
 
 
 def classes(text: str) -> tuple[str, ...]:
-    """Names of worker classes, or dotted paths of others."""
+    """Names of bundled worker classes, or dotted paths of others."""
     if text == "all":
         return CLASSES
     paths = [word for word in _words(text) if DOTTED.fullmatch(word)]
@@ -160,7 +160,7 @@ def levels(text: str) -> tuple[int, ...]:
 
 
 def rounds(text: str) -> int:
-    return whole(text, least=2)  # a single round is all start and end
+    return whole(text, least=2)  # a single round has no steady part
 
 
 def status(text: str) -> int:
@@ -190,14 +190,14 @@ def seconds(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """Seconds, more than 0."""
+    """Seconds, greater than 0."""
     if (value := seconds(text)) <= 0:
         raise BadWord(f"{text} is too short: must be greater than 0 seconds")
     return value
 
 
 def rate(word: str) -> Rate:
-    """Requests per second, or a share of the capacity: 200 or 80%."""
+    """Requests per second, or a share of the capacity, such as 200 or 80%."""
     share = word.endswith("%")
     try:
         value = float(word.removesuffix("%"))
@@ -306,7 +306,7 @@ def port(text: str) -> int:
 
 
 def add_share(to: argparse.ArgumentParser) -> None:
-    """Options to share a lesson in a browser."""
+    """Add the options that share a lesson in a browser."""
     to.add_argument(
         "--share", type=ipv4_address, nargs="?", const=ALL_ADDRESSES, metavar="ADDRESS",
         help="let pupils on the local network watch and guess, with a room code; at this address of"
@@ -317,7 +317,7 @@ def add_share(to: argparse.ArgumentParser) -> None:
 
 
 def target(text: str) -> str:
-    """A user's app, or the name of a bundled one."""
+    """The target of the user's app, or the name of a bundled one."""
     if not text.startswith("@"):
         return _module(text)
     if text[1:] not in APPS:
@@ -347,8 +347,8 @@ existing_directory = _existing("directory", Path.is_dir)
 
 
 def interpreter(text: str) -> str:
-    """The absolute path of a program on PATH, a Python version, or a file. Links are kept: a venv's
-    python must stay one."""
+    """The absolute path of a program on PATH, a Python version, or a file. Links are not resolved,
+    as the python of a venv is one."""
     program = shutil.which(Path(text).expanduser())
     if program is None and re.fullmatch(r"3\.\d+", text):
         program = shutil.which(f"python{text}")
@@ -404,15 +404,15 @@ SERVES_IN_TURN: tuple[Row, ...] = tuple(
 
 
 def add_serves_in_turn(to: argparse.ArgumentParser, *, python: bool = True) -> None:
-    """Options of a command that runs once for each interpreter and version of Gunicorn. `python`:
-    whether the interpreter can be chosen."""
+    """Add the options of a command that runs once for each interpreter and version of Gunicorn.
+    `python`: whether the interpreter can be chosen."""
     add_rows(to, SERVES_IN_TURN if python else SERVES_IN_TURN[1:])
     to.set_defaults(in_turn=True)
 
 
 def in_turn(options: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespace]]:
-    """The options of each run requested, with the arguments that distinguish it, "" for a single
-    run. Raises UsageError."""
+    """The options of each run, with the arguments that distinguish it; these are "" if there is
+    only one run. Raises UsageError."""
     named = ("python", "gunicorn") if getattr(options, "in_turn", False) else ()
     values = {name: getattr(options, name, None) or (None,) for name in named}
     several = math.prod(map(len, values.values())) > 1

@@ -6,8 +6,8 @@
     slo = "p95<300ms"
     mix = "load/shop.mix"
 
-They are inserted before the command-line arguments and parsed like flags. Saved runs and bundled
-apps ignore them.
+They are inserted before the command-line arguments and parsed like them. They do not apply to saved
+runs and bundled apps.
 """
 
 import argparse
@@ -31,8 +31,8 @@ def with_project(
     options: argparse.Namespace,
     parse: Callable[[Sequence[str]], argparse.Namespace],
 ) -> argparse.Namespace:
-    """`options`, parsed from `argv` by `parse`, with the project's values for options not given;
-    their names are in `project`. Raises UsageError."""
+    """`options`, parsed from `argv` by `parse`, with the project's values for options that were not
+    given. `project` of the result has their names. Raises UsageError."""
     open_keys = _unset_keys(options)
     start = Path(getattr(options, "chdir", None) or ".").absolute()
     path = _file_above(start) if open_keys else None
@@ -53,7 +53,7 @@ def with_project(
 
 
 def _unset_keys(options: argparse.Namespace) -> list[str]:
-    """The keys that are options of this command and were not given."""
+    """The keys that are options of the command and were not given."""
     if any(getattr(options, name, None) for name in SAVED_RUN_OPTIONS) or _compares_saved(options):
         return []
     serves_users_app = hasattr(options, "app") or options.command == "settings"
@@ -70,13 +70,13 @@ def _compares_saved(options: argparse.Namespace) -> bool:
 
 
 def _file_above(directory: Path) -> Path | None:
-    """The pyproject.toml in this directory or the nearest one above."""
+    """The pyproject.toml in the directory, or in the nearest one above."""
     places = (place / FILE for place in (directory, *directory.parents))
     return next(filter(Path.is_file, places), None)
 
 
 def _read(path: Path) -> Mapping[str, str]:
-    """The table [tool.workerlab], in the order of KEYS. Raises UsageError."""
+    """The table [tool.workerlab], its keys in the order of KEYS. Raises UsageError."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -96,8 +96,8 @@ def _read(path: Path) -> Mapping[str, str]:
 
 
 def _resolved(name: str, text: str, directory: Path) -> str:
-    """The value with paths made relative to the file; an interpreter may be a name on PATH, or a
-    list."""
+    """The value, with paths relative to the file resolved; an interpreter may be a name on PATH, or
+    a list."""
     if name == "python":
         return ",".join(_path(part.strip(), directory, "/" in part) for part in text.split(","))
     return _path(text, directory, name == "mix")

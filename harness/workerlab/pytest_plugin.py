@@ -1,21 +1,21 @@
-"""pytest: an app under a worker class, and a limit that it has to keep.
+"""A pytest plugin: loads an app under a worker class, and asserts a limit.
 
     import pytest
 
     @pytest.mark.gunicorn("gthread", app="shop.wsgi:app", workers=2, slo="p95<300ms")
     def test_front_page(gunicorn_server):
-        pass                                       # asserts the marker's limit before it runs
+        pass                                       # the marker's limit is asserted before this
 
     @pytest.mark.gunicorn("gevent", app="shop.wsgi:app")
     def test_cart(gunicorn_server):
-        urlopen(gunicorn_server.url + "cart")      # a Gunicorn that serves the app, until the end
+        urlopen(gunicorn_server.url + "cart")      # a Gunicorn serves the app during the test
         result = gunicorn_server.load(concurrency=32, seconds=3, path="/cart")
         assert result.keeps("p95<300ms,errors<0.1%"), result
 
-Options of the marker are those of `workerlab sweep`, with _ for -: keep_queries=True is a flag,
+The marker's options are those of `workerlab sweep`, with _ for -: keep_queries=True is a flag,
 env={"POOL": 4} an --env. The interpreter that runs the tests serves the app, with its Gunicorn. A
-load is a sweep of one cell, on a server launched for it alone; its run is kept in the temporary
-directory of pytest.
+load is a sweep of one cell, on a server launched for it alone; its run is kept in pytest's
+temporary directory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _gunicorn_limit(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Measures before a marked test; the test asserts. `gunicorn_server` need not be requested."""
+    """Measures before a marked test, even if it does not request `gunicorn_server`;
+    `pytest_runtest_call` asserts."""
     marker = request.node.get_closest_marker("gunicorn")
     if marker is None:
         return
@@ -60,7 +61,7 @@ def _gunicorn_limit(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Fails if the marker's limit is broken; skips if the load is inconclusive."""
+    """Fails the test if the marker's limit is broken; skips it if the load is inconclusive."""
     if MEASURED not in item.stash:
         return
     result, slo = item.stash[MEASURED]
@@ -94,7 +95,7 @@ def _server(words: list[str], place: Path, url: str) -> testing.GunicornServer:
 
 
 def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
-    """The sweep's command-line arguments, and the load's."""
+    """The command-line arguments of the sweep, and the arguments of the load."""
     from workerlab import testing
     from workerlab.slo import canonical
 
@@ -102,7 +103,7 @@ def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
         pytest.fail(f"the marker gunicorn names a worker class: {MARKER}", pytrace=False)
     options = {name: value for name, value in marker.kwargs.items() if name != "slo"}
     if marker.kwargs.get("slo"):
-        canonical(marker.kwargs["slo"])  # reject it before anything is loaded
+        canonical(marker.kwargs["slo"])  # rejects a wrong target before any load
     given = {"concurrency", "seconds"} & options.keys()
     load: dict[str, Any] = {name: options.pop(name) for name in given}
     options.setdefault("python", sys.executable)

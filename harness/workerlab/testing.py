@@ -1,4 +1,4 @@
-"""An app under a worker class, for tests: the value of the fixture in `pytest_plugin`."""
+"""Loads an app under a worker class in a test: the types of the fixture in `pytest_plugin`."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ CONCURRENCY, SECONDS = 8, 3.0
 
 
 class Result:
-    """The result of a load; `cell` has every number, `str` the full report."""
+    """The result of a load: `cell` has all numbers, `str` the full report."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         (self.cell,) = report_of(run_store.load(directory)).cells
 
     def document(self, slo: str | None = None) -> Document:
-        """The document that `workerlab report` shows."""
+        """The document that `workerlab report` prints."""
         return document_of(self.directory, slo)
 
     def words(self, slo: str) -> dict[str, str]:
-        """The outcome of each term: met, broken, not_shown or undecidable."""
+        """The outcome of each term of the target: met, broken, not_shown or undecidable."""
         run = run_store.load(self.directory)
         run = replace(run, plan=replace(run.plan, slo=canonical(slo)))
         (cell,) = report_of(run).cells
         return {outcome.term: outcome.result.replace(" ", "_") for outcome in outcomes(cell)}
 
     def keeps(self, slo: str) -> bool:
-        """Whether all terms are met. A term the load cannot show is not met."""
+        """Whether all terms are met. A term that the load cannot show is not met."""
         return self.valid and all(outcome == "met" for outcome in self.words(slo).values())
 
     def breaks(self, slo: str) -> bool:
-        """Whether a term is broken for certain."""
+        """Whether a term is broken for certain, not by chance."""
         return any(outcome == "broken" for outcome in self.words(slo).values())
 
     @property
@@ -59,16 +59,16 @@ class Result:
         return self.cell.verdict != "invalid"
 
     def report(self, slo: str | None = None) -> str:
-        """The full report of the load and the target."""
+        """The full report of the load, and of the target."""
         return text.render(self.document(slo), explain=True)
 
     def __repr__(self) -> str:
-        """Shown by pytest for `assert result.keeps(...), result`."""
+        """Printed by pytest for `assert result.keeps(...), result`."""
         return self.report()
 
 
 class GunicornServer:
-    """An app under a worker class. `url`: of a server that runs until the test ends."""
+    """An app under a worker class. `url`: a server that runs until the test ends."""
 
     def __init__(self, words: list[str], place: Path, url: str) -> None:
         self._words, self._place, self.url = words, place, url
@@ -79,8 +79,8 @@ class GunicornServer:
         seconds: float = SECONDS,
         **options: object,
     ) -> Result:
-        """Load the app on a server launched for this load. `options`: further options of `workerlab
-        sweep`. Raises LabError if that fails."""
+        """Load the app on a server that is launched for this load. `options`: further options of
+        `workerlab sweep`. Raises LabError if it fails."""
         words = [*self._words, "--duration", f"{seconds:g}", *words_of(options)]
         sweep_options = parse(
             ["sweep", words[0], str(concurrency), *words[1:], "--out", str(self._place)]
@@ -100,8 +100,8 @@ def _of_one_cell(options: argparse.Namespace, plan: Plan | None) -> Iterator[run
 
 
 def words_of(options: Mapping[str, object]) -> list[str]:
-    """Options as command-line arguments: worker_connections=9 becomes --worker-connections 9, a
-    true value a flag, a dict of headers or environment variables one argument per item."""
+    """Options as command-line arguments: worker_connections=9 becomes --worker-connections 9, True
+    a flag, and a dict of headers or environment variables an argument per item."""
     words: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
@@ -121,7 +121,7 @@ def words_of(options: Mapping[str, object]) -> list[str]:
 
 @contextlib.contextmanager
 def served(words: list[str], place: Path) -> Iterator[str]:
-    """The address of a Gunicorn with those settings."""
+    """Runs a Gunicorn with these settings, and yields its address."""
     plan, _ = plan_of(parse(["sweep", words[0], "1", *words[1:]]))
     if len(trials(plan)) != 1:
         raise UsageError("one server has one value of each option")
