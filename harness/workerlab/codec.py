@@ -4,8 +4,8 @@ Unknown fields are ignored; missing ones get their default or raise. So a field 
 a new schema. External data has its own readers and checks: the load tools' output (their parsers
 raise ParseError), the probe's maps, and messages from the lab's isolated programs.
 
-All msgspec calls go through this module, as msgspec is not thread-safe here: it builds its
-description of a type at the first use, and another thread that uses the type before it is complete
+All msgspec calls go through this module, as the first use of a type is not thread-safe: msgspec
+then builds its description of the type, and another thread that uses it before it is complete
 crashes (msgspec 0.22, in an interpreter with a GIL).
 """
 
@@ -26,7 +26,7 @@ def encode(value: object) -> bytes:
     """One line of JSON, without a newline."""
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # file names may hold any bytes: replace only those
+    except UnicodeEncodeError:  # file names may hold any bytes: only these are replaced
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
         return text.encode("utf-8", "replace")
 

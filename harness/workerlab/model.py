@@ -256,7 +256,7 @@ class Cell(Struct, frozen=True):
     concurrency: int
     keepalive: bool = False
     processes: int = 1  # of the load tool
-    rate: Rate | None = None  # open model; `concurrency` is then the maximum of connections
+    rate: Rate | None = None  # open model; `concurrency` then limits the connections
     load: Load | None = None  # if it does not depend on the lone response time
     name: str = ""  # begins the keys of its trials, if the experiment names its cells
     schedule: int | None = None  # which of the plan's schedules; None: by the number of the trial
@@ -315,7 +315,7 @@ class Plan(Struct, frozen=True):
     slo: str = ""  # the target of its cells (`workerlab.slo`); "": none
     gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
     together: bool = False  # no load tool sends its first request alone
-    jobs: int | None = 1  # maximum of trials at the same time; None: as many as leave cores idle
+    jobs: int | None = 1  # trials at the same time, at most; None: as many as leave cores idle
     project: tuple[str, ...] = ()  # options given by the user's pyproject.toml
 
     @property

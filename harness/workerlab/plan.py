@@ -248,7 +248,7 @@ def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float)
 
 
 def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> int:
-    """The maximum of simultaneous connections for arrivals at a rate.
+    """The maximum number of connections for arrivals at a rate.
 
     With too few, arrivals wait for answers, and the open model becomes a closed loop. So there are
     HEADROOM times the requests in flight if none waits (Little's law), or more for a backlog: all

@@ -82,7 +82,7 @@ from workerlab.model import CellResult, Span
 from workerlab.numbers.samples import mann_kendall, quantile, slope
 
 CHANCE = 0.01
-MANY, QUARTER = 8, 0.25  # minimum of lone requests for comparing quartiles
+MANY, QUARTER = 8, 0.25  # lone requests needed to compare quartiles
 LONGER, LEAST_S = 1.25, 0.005  # minimum increase over a lone one: factor, seconds
 DOUBTFUL = 1.5  # the factor if other programs had the cores, or for another launch
 REQUESTS = 32  # minimum under load
@@ -101,7 +101,7 @@ FEW = 0.01  # maximum share of failures
 TREND, SINGLE = 2.35, 3.0  # |z| of the batches' means, and of single requests
 CHANGED = 0.10  # change, as a share of the median batch
 COMPARED = 512  # single requests compared in pairs; of more, every n-th
-FIRST, SLOW, MOSTLY = 5, 0.9, 0.5  # minimum of requests; quantile of the rest; share above it
+FIRST, SLOW, MOSTLY = 5, 0.9, 0.5  # requests needed; quantile of the rest; share above it
 SLOW_BY_CHANCE, FEW_FIRST = 1e-5, 32  # chance of so many; of more, half is less likely
 
 LOOK_FOR_WHAT_IS_SHARED = (
