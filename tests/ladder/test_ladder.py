@@ -139,7 +139,7 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
     """Stopped, resumed, and with more launches. It looks for a limit that the first level breaks:
     nothing answers within a microsecond, as far as others leave it a core to be measured on."""
     (lab.place / "empty").mkdir()
-    lab.env["PATH"] = str(lab.place / "empty")
+    lab.env |= {"PATH": str(lab.place / "empty"), "PYTHONSAFEPATH": "1"}
     words = ("--storages", "sqlite", "--workers", "1", "--find-limit", "p95<1us")
     first = lab.start("ladder", *SMALL, *words)
     until(lambda: list(lab.place.glob("results/*/trials.jsonl")) and lab.records(), "a first cell")

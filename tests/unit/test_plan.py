@@ -225,8 +225,8 @@ def test_requests_are_sent_exactly(words_to_plan: MakePlan) -> None:
     assert load_for(made, made.cells[1], 1.0).requests == 100
     for words, why in {
         ("--requests", "15"): "at least 16: two for each connection",
-        ("--requests", "100", "--rounds", "5"): "--requests and --rounds both say",
-        ("--requests", "100", "--duration", "5"): "--requests and --duration both say",
+        ("--requests", "100", "--rounds", "5"): "--requests and --rounds cannot be combined",
+        ("--requests", "100", "--duration", "5"): "--requests and --duration cannot be combined",
     }.items():
         with pytest.raises(UsageError, match=why):
             words_to_plan("sync", "4,8", *words)

@@ -433,7 +433,7 @@ def _max_seconds(options: argparse.Namespace) -> float | None:
 
 def _advice(can: Callable[[Tool], bool]) -> str:
     """Advice to use a load tool for which `can` holds."""
-    return f"say {' or '.join(f'--tool {name}' for name, tool in TOOLS.items() if can(tool))}"
+    return f"use {' or '.join(f'--tool {name}' for name, tool in TOOLS.items() if can(tool))}"
 
 
 def _with_hosts(plan: Plan) -> Plan:

@@ -136,9 +136,9 @@ def test_routes_that_never_answer_as_expected_are_told_together(tmp_path: Path) 
     assert fault.kind == "answer"
     assert fault.reason == (
         "GET /broken answered 500, expected 2xx or 3xx: KeyError / 'cart'"
-        " (say expect=500 in a --mix file if that is right);"
+        " (use expect=500 in a --mix file if that is right);"
         " lost (GET /missing) answered 404, expected 2xx or 3xx: KeyError / 'cart'"
-        " (say expect=404 in a --mix file if that is right)"
+        " (use expect=404 in a --mix file if that is right)"
     )
 
 

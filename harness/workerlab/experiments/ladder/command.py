@@ -261,12 +261,12 @@ def filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
 def run_blog(services: Services, kind: str, *words: str) -> bytes:
     """Run a command of the blog. Returns its output. Raises EnvironmentProblem if it fails."""
     argv = [sys.executable, "-m", "apps.blog", *words]
-    env = {**os.environ, **dict(services.env(kind))}
+    # Not by the current directory, which PYTHONSAFEPATH would ignore
+    path = filter(None, (str(bundled_root()), os.environ.get("PYTHONPATH")))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **dict(services.env(kind))}
     name = name_of(kind)
     try:
-        done = subprocess.run(
-            argv, cwd=bundled_root(), env=env, capture_output=True, timeout=ANSWER_S, check=True
-        )
+        done = subprocess.run(argv, env=env, capture_output=True, timeout=ANSWER_S, check=True)
     except subprocess.CalledProcessError as problem:
         last = problem.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise EnvironmentProblem(f"{name} cannot be used: {last}") from None
