@@ -15,6 +15,7 @@ all levels.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -62,7 +63,7 @@ class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
     ratio: tuple[str, str] | None = None
     value: str | None = None
     over: str | None = None
-    between: Range = (0.0, float("inf"))
+    between: Range = (0.0, math.inf)
     equals: str | None = None
     part: str | None = None
     shows: tuple[str, ...] = ()
@@ -415,4 +416,5 @@ def _within(inside: bool, outside: bool, text: str, test: ClaimTest) -> TestAnsw
     if inside or outside:
         return TestAnswer("inside" if inside else "outside", text)
     low, high = test.between
-    return TestAnswer("open", f"{text}: inconclusive, as {low:g} to {high:g} would decide it")
+    needed = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
+    return TestAnswer("open", f"{text}: inconclusive, as {needed} would decide it")

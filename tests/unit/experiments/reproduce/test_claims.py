@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,6 +69,14 @@ def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, w
     assert type(judged) is expected
     assert words in str(judged)
     assert judged.question == "7. It doubles."
+
+
+def test_a_range_without_an_end_is_said_in_words() -> None:
+    at_least = ClaimTest(
+        says="after over before:", ratio=("after.rps", "before.rps"), between=(1.8, math.inf)
+    )
+    judged = judge(claim(at_least), measured(after=[6.0, 8.0, 10.0], before=[4.0, 4.0, 4.0]))
+    assert "inconclusive, as 1.8 or more would decide it" in str(judged)
 
 
 def test_a_claim_is_corrected_where_what_is_so_instead_is_shown() -> None:
