@@ -1,33 +1,32 @@
-"""Where a response time goes: followed request by request where possible, else estimated.
+"""Where the response time goes: followed request by request where possible, else estimated.
 
-Exact, where requests carry ids and their accepts are timed:
+Exact, if requests carry ids and their accepts are timed:
 
     sent ── connect ── connected ── accept queue ── accepted ── in worker ── app called ── service
         ── app through ── transfer ── last byte
 
-On a reused connection there is neither connect nor accept queue: the request waits in the worker
-from the moment it is sent. Each moment is taken to be no earlier than the one before it and no
-later than the last byte: a worker may accept before the client notices that it is connected, and
-close its span after the client has the answer. Under dropped handshakes `accept queue` begins when
-the client believes that it is connected; what the kernel repeats then is in this part, too.
+A request on a reused connection has neither connect nor accept queue: it waits in the worker from
+the moment it is sent. Each moment is clamped between the one before it and the last byte: a worker
+may accept before the client notices that it is connected, and close its span after the client has
+the answer. With dropped handshakes, `accept queue` begins when the client believes that it is
+connected, so the kernel's retransmissions are part of it.
 
-Estimated, each part from a source of its own, or missing:
+Estimated, each part from its own source, or missing:
 
-    response      N/X: the response time law (Denning & Buzen 1978), without think time; over a
-                  whole load with the mean number of requests under way in place of N
-    connect       the client's times to connect, over the whole load
-    accept queue  the kernel's queue, sampled: mean length / X (Little 1961); where it overflowed,
-                  with the connections that only the client believes to have
-    in worker     accept timed in the workers; else, by Little's law, the accepted connections
-                  that hold bytes nobody has read
+    response      N/X: the response time law (Denning & Buzen 1978), without think time; for a
+                  whole load, with the mean number of requests in flight instead of N
+    connect       the client's connect times, over the whole load
+    accept queue  the kernel's queue, sampled: mean length / X (Little 1961); if it overflowed,
+                  plus the connections that only the client believes to be established
+    in worker     accepts timed in the workers; else, by Little's law, the accepted connections
+                  that hold unread bytes
     service       spans
     transfer      the client: last byte - first byte, over the whole load
 
-N counts the connections that are stuck in a handshake; what they spend in repeated SYNs is in
-`connect` as soon as they are through. Known to be off: bytes that a worker has read, of a request
-it has not begun, are in no queue (in worker, with kept-alive connections); an app that sends while
-it still works is in service and in transfer at once. Both show in `unattributed`, which is never
-spread over the others.
+N includes connections that are stuck in a handshake; their repeated SYNs count as `connect` once
+they are established. Two known errors: bytes of a request that a worker has read but not begun are
+in no queue (in worker, with kept-alive connections); an app that sends while it still works is in
+service and in transfer at once. Both show in `unattributed`, which is never spread over the others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,10 +40,10 @@ from workerlab.analysis.stall import headline, in_flight_s
 from workerlab.finding import Finding, Note
 from workerlab.model import Breakdown, Span, Timing
 
-CLOCKS_NS = 1_000_000  # by which a client's and a worker's moments may be out of order
-FAILED = 0.05  # of the answers: more of them would change the means of all
-NOTHING = 0.02  # of a response: of less waiting it may be said that nothing waits
-QUEUE_SAMPLES, CONNECTION_SAMPLES = 5, 3  # fewer say nothing of a mean
+CLOCKS_NS = 1_000_000  # tolerance for client and worker times that are out of order
+FAILED = 0.05  # of the answers: more failures would distort the means
+NOTHING = 0.02  # of the response time: less waiting counts as none
+QUEUE_SAMPLES, CONNECTION_SAMPLES = 5, 3  # at least, for a mean
 ACCEPT, SPANS = "accept timed in the workers", "the workers' spans"
 EXACT = {
     "connect": "the client",
@@ -81,8 +80,8 @@ class NoBreakdownOfFailures(Finding):
 
 @once
 def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
-    """Means over the part of the load that is the cell's headline: its steady window, or the whole
-    load where that stalled. With notes on what they leave out."""
+    """Means over the part of the load that the cell reports (its steady window, or the whole load
+    if it stalled), with notes on what they leave out."""
     window = headline(facts)
     if window is None or window is facts.window:
         return _steady(facts)
@@ -107,7 +106,7 @@ def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...
 @once
 def in_server(facts: Facts) -> float | None:
     """Mean number of requests in the accept queue, in the workers and in the app over the steady
-    window (Little 1961). None where one of these was not seen."""
+    window (Little 1961). None if one of these is unknown."""
     found, _ = _steady(facts)
     known = (found.accept_queue_s, found.in_worker_s, found.service_s)
     spent_s = [part for part in known if part is not None]
@@ -126,8 +125,8 @@ NO_WAIT_SEEN = Note("no wait was seen")
 
 
 def waited(facts: Facts) -> RequestsWaited | Note:
-    """What part of a response its request waited in the accept queue and in the worker, as the
-    cell's breakdown shows it: nothing, how much, or that a place was not looked at."""
+    """How long requests waited in the accept queue and in the worker, by the cell's breakdown;
+    otherwise a note that nothing waited, or that no wait was seen because a part is unknown."""
     parts, _ = breakdown(facts)
     wait_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
     response_s = parts.response_s or 0.0
@@ -141,7 +140,8 @@ def waited(facts: Facts) -> RequestsWaited | Note:
 
 
 def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]] | None:
-    """Of successes, with what was left out; None where one of the window was not followed."""
+    """The exact breakdown of successes, with a note on failures left out; None if some request of
+    the window was not followed."""
     origin_ns = facts.measurement.origin_ns
     if origin_ns is None:
         return None
@@ -186,8 +186,8 @@ def _of_parts(
 
 
 def _touches(timing: Timing, origin_ns: int, window: Window) -> bool:
-    """Whether any of it lies in the window. When a request failed is not known, so one that had
-    begun counts as still there."""
+    """Whether the request overlaps the window. The end of a failed request is unknown, so one that
+    began before the window closed counts."""
     start_ns = origin_ns + round(timing.start_s * NS)
     if start_ns >= window.closes_ns:
         return False
@@ -195,7 +195,7 @@ def _touches(timing: Timing, origin_ns: int, window: Window) -> bool:
 
 
 def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | None:
-    """None where a moment is missing, or the worker's are not within the client's."""
+    """A request's moments; None if one is missing, or the worker's are outside the client's."""
     span = by_id.get(timing.request_id) if timing.request_id is not None else None
     if span is None or span.accept_ns is None or timing.end_s is None:
         return None
@@ -220,7 +220,7 @@ def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | N
 def _estimated(facts: Facts, window: Window) -> Breakdown:
     parts = {name: part for name, estimate in PARTS.items() if (part := estimate(facts, window))}
     in_flight: float = facts.connections
-    if window is not facts.window:  # fewer towards the end of the whole load
+    if window is not facts.window:  # fewer than N towards the end of the whole load
         in_flight = in_flight_s(facts, window) / window.length_s
     return _of_parts(
         in_flight / window.rps,
@@ -230,7 +230,7 @@ def _estimated(facts: Facts, window: Window) -> Breakdown:
 
 
 def _connect(facts: Facts, _window: Window) -> Part:
-    """Per request: on a kept-alive connection only the first one connects."""
+    """Mean per request: on a kept-alive connection only the first request connects."""
     times = facts.measurement.connects_s
     if not times:
         return None
@@ -253,8 +253,8 @@ def _accept_queue(facts: Facts, window: Window) -> Part:
 
 
 def _in_worker(facts: Facts, window: Window) -> Part:
-    """From accept to the app, where each connection carried one request (sync keeps none, whatever
-    the load asks); else by what is unread."""
+    """From accept to app if each connection carried one request (sync keeps none alive, even if the
+    load asks for it); else from unread bytes."""
     accepts, requests = facts.accepts
     if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
         known = window if facts.data.counted else _until_the_last_begun(facts, window)
@@ -267,9 +267,9 @@ def _in_worker(facts: Facts, window: Window) -> Part:
 
 
 def _until_the_last_begun(facts: Facts, window: Window) -> Window | None:
-    """The part of the window before the accept of each worker's last begun request. A tool that
-    runs for a time leaves requests that were accepted and never begun: of their waiting nothing
-    is known, but what was accepted earlier has been begun."""
+    """The window up to the accept of each worker's last begun request, whichever is earliest. A
+    tool that runs for a time leaves requests that were accepted and never begun, so their waiting
+    is unknown; but every request accepted before that moment was begun."""
     last: dict[int, int] = {}
     for span in facts.spans:
         last[span.pid] = max(last.get(span.pid, 0), span.accept_ns or 0)
@@ -278,16 +278,16 @@ def _until_the_last_begun(facts: Facts, window: Window) -> Window | None:
 
 
 def _service(facts: Facts, window: Window) -> Part:
-    """A request that never ended held its slot to the window's end."""
+    """Mean time in the app. A request that never ended counts until the end of the window."""
     closes = window.closes_ns
     served_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
     return served_s / window.completed, SPANS
 
 
 def _transfer(facts: Facts, _window: Window) -> Part:
-    """Not of kept-alive connections: some of ab's requests on them end only when the server closes
-    the connection (first byte after 0.3 s, end after 2.0 s), which is no part of a transfer. Not
-    where ab's means hold requests that were never accepted, which end without a first byte."""
+    """None on kept-alive connections: some of ab's requests there end only when the server closes
+    the connection (first byte after 0.3 s, end after 2.0 s), which is not transfer. None if ab's
+    means include requests that were never accepted, as these end without a first byte."""
     measured = facts.measurement
     first_s, last_s = measured.first_byte.mean, measured.response.mean
     if facts.cell.keepalive or measured.requests != facts.outcome.answered:

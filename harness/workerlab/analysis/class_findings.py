@@ -1,12 +1,13 @@
-"""What a sweep shows of each series: where it stops serving more and why, with the evidence: the
-diagnoses of each level, how its cells at a rate compare with the others, phases of loads, ab's
-sums.
+"""The findings of a sweep on each series: where it stops serving more and why, with the evidence.
 
-An inconclusive cell says nothing of where its class stops: neither its verdict nor its throughput
-is counted, and the sentence names its level.
+The evidence: the diagnoses of each level, the cells at a rate compared with the closed loop, the
+phases of loads, and the sums of ab's report.
+
+Of an inconclusive cell, neither the verdict nor the throughput counts, as it does not show where
+its class stops; the sentence names its level.
 
 ApacheBench's two times per request are a product and a quotient of its other figures. Both are
-checked, as far as it rounds them: it prints times in s or ms with three decimals.
+checked to within its rounding: it prints times in s or ms with three decimals.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class AbIdentities(Finding):
 
 
 def identities(ab: AbReport, load: Label) -> AbIdentities | None:
-    """Both, with the figures on either side, seconds; `share`: how close its connection times come
-    to keeping all connections busy. None where ab printed no times per request."""
+    """Both identities, with the figures on either side in seconds. `share`: the connection times as
+    a share of concurrency x time taken; 1 if all connections were busy throughout. None if ab
+    printed no times per request."""
     mean_s, across_s, total_s = (
         ab.time_per_request_s, ab.time_per_request_across_s, ab.times["total"].mean
     )  # fmt: skip
@@ -87,9 +89,9 @@ def identities(ab: AbReport, load: Label) -> AbIdentities | None:
     )
 
 
-EXPLAINS = 0.5  # of what the knee is below the slots: a share of requests or of their time
-BELOW_SLOTS = 0.95  # of the slots: a knee up to there is below them
-BELOW_BOUND = 0.95  # of the bound: up to there something limits the cell
+EXPLAINS = 0.5  # of the gap from knee to slots: a reason's share of requests or of their time
+BELOW_SLOTS = 0.95  # of the slots: a lower knee is below them
+BELOW_BOUND = 0.95  # of the bound: with less throughput, something limits the cell
 
 Cells = Sequence[CellResult]
 
@@ -120,7 +122,7 @@ class SeriesLimits(Answer):
     name: Label
     slots: str
     knee: float | None
-    knee_note: Finding | None  # why there is none
+    knee_note: Finding | None  # why there is no knee
     slots_used: int | None
     because: str | None
     level_rps: float | None
@@ -130,8 +132,8 @@ class SeriesLimits(Answer):
     high_rps: float | None
     tool: str
     tool_limit_from: int | None
-    inconclusive: tuple[str, ...]  # levels of which no trial tells anything
-    why: Diagnosis | None  # of the cell that says most about its class, where that is limited
+    inconclusive: tuple[str, ...]  # levels whose trials are all inconclusive
+    why: Diagnosis | None  # of the most telling cell, if it is limited
 
 
 def class_finding(
@@ -141,7 +143,7 @@ def class_finding(
     *,
     name: Label,
 ) -> NoValidCell | InconclusiveSeries | SeriesLimits:
-    """`cells`: all of the series; `phases`: by trial."""
+    """`cells`: all cells of the series; `phases`: by trial key."""
     closed = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
     times = (*_phases(cells, phases), *_identities(closed))
     evidence = (*_of_levels(closed), *comparisons(cells), *times)
@@ -157,8 +159,8 @@ def class_finding(
 
 
 def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> SeriesLimits:
-    """Slots, knee and capacity, by the cells that tell something; and what limits the most telling
-    of them. Disturbed cells are told of all together."""
+    """Slots, knee and capacity from the conclusive cells, and the diagnosis of the most telling one
+    unless it is a disturbance: those are reported once for all cells."""
     cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     because = None
@@ -174,7 +176,7 @@ def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> Seri
     return SeriesLimits(
         **about,
         slots=_slots(group),
-        knee=None if knee is None else round(knee, 1),  # nobody trusts its second decimal
+        knee=None if knee is None else round(knee, 1),  # the second decimal is noise
         knee_note=group.knee_note if knee is None else None,
         slots_used=slots if because else None,
         because=because,
@@ -195,8 +197,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _because(knee: float, slots: int, cells: Cells) -> str | None:
-    """Why slots beyond the knee bring nothing. None: nothing shows it, and no more is said than
-    where the knee is."""
+    """Why slots beyond the knee add nothing; None if no diagnosis explains enough of the gap."""
     reasons = [
         diagnosis
         for cell in cells
@@ -209,7 +210,7 @@ def _because(knee: float, slots: int, cells: Cells) -> str | None:
 
 
 def _inconclusive_levels(cells: Iterable[CellResult]) -> tuple[str, ...]:
-    """Levels of which no trial tells anything."""
+    """Levels whose trials are all inconclusive."""
     levels: dict[int, set[str]] = {}
     for cell in cells:
         levels.setdefault(cell.trial.cell.concurrency, set()).add(cell.verdict)
@@ -222,7 +223,7 @@ def _lowest(cells: Iterable[CellResult], verdict: str) -> int | None:
 
 
 def _slots(group: ClassResult) -> str:
-    """Configured, and used where that is not the same."""
+    """The configured slots, and the most that were used at once if that differs."""
     configured, used = group.slots_configured, group.slots_measured
     slots = "unlimited slots" if group.worker_class.slots_known else "slots not known"
     slots = slots if configured is None else counted(configured, "slot")
@@ -261,8 +262,8 @@ class PhasesOfCell(Finding):
 
 
 def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
-    """Each kind of diagnosis once: in the words of the first trial that has it, and how many of
-    several have it."""
+    """Each kind of diagnosis once per level, in the words of the first trial that has it, with the
+    number of trials if not all of them have it."""
     levels: dict[int, list[CellResult]] = {}
     for cell in cells:
         levels.setdefault(cell.trial.cell.concurrency, []).append(cell)
@@ -281,7 +282,7 @@ def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
 
 
 def _phases(cells: Cells, phases: Mapping[str, tuple[Phase, ...]]) -> Iterable[PhasesOfCell]:
-    """Of loads on kept connections. `phases`: by trial."""
+    """The phases of loads that had a ramp-up or a drain. `phases`: by trial key."""
     for cell in cells:
         of_cell = phases.get(cell.trial.key, ())
         if changing(of_cell):
@@ -290,7 +291,7 @@ def _phases(cells: Cells, phases: Mapping[str, tuple[Phase, ...]]) -> Iterable[P
 
 
 def _identities(cells: Cells) -> Iterable[Finding]:
-    """Of each cell that ab loaded, and that took any time."""
+    """ab's identities for each cell that it loaded and timed."""
     for cell in cells:
         if cell.ab and (shown := identities(cell.ab, load_level(cell.trial.cell))):
             yield shown

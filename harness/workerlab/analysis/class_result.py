@@ -1,18 +1,16 @@
-"""What is concluded of a series once its cells have their verdicts: where it stops serving more,
-and which of its cells tells most.
+"""The conclusions of a series once its cells have verdicts: its knee and its most telling cell.
 
-A knee is computed before the verdicts (`Series.knee`), which may ask for it, and here again from
-the levels that tell something: neither the verdict nor the throughput of an inconclusive cell is
-counted. Knee and verdicts stand in one sentence and must not contradict each other:
+`Series.knee` is computed before the verdicts, which may depend on it. Here the knee is computed
+again from the conclusive cells: of an inconclusive cell, neither the verdict nor the throughput
+counts. Knee and verdicts appear in one sentence and must not contradict each other:
 
-    a cell beyond the knee had room      there is no knee: where chance deals the connections, or
-                                         others take the cores, throughput may level off below what
-                                         more connections could get
-    the highest level is saturated, but  the knee is between what throughput shows, and the lowest
-    throughput was not seen to stop      level that is saturated, or the slots. More connections
-                                         are not asked for: what they add is not capacity, since
-                                         slots and loops that idle by chance idle less the more
-                                         requests there are
+    a cell beyond the knee is below      there is no knee: if connections are dealt unevenly, or
+    capacity                             other programs use the cores, throughput may level off
+                                         below what more connections could reach
+    the highest level is saturated, but  the knee is between what throughput shows and the lowest
+    throughput was not seen to stop      saturated level, or the slots. The note does not suggest
+                                         more connections: what they add is not capacity, as slots
+                                         and loops that idle by chance idle less under more requests
 """
 
 from __future__ import annotations
@@ -49,17 +47,18 @@ from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult
 from workerlab.numbers.units import fill
 
-BEYOND = 1.05  # times the knee
-VAGUE = 0.25  # half of the 95 % interval of a throughput, as a part of it
+BEYOND = 1.05  # times the knee: a level above this is beyond it
+VAGUE = 0.25  # half of a throughput's 95 % interval, relative to it; above, it is in doubt
 REPEAT: Literal["repeat with --trials, or add"] = "repeat with --trials, or add"
 LONE_RATE = "requests wait, although throughput is what lone requests allow"
 Rates = Mapping[int, float]
 
 
 def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
-    """`cells`: those of this series. The most telling of the closed loop is the valid one that lost
-    most of what its slots or connections allow, since that is what settings can win back; where
-    none lost any, the most loaded. Of several trials the first."""
+    """`cells`: those of this series. The most telling cell is the valid one of the closed loop that
+    falls furthest below its bound, as that is what settings can win back; if none does, the one
+    with the most connections. Of several trials it is the first. Trials in doubt (`doubts_of`) are
+    used only if there are no others."""
     closed = (cell for cell in cells if cell.trial.cell.rate is None)
     valid = [cell for cell in closed if cell.verdict != "invalid"]
     doubts = doubts_of(series, series.closed)
@@ -85,7 +84,8 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
 
 
 def _predicted(series: Series) -> float | None:
-    """The knee of an app that waits and computes for known times, Gunicorn's own CPU left out."""
+    """The knee predicted from the app's known wait and CPU time, without Gunicorn's own CPU; None
+    if a time or the number of cores is unknown."""
     server, cores = series.key.server, max((facts.cores or 0 for facts in series.closed), default=0)
     wait_s, cpu_s = server.app.sleep_s, server.cpu_s
     if wait_s is None or cpu_s is None or not cores:
@@ -102,7 +102,8 @@ def _tells(cell: CellResult) -> tuple[float, int, int]:
 
 
 def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
-    """What throughput levels off at, as the cells report it: one that stalled reports another."""
+    """The throughput at which the series levels off, as its cells report it (a stalled cell reports
+    that of its whole load); None if it does not level off."""
     rates: dict[int, list[float]] = defaultdict(list)
     for cell in cells:
         if cell.verdict != "inconclusive" and cell.throughput_rps:
@@ -114,8 +115,7 @@ def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
 
 
 def _flat(rates: Rates) -> bool:
-    """Whether throughput was seen to level off: the highest level brought hardly more than a lower
-    one."""
+    """Whether throughput levels off: the highest level gains at most FLAT on the best lower one."""
     *lower, highest = (rates[level] for level in sorted(rates)) if rates else (0.0,)
     return bool(lower) and highest <= FLAT * max(lower)
 
@@ -124,7 +124,8 @@ def _flat(rates: Rates) -> bool:
 
 
 class Doubt(NamedTuple):
-    """`share`: of the response time, that others took."""
+    """Why a trial's throughput is in doubt. `share`: of the response time, lost to other programs
+    or machines."""
 
     why: str
     share: float = 0.0
@@ -142,10 +143,11 @@ class KneeDoubtful(KneeNote):
 
 
 def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
-    """The knee in the light of the verdicts. `valid`: the valid cells of the closed loop.
+    """The knee, consistent with the verdicts. `valid`: the valid cells of the closed loop.
 
-    Trials beside other programs that took the cores, or whose throughput is hardly known, show no
-    more than that nothing waits in spite of it. The others have to show it without them."""
+    Trials in doubt (`doubts_of`) can only show that nothing waits despite the disturbance. Any
+    other knee must follow from the remaining trials alone.
+    """
     verdicts = {cell.trial.key: str(cell.verdict) for cell in valid}
     telling = [facts for facts in series.closed if verdicts.get(facts.key) != "inconclusive"]
     if series.closed and not telling:
@@ -161,13 +163,14 @@ def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
         if of_clear.connections is not None or highest in {facts.connections for facts in clear}:
             return of_clear
     levels = tuple(sorted({facts.connections for facts in telling if facts.key in doubts}))
-    # What took most of the cores; before chance, which may be its doing
+    # The largest disturbance; an imprecise throughput (share 0) may be its effect
     worst = max(doubts.values(), key=lambda doubt: doubt.share).why
     return Knee(None, KneeDoubtful(levels=levels, why=worst))
 
 
 def holds_anyway(note: KneeNote) -> bool:
-    """Nothing waits at the highest level, whatever disturbed it; or that is what is in doubt."""
+    """Whether the note is true despite the doubts: nothing waits at the highest level, or the note
+    itself says that the last gain is within chance."""
     if note.tool_limit is not None:
         return False
     if isinstance(note, KneeAtLeast):
@@ -176,7 +179,7 @@ def holds_anyway(note: KneeNote) -> bool:
 
 
 def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
-    """By key: why a trial says little of its server's throughput. None that is not in doubt."""
+    """Why trials show little about their server's throughput, by key; only those in doubt."""
     doubts: dict[str, Doubt] = {}
     for facts in trials:
         half = series.halves[facts.connections]
@@ -235,7 +238,7 @@ def _shown_by(
 
 
 def in_doubt_of_chance(series: Series, note: KneeNote) -> KneeNote:
-    """The same, but that chance explains the gain of its last step, where it does."""
+    """The same note; if the gain of its last step is within chance, it says that instead."""
     if not isinstance(note, KneeAtLeast) or not isinstance(note.why, LastStep):
         return note
     if series.gains(note.why.below, note.why.highest) is not None:
@@ -244,7 +247,7 @@ def in_doubt_of_chance(series: Series, note: KneeNote) -> KneeNote:
 
 
 def _room_beyond(knee: Knee, cells: Iterable[CellResult]) -> int | None:
-    """The highest level beyond the knee that had room all the same."""
+    """The highest level beyond the knee with a cell below capacity; None if there is none."""
     levels = [cell.trial.cell.concurrency for cell in cells if cell.verdict == "below capacity"]
     if knee.connections is None or max(levels, default=0) <= BEYOND * knee.connections:
         return None
@@ -252,8 +255,7 @@ def _room_beyond(knee: Knee, cells: Iterable[CellResult]) -> int | None:
 
 
 def _saturated_from(trials: Iterable[Facts], verdicts: Mapping[str, str]) -> int | None:
-    """The lowest level from which on all trials are saturated; None: those of the highest are not,
-    or not all."""
+    """The lowest level from which on all trials are saturated; None if the highest is not."""
     levels: dict[int, set[str]] = defaultdict(set)
     for facts in trials:
         levels[facts.connections].add(verdicts[facts.key])
@@ -266,7 +268,7 @@ def _saturated_from(trials: Iterable[Facts], verdicts: Mapping[str, str]) -> int
 
 
 def _between(series: Series, rates: Rates, from_on: int) -> Knee:
-    """Where requests wait at the highest level and throughput still gained up to it."""
+    """The knee, or its range, if requests wait at the highest level but throughput still grew."""
     least, highest, slots = max(rates.values()) * series.r0.seconds, max(rates), series.slots
     if slots and highest > NEAR * slots and least >= REACHED * slots:
         return Knee(float(slots), SlotsReached(slots=slots), max(rates.values()))
@@ -279,7 +281,8 @@ def _between(series: Series, rates: Rates, from_on: int) -> Knee:
 
 
 def last_step(series: Series, rates: Rates, from_on: int) -> LastStep | None:
-    """What growth up to a saturated level says: that the knee is in between, or nothing."""
+    """The gain of the last step up to a saturated level, and what it means: nothing if it is within
+    chance or both levels are saturated. None if there is no lower level."""
     below, highest = step_below(rates), max(rates)
     if below is None or not rates[below]:
         return None
@@ -292,7 +295,8 @@ def last_step(series: Series, rates: Rates, from_on: int) -> LastStep | None:
 def _beside_tool(
     series: Series, knee: Knee, telling: Sequence[Facts], free: Sequence[Facts]
 ) -> Knee:
-    """What the load tool held up says nothing of the knee but that there is more."""
+    """The knee, with a note on the level from which the load tool was the limit. If it was in every
+    trial, a lower limit of the knee: such trials only show that the server can do more."""
     first = min(facts.connections for facts in telling if series.bound.get(facts.key))
     tool_limit = ToolLimitFrom(first, series.key.tool)
     if free:

@@ -1,25 +1,25 @@
 """The phases of a load on kept connections: ramp-up, drain, steady, churn. Any may be absent.
 
-They are found in what was seen, the client's sockets by TCP state and the response times, and not
-in what was planned. Every threshold is relative to what this very load showed:
+They follow from what was observed (the client's sockets by TCP state, and the response times), not
+from the plan. Every threshold is relative to the load's own values:
 
-    ramp-up   ESTABLISHED rises until it first reaches 95 % of its most, and never falls by more
-              than 5 % of that meanwhile; at least three samples saw it rising. It lasts until the
-              response times, which rise after it, are within a tenth of the steady level
-    churn     connections close: sockets that are closing (TIME_WAIT, FIN_WAIT, CLOSE_WAIT, ...) are
-              more by 5 % of the most ESTABLISHED than at their fewest before, or ESTABLISHED falls
-              below 95 %. It begins with the last sample that saw nothing of it
-    drain     from the end of the ramp-up on, response times still fall: the median of each of 20
-              even parts is above the steady level by a tenth and three times its scatter
-    steady    what is left between: nobody comes, nobody goes, and times stay. Absent where the
-              median of its last quarter is above that of the one before by 15 %: a load that
-              ended too early was never steady
+    ramp-up   ESTABLISHED rises until it first reaches 95 % of its maximum, without a fall of more
+              than 5 % of the maximum; at least three samples. It lasts until the response times,
+              if they rise after it, are within 10 % and three times the scatter of the steady level
+    churn     connections close: the closing sockets (TIME_WAIT, FIN_WAIT, CLOSE_WAIT, ...) exceed
+              their minimum so far by 5 % of the maximum of ESTABLISHED, or ESTABLISHED falls below
+              95 % of it. It begins with the last sample before that
+    drain     after the ramp-up, response times still fall: the median of each of 20 equal parts is
+              above the steady level by 10 % and three times its scatter
+    steady    what is left in between: no connection opens or closes, and response times stay level.
+              Absent if the median of its last quarter is 15 % above that of the quarter before:
+              a load that ended too early was never steady
 
-The steady level is the median of the later half of those parts, its scatter their median absolute
-deviation. What warmed the server up has left its own TIME_WAIT behind, which only becomes fewer:
-hence "than at their fewest".
+The steady level is the median of the later half of those parts; its scatter is their median
+absolute deviation. Closing sockets are compared with their minimum because the warm-up leaves
+sockets in TIME_WAIT, whose number only falls.
 
-Fitting change points to the series was rejected: it finds as many as it is told to look for.
+Rejected: fitting change points to the series, which finds as many as it is told to look for.
 """
 
 from __future__ import annotations
@@ -37,32 +37,34 @@ from workerlab.model import Phase
 from workerlab.numbers.samples import quantile
 
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
-FULL = 0.95  # of the most ESTABLISHED
+FULL = 0.95  # of the maximum of ESTABLISHED
 CHANGE = 0.05  # of the same
-RISING = 3  # samples
+RISING = 3  # samples, at least
 PARTS = 20
 ABOVE, SCATTER = 1.10, 3.0
 GROWS = 1.15
-POINTS = 100  # of the response times over time
+POINTS = 100  # parts of the response times over time
 
 Response = tuple[float, float]  # when it ended and how long it took, seconds
 
 
 class Sockets(NamedTuple):
-    """The load's connections at one moment: at both ends established, at both ends closing."""
+    """The load's connections at one moment: ESTABLISHED at the client and at the server, and
+    closing at either end."""
 
     at_s: float
     client: int
     server: int
     closing: int
-    states: Mapping[str, int] = {}  # those that are closing, by state
+    states: Mapping[str, int] = {}  # closing sockets by state
 
 
 def phases(
     sockets: Sequence[Sockets], responses: Sequence[Response], *, in_app: bool = False
 ) -> tuple[Phase, ...]:
-    """In order of time, seconds since the load began; empty where too little was seen. sockets: by
-    time, the first before the load; responses: in any order; in_app: as long as the app took."""
+    """The phases in order of time, in seconds since the load began; empty if there are too few
+    samples. `sockets`: by time, the first before the load. `responses`: in any order. `in_app`:
+    these are times in the app, not response times."""
     most = max((one.client for one in sockets), default=0)
     if most < 1 or len(sockets) < RISING:
         return ()
@@ -89,7 +91,7 @@ def phases(
 
 
 def _rises(until: Sequence[Sockets], most: int) -> bool:
-    """Whether these samples saw the connections come, and none go."""
+    """Whether these samples show connections that open, and none that close."""
     highest = 0
     for one in until:
         if one.client < highest - CHANGE * most:
@@ -99,7 +101,7 @@ def _rises(until: Sequence[Sockets], most: int) -> bool:
 
 
 def _closes(sockets: Sequence[Sockets], first: int, most: int) -> int | None:
-    """The last sample before connections are seen to close, from number `first` on."""
+    """Index of the last sample, from `first` on, before connections close; None if none close."""
     least = sockets[0].closing
     for i, one in enumerate(sockets):
         least = min(least, one.closing)
@@ -112,8 +114,8 @@ def _closes(sockets: Sequence[Sockets], first: int, most: int) -> int | None:
 def _settled_s(
     responses: Sequence[Response], begin_s: float, end_s: float
 ) -> tuple[float | None, float | None]:
-    """When the response times have come down to their steady level (None: they were there), and
-    when they have come up to it (`begin_s`: they were there; None: they rose until the end)."""
+    """When response times have fallen to their steady level (None: they were not above it), and
+    when they have risen to it (`begin_s`: they were not below it; None: they rose to the end)."""
     wide_s = (end_s - begin_s) / PARTS
     parts = [(i, median(took_s)) for i, took_s in _parts(responses, begin_s, wide_s, PARTS)]
     if len(parts) < RISING:
@@ -133,14 +135,15 @@ def _settled_s(
 def _parts(
     responses: Iterable[Response], begin_s: float, wide_s: float, count: int
 ) -> list[tuple[int, list[float]]]:
-    """The response times that ended in each of so many even parts, by number; those with any."""
+    """Response times by the number of the part in which they ended, of `count` equal ones; without
+    empty parts."""
     found: dict[int, list[float]] = defaultdict(list)
     for at_s, took_s in responses if wide_s > 0 else ():
         found[min(count - 1, max(0, int((at_s - begin_s) / wide_s)))].append(took_s)
     return sorted(found.items())
 
 
-# --- what marks them ----------------------------------------------------------------------
+# --- the evidence of each ------------------------------------------------------------------
 
 
 class ConnectionsRise(Finding):
@@ -194,7 +197,7 @@ class ConnectionsClose(Finding):
 
 
 def _ramp(until: Sequence[Sockets], risen_s: float | None, end_s: float) -> Phase:
-    """`end_s`: of the load, where the response times never stopped rising (`risen_s` None)."""
+    """`risen_s` None: response times never stopped rising, so it lasts until the load ends."""
     first, last = until[0], until[-1]
     if risen_s is None:
         never = NeverSteady(first.client, last.client)
@@ -231,7 +234,7 @@ def _steady(
 
 
 def _middle(times_s: Sequence[float]) -> dict[str, float]:
-    """The median, and the bounds of 90 %; empty where there are none."""
+    """The median and the bounds of the middle 90 %; empty without times."""
     ordered = sorted(times_s)
     quantiles = {"p5_s": 0.05, "p95_s": 0.95, "p50_s": 0.5} if ordered else {}
     return {name: quantile(ordered, part) for name, part in quantiles.items()}
@@ -255,7 +258,8 @@ def _churn(after: Sequence[Sockets], most: int, times_s: Sequence[float]) -> Pha
 
 
 def phases_of(facts: Facts) -> tuple[Phase, ...]:
-    """Of a closed loop on kept connections; elsewhere they come and go all the time."""
+    """The phases of a closed loop on kept connections; () for other loads, whose connections open
+    and close all the time."""
     if not facts.cell.keepalive or facts.open_model:
         return ()
     sockets = [
@@ -273,7 +277,7 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
 
 
 def timed(facts: Facts) -> bool:
-    """By the client, each request."""
+    """Whether the client timed each request."""
     measurement = facts.measurement
     timed_each = measurement.timings and measurement.origin_ns is not None
     return bool(measurement.answers_ns or timed_each)
@@ -281,7 +285,7 @@ def timed(facts: Facts) -> bool:
 
 @once
 def responses_of(facts: Facts) -> list[Response]:
-    """Each as the client timed it; where it did not, as long as the app held it."""
+    """The responses as the client timed them; if it did not, the times in the app."""
     measurement = facts.measurement
     if measurement.answers_ns:
         answers = measurement.answers_ns
@@ -303,14 +307,14 @@ def responses_of(facts: Facts) -> list[Response]:
 def over_time(
     responses: Sequence[Response], end_s: float
 ) -> tuple[tuple[float, float, float], ...]:
-    """(moment, median, 95 %) of even stretches of the load, those in which any ended."""
+    """(moment, median, 95 %) of equal parts of the load, without those in which none ended."""
     wide_s = end_s / POINTS
     parts = _parts(responses, 0.0, wide_s, POINTS)
     ordered = [((i + 0.5) * wide_s, sorted(took_s)) for i, took_s in parts]
     return tuple((at_s, quantile(each, 0.5), quantile(each, 0.95)) for at_s, each in ordered)
 
 
-# --- what is said of them ---------------------------------------------------------------------
+# --- as findings --------------------------------------------------------------------------------
 
 
 class PhaseOfLoad(Finding):
@@ -326,5 +330,5 @@ def phase_finding(phase: Phase) -> PhaseOfLoad:
 
 
 def changing(phases: Iterable[Phase]) -> bool:
-    """Whether there is more to see than that nothing changes."""
+    """Whether the load has a ramp-up or a drain."""
     return not {phase.name for phase in phases}.isdisjoint({"ramp-up", "drain"})
