@@ -1,18 +1,19 @@
-"""What B does to a server, against A: from pairs of fresh launches, one of each, in random order.
+"""The effect of B compared with A, from pairs of fresh launches, one of each, in random order.
 
-Of each metric a pair has one difference: of logarithms for what is a ratio (throughput, times, CPU,
-memory), of parts of the response for where a request waits, of shares for failures. The interval of
-their mean is Student's over pairs. Launches differ more than the requests within one, so that
-requests would promise far too much.
+A pair gives one difference per metric: of logarithms for a ratio (throughput, times, CPU, memory),
+of parts of the response for where a request waits, of shares for failures. The interval of their
+mean is Student's over pairs. An interval over requests would be far too narrow, as launches differ
+more than the requests within one.
 
-The pairs go on until every metric is decided, and somebody who looks often enough sees a difference
-in anything. So it is looked at LOOKS times only, and the error of 5 % is shared out among these
-looks and the metrics (Bonferroni): the intervals of all metrics hold together, whenever it stops.
+Pairs are added until every metric is decided. Checking after every pair would eventually find a
+difference in anything, so results are checked LOOKS times only, and the error of 5 % is divided
+among these looks and the metrics (Bonferroni): the intervals of all metrics hold together, whenever
+the comparison stops.
 
     different      the interval excludes "no difference"
-    same           it lies within `at_least`, whatever it excludes: a difference that nobody wants
-                   to know of
-    inconclusive   neither, yet
+    same           it lies within `at_least`, even if it excludes "no difference": the difference
+                   does not matter
+    inconclusive   neither, so far
 """
 
 import math
@@ -27,9 +28,9 @@ from workerlab.model import CellResult
 from workerlab.numbers.intervals import half_width, ratio, student_at
 from workerlab.numbers.units import FORMATS, amount, format_bytes, format_duration
 
-LOOKS = (4, 6, 9, 13, 19, 28, 40)  # pairs
+LOOKS = (4, 6, 9, 13, 19, 28, 40)  # after so many pairs
 SIMILAR = 1.05  # times: single launches whose throughputs differ by less are a tie
-ERROR = 0.05  # of a whole comparison that finds a difference where there is none
+ERROR = 0.05  # probability that a comparison finds any difference where there is none
 
 Word = Literal["different", "same", "inconclusive"]
 Kind = Literal["ratio", "part", "share"]
@@ -44,7 +45,7 @@ class Metric(Struct, frozen=True):
     kind: Kind = "ratio"
 
     def written(self, value: float) -> str:
-        """A value of A or B: '3.98 req/s', '20.0 ms', '12.0 MB', '0.1 %'."""
+        """A value of A or B with its unit: '3.98 req/s', '20.0 ms', '12.0 MB', '0.1 %'."""
         if self.name.endswith("_rps"):
             return f"{amount(value)} req/s"
         if self.name.endswith("_bytes"):
@@ -62,7 +63,7 @@ METRICS = (
     Metric("stop_s", "stop"),
     Metric("failed", "failed requests", "share"),
 )
-# Which part of a response it is that changed
+# Parts of a response
 PARTS = (
     Metric("connect_s", "in connect", "part"),
     Metric("accept_queue_s", "in the accept queue", "part"),
@@ -71,18 +72,19 @@ PARTS = (
     Metric("transfer_s", "in transfer", "part"),
 )
 QUEUES = tuple(one for one in PARTS if one.name in ("accept_queue_s", "in_worker_s"))
-# How long a slot stays taken after the app: no part of its response, the next ones wait for it
+# How long a slot stays taken after the app: not part of the response, but the next ones wait for it
 HELD = Metric("held_s", "worker held after the app", "part")
-SHARE = 0.02  # of `at_least`: 0.1 % of the requests where that is 5 %
+SHARE = 0.02  # of `at_least`, for failures: 0.1 % of the requests if that is 5 %
 
-Launch = Mapping[str, float | None]  # metrics by name; None, or missing: not known
+Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
 Pair = tuple[Launch, Launch]  # A and B
 
 
 def tie(trials: Sequence[CellResult], others: Sequence[CellResult]) -> bool:
-    """Whether the throughputs of two cells show no difference: by the interval of their ratio over
-    trials; of a single trial each, whose launches may differ by more than they know, by SIMILAR and
-    the intervals that each load has of its own. All trials have a throughput above 0."""
+    """Whether the throughputs of two cells show no difference, by the interval of their ratio over
+    trials. Without repeated trials it is a tie if they differ by less than SIMILAR, as launches may
+    differ by more than one load shows, or within the intervals of the single loads. All trials have
+    a throughput above 0."""
     rates, other_rates = ([c.throughput_rps or 1.0 for c in cells] for cells in (trials, others))
     compared = ratio(rates, other_rates)
     if compared.differs is not None:
@@ -107,20 +109,20 @@ class Change(Struct, frozen=True):
 
 
 def looks_so_far(pairs: int) -> int:
-    """The pairs of the last look; 0: there was none yet."""
+    """The number of pairs at the last look; 0 before the first one."""
     return max((look for look in LOOKS if look <= pairs), default=0)
 
 
 def changes(pairs: Sequence[Pair], at_least: float) -> list[Change]:
-    """Of every metric that both sides of some pair have, as of the last look; before the first one
-    all are inconclusive. `at_least`: the least difference worth knowing of, a share."""
+    """The change of every metric that both sides of some pair have, as of the last look; before the
+    first one, all are inconclusive. `at_least`: the smallest difference that matters, a share."""
     seen = pairs[: looks_so_far(len(pairs)) or len(pairs)]
     known = [one for one in (*METRICS, *PARTS, HELD) if _both(seen, one)]
     return [_change(_both(seen, one), one, at_least, len(known)) for one in known]
 
 
 def decided(found: Sequence[Change], names: Sequence[str]) -> bool:
-    """Whether nothing is left to find out about these metrics."""
+    """Whether all of these metrics are decided, and there is at least one."""
     wanted = [one for one in found if one.metric.name in names]
     return bool(wanted) and all(one.word != "inconclusive" for one in wanted)
 
@@ -128,8 +130,8 @@ def decided(found: Sequence[Change], names: Sequence[str]) -> bool:
 def unpaired(
     a: Sequence[Launch], b: Sequence[Launch], at_least: float, comparisons: int
 ) -> list[Change]:
-    """Of launches that were not made in pairs, and are looked at once: Welch's intervals. The error
-    is shared out among all metrics of so many comparisons."""
+    """The changes between launches that were not made in pairs and are checked once, by Welch's
+    intervals. The error is divided among all metrics of so many comparisons."""
     response_s = _mean_of(a, "response_s")
     found: list[tuple[Metric, list[float], list[float]]] = []
     for metric in (*METRICS, *PARTS, HELD):
@@ -170,7 +172,7 @@ def _told(
     metric: Metric, a: Sequence[float], b: Sequence[float], middle: float, half: float | None,
     at_least: float,
 ) -> Change:  # fmt: skip
-    """`middle`, `half`: the mean difference, of a ratio of logarithms, and half of its interval."""
+    """`middle`: the mean difference, of logarithms for a ratio; `half`: half of its interval."""
     said, mean = (math.exp, geometric_mean) if metric.kind == "ratio" else (float, fmean)
     found = Change(metric, min(len(a), len(b)), mean(a), mean(b), said(middle))
     if half is None:
@@ -180,7 +182,7 @@ def _told(
 
 
 def _both(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, float]]:
-    """A, B and what a difference is divided by, of the pairs in which all are known."""
+    """(A, B, what a difference is divided by) of the pairs in which all are known."""
     found = []
     for a, b in pairs:
         one, other = a.get(metric.name), b.get(metric.name)

@@ -1,32 +1,34 @@
-"""What waiting for a core cost: the part of the response time in which a thread of the workers or
+"""What waiting for a core cost: the share of the response time in which a thread of the workers or
 of the load tool was ready to run and had no core.
 
-How many cores other programs use says nothing by itself: an app that sleeps answers as fast beside
-them as alone, one that computes takes twice as long. What counts is the time in the run queue. With
+How many cores other programs use shows nothing by itself: beside them, an app that sleeps answers
+as fast as alone, while one that computes takes twice as long. What counts is the time in the run
+queue. With
 
     c, w    CPU seconds and run-queue seconds of the workers per request
-    n       requests under way per worker: in flight, as many as have slots
-    h       how long a request holds its slot; at most as long as it is answered
-    z       what it does beside computing and waiting: sleeping, the network
+    n       requests in progress per worker: those in flight, up to the number of slots
+    h       how long a request holds its slot; at most its response time
+    z       its time other than computing and waiting for a core: sleeping, the network
 
-a request holds its slot for h = H(c + w), and would for H(c). H(d) is the time to pass, among n, a
-station that serves one at a time for d each, and then z beside it: approximate mean value analysis
-(Schweitzer 1979; Lazowska et al., Quantitative System Performance, 1984, chapter 6) of the worker's
-loop, with the remaining half of a service in place of a whole one, since equal requests take
-equally long. z is what a lone request takes on average but for c, or more, where h is longer than
-that explains: then something else holds them, a lock or a service behind the app. So w costs w
-where workers sleep (n = 1), n times as much where a loop computes all the time, and as much of the
-queue in front of the slots as of the time in them.
-The share is (H(c + w) - H(c))/h, and alike of the load tool, which all requests in flight pass. It
-is no more than what the slots were held for longer than by the fastest lone request, which may have
-waited as long as it computed.
+a request holds its slot for h = H(c + w), and would for H(c) with enough cores. H(d) is the time
+that each of n requests takes to pass a station that serves one at a time for d each, and a delay z
+after it: approximate mean value analysis (Schweitzer 1979; Lazowska et al., Quantitative System
+Performance, 1984, chapter 6) of the worker's loop. A request waits for half of the service in
+progress instead of a whole one, since equal requests take equally long. z is the mean lone response
+minus c, or more if h is longer than that explains: then something else holds the requests, such as
+a lock or a service behind the app. So w costs w if workers sleep (n = 1), n times as much if a loop
+computes all the time, and the same share of the queue in front of the slots as of the time in them.
+
+The share is (H(c + w) - H(c))/h, and likewise for the load tool, which all requests in flight pass.
+It is at most the part of h beyond the fastest lone request, which may have waited for as long as it
+computed.
 
 It is an upper bound: a worker that wakes up for a connection which another one takes, or to clean
-up behind an answer, has kept nobody waiting, and a thread of gthread that waits no other thread.
-Not seen is what threads wait that end between two samples.
+up after an answer, delays no request, and a waiting thread of gthread delays no other thread. Waits
+of threads that end between two samples are not seen.
 
-Rejected: n * w, right for a busy loop alone; a threshold of cores that others use (sleeping apps
-are exact with 1.9 of 2 cores taken); (c + w)/c, which takes the app's sleeping for computing.
+Rejected: n * w, correct only for a busy loop; a threshold of cores used by others (sleeping apps
+are exact with 1.9 of 2 cores taken); (c + w)/c, which treats the app's sleep as computing.
 """
 
 from collections.abc import Sequence
@@ -39,8 +41,8 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, per_second
 from workerlab.model import CoreWait, ProcessSample
 
-SAMPLED_S = 0.5  # in the steady part; else the whole load
-ROUNDS, NEARLY = 100, 1e-6  # far more than it takes; of a cycle
+SAMPLED_S = 0.5  # in the steady part, at least; else the whole load counts
+ROUNDS, NEARLY = 100, 1e-6  # far more than needed; of a cycle
 HALVINGS = 20
 
 
@@ -57,19 +59,20 @@ class Stretch(Struct, frozen=True):
     workers: int = 1
     slots: int | None = None
     units: int = 1
-    elsewhere: bool = False  # the load tool: nothing of it is seen here
+    elsewhere: bool = False  # the load tool runs on other hosts, unobserved
     services: float = 0.0
     cores: int | None = None  # of the machine
 
 
 @once
 def core_wait(facts: Facts) -> CoreWait | None:
-    """None where the kernel does not say how long the workers waited, or nothing was answered."""
+    """What waiting for a core cost in this trial; None if the kernel does not report how long the
+    workers waited, or nothing was answered."""
     samples, rps = _sampled(facts)
     if rps <= 0:
         return None
     mean_s = facts.measurement.response.mean
-    # In a closed loop N/X (Denning & Buzen 1978)
+    # In a closed loop N/X, the response time law (Denning & Buzen 1978)
     by_law_s = facts.connections / (facts.rps or rps)
     response_s = mean_s if facts.open_model and mean_s is not None else by_law_s
     lone = facts.record.alone_s or (response_s,)
@@ -99,12 +102,12 @@ def wait_in(part: Stretch) -> CoreWait | None:
     in_flight = rps * part.response_s
     held = in_flight if part.slots is None else min(in_flight, part.slots)
     others = rates.others(part)
-    # A worker waits for others no longer than they run, whatever its threads wait for each other
+    # Others delay a worker no longer than they run; otherwise its threads wait for each other
     for_others = None if others is None else min(worker, part.workers * min(1.0, others))
 
     def lost(wait: float) -> float:
         each, cpu_s, held_s = max(1.0, held / part.workers), worker_cpu / rps, held / rps
-        # It held its slot for longer than a lone one, which may have waited as it computed, too
+        # Beyond the fastest lone request, which may have waited for as long as it computed
         most = 1 - max(cpu_s, part.fastest_s - cpu_s) / held_s if held_s > 0 else 0.0
         return max(0.0, min(most, lost_share(cpu_s, wait / rps, each, held_s, part.lone_s)))
 
@@ -128,7 +131,7 @@ def wait_in(part: Stretch) -> CoreWait | None:
 
 
 def is_disturbed(facts: Facts) -> bool:
-    """Whether others had the cores for so long that their use is in the figures."""
+    """Whether other programs or machines had the cores for long enough to distort the figures."""
     wait = core_wait(facts)
     return wait is not None and wait.doubtful
 
@@ -136,7 +139,8 @@ def is_disturbed(facts: Facts) -> bool:
 def lost_share(
     cpu_s: float, wait_s: float, under_way: float, held_s: float, lone_s: float
 ) -> float:
-    """1 - H(c)/H(c + w), 0 to 1: see above; n, h, and a lone request's time."""
+    """(H(c + w) - H(c))/h, 0 to 1, for c `cpu_s`, w `wait_s`, n `under_way` and h `held_s`.
+    `lone_s`: the response time of a lone request."""
     each_s = cpu_s + wait_s
     beside_s = max(0.0, min(lone_s - cpu_s, held_s - each_s))
     if _held_s(each_s, under_way, beside_s) < held_s:
@@ -146,12 +150,13 @@ def lost_share(
 
 
 def elsewhere_s(each_s: float, under_way: float, held_s: float) -> float:
-    """z, of which H(each) is `held_s`; 0 where the station alone takes longer."""
+    """The delay z for which H(each_s) is `held_s`; 0 if the station alone takes longer."""
     return _beside_s(each_s, under_way, held_s, 0.0) if held_s > 0 else 0.0
 
 
 def _beside_s(each_s: float, under_way: float, held_s: float, least_s: float) -> float:
-    """z, of which H(c + w) = h: something else holds a request for longer than a lone one."""
+    """The delay z from `least_s` on for which H(each_s) is `held_s`. It exceeds that of a lone
+    request if something else holds the requests."""
     most_s = held_s
     for _ in range(HALVINGS):
         middle_s = (least_s + most_s) / 2
@@ -163,7 +168,7 @@ def _beside_s(each_s: float, under_way: float, held_s: float, least_s: float) ->
 
 
 def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
-    """H(d): `each_s` at the station, `beside_s` elsewhere."""
+    """H(each_s) with n `under_way` and z `beside_s`."""
     station_s, others = each_s, under_way - 1
     for _ in range(ROUNDS):
         cycle_s = station_s + beside_s
@@ -177,12 +182,12 @@ def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
     return station_s + beside_s
 
 
-# --- what was seen --------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------
 
 
 def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
-    """Samples, and answers per second between them: of the steady part, or where that is short of
-    the whole load."""
+    """The samples, and answers per second between them: of the steady part, or of the whole load if
+    that part is too short."""
     steady, samples = facts.window, facts.seen.processes
     if steady is not None:
         inside = [sample for sample in samples if steady.contains(sample.at_ns)]
@@ -191,8 +196,8 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
     if len(samples) < 2:
         return samples, rps
-    # What the load tool waits while it starts is nothing of the responses; what it used is known:
-    # it began after the first sample, and its guard saw its end
+    # The load tool's waits while it starts delay no response. Its CPU is known: it began after the
+    # first sample, and its guard recorded the total at its end
     reliable = [replace(sample, tool_wait_s=None) for sample in samples]
     if (cpu_s := facts.record.tool_cpu_s) is not None:
         reliable[0] = replace(reliable[0], tool_cpu_s=0.0)
@@ -225,20 +230,20 @@ class _Rates(Struct, frozen=True):
         return cls(**{**dict.fromkeys(cls.__struct_fields__), **rates})
 
     def others(self, part: Stretch) -> float | None:
-        """Cores that nothing of the trial used. Interrupts are nobody's: most are those of the
-        load, and whether a kernel adds them to the process they came upon is a matter of how it was
-        built."""
+        """Cores used by anything outside the trial; None if unknown. Interrupts are left out: most
+        are those of the load, and whether a kernel charges them to the interrupted process depends
+        on its build."""
         unseen = self.tool_cpu is None and not part.elsewhere
         if self.host_busy is None or self.server_cpu is None or unseen:
             return None
-        # Other trials of the lab are no other programs
+        # Other trials of the lab do not count as other programs
         ours = self.server_cpu, self.tool_cpu, self.lab_cpu, self.beside_cpu, part.services
         nobodys = self.host_irq, self.host_steal
         return max(0.0, self.host_busy - sum(cores or 0.0 for cores in (*ours, *nobodys)))
 
     def stolen(self, cpu_s: float, lone_s: float) -> float:
-        """The part of a response in which the core that served it was given to another machine: it
-        is neither CPU time of ours nor the run queue's."""
+        """The share of a response in which its core was given to another machine: that time is
+        neither in our CPU time nor in the run queue."""
         if not self.host_steal or not self.host_busy or cpu_s <= 0:
             return 0.0
         return self.host_steal / self.host_busy * min(1.0, cpu_s / max(lone_s, cpu_s))

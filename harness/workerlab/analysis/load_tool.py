@@ -1,29 +1,29 @@
-"""Whether the load tool, and not the server, set the limit.
+"""Whether the load tool, not the server, was the limit.
 
-In a closed loop the queue stands before the bottleneck. A tool that cannot keep up holds the
-requests itself: its figures are then a lower bound of the server, however steady they are. Any of
-six rules is enough to say so, each with its numbers:
+In a closed loop, requests queue in front of the bottleneck. A load tool that cannot keep up holds
+them itself; its figures are then a lower bound of the server, however steady they are. Any of six
+rules is enough, each with its numbers:
 
-    CPU           80 % and more of a core per thread or process of the tool
-    plateau       more connections brought no more, while slots, workers and host are less than
-                  90 % busy and less than half of the requests in flight are inside the server
-    ceiling       against a server that does nothing it reaches less than three times as much
-    second tool   another tool got over 5 % more of the same server with as many connections, by
-                  the interval over trials of both: a trial of each cannot tell
-    connections   fewer were established than asked for, where they are kept
-    own limits    requests that found no local port or no open file: nothing of the server's
+    CPU           the tool used at least 80 % of a core per thread or process
+    plateau       more connections brought no more throughput, while slots, workers and host are
+                  less than 90 % busy and less than half of the requests in flight are in the server
+    ceiling       against a server that does nothing, the tool reaches less than three times as much
+    second tool   another tool got over 5 % more from the same server with as many connections, by
+                  the interval over trials of both; one trial of each is not enough
+    connections   fewer were established than requested, on kept connections
+    own limits    requests that found no local port or no file descriptor: no fault of the server
 
-A cell that gives all its slots or connections allow (X >= 0.95 * min(N, C)/R0) is not bound by
-any of them: nobody can get more. That needs an R0 which is the server's; a lone response of less
-than 10 ms is in part the client's own time.
+A cell that reaches what its slots or connections allow (X >= 0.95 * min(N, C)/R0) is only bound by
+the tool's own limits, as no tool can get more. This needs an R0 that is the server's; a lone
+response of less than 10 ms is partly the client's own time.
 
-No rule holds while others kept tool or server waiting for a core (`core_wait`): a tool that gets
-half a core looks slow, and so does a server that nothing keeps busy. Who is the limit is then not
-known, unless the tool met a limit of its own.
+Likewise, only own limits count while other programs kept tool or server waiting for a core
+(`core_wait`): a tool that gets half a core looks slow, and so does a server that is not kept busy.
+Without own limits, the answer is then unknown.
 
-A second tool shows nothing where most requests in flight are inside the server: there two runs
-differ by how the kernel deals the connections. A tool of which no rule knows anything is neither
-called bound nor cleared.
+A second tool shows nothing if most requests in flight are in the server: two runs then differ by
+how the kernel deals the connections. If none of the first five rules can be evaluated, the tool is
+neither called bound nor cleared.
 """
 
 import contextlib
@@ -48,13 +48,13 @@ from workerlab.model import Measurement, Server
 from workerlab.numbers.intervals import ratio
 
 PER_UNIT = 0.8  # of a core, per thread or process of the tool
-FULL = 0.9  # of a resource of the server
-INSIDE = 0.5  # of the requests in flight: from here on the server holds them
-SAFE = 3.0  # times what came out
-OWN_S = 0.01  # a lone response from which on the client's part of it hardly counts
+FULL = 0.9  # of a resource of the server: from here on it is busy
+INSIDE = 0.5  # of the requests in flight: from here on they are in the server
+SAFE = 3.0  # times the measured throughput: such a ceiling clears the tool
+OWN_S = 0.01  # of a lone response: from here on the client's part hardly counts
 STEP = 1.5  # times as many connections: fewer cannot show a plateau
-SAMPLED_S, STARTED_S = 0.5, 2.0  # CPU in the steady part; or of a whole load, start of it included
-SAMPLES = 3  # of connections; fewer say nothing
+SAMPLED_S, STARTED_S = 0.5, 2.0  # minimum for CPU: of the steady part; of a load with the start
+SAMPLES = 3  # of connections, at least
 
 Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
 
@@ -72,7 +72,7 @@ class Ceiling(Struct, frozen=True):
 
 
 def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
-    """Those a run has kept; what cannot be read as one is left out."""
+    """The ceilings that a run has stored; unreadable ones are left out."""
     kept, found = environment.get("ceilings"), []
     for one in kept if isinstance(kept, list | tuple) else ():
         with contextlib.suppress(ValueError):
@@ -93,8 +93,8 @@ class ToolComparison(Struct, frozen=True):
 
 
 def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> tuple[Series, ...]:
-    """The series of a run, with what is known of their load tools. `environment`: of the run,
-    which keeps the ceilings."""
+    """The series, each with why its load tool was the limit, by trial (`bound`). `environment`: of
+    the run, with its ceilings."""
     kept = ceilings(environment)
     alike: dict[tuple[Server, bool], list[Series]] = defaultdict(list)
     for series in every:
@@ -116,13 +116,13 @@ def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> t
 
 
 def _rates(series: Series, level: int) -> Sequence[float]:
-    """Requests/s of each trial at that level."""
+    """Successful requests/s of each trial at this level."""
     at_level = (facts for facts in series.closed if facts.connections == level)
     return [rps for facts in at_level if (rps := facts.throughput_rps)]
 
 
 def limits(facts: Facts, compared: ToolComparison) -> Reasons:
-    """Why the load tool was the limit of this valid trial."""
+    """Why the load tool was the limit of this valid trial; (): it was not; None: unknown."""
     found = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
     if not found:
         return None
@@ -156,8 +156,8 @@ def busy(facts: Facts, _compared: ToolComparison) -> Answer:
 
 
 def generator_cores(facts: Facts) -> float | None:
-    """CPU seconds of the load tool per second while the load was steady; None where it lasted too
-    short for the tool's own start not to matter."""
+    """CPU seconds per second of the load tool in the steady part, else over the whole load; None if
+    that was so short that the tool's own start would matter."""
     if (steady := facts.window) is not None:
         samples = [one for one in facts.seen.processes if steady.contains(one.at_ns)]
         cores = per_second(((one.at_ns, one.tool_cpu_s) for one in samples), SAMPLED_S)
@@ -208,7 +208,7 @@ def plateau(facts: Facts, compared: ToolComparison) -> Answer:
 
 
 def _resources(facts: Facts, lone_s: float) -> tuple[float | None, float, float] | None:
-    """How busy slots, workers' CPU and host are, 0 to 1; None where its CPU is not known."""
+    """How busy slots, workers' CPU and host are, 0 to 1; None if CPU use is unknown."""
     cores, used = facts.seen.cores, facts.usage
     if used.server_cores is None or used.host_busy is None or not cores:
         return None
@@ -237,7 +237,7 @@ def ceiling(facts: Facts, compared: ToolComparison) -> Answer:
     found = next((one for one in known if one.connections >= facts.connections), known[-1])
     if found.rps >= SAFE * facts.rps:
         return False
-    if found.at_least or found.rps < facts.rps:  # or it was measured at a bad moment
+    if found.at_least or found.rps < facts.rps:  # or it was disturbed when measured
         return None
     return NearCeiling(
         ceiling_rps=found.rps, connections=found.connections, times=SAFE, rps=facts.rps
@@ -263,7 +263,7 @@ def second_tool(facts: Facts, compared: ToolComparison) -> Answer:
     ratios = {other: ratio(rates, compared.own) for other, rates in compared.others.items()}
     (tool, processes), more = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
     if more.low is None:
-        return None  # a trial of each cannot tell
+        return None  # one trial of each is not enough
     if more.low <= FLAT:
         return False
     inside = in_server(facts)
@@ -297,9 +297,9 @@ def connections(facts: Facts, _compared: ToolComparison) -> Answer:
         for one in facts.seen.connections
         if steady.contains(one.at_ns)
     ]
-    if len(inside) < SAMPLES or not 0 < 2 * accepts <= requests:  # each carried one request
+    if len(inside) < SAMPLES or not 0 < 2 * accepts <= requests:  # not kept
         return None
-    there = round(median(inside[len(inside) // 2 :]))  # a tool may take its time to begin them
+    there = round(median(inside[len(inside) // 2 :]))  # a tool may open them slowly
     if there >= facts.connections:
         return False
     return TooFewEstablished(there, facts.connections)
@@ -328,12 +328,12 @@ def own_limits(facts: Facts) -> tuple[ToolOutOf, ...]:
     return tuple(ToolOutOf(n, lack) for cause, lack in LACKS.items() if (n := errors.get(cause)))
 
 
-# --- what follows -------------------------------------------------------------------------------
+# --- requests in flight -------------------------------------------------------------------------
 
 
 def in_flight(measured: Measurement) -> float | None:
-    """Mean number of requests in flight as the client counts them: what the tool says, else
-    Little's law over its own figures. None where its mean is not one of real requests."""
+    """Mean number of requests in flight as the client counts them: the tool's own figure, else
+    Little's law over its figures. None if its mean is synthetic."""
     if measured.achieved_concurrency is not None:
         return measured.achieved_concurrency
     mean_s = measured.response.mean

@@ -1,30 +1,31 @@
 """What a request needs of a worker, from one trial: how long it waits, computes, blocks and holds
-its slot; what the server needs of memory; how long it takes to boot.
+its slot; how much memory the server needs; how long it takes to boot.
 
-    hold = wait + CPU + blocked + gap           what takes a slot away from others
+    hold = wait + CPU + blocked + gap           how long the slot is taken
     R    = hold + waiting for a slot + beside
 
-The trial is one with `Cell.inside` "needs". The load to take: a closed loop of two connections more
-than a *small* number of slots: sync with 2 workers and 4 connections tells most of a WSGI app; of a
-class with a loop 2 workers and 4 connections. Then there is always somebody who waits for a slot,
-so that the gap is measured; there are many requests a second, so that what idle workers compute is
-little of theirs; two workers show what memory each adds; and few requests are in one worker at
-once, so that they hardly wait for each other inside the app. At a low rate the gap is that of lone
-requests.
+The trial has `Cell.inside` "needs". The recommended load is a closed loop of two connections more
+than a *small* number of slots. For a WSGI app, sync with 2 workers and 4 connections shows most;
+for a class with a loop, use 2 workers and 4 connections as well. Then some request always waits for
+a slot, so the gap is measured; there are many requests a second, so the CPU of idle workers is a
+small part; two workers show how much memory each adds; and few requests share a worker at a time,
+so they hardly wait for each other inside the app. At a low rate, the gap is that of lone requests.
 
-CPU is what all workers used from the load's begin to its end, less what they used per second while
-they idled before it (an event loop's heartbeat is 1 % of a core), divided by the requests. It has
-everything: parsing, threads of libraries, programs that the app ran. Of a single request the probe
-knows the CPU where its class can tell it (`server/inside/costs.py`); what these do not add up to,
-Gunicorn's own part for one, is added evenly.
+CPU is what all workers used from the beginning of the load to its end, less what they used per
+second while idle before it (an event loop's heartbeat is 1 % of a core), divided by the requests.
+It includes everything: parsing, threads of libraries, programs that the app ran. The probe measures
+the CPU of each request where the worker class allows it (`server/inside/costs.py`); the rest, such
+as Gunicorn's own part, is spread evenly over the requests.
 
-What a request waits for is what is left of its span without its CPU and the time it was ready to
-run and had no core, both measured of each; on a loop without all of its steps. But requests that
-are in one worker at once wait for each other, too. For the loop: what the probe saw of it is taken
-off. For the GIL, or where a class has no such clock: by the formula of `core_wait` (one station and
-a delay beside it), from how many they were, and of each by what it computed. Where either is a
-large part, the rest is uncertain, and a note says so. Rejected: the lone requests' spans, few and
-of one route; the formula for loops, where two connections that take turns never meet.
+A request's wait is its span without its CPU and its time ready to run without a core, both measured
+per request; on a loop, its span without all of its steps. But requests in one worker also wait for
+each other. For the loop, what the probe measured of that is subtracted. For the GIL, or for a class
+without such a clock, it is computed by the formula of `core_wait` (one station and a delay beside
+it) from the number of requests in the worker, and shared out by each request's CPU. If either is a
+large part, the rest is uncertain, and a note says so.
+
+Rejected: the spans of lone requests, which are few and of one route; the formula for loops, where
+two connections that take turns never meet.
 """
 
 from collections import defaultdict
@@ -51,13 +52,13 @@ from workerlab.model import (
     WorkersSample,
 )
 
-MOST = 5000  # requests of the sample
-HALF = 0.5  # of the answers are successes: with fewer, nothing is known of one
-IDLE_LEAST_S = 0.3  # before the load, to say what an idle worker computes
-BLOCKED, LATE = 0.01, 3  # of the time, and beats: less is not said to be blocked
-BLOCKED_LEAST_S = 0.0005  # of a request, where it was measured: clocks and interrupts are less
-# What makes uncertain how long a request would have waited alone: so much of its time in the app
-# taken off for others, or a loop (or GIL) that more than one kept busy for so much of the time
+MOST = 5000  # requests in the sample
+HALF = 0.5  # of the answers: with fewer successes, needs are unknown
+IDLE_LEAST_S = 0.3  # sampled before the load, for the CPU of idle workers
+BLOCKED, LATE = 0.01, 3  # of the time, and late beats: less does not count as blocked
+BLOCKED_LEAST_S = 0.0005  # per request, if measured: less may be clocks and interrupts
+# How long a request would have waited alone is uncertain if others account for more than CONTENDED
+# of its time in the app, or if over ALONE requests kept a loop (or GIL) busy for over FULL of it
 CONTENDED, FULL, ALONE = 0.1, 0.8, 1.2
 
 
@@ -108,9 +109,9 @@ class GapFromLoneRequests(Finding):
 
 @once
 def needs_of(facts: Facts) -> Needs | Finding:
-    """Or why it cannot be said."""
+    """What the requests of this trial need, or why that is unknown."""
     spans, mixed = success_spans(facts), tuple[Finding, ...]()
-    if spans is None and facts.outcome.success >= HALF:  # what failed takes of the server, too
+    if spans is None and facts.outcome.success >= HALF:  # failures use the server, too
         spans = facts.finished
         if facts.outcome.success < MOSTLY:
             mixed = (_failures(FailuresInMean, facts),)
@@ -125,7 +126,7 @@ def needs_of(facts: Facts) -> Needs | Finding:
     notes = (*mixed, *notes)
     overhead = overhead_s(facts)
     parts = _parts(facts, spans, cost, overhead if gap_s is None else gap_s)
-    outside_s = max(0.0, cost.cpu_s - fmean(one.cpu_s for one in parts))  # of its CPU, beside them
+    outside_s = max(0.0, cost.cpu_s - fmean(one.cpu_s for one in parts))  # its CPU outside the app
     crowd = _crowd(spans, parts, loop=facts.data.worker_class.loop)
     if not crowd.certain:
         notes = (*notes, ForecastUncertain((facts.cell.server.variant,)))
@@ -157,7 +158,7 @@ def _failures(kind: type[RequestsFailed], facts: Facts) -> RequestsFailed:
 
 
 def _cost(facts: Facts) -> Cost | None:
-    """None where the CPU of the workers was not seen."""
+    """CPU and core wait per request; None if the workers' CPU was not sampled."""
     samples, begins_ns = facts.seen.workers, facts.spans[0].start_ns
     before = [one for one in samples if one.at_ns <= begins_ns]
     if not before or len(samples) == len(before):
@@ -185,7 +186,7 @@ def _used_s(first: WorkersSample, last: WorkersSample) -> float:
 
 
 def _idle(before: Sequence[WorkersSample]) -> float:
-    """Cores that the workers use when nobody asks."""
+    """Cores that idle workers use; 0 if they were sampled too briefly before the load."""
     first, last = before[0], before[-1]
     length_s = (last.at_ns - first.at_ns) / NS
     return _used_s(first, last) / length_s if length_s >= IDLE_LEAST_S else 0.0
@@ -201,8 +202,8 @@ class Crowded(Struct, frozen=True):
 
 
 def crowded(facts: Facts) -> Crowded | None:
-    """In the steady window; None where it was not seen. Of few, each wakes up its worker; of many,
-    a worker serves several each time it wakes."""
+    """CPU per request in the steady window; None if it was not sampled or too many requests failed.
+    Under a light load each request wakes its worker; under a heavy one several share a wake-up."""
     window = facts.window
     if window is None or not window.rps or facts.outcome.success < MOSTLY:
         return None
@@ -218,8 +219,8 @@ def crowded(facts: Facts) -> Crowded | None:
 
 
 def with_crowd(needs: Needs, many: Crowded | None) -> Needs:
-    """With so much CPU per request, the difference taken from each alike: what many at once save is
-    Gunicorn's part, not the app's. None: as it is."""
+    """The needs with this mean CPU per request, the difference taken from each request alike: what
+    many requests at once save is Gunicorn's part, not the app's. None: unchanged."""
     if many is None:
         return needs
     less_s = fmean(one.cpu_s for one in needs.requests) - many.cpu_s
@@ -227,7 +228,7 @@ def with_crowd(needs: Needs, many: Crowded | None) -> Needs:
     return replace(needs, requests=tuple(requests), load_s=many.beside_s)
 
 
-# --- one by one -----------------------------------------------------------------------------------
+# --- per request ----------------------------------------------------------------------------------
 
 
 class NeedPart(Struct, frozen=True, gc=False):
@@ -242,20 +243,20 @@ class NeedPart(Struct, frozen=True, gc=False):
 
     @property
     def busy_s(self) -> float:
-        """How long it kept the loop or the GIL from others, at most."""
+        """How long it held the loop or the GIL, at most."""
         return min(self.length_s, self.cpu_s + self.queued_s + self.blocked_s)
 
     @property
     def left_s(self) -> float:
-        """What it waited, for others of its worker or beside them."""
+        """How long it waited, for others of its worker or for anything else."""
         return self.length_s - self.busy_s
 
 
 def _parts(
     facts: Facts, spans: Sequence[Span], cost: Cost, outside_s: float
 ) -> tuple[NeedPart, ...]:
-    """Where it is not known of each request what it computed, it is the mean: at least all but what
-    Gunicorn can have used while the request was not in the app."""
+    """What each request used. One without measured CPU gets the mean; if none has any, that is the
+    workers' CPU per request less the most that Gunicorn can have used outside the app."""
     known = [span.cost.cpu_ns / NS for span in spans if span.cost is not None]
     mean_s = fmean(known) if known else max(0.0, cost.cpu_s - outside_s)
     queued_s = cost.core_wait_s * (mean_s / cost.cpu_s if cost.cpu_s > 0 else 1.0)
@@ -275,7 +276,7 @@ def _parts(
 
 
 def _asleep_s(cost: SpanCost | None) -> float | None:
-    """In its steps; None where it has none."""
+    """How long its steps neither computed nor waited for a core; None if it has no steps."""
     if cost is None or cost.steps_ns is None:
         return None
     return max(0, cost.steps_ns - cost.cpu_ns - cost.queued_ns) / NS
@@ -290,7 +291,8 @@ class Crowd(Struct, frozen=True):
 
 
 def _crowd(spans: Sequence[Span], parts: Sequence[NeedPart], *, loop: bool) -> Crowd:
-    """Who has a loop and no core keeps it from others; threads that have none wait side by side."""
+    """How long requests waited for others. A loop without a core delays all its requests; threads
+    wait independently."""
     known = [one.held_up_s for one in parts if one.held_up_s is not None]
     if known:
         share = fmean(known) / max(fmean(one.length_s for one in parts), 1 / NS)
@@ -302,7 +304,7 @@ def _crowd(spans: Sequence[Span], parts: Sequence[NeedPart], *, loop: bool) -> C
         return Crowd(0.0, certain=True)
     count = under_way(spans)
     lost_s = max(0.0, length_s - busy_s - elsewhere_s(busy_s, count, length_s))
-    # A loop that is busy all the time hides how long they wait beside it
+    # A loop that is always busy hides how long its requests wait for anything else
     full = count > ALONE and count * busy_s > FULL * length_s
     return Crowd(lost_s, certain=not full and lost_s <= CONTENDED * length_s)
 
@@ -335,8 +337,8 @@ def _requests(
 
 
 def _route(span: Span, mix: Sequence[Route], asked: Mapping[str | None, int | None]) -> str:
-    """By what the client says it asked for, else by what the app was asked: there two routes of one
-    path are one."""
+    """The label of the route that the client recorded, else the one that the app saw, which does
+    not distinguish two routes of one path."""
     number = asked.get(span.request_id)
     if number is None and span.cost is not None:
         number = span.cost.route
@@ -344,8 +346,8 @@ def _route(span: Span, mix: Sequence[Route], asked: Mapping[str | None, int | No
 
 
 def under_way(spans: Sequence[Span]) -> float:
-    """How many requests, itself included, a request was in its worker with, on average over its
-    time there: the integral of N squared over that of N."""
+    """Mean number of requests in a worker as its requests see it, themselves included: the integral
+    of N squared over that of N."""
     by_worker: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for span in spans:
         if span.end_ns is not None:
@@ -362,8 +364,8 @@ def under_way(spans: Sequence[Span]) -> float:
 
 
 def _blocked_s(facts: Facts, requests: int) -> float:
-    """Per request, in a call that held up the loop; 0 where there is no evidence, or where the
-    class serves one at a time, whatever it waits for."""
+    """Seconds per request in calls that held up the loop; 0 without evidence, or if the class
+    serves one request at a time, so blocking delays no other."""
     use = None if facts.data.worker_class.slots == "one" else loop_use(facts)
     if use is None or use.worst.blocked < BLOCKED or use.worst.late < LATE:
         return 0.0
@@ -371,11 +373,11 @@ def _blocked_s(facts: Facts, requests: int) -> float:
     return blocked / max(1.0, facts.window.completed if facts.window else requests)
 
 
-# --- beside ---------------------------------------------------------------------------------------
+# --- gap and memory -------------------------------------------------------------------------------
 
 
 def _gap(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
-    """How much longer than its span a request holds a slot; None where there are no slots."""
+    """How much longer than its span a request holds a slot; None if there are no slots."""
     if facts.slots is None:
         return None, ()
     measured_s = queued_gap_s(facts)
@@ -385,7 +387,7 @@ def _gap(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
 
 
 def _memory(facts: Facts) -> Memory | None:
-    """None where it was not seen."""
+    """The server's memory; None if it was not sampled."""
     samples = facts.seen.memory
     if not samples or not samples[-1].private_bytes:
         return None
