@@ -1,37 +1,38 @@
-"""Cells of the open model: requests arrive at a rate, whether others were answered or not.
+"""Cells of the open model: requests arrive at a rate, whether or not earlier ones were answered.
 
-The laws of the closed loop say nothing of them: there N clients wait for their answers, so that a
-slow server slows its own load down, and R = N/X. Here the rate is given, and the verdict is
-`workerlab.analysis.open_model`.
+The laws of the closed loop do not apply to them: there, N clients wait for their answers, so a slow
+server slows its own load down, and R = N/X. Here the rate is given. Response times run from the
+moment a request was due, so they include what a full server or a slow load tool held back; `lag` is
+the part before it was sent.
 
-Response times run from the moment a request was due, so that what a full server or a slow load tool
-held back is in them; `lag` is the part before it was sent.
+The verdict of a valid cell, and its reason, in this order:
 
-The verdict of a valid cell of the open model, and its reason: requests come at a rate. In this
-order:
-
+    saturated        the server refused REFUSED of the requests or more
+    below, at        all was sent, the backlog does not grow (`growth`) and what was due came out:
+                     the server keeps up; at capacity from 95 % of the capacity on that the closed
+                     cells found
+    inconclusive     waiting for a core (`core_wait`) or a pause of the machine (`stall`) may be why
+                     it does not keep up
     generator-bound  not all was sent, or late, while connections were idle: the load tool is slow
-    saturated        not all was sent, and connections were busy: the backlog reached the load tool
-                     the backlog grows (`growth`), over at least LEAST_S
-    below, at        all was sent, and the backlog does not grow: the server keeps up; at capacity
-                     from 95 % of the capacity on that the closed cells found
+    saturated        not all was sent, and connections were busy: the backlog reached the load tool;
+                     or the backlog grows, over at least LEAST_S
+    inconclusive     growth over a shorter time, growth within the scatter of service times, or less
+                     done than requested with nothing full that would explain it
 
-The first two, and growth, are inconclusive where others kept the load from a core for long enough
-to be the reason (`core_wait`): who keeps up in spite of them does so without them, and who is full
-and would be so without them, too, does not. Likewise where the machine stood still (`stall`) for
-so long that what is late, or lacks, was due then, or else could have been served then.
-Inconclusive, besides: growth over a shorter time, growth within the scatter of service times, and
-less done than asked for with nothing full that would explain it.
+A server that keeps up despite a disturbance also does so without it; one that would be full even
+without it does not keep up in either case. A pause is the reason if what is late or missing was due
+in it, or could have been served in it.
 
-    due        in the time of the load by its schedule, which of Poisson arrivals is not the rate
-               that was asked for: what comes out is judged by it. Whether a backlog would go on to
-               grow is judged by the rate
-    sent       what the load tool sent of what was due; less than 99 % is always said
-    busy       connections under way on average, (R - lag) * sent/s by Little's law (Little 1961)
+    due        requests that the schedule puts in the load; with Poisson arrivals this is not the
+               requested rate. Throughput is judged by it; whether a backlog would go on growing is
+               judged by the rate
+    sent       what the load tool sent of what was due; less than 99 % is always reported
+    busy       mean connections in use, (R - lag) * sent/s by Little's law (Little 1961)
     late       a quarter of the mean response or more is lag
 
-Connections count as busy from 45 % of them on average on: where a backlog grows evenly until all
-are taken, half of them are taken on average, whenever that moment comes; later, more."""
+Connections count as busy from a mean of 45 % on: if a backlog grows evenly until all are taken,
+half of them are taken on average until then, whenever that is; later, more.
+"""
 
 from __future__ import annotations
 
@@ -67,14 +68,14 @@ from workerlab.model import (
 )
 from workerlab.numbers.units import fill
 
-LEAST_S = 10.0  # of load: what grows in less may be chance
-KEEPS_UP = 0.97  # of the rate comes out
-CHANCE = 2.0  # roots of the number due: what a queue that comes and goes holds at the end
+LEAST_S = 10.0  # of load: growth over less may be chance
+KEEPS_UP = 0.97  # of what was due is answered
+CHANCE = 2.0  # square roots of the number due: a passing queue may hold these at the end
 ALL_SENT = 0.99
 CONNECTIONS_BUSY = 0.45
 NEAR = 0.95  # of the capacity
 LATE = 0.25  # of the mean response
-MISSING = 1e-9
+MISSING = 1e-9  # instead of a zero denominator
 
 
 class Offered(Struct, frozen=True):
@@ -96,24 +97,25 @@ class Offered(Struct, frozen=True):
 
     @property
     def due(self) -> int | None:
-        """Requests of its schedule; None where the load tool does not tell."""
+        """Requests of its schedule; None if the load tool does not report them."""
         sent, unsent = self.said.sent, self.said.unsent
         return None if sent is None or unsent is None or sent + unsent <= 0 else sent + unsent
 
     @property
     def due_rps(self) -> float:
-        """What chance made of the rate that was asked for."""
+        """The rate of the schedule, which by chance differs from the requested rate; else the
+        latter."""
         known = self.due is not None and self.lasts_s > 0
         return (self.due or 0) / self.lasts_s if known else self.asked_rps
 
     @property
     def sent_rps(self) -> float | None:
-        """Of what was due; None where the load tool does not tell."""
+        """Requests sent per second; None if the load tool does not report them."""
         return None if self.due is None else self.due_rps * (self.said.sent or 0) / self.due
 
     @property
     def busy(self) -> float | None:
-        """Connections under way on average."""
+        """Mean connections in use; None if unknown."""
         said = self.said
         if said.response.mean is None or said.duration_s <= 0:
             return None
@@ -126,7 +128,8 @@ class Offered(Struct, frozen=True):
 
     @property
     def idle(self) -> bool:
-        """Connections were free all the time: whatever was not sent, or late, is the tool's."""
+        """Whether connections were always free: then the load tool is why requests were unsent or
+        late."""
         return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
 
     @property
@@ -136,8 +139,8 @@ class Offered(Struct, frozen=True):
 
     @property
     def disturbance(self) -> Disturbance | None:
-        """What others' use of the cores did to it, if that may be why it does not keep up: what is
-        full would have done no more than `done_rps` / (1 - share) without them."""
+        """The disturbance by other programs or machines, if it may be why the server does not keep
+        up: without it, a full server would have done at most `done_rps` / (1 - share)."""
         noise = disturbance_of(self.core_wait)
         if noise is None or self._could(noise.share) <= (1 - SLOPE) * self.asked_rps:
             return None
@@ -145,8 +148,8 @@ class Offered(Struct, frozen=True):
 
     @property
     def stood_still(self) -> bool:
-        """Whether it may be for the time in which the machine did that it does not keep up: what is
-        late, or was not sent, was due then; what is full would have done enough without it."""
+        """Whether a pause of the machine may be why the server does not keep up: what is late or
+        was not sent was due in it, or a full server would have done enough without it."""
         part = stall.part(self.pauses_s, self.lasts_s)
         if not part:
             return False
@@ -159,15 +162,15 @@ class Offered(Struct, frozen=True):
         return self._could(part) > (1 - SLOPE) * self.asked_rps
 
     def _could(self, share: float) -> float:
-        """Requests/s that would be done if this part of the time had not been lost; without end
-        where nothing is full."""
+        """Requests/s that would be done without the loss of this part of the time; infinite if
+        nothing is full."""
         if self.growth is None or not self.growth.full:
             return inf
         return self.growth.done_rps / max(MISSING, 1 - share)
 
     @property
     def came_out(self) -> bool:
-        """As much as was due, but for what chance leaves under way at the end."""
+        """Whether what was due was answered, except for what chance leaves in flight at the end."""
         arrivals = self.due_rps * self.lasts_s
         fewer = CHANCE / sqrt(arrivals) if arrivals > 0 else 0.0
         return self.done_rps >= min(KEEPS_UP, 1 - fewer) * self.due_rps
@@ -195,7 +198,7 @@ class BacklogGrew(Reason):
     done_rps: float
     longest_s: float | None
     grows_rps: float
-    full: str  # what is; "": nothing that is known
+    full: str  # what is full; "": nothing known
 
 
 class BacklogFilledConnections(Reason):
@@ -219,7 +222,7 @@ class FewerAnswered(Reason):
     due_rps: float
     done_rps: float
     longest_s: float | None
-    but: str  # why that shows nothing
+    but: str  # why that is inconclusive
     least_s: float | None = None
 
 
@@ -310,7 +313,7 @@ class ToolTooSlow(Reason):
 
 
 def _too_slow(offered: Offered) -> ToolTooSlow:
-    """What the load tool did not do, and what shows that nobody kept it from that."""
+    """What the load tool did not do, and the evidence that the server did not prevent it."""
     shows: dict[str, Any] = {
         "tool": offered.tool,
         "busy": offered.busy or 0.0,
@@ -328,12 +331,12 @@ def _too_slow(offered: Offered) -> ToolTooSlow:
     )
 
 
-TOLD = 0.05  # of the same, from which on lag is a part that a breakdown would need
+TOLD = 0.05  # of the mean response: with more lag, a breakdown would need a part for it
 
 
 def capacity_of(report: Report, cell: Cell) -> float | None:
-    """Requests/s that the closed cells of the same series found: its capacity, where levels and
-    trials allow one, else the best of a valid cell whose load tool was not the limit."""
+    """Requests/s that the closed cells of the same series reached: the capacity if levels and
+    trials allow one, else the best of the valid cells whose load tool was not the limit."""
     for group in report.classes:
         if group.series == cell.series and group.capacity_rps:
             return group.capacity_rps
@@ -352,8 +355,8 @@ def best_rps(cells: Iterable[CellResult]) -> float | None:
 
 
 def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> CellResult:
-    """A valid cell of the open model. `reached`: the closed cells found where throughput stops
-    growing, so that `capacity_rps` is a capacity."""
+    """The result of a valid cell of the open model. `reached`: the closed cells found where
+    throughput stops growing, so `capacity_rps` is a capacity."""
     said = facts.measurement
     offered = Offered(
         *(facts.tool, facts.connections, facts.asked_rps, facts.rps, said),
@@ -402,7 +405,7 @@ class ArrivalsRefused(Reason):
 
 
 def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, ArrivalsRefused] | None:
-    """A server that refuses a part of what arrives does not keep up, by its own word."""
+    """Saturated if the server refused many requests: by its own answer, it does not keep up."""
     if (share := shed_share(facts)) < REFUSED:
         return None
     return "saturated", ArrivalsRefused(
@@ -414,7 +417,7 @@ def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, ArrivalsRefused] 
 
 
 def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
-    """Only where each request was followed: the estimates rest on the closed loop's N = X * R."""
+    """Only if each request was followed: the estimates assume the closed loop's N = X * R."""
     lag_s = facts.measurement.lag.mean or 0.0
     if lag_s > TOLD * (facts.measurement.response.mean or 0.0):
         return Breakdown(), (NoBreakdownAsSentLate(lag_s),)
@@ -459,7 +462,7 @@ class RequestsDue(Finding):
 
 
 def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
-    """`highest_rps`: what its rate is a share of, where that is no capacity."""
+    """`highest_rps`: the throughput that its rate is a share of, if that is no capacity."""
     rate, said = facts.cell.rate, offered.said
     if rate and rate.share is not None and highest_rps is not None:
         yield SharesOfHighest(highest_rps)
@@ -470,7 +473,7 @@ def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterabl
 
 
 def _schedule(facts: Facts, due: int) -> Finding:
-    """What was due, and how late it was sent."""
+    """How many requests were due, and how late they were sent."""
     record, lag = facts.record, facts.measurement.lag
     poisson = record.arrivals == "poisson"
     seed = f"(Poisson, seed {record.schedule})"

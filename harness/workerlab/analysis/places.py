@@ -1,14 +1,14 @@
-"""Where each request under way is, from moment to moment, by what three sources say. Pure.
+"""Where each request in flight is at each moment, from three sources. Pure.
 
-    the client    when it began, when its connection was up, when it was answered or failed
-    the probe     when its connection was accepted, when it was in the app, and of which worker
+    the client    when it began, when its connection was established, when it was answered or failed
+    the probe     when its connection was accepted, when it was in the app, and in which worker
     the kernel    how many connections are in the accept queue
 
-A connection that is up and whose request is not in the app is in the accept queue, or accepted and
-waiting inside a worker. The probe tells of an accept when the request enters the app: in a trial
-that is over it is known of all that did. While it is watched nobody tells which of them it is. The
-queue is first in, first out, so that the kernel's number says it: those that came last are in it.
-That is inferred: IN_WORKER of no worker.
+A request whose connection is established, but which is not in the app, is in the accept queue or
+has been accepted and waits in a worker. The probe reports an accept only when the request enters
+the app: in a finished trial it is known for all that did. In a running one it is not; as the
+queue is first in, first out, its length decides: the latest arrivals are in it. The others are
+inferred to be IN_WORKER, in an unknown worker.
 """
 
 import math
@@ -24,18 +24,18 @@ from workerlab.analysis.samples import NS, completions
 from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
-RECENT_S = 2.0  # of answers that rate and quantiles are of, at least
-KEPT_S = 40.0  # of answers that are known
-DRAWN = 600  # requests at once that are drawn; of more only a part is, of those that wait
+RECENT_S = 2.0  # the window of rate and quantiles, at least
+KEPT_S = 40.0  # how long answers are kept
+DRAWN = 600  # requests drawn at once; beyond that, only a part of those that wait
 MS_NS = 1e6
 ORDER = "bckasxef"  # of events at the same nanosecond
-GAVE_UP = "gave_up"  # a cause: the client closed the connection before there was an answer
+GAVE_UP = "gave_up"  # a cause: the client closed the connection before the answer
 
 
 class Event(NamedTuple):
-    """`kind`: b, c, k, e, f as the load tells them (`load/generators/live.py`), f with its `cause`;
-    a: the worker `pid` accepted its connection; s, x: the request entered, left its app. Where an
-    accept is told with s, it was at `accept_ns`."""
+    """`kind`: b, c, k, e, f as the load reports them (`load/generators/live.py`), f with its
+    `cause`; a: the worker `pid` accepted its connection; s, x: the request entered or left its app.
+    `accept_ns`: of the accept, if it is reported with s."""
 
     at_ns: int
     kind: str
@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
 
 class Move(NamedTuple):
-    """`worker`: None where it is in none, or nobody knows in which."""
+    """`worker`: None if the request is in none, or in an unknown one."""
 
     number: int
     place: int
@@ -71,13 +71,13 @@ class TracedRequest(Struct):
 
     @property
     def waits_for_a_worker(self) -> bool:
-        """As far as is told: its connection is up, a new one, and nobody has accepted it."""
+        """Whether its connection is new and established, and no accept has been reported."""
         return self.up_ns > 0 and not (self.kept or self.accepted_ns or self.app_ns)
 
 
 class ClientAnswer(NamedTuple):
-    """`app`: from and until when it was in the app; `parts`: how long it connected, was in the
-    accept queue, in a worker and in the app, where all of that was told."""
+    """`app`: when it entered and left the app. `parts`: nanoseconds in connect, accept queue,
+    worker and app, if all are known."""
 
     end_ns: int
     response_s: float
@@ -106,52 +106,51 @@ class PlacesSample(Struct, frozen=True):
 
 
 class Places:
-    """`accepts_first`: the class accepts connections before it has a slot for them. `timed`: the
-    requests whose accept will be told. `slots`: requests in the app at once at most; None: without
-    limit, or nobody knows."""
+    """Follows requests from place to place. `accepts_first`: the class accepts connections before
+    it has a slot for them. `timed`: the requests whose accept will be reported. `slots`: most
+    requests in the app at once; None: unlimited or unknown."""
 
     def __init__(
         self, *, accepts_first: bool, slots: int | None = None, timed: Set[int] = frozenset()
     ) -> None:
         self._accepts_first, self._slots, self._timed = accepts_first, slots, timed
         self._requests: dict[int, TracedRequest] = {}
-        self._leaving = set[int]()  # have left the app, and are drawn there until it is let go
-        self._early: dict[int, list[Event]] = {}  # of the app, before the client said it began
+        self._leaving = set[int]()  # have left the app, but are drawn in it until `_let_go`
+        self._early: dict[int, list[Event]] = {}  # of the app, reported before the client's b
         self._workers: dict[int, int] = {}  # their numbers, by pid
         self._moves: list[Move] = []
         self._recent: deque[ClientAnswer] = deque()
-        self._newest = 0  # request that began
-        self._before = 0  # connections that seemed to wait in workers at the last look
+        self._newest = 0  # request, by number
+        self._before = 0  # connections that seemed to wait in workers at the last `settle`
         self.answered = self.failed = self._abandoned = 0
         self._wasted: deque[int] = deque()  # when abandoned requests left the app
-        self._gave_up_ns = 0  # when a client last did
+        self._gave_up_ns = 0  # when a client last gave up
         self._causes: Counter[str] = Counter()
         self._at = [0] * (FAILED + 1)  # requests at each place
-        self.every = 1  # of so many requests one is drawn
+        self.every = 1  # one request in so many is drawn
         self.recent_s = RECENT_S
-        self._limit: int | None = None  # of the accept queue, as the kernel last said
-        self._opens_ns: int | None = None  # since when all that is answered is of the present load
-        self._mark = 0  # the newest request of the load before
-        self.left = 0  # of that load's requests
+        self._limit: int | None = None  # of the accept queue, as last reported by the kernel
+        self._opens_ns: int | None = None  # since when all answers are of this load
+        self._mark = 0  # the newest request of the previous load
+        self.left = 0  # requests of the previous load that are in flight
 
     @property
     def under_way(self) -> int:
-        """Those whose client waits for an answer."""
+        """Requests whose client waits for an answer."""
         return len(self._requests) - self._abandoned
 
     @property
     def counts(self) -> list[int]:
-        """Requests that connect, are in the accept queue, in a worker, in the app: all of them,
-        the abandoned as well."""
+        """Requests in connect, accept queue, worker and app, including abandoned ones."""
         return self._at[:ANSWERED]
 
     @property
     def drawn_of(self) -> int:
-        """As `every`, and not 1 before all that are under way are drawn."""
+        """As `every`, but at least 2 until all requests in flight are drawn."""
         return max(self.every, 1 + any(not one.drawn for one in self._requests.values()))
 
     def change(self, now_ns: int) -> None:
-        """Start a new load: requests of the one before are counted as `left`."""
+        """Start a new load: requests of the previous one are counted as `left`."""
         self._mark, self.left = self._newest, len(self._requests)
         if self._opens_ns is not None:
             self._opens_ns = now_ns
@@ -160,7 +159,7 @@ class Places:
         return self._workers.setdefault(pid, len(self._workers))
 
     def hear(self, events: Iterable[Event]) -> None:
-        """Of one look, in any order."""
+        """Process the events of one look, in any order."""
         for one in sorted(events, key=lambda event: (event.at_ns, ORDER.index(event.kind))):
             if one.kind == "b":
                 self._begin(one)
@@ -188,7 +187,7 @@ class Places:
             request.worker, request.accepted_ns = self.worker(event.pid), event.at_ns
             self._move(event, request, IN_WORKER)
         elif event.kind == "s":
-            if not request.app_ns:  # else it is told again, with its end
+            if not request.app_ns:  # else it is reported again, with its end
                 request.worker, request.app_ns = self.worker(event.pid), event.at_ns
                 self._let_go(event.at_ns, request.worker)
                 request.accepted_ns = request.accepted_ns or event.accept_ns
@@ -206,7 +205,7 @@ class Places:
 
     @property
     def _full(self) -> bool:
-        """The kernel lets one more in than the limit says."""
+        """Whether the accept queue is full; the kernel admits one more than its limit."""
         return self._limit is not None and self._at[QUEUED] > self._limit
 
     def _end(self, event: Event, request: TracedRequest) -> None:
@@ -245,16 +244,18 @@ class Places:
             self._moves.append(Move(event.number, place, request.worker, event.at_ns))
 
     def _let_go(self, at_ns: int, worker: int | None = None) -> None:
-        """Who has left the app (of that worker) has made room, answered or not."""
+        """Move requests that have left the app (of that worker) out of it: their slot is free,
+        whether or not they are answered."""
         for number in tuple(self._leaving):
             if worker in (None, (one := self._requests[number]).worker):
                 self._leaving.discard(number)
                 self._move(Event(at_ns, "", number), one, IN_WORKER)
 
-    # --- what is inferred ------------------------------------------------------------------------
+    # --- inference -------------------------------------------------------------------------------
 
     def settle(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
-        """`queue`: connections in the accept queue; None: nobody knows. `limit`: the most."""
+        """Infer who is in the accept queue. `queue`: its length; None: unknown. `limit`: its
+        maximum."""
         self._let_go(now_ns)
         if queue is None:
             return
@@ -265,12 +266,12 @@ class Places:
         ]
         self._limit = limit
         beyond = max(0, len(waiting) - queue)
-        # A class that accepts when it has a slot is between the two for a moment only
+        # A class that accepts only when it has a slot leaves requests in between only for a moment
         steady = beyond if self._accepts_first else min(beyond, self._before)
         self._before = beyond
-        # No more can be in between than there are free slots. Where the queue is or was full, the
-        # kernel has dropped the last word of those that came last: they take themselves for
-        # connected, and it does not
+        # At most as many can be in between as there are free slots. If the queue is or was full,
+        # the kernel has dropped the last packet of the latest handshakes: their clients believe
+        # that they are connected, and the kernel does not
         full = not self._accepts_first and limit is not None and queue >= limit
         free, lost = len(waiting), 0
         if not self._accepts_first and self._slots is not None:
@@ -291,16 +292,16 @@ class Places:
             if one.place != place:
                 self._move(Event(now_ns, "", number), one, place)
 
-    # --- what is told ----------------------------------------------------------------------------
+    # --- output ----------------------------------------------------------------------------------
 
     def moves(self) -> list[Move]:
-        """Those since the last time."""
+        """The moves since the last call, in order of time."""
         found, self._moves = self._moves, []
         return sorted(found, key=lambda move: move.at_ns)
 
     def now(self, at_ns: int) -> list[Move]:
-        """Of those under way that are drawn, when they began and where they are: for who has not
-        seen them come."""
+        """The drawn requests in flight, when they began and where they are, for a viewer who joins
+        late."""
         drawn = [(number, one) for number, one in self._requests.items() if one.drawn]
         return [
             *(Move(number, CONNECTING, None, one.begun_ns) for number, one in drawn),
@@ -308,7 +309,7 @@ class Places:
         ]
 
     def sample(self, now_ns: int, over_s: float | None = None) -> PlacesSample:
-        """`over_s`: of the answers of so many seconds, at most KEPT_S."""
+        """Figures of the latest answers. `over_s`: of so many seconds, at most KEPT_S."""
         over_ns = int((over_s or self.recent_s) * NS)
         opens_ns = max(now_ns - over_ns, self._opens_ns or 0)
         while self._recent and self._recent[0].end_ns < now_ns - KEPT_S * NS:
@@ -320,39 +321,40 @@ class Places:
         p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
         rps = self._rps(answers, opens_ns, now_ns)
         mean = None
-        if rps and self._gave_up_ns < opens_ns:  # else they are in the one and not in the other
+        if rps and self._gave_up_ns < opens_ns:  # else what was given up is in only one of them
             mean = self._under_way_s(answers, opens_ns, now_ns) / rps
         if mean and mean * NS > now_ns - (self._opens_ns or 0):
-            mean = None  # few of those that it is of can have been answered
+            mean = None  # too early: few of such requests can have been answered
         totals = (self.failed, self.answered, self.under_way, dict(self._causes))
         settled = not self.left and now_ns - opens_ns >= over_ns
         return PlacesSample(rps, mean, p50, p95, *totals, self.left, settled)
 
     def latest(self, since_ns: int) -> list[ClientAnswer]:
-        """Those since then."""
+        """The answers since then, latest first."""
         return list(takewhile(lambda one: one.end_ns >= since_ns, reversed(self._recent)))
 
     def _under_way_s(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float:
-        """Mean number of requests under way."""
+        """Mean number of requests in flight."""
         begun = [(one.end_ns - round(one.response_s * NS), one.end_ns) for one in answers]
         begun += [(request.begun_ns, closes_ns) for request in self._awaited()]
         inside = sum(until - max(since, opens_ns) for since, until in begun)
         return inside / (closes_ns - opens_ns)
 
     def oldest_s(self, now_ns: int) -> float:
-        """For how long the oldest request has been under way."""
+        """The age of the oldest request in flight; 0 if there is none."""
         return max(((now_ns - r.begun_ns) / NS for r in self._awaited()), default=0.0)
 
     def _awaited(self) -> list[TracedRequest]:
         return [request for request in self._requests.values() if not request.abandoned]
 
     def wasted(self, since_ns: int) -> int:
-        """How many requests left the app since then after their client had given up."""
+        """How many requests have left the app since then, after their clients had given up."""
         return sum(at_ns >= since_ns for at_ns in self._wasted)
 
     def _rps(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float | None:
-        """Each counts by the part of its time in the app that lies inside, as in `samples`: whole
-        ones would come in batches. Of what is in the app it is taken to be the typical time."""
+        """Requests per second. Each counts by the part of its time in the app that lies inside, as
+        in `samples`, since whole ones come in batches. One still in the app is assumed to take the
+        median time."""
         if closes_ns <= opens_ns or not answers:
             return 0.0 if self.answered else None
         typical_ns = median(until - since for since, until in (one.app for one in answers))
@@ -363,8 +365,8 @@ class Places:
 
 
 def _parts(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int] | None:
-    """Nanoseconds; None unless all was told, and on a new connection. A client may learn that its
-    connection is up after a worker has accepted it."""
+    """Nanoseconds in each place; None unless all are known and the connection is new. A client may
+    learn that it is connected after a worker has accepted the connection."""
     accepted_ns, app_ns = request.accepted_ns, request.app_ns
     if request.kept or not (request.up_ns and accepted_ns and app_ns):
         return None
@@ -373,5 +375,5 @@ def _parts(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int] | 
 
 
 def as_told(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | None]]:
-    """For the page: times in milliseconds."""
+    """The moves as rows for the page, times in milliseconds since `origin_ns`."""
     return [[m.number, m.place, m.worker, round((m.at_ns - origin_ns) / MS_NS, 1)] for m in moves]

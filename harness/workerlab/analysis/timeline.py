@@ -1,17 +1,17 @@
-"""One trial over time, thinned to what a page can show, and saying what was left out.
+"""One trial over time, thinned to what a page can show, with notes on what was left out.
 
-Requests: one contiguous stretch from the load's beginning, so that the lone first request, the
-filling and the steady part are seen as they were. A sample drawn at random was rejected: its bars
-would not touch, and idle slots could not be told from requests left out. Series: even buckets of
-time over the whole load. Of a bucket the queue keeps its longest, states keep their last; usage is
-cumulative, so the last sample of each bucket gives the exact mean rate between them.
+Requests: one contiguous part from the beginning of the load, so the lone first request, the filling
+and the steady part appear as they were. A random sample was rejected: its bars would not touch, and
+idle slots would look like requests left out. Series: equal buckets of time over the whole load. The
+queue keeps the maximum of a bucket, states keep their last value; usage is cumulative, so the last
+sample of each bucket gives the exact mean rate between them.
 
-A request's worker is known from its span, its row is reckoned: the lowest of that worker's that
-was free. When its client began it is known only where the tool names its requests.
+A request's worker is known from its span; its row is inferred: the lowest free one of that worker.
+When its client began it is known only if the tool names its requests.
 
-A trial can be played: `places` has where each request was at each moment, by its client, the probe
-and the kernel. Where the load tool names its requests, client and span of one are known to be one.
-Of other tools only what was in the app is shown request by request, and what waits as a number.
+A trial can also be replayed: `places` has where each request was at each moment, by its client, the
+probe and the kernel. If the load tool names its requests, each is matched with its span. For other
+tools, only requests in the app are shown one by one, and those that wait as a number.
 """
 
 import heapq
@@ -44,7 +44,7 @@ from workerlab.numbers.units import counted, format_duration
 
 def row_numbers(intervals: Iterable[tuple[float, float]]) -> list[int]:
     """The lowest free row for each interval (start, end); they must be sorted by start. An interval
-    may follow another on its row when it begins as that one ends."""
+    may start on a row at the moment at which another ends there."""
     busy: list[tuple[float, int]] = []
     free: list[int] = []
     numbers: list[int] = []
@@ -58,16 +58,16 @@ def row_numbers(intervals: Iterable[tuple[float, float]]) -> list[int]:
 
 
 STEP_NS = 50_000_000  # between two looks at the queue, as in the live lesson
-SAMPLED = 5  # steps
-SEEN_NS = 1_000_000  # what lasts shorter is not shown
+SAMPLED = 5  # steps between samples
+SEEN_NS = 1_000_000  # shorter waits are not shown
 MS_NS = 1e6
 
 Sample = tuple[float, float | None, float | None, float | None, int | None, int | None]
 
 
 def trace(facts: Facts, most: int) -> Trace | None:
-    """Of the first requests, `most` of them, up to where the next one comes; None where none was
-    seen."""
+    """The replay of the first `most` requests, up to the start of the next; None without
+    requests."""
     timings, until_ns = _first_timings(facts, most)
     named = bool(timings)
     if not named and len(facts.spans) > most:
@@ -80,7 +80,7 @@ def trace(facts: Facts, most: int) -> Trace | None:
     for pid in facts.per_worker:
         places.worker(pid)
     moves, samples = _played(facts, places, events, until_ns)
-    if not named:  # when they came, and how long they took for their clients, is not known
+    if not named:  # arrivals and response times are unknown
         moves = [one for one in moves if one.place >= IN_APP]
         samples = [(at_ms, rps, None, None, queue, None) for at_ms, rps, _, _, queue, _ in samples]
     return Trace(
@@ -96,17 +96,17 @@ def trace(facts: Facts, most: int) -> Trace | None:
 
 
 def _ms(facts: Facts, at_ns: int) -> float:
-    """Since the load began."""
+    """Milliseconds since the load began."""
     return round((at_ns - facts.started_ns) / MS_NS, 1)
 
 
 def _played(
     facts: Facts, places: Places, events: list[Event], until_ns: int
 ) -> tuple[list[Move], list[Sample]]:
-    """Step by step, as if it were watched."""
+    """The moves and samples, step by step as if watched live."""
     queue, moves, samples = facts.data.observations.queue, list[Move](), list[Sample]()
     at_ns, length, limit, event, look, step = facts.started_ns, None, None, 0, 0, 0
-    if queue:  # what it holds is known before the first connection is up
+    if queue:  # its length is known before the first connection is established
         places.settle(at_ns, queue[0].length, queue[0].limit)
     while at_ns < until_ns:
         at_ns, step, first = min(at_ns + STEP_NS, until_ns), step + 1, event
@@ -125,8 +125,8 @@ def _played(
 
 
 def _first_timings(facts: Facts, most: int) -> tuple[list[Timing], int]:
-    """In the order in which they came, and up to when that is all; none where the clients did not
-    name them, or the app was not told."""
+    """The first requests by start, and until when these are all; none if the load tool did not name
+    them or the app did not see the names."""
     origin_ns, every = facts.measurement.origin_ns, facts.measurement.timings
     if origin_ns is None:
         return [], facts.ended_ns
@@ -140,7 +140,7 @@ def _first_timings(facts: Facts, most: int) -> tuple[list[Timing], int]:
 
 
 def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Event]:
-    """`timings`: of the requests that are played; none where nothing tells which span is whose."""
+    """`timings`: of the replayed requests; empty if they cannot be matched with spans."""
     numbers = {one.request_id: number for number, one in enumerate(timings, 1)}
     accepted_ns = _timed(facts, timings)
     for one in timings:
@@ -160,8 +160,7 @@ def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Even
 
 
 def _timed(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
-    """When the new connections were accepted, by the number of their request, where the probe tells
-    it."""
+    """When new connections were accepted, by the number of their request, if the probe timed it."""
     numbers = {one.request_id: number for number, one in enumerate(timings, 1) if not one.reused}
     return {
         numbers[span.request_id]: span.accept_ns
@@ -183,16 +182,16 @@ def _of_client(facts: Facts, one: Timing, number: int) -> Iterator[Event]:
 
 BARS = 14_000  # on one page, shared by its timelines
 MOST, LEAST = 800, 150  # in one timeline
-POINTS = 300  # of a series of one number
-WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of a bar of times to connect
-CONNECTS = 100  # of these bars, where the widest is not too narrow
+POINTS = 300  # of a series
+WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of a bar of connect times
+CONNECTS = 100  # of these bars at most, unless the widest are too narrow
 
 
 T = TypeVar("T", QueueSample, ProcessSample, ConnectionSample)
 
 
 def timelines(valid: Iterable[Facts]) -> tuple[Timeline, ...]:
-    """One of each cell, of its first valid trial."""
+    """The timeline of each cell's first valid trial."""
     first: dict[Cell, Facts] = {}
     for facts in valid:
         if facts.data.trial.number <= first.setdefault(facts.cell, facts).data.trial.number:
@@ -230,7 +229,7 @@ def timeline(facts: Facts, budget: int = MOST) -> Timeline:
 
 
 class _Clock:
-    """Seconds since the load began, and its even buckets."""
+    """Seconds since the load began, in equal buckets."""
 
     def __init__(self, begun_ns: int, ended_ns: int) -> None:
         self.begun_ns, self.ended_ns = begun_ns, ended_ns
@@ -240,7 +239,7 @@ class _Clock:
         return (at_ns - self.begun_ns) / NS
 
     def buckets(self, samples: Sequence[T]) -> Iterable[list[T]]:
-        """The samples of the load, alone or by bucket where there are too many."""
+        """The samples of the load, one by one, or by bucket if there are too many."""
         inside = [one for one in samples if self.begun_ns <= one.at_ns <= self.ended_ns]
         wide_ns = 1 if len(inside) <= POINTS else self.bucket_ns
         found: dict[int, list[T]] = defaultdict(list)
@@ -265,7 +264,7 @@ def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
 def _bars(
     spans: Sequence[Span], arrivals: Mapping[str | None, int], clock: _Clock, cut: int
 ) -> tuple[Bar, ...]:
-    """Spans come by start. One that never ended is drawn to the end of what is shown."""
+    """`spans`: sorted by start. One that never ended is drawn to the end of what is shown."""
     ends = [max(cut, span.start_ns) if span.end_ns is None else span.end_ns for span in spans]
     mine: dict[int, list[int]] = defaultdict(list)
     for place, span in enumerate(spans):
@@ -288,8 +287,8 @@ def _bars(
 
 
 def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tuple[float, str, int]]:
-    """A state that a whole sample does not list has no socket. The last sample is taken when the
-    load has ended, and shows what that left."""
+    """Sockets by state over time. A state that a sample does not list has none. The last sample is
+    taken after the load and shows what it left behind."""
     last = clock.lasts(samples)
     last += [one for one in samples[-1:] if one not in last and one.at_ns > clock.ended_ns]
     for side in ("client", "server"):
@@ -319,14 +318,14 @@ def _usage(samples: Sequence[ProcessSample], cores: int | None, clock: _Clock) -
 
 
 def _rate(before: float | None, now: float | None, passed_s: float) -> float | None:
-    """A process that ended took its seconds with it: less than before is not a rate."""
+    """Per second; None if it fell, as a process that ended takes its CPU seconds out of the sum."""
     if before is None or now is None or now < before:
         return None
     return (now - before) / passed_s
 
 
 def _connects(connects_s: Sequence[float]) -> tuple[tuple[float, float, int], ...]:
-    """Times to connect by even bars, those with any."""
+    """A histogram of connect times (from, to, count), without empty bars."""
     longest_s = max(connects_s, default=0.0)
     wide = next((one for one in WIDTHS_S if longest_s <= one * CONNECTS), WIDTHS_S[-1])
     found = Counter(int(one / wide) for one in connects_s)
@@ -341,7 +340,7 @@ PARTLY_SEEN = {
 
 
 def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> Iterator[Note]:
-    """What was left out and how; nothing where all is there."""
+    """What was left out, and how; none if everything is shown."""
     if len(spans) < len(facts.spans):
         drawn, load = format_duration(clock.at_s(cut)), format_duration(facts.load_s)
         yield Note(
