@@ -1,12 +1,12 @@
-"""What a run means. Pure: trials in, report out; the same trials give the same report.
+"""The analysis of a run. Pure: trials in, report out; the same trials give the same report.
 
     TrialData ─► Facts (one trial by itself) ─► checks ─┬─► invalid, with the reasons
                                                         └─► its Series: R0 ─► the load tool's
         limits ─► knee, capacity ─► CellResult: verdict and diagnosis of each cell
 
-A series is one server, one load tool and its processes, connections kept alive or not; R0 belongs
-to the server, whatever the tool. Whether the load tool was the limit is asked before the knee: what
-it held up says nothing of the server's.
+A series has one server, one load tool with a number of processes, and connections kept alive or
+not; R0 belongs to the server, whatever the tool. Whether the load tool was the limit is decided
+before the knee, as trials that it limited show nothing about the server's knee.
 """
 
 from collections import defaultdict
@@ -42,11 +42,11 @@ def analyse(
     place: str = "",
     terms: Sequence[Term] = (),
 ) -> Report:
-    """The report of a run. `trials`: what was planned, in the order of the plan; those without a
-    record, or whose record says that they were interrupted, are unfinished, which a note says.
-    Series appear in the order of their first trial, their cells by concurrency and trial, those of
-    the open model last and by rate. `over_time`: with the timeline of each cell; `place`: what a
-    command takes for the run, its name if nothing; `terms`: of a target that its cells may keep."""
+    """The report of a run. `trials`: all that were planned, in the order of the plan; a note counts
+    the unfinished ones, which have no record or an interrupted one. Series appear in the order of
+    their first trial, their cells by concurrency and trial, those of the open model last and by
+    rate. `over_time`: with the timeline of each cell. `place`: how commands name the run; "": by
+    its name. `terms`: of a target to judge the cells by."""
     done = [trial for trial in trials if trial.record is not None]
     lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
@@ -97,7 +97,7 @@ def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:
 
 
 def _results(series: Series) -> Iterable[CellResult]:
-    """The valid cells, those at a rate in the light of the others."""
+    """The results of the valid trials; those at a rate depend on the closed ones."""
     closed = [result(facts, series) for facts in series.closed]
     yield from closed
     most_rps = series.capacity.rps or best_rps(closed)
@@ -106,7 +106,7 @@ def _results(series: Series) -> Iterable[CellResult]:
 
 
 def _place(cell: CellResult) -> tuple[bool, float, int, int]:
-    """The closed loop by connections, then the open model by rate."""
+    """For sorting: the closed loop by connections, then the open model by rate."""
     asked = cell.trial.cell
     rate = asked.rate
     how_much = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
@@ -164,8 +164,8 @@ class DealtInOneLaunch(Finding):
 
 
 def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Finding]:
-    """What is unfinished, and why there is no capacity: once for a sweep without repeated trials,
-    else class by class."""
+    """What is unfinished or ran side by side, and why there is no capacity: once for a sweep
+    without repeated trials, else class by class."""
     if unfinished:
         yield Unfinished(unfinished, command="sweep", run=run)
     together = [facts for one in every for facts in one.valid if facts.record.beside]
@@ -185,7 +185,7 @@ def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Findi
 
 
 def _dealt_at_launch(series: Series) -> bool:
-    """Whether chance decides at each launch, and then no more, which worker serves a connection:
-    that is no part of what one load varies by."""
+    """Whether each launch deals connections to workers by chance, once: the variation within a load
+    does not include that."""
     accepting = any(facts.data.worker_class.accepts_first for facts in series.closed)
     return series.key.keepalive and accepting

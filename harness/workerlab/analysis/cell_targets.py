@@ -1,25 +1,25 @@
 """Which cells of a sweep keep a target, and up to which load each series does.
 
-Errors are counted over all trials of a cell, since the most clean requests show most; response
-times and throughput are judged launch by launch.
+Errors are counted over all trials of a cell, as more clean requests show more; response times and
+throughput are judged launch by launch.
 
-A cell shows no more of the server than its load allows (`doubt`):
+A cell shows no more of the server than its load allows (`doubt`, `pause`):
 
-    the load tool was the limit         less was asked of the server than planned, and its answers
-                                        waited in the tool: only throughput can be met, only errors
-                                        can break a limit
-    other programs had the cores        what is met in spite of them is met; what is broken, only if
-                                        it would be without what the others took of the times: of
-                                        all in a saturated cell, else of the fastest request, which
+    the load tool was the limit         the server got less load than planned, and responses waited
+                                        in the tool: only throughput can be met, only errors can
+                                        break a limit
+    other programs had the cores        a term that is met despite them is met; one is broken only
+                                        if it would be without the time that they took: of all
+                                        requests in a saturated cell, else of the fastest, which
                                         waited least for a core
-    the machine stood still             what times are broken, only those that would be without its
-                                        longest pause, or by the fastest request
-    a backlog grows as long as the      what is met is so only for as long as the load lasted
-    load lasts (at a rate)
+    the machine stood still             a time is broken only if it would be without the longest
+                                        pause, or for the fastest request
+    a backlog grows as long as the      a time limit that is met would be broken by a longer load:
+    load lasts (at a rate)              it is not shown to be met
 
-A level keeps a target where each of its valid trials does. A series keeps it where some level does;
-if it has cells at a rate, some rate: its closed cells are there to find the capacity, and the
-highest of them is to wait.
+A level keeps a target if each of its valid trials does. A series keeps it if some level does; if it
+has cells at a rate, some rate: its closed cells are there to find the capacity, and at the highest
+of them requests have to wait.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def with_target(
 
 
 def requests(facts: Facts, cell: CellResult) -> Requests:
-    """One by one where the load tool timed each, else as it sums them up."""
+    """The requests of a trial, one by one if the load tool timed each, else as it sums them up."""
     measurement, failed = facts.measurement, facts.outcome.failed
     times_s: list[float] | None = None
     in_order: list[float] = []
@@ -126,7 +126,7 @@ BACKLOG = Note("the backlog grew, and responses would take longer under a longer
 def as_shown(
     term: Term, outcome: TermOutcome, cell: CellResult, own: Requests, facts: Facts
 ) -> TermOutcome:
-    """The outcome, or that it is not shown, and why."""
+    """The outcome, or "not shown" with the reason why this load does not show it."""
     if outcome.result == "not shown":
         return outcome
     why = doubt(term, outcome, cell, own) or pause(term, outcome, own, facts)
@@ -151,8 +151,8 @@ def doubt(term: Term, outcome: TermOutcome, cell: CellResult, own: Requests) -> 
 
 
 def pause(term: Term, outcome: TermOutcome, own: Requests, facts: Facts) -> Finding | None:
-    """Where a time is not met, and may be without the longest pause. (The interval of a throughput
-    contains what a pause took.)"""
+    """The pause, if a time that is not met might be without the longest one. (The interval of a
+    throughput contains what a pause took.)"""
     still, value_s = stall.noticeable(facts), outcome.value
     if outcome.met or term.kind != "time" or still is None or value_s is None:
         return None
@@ -161,9 +161,9 @@ def pause(term: Term, outcome: TermOutcome, own: Requests, facts: Facts) -> Find
 
 
 def holds_without(term: Term, outcome: TermOutcome, share: float) -> bool:
-    """Whether the term would hold if everything were faster by what others took."""
+    """Whether the term would hold without the share of the time that others took."""
     value = outcome.value
-    if value is None:  # of a request that failed
+    if value is None:  # the time of a failed request
         return False
     return term.holds(value / (1 - share) if term.kind == "rps" else value * (1 - share))
 
@@ -179,7 +179,7 @@ class TargetOfCell(Finding):
 
 
 def target_of(cell: CellResult) -> TargetOfCell | None:
-    """None where there is no target, or the cell is invalid."""
+    """The worst result of a cell's terms; None without a target or if the cell is invalid."""
     if not cell.target:
         return None
     for result in WORST_FIRST:
@@ -196,7 +196,7 @@ class LoadLevel(Finding):
     connections: int | None = None
     share: str | None = None
     rate: str | None = None
-    asked_rps: float | None = None  # that the share came to
+    asked_rps: float | None = None  # what the share amounts to
 
 
 def load_level(cell: Cell, asked_rps: float | None = None) -> LoadLevel:
@@ -222,7 +222,7 @@ class TermsBreak(Finding):
     terms: tuple[str, ...]
     number: int
     measured: tuple[str, ...]
-    broken: int | None  # trials; None: there is one
+    broken: int | None  # trials; None: there is only one
     trial_count: int
 
 
@@ -247,7 +247,7 @@ class TargetKept(Answer):
     target: str
     axis: Axis
     highest: LoadLevel
-    last: str  # "" where a higher one was measured
+    last: str  # "" if a higher one was measured
     beyond: tuple[TermsAtLevel | TermsBreak, ...]
 
 
@@ -267,7 +267,7 @@ SeriesTargets = tuple[TargetKept | TargetNotKept, ...]
 def targets_of_series(
     cells: Sequence[CellResult], name: Label, *, name_trials: bool
 ) -> SeriesTargets:
-    """Of its levels, and of its rates; () where there is no target."""
+    """Of its levels and of its rates; () without a target."""
     levels = by_cell(cells, valid=lambda cell: bool(cell.target)).values()
     axes: dict[Axis, list[Trials]] = {
         "level": [trials for trials in levels if trials.valid and trials.cell.rate is None],
@@ -281,7 +281,7 @@ def targets_of_series(
 
 
 def target_kept(series: Collection[SeriesTargets]) -> bool | None:
-    """Whether each series keeps the target: at a rate, where it has rates. One without a valid cell
+    """Whether each series keeps the target, at a rate if it has rates; one without a valid cell
     does not. None: there is no target."""
     if not any(series):
         return None
@@ -315,8 +315,8 @@ def target_along(
 
 
 def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
-    """The first of these levels and why it does not keep the target; and the first that breaks it,
-    where that is another one."""
+    """Why the first of these levels does not keep the target; and the first that breaks it, if that
+    is another."""
     for place, trials in enumerate(levels):
         if broken := outcomes_at(trials, "broken"):
             yield terms_break(trials, tuple(broken.values()))
@@ -341,7 +341,7 @@ def terms_break(trials: Trials, broken: Sequence[TermOutcome]) -> TermsBreak:
 
 
 def outcomes_at(trials: Trials, *results: Result) -> dict[str, TermOutcome]:
-    """By term, of those with one of these results the first, in the order of the results."""
+    """The first outcome of each term with one of these results, in the order of `results`."""
     worst: dict[str, TermOutcome] = {}
     for result in results:
         for cell in trials.valid:
@@ -365,5 +365,5 @@ def target_in_trial(cell: CellResult, *, name_trials: bool) -> TargetInTrial:
 
 
 def outcomes(cell: CellResult) -> tuple[TermOutcome, ...]:
-    """Of each term of the target; () where there is none, or the cell is invalid."""
+    """The outcome of each term; () without a target or if the cell is invalid."""
     return tuple(outcome for outcome in cell.target if isinstance(outcome, TermOutcome))

@@ -1,16 +1,17 @@
 """What held up the event loops of the workers, from their beats (`server/inside/heartbeat.py`).
 
-A beat that is late says for how long at least its loop could not run; the kernel's counters of the
-same time say why. What the thread computed, waited for a core, or what others of its process
-computed or waited (they may have had the GIL) is taken off first, in full, although a part of it
-will have been before the beat was due: what is left, the thread slept in a call. So `blocked` is a
-lower bound: a call that begins 15 ms before a beat is due and lasts 20 ms counts as 5. Rejected: a
-share of the late time in proportion to what was seen of each, which finds calls that block in loops
-that compute and then wait for requests.
+A late beat shows for how long, at least, its loop could not run; the kernel's counters for that
+time show why. The time in which the thread computed or waited for a core, or other threads of its
+process did (they may have held the GIL), is subtracted in full, although part of it may precede the
+moment the beat was due. For the rest, the thread slept in a call. So `blocked` is a lower bound: a
+call that begins 15 ms before a beat is due and lasts 20 ms counts as 5.
 
-Time that the host gave to another machine (steal) is in no counter of a thread. It is taken off the
-most blocked loop, all of it: nobody knows whom it met. Beats in which the whole machine stood still
-(`stall`) say nothing, and are left out.
+Rejected: to share out the late time in proportion to each of these, which finds blocking calls in
+loops that compute and then wait for requests.
+
+Time that the host gave to another machine (steal) is in no counter of a thread. All of it is
+subtracted from the most blocked loop, as it is unknown which loop it hit. Beats during which the
+whole machine stood still (`stall`) show nothing and are left out.
 """
 
 from collections import defaultdict
@@ -23,8 +24,8 @@ from workerlab.analysis.samples import NS, Window
 from workerlab.analysis.stall import paused
 from workerlab.model import Beat
 
-LATE_NS = 10_000_000  # blocked for so long, a beat counts as late
-LEAST_LATE, PART = 3, 0.01  # late beats, and how many of all
+LATE_NS = 10_000_000  # of blocking: a beat with more counts as late
+LEAST_LATE, PART = 3, 0.01  # late beats: how many, and of all beats
 
 
 class WorkerLoop(Struct, frozen=True):
@@ -33,8 +34,8 @@ class WorkerLoop(Struct, frozen=True):
     pid: int
     observed_s: float
     beats: int
-    late: int  # of them, by more than 10 ms of blocking alone
-    longest_s: float  # that it was blocked at once, at least
+    late: int  # beats, by more than 10 ms of blocking alone
+    longest_s: float  # the longest time it was blocked at once, at least
     blocked: float  # slept in a call, at least
     computing: float
     core_wait: float  # ready to run and without a core
@@ -44,7 +45,7 @@ class LoopUse(Struct, frozen=True):
     """Over the steady window; `workers`: those whose loop was observed, the most blocked first."""
 
     workers: tuple[WorkerLoop, ...]
-    stolen_s: float  # CPU time of this machine that was given to others, of all cores
+    stolen_s: float  # CPU time that the host gave to other machines, over all cores
 
     @property
     def worst(self) -> WorkerLoop:
@@ -53,8 +54,8 @@ class LoopUse(Struct, frozen=True):
 
 @once
 def loop_use(facts: Facts) -> LoopUse | None:
-    """None where no loop was observed: the class has none, the run is older, or the kernel does not
-    say how long a thread waits for a core."""
+    """The loops in the steady window; None if none was observed: the class has no loop, the run is
+    older, or the kernel does not report how long a thread waits for a core."""
     workers = sorted(
         (_worker_loop(pid, beats) for pid, beats in _beats(facts).items()),
         key=lambda worker: worker.blocked,
@@ -66,9 +67,9 @@ def loop_use(facts: Facts) -> LoopUse | None:
 
 
 def held_up(facts: Facts) -> bool:
-    """Whether more than 1 % of some worker's beats came over 10 ms late for another reason than a
-    wait for a core: the loop was blocked, computed, or had no GIL. That alone accuses nobody: many
-    short requests in a row do it, too."""
+    """Whether more than 1 % of some worker's beats, at least three, were over 10 ms late for a
+    reason other than waiting for a core: the loop was blocked, computed, or had no GIL. That alone
+    proves no fault: many short requests in a row do the same."""
 
     def late(beats: Sequence[Beat]) -> int:
         return sum(
@@ -80,7 +81,7 @@ def held_up(facts: Facts) -> bool:
 
 @once
 def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
-    """Of the steady window by pid, but for those in which the machine stood still."""
+    """The beats of the steady window by pid, except those during which the machine stood still."""
     by_worker = defaultdict[int, list[Beat]](list)
     window = facts.window
     for beat in facts.data.beats.beats if window else ():
@@ -106,13 +107,13 @@ def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:
 
 
 def unexplained_ns(beat: Beat) -> int:
-    """How much of its being late is neither computing nor waiting for a core, by whom ever."""
+    """The part of a beat's delay in which no thread computed or waited for a core."""
     others_ns = beat.others_cpu_ns + beat.others_queued_ns
     return max(0, beat.late_ns - beat.cpu_ns - beat.queued_ns - others_ns)
 
 
 def _stolen_s(facts: Facts, window: Window) -> float:
-    """Of all cores; of other trials' part, what they had of the busy time."""
+    """Of all cores, less the share of other trials, in proportion to their CPU use."""
     samples = [
         sample
         for sample in facts.seen.processes

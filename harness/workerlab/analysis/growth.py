@@ -1,30 +1,31 @@
-"""Whether the backlog of an open load grows, and would go on to.
+"""Whether the backlog of an open load grows, and would go on growing.
 
-Requests that arrive at random make queues that come and go: at 90 % of what a server can do, every
-sixth load of 10 s ends with a longer queue than it began with (simulated: 4 slots, 0.2 s each), and
-every third where services vary much. What would go on is known where something is full: it then
-does all it can, and either that is less than what is asked for, or it is not. So a backlog grows if
+Random arrivals make queues that come and go: at 90 % of a server's capacity, one in six loads of
+10 s ends with a longer queue than it began with (simulated: 4 slots, 0.2 s each), and one in three
+if service times vary much. The future is known if something is full: it then does all it can, and
+that is either less than requested or not. So a backlog grows if
 
-    full         over the second half of the load, by measurement: 95 % of the slots, or of the
-                 cores that the workers can use
-    asked, done  what was done in that half is at least 2 % less than what is asked for, whatever
-                 happened to arrive, and by more than the scatter of service times explains. What
-                 is full to 95 % could have done more: done / 0.95
+    full         over the second half of the load, as measured: 95 % of the slots, or of the cores
+                 that the workers can use
+    asked, done  throughput in that half is at least 2 % below the requested rate, whatever happened
+                 to arrive, and by more than the scatter of service times explains. What is 95 %
+                 full could have done more: done / 0.95
 
-Of 80 simulated loads with Poisson arrivals at 98 % of what four slots can do none was said to grow
-(constant service). Full, and less done, but within the scatter: not known, as of most at 105 %
-where service times vary much.
+Of 80 simulated loads with Poisson arrivals at 98 % of what four slots can do, none was called
+growing (constant service). If something is full and less is done, but within the scatter, the
+answer is unknown, as for most loads at 105 % if service times vary much.
 
-Where nothing that is measured is full (a lock, a pool, workers that are dealt to unevenly) there is
-the trend: requests in flight in PARTS parts of the load rise (Mann-Kendall), do not fall back into
-the first half, and less is done in the second than is asked for, as above: what never ran out of
-requests then did all it can. While a burst is worked off, more is done than is asked for. Of
-40 simulated loads of 10 s at 105 % of what a limit of 16 at once can do 34 are found (constant
-service); of a limit of 4 about half.
+If nothing measured is full (a lock, a pool, unevenly loaded workers), the trend decides: requests
+in flight in PARTS parts of the load rise (Mann-Kendall) by at least 2 % of the arrivals, do not
+fall back to levels of the first half, and less is done in the second half than requested, as above:
+what never ran out of requests then did all it can. While a burst is worked off, more is done than
+requested. Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are found (constant
+service); with a limit of 4, about half.
 
 Rejected: the trend alone (Mann-Kendall and a slope of 2 % call 12 to 30 % of all loads at 90 %
-growing), and in addition (of those at 105 % it finds 61 instead of 98 %: what arrives at random
-hides 5 %); throughput below 97 % of what is asked for, which chance is in one load of ten.
+growing); the trend in addition to something full (of loads at 105 % it finds 61 instead of 98 %, as
+random arrivals hide 5 %); throughput below 97 % of the requested rate, which happens by chance in
+one load of ten.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope
 
 PARTS = 8
 SLOPE = 0.02  # of what arrives
-SCATTER = 2.35  # standard errors: one in a hundred by chance
+SCATTER = 2.35  # standard errors: exceeded by chance in one of a hundred
 CONNECTED = "ESTABLISHED"
 
 
@@ -57,7 +58,7 @@ class Growth(Struct, frozen=True):
 
 @once
 def growth(facts: Facts) -> Growth | None:
-    """None where the load has no steady part."""
+    """Whether the backlog grows; None if the load has no rate or no steady part."""
     if facts.window is None or facts.asked_rps <= 0:
         return None
     half = _half(facts, facts.window)
@@ -75,14 +76,14 @@ def growth(facts: Facts) -> Growth | None:
 
 
 def _half(facts: Facts, window: Window) -> Window:
-    """The second one, with what was completed in it."""
+    """The second half of the window, with its throughput."""
     opens, closes = (window.opens_ns + window.closes_ns) // 2, window.closes_ns
     done = completions(ended(facts.spans, facts.counted_ns), opens, closes)
     return Window(opens, closes, done * NS / (closes - opens))
 
 
 def _full(facts: Facts, half: Window) -> tuple[str, float]:
-    """What was, and which share of it."""
+    """What was full ("": nothing known), and how full."""
     occupied = taken(facts, half)
     if occupied is not None and occupied >= FULL:
         return "slots", occupied
@@ -93,7 +94,8 @@ def _full(facts: Facts, half: Window) -> tuple[str, float]:
 
 
 def _more_asked(facts: Facts, half: Window, share: float = 1.0) -> bool | None:
-    """Whether more is asked for than can be done by what is full, to that share of it."""
+    """Whether the requested rate exceeds what could be done at full use (`share`: the actual use);
+    None if the excess is within the scatter."""
     could_rps = half.rps / min(1.0, share)
     if could_rps > (1 - SLOPE) * facts.asked_rps:
         return False
@@ -104,7 +106,7 @@ def _more_asked(facts: Facts, half: Window, share: float = 1.0) -> bool | None:
 
 
 def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
-    """Mean number of requests in flight in each part; empty where nobody counted them."""
+    """Mean number of requests in flight in each part; without parts in which it is unknown."""
     step = (window.closes_ns - window.opens_ns) // PARTS
     starts = [window.opens_ns + number * step for number in range(PARTS)]
     parts = [Window(start, start + step, window.rps) for start in starts]

@@ -1,13 +1,13 @@
 """Handshakes that a full accept queue dropped: what the client saw and what the kernel counted.
 
-Connecting takes no time on loopback. Where the accept queue is full, the kernel drops the client's
-SYN, and the client's kernel repeats it after fixed times: the times to connect stand at steps. The
-kernel also counts what it drops: by listening socket, and in the whole network namespace. A socket
-drops a stray packet as well, and the namespace is also that of others, so either proves a drop only
-together with what this server's queue or this load's connections showed.
+Connecting takes no time on loopback. If the accept queue is full, the kernel drops the client's
+SYN, and the client's kernel repeats it after fixed times, so connect times lie at steps. The kernel
+also counts what it drops, by listening socket and in the whole network namespace. A socket also
+drops stray packets, and the namespace includes other servers, so either proves a drop only together
+with what this server's queue or this load's connections showed.
 
-Where the last packet of a handshake is dropped instead, the client believes that it is connected
-and connects at no step; only the counters, and what never reaches a worker, show it.
+If the last packet of a handshake is dropped instead, the client believes that it is connected, and
+its connect time is at no step; only the counters, and requests that never reach a worker, show it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from workerlab.finding import Finding
 from workerlab.model import ConnectionSample, Counters
 from workerlab.numbers import units
 
-EARLY_S, LATE_S = 0.002, 0.25  # how far from its step a connect may stand
-DONE = "ESTABLISHED"  # a handshake that is
+EARLY_S, LATE_S = 0.002, 0.25  # how far before and after its step a connect time may lie
+DONE = "ESTABLISHED"  # the state after a handshake
 
 
 def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[float, int]:
-    """How many connections came up at each step, those with any."""
+    """How many connections were established at each step, without empty steps."""
     found: dict[float, int] = {}
     for step, following in pairwise((*steps_s, float("inf"))):
         until = min(step + LATE_S, following - EARLY_S)
@@ -41,15 +41,15 @@ class Handshakes(Struct, frozen=True):
     longest_s: float | None
     counters: Counters
     never_accepted: int
-    full: bool  # the accept queue was seen longer than its limit, which is all it can hold
+    full: bool  # the accept queue was seen one above its limit, the most it can hold
     half_open: int  # at once, at most
-    dropped: bool  # measured: a queue overflowed, and this trial shows that it was this server's
-    suspected: bool  # connections came up late, and no counter would show a drop
+    dropped: bool  # measured: a queue overflowed, and this trial shows it was this server's
+    suspected: bool  # connects took long, and no counter would show a drop
 
 
 def half_open(sample: ConnectionSample) -> int:
-    """Connections that the client believes to have and the server's kernel does not know: the
-    last packet of their handshake was dropped."""
+    """Connections that are established for the client and unknown to the server's kernel: the last
+    packet of their handshake was dropped."""
     return max(0, sample.client.get(DONE, 0) - sample.server.get(DONE, 0))
 
 
@@ -74,8 +74,8 @@ def handshakes(facts: Facts) -> Handshakes:
 
 
 def growth(counters: Counters) -> Mapping[str, int]:
-    """The counters that this kernel has, by the kernel's own names; beside other trials the one of
-    the server's own sockets."""
+    """The counters that this kernel has, under its own names; with trials side by side, only that
+    of the server's own sockets."""
     known = {
         "ListenOverflows": counters.listen_overflows,
         "ListenDrops": counters.listen_drops,
@@ -93,7 +93,7 @@ OWN_SOCKET, WHOLE_NAMESPACE = (
 
 
 def counted(counters: Counters) -> Mapping[str, Any]:
-    """What grew, and where that is counted."""
+    """What the counters grew by, and where they count."""
     return {
         "counters": growth(counters),
         "where": OWN_SOCKET if _own_alone(counters) else WHOLE_NAMESPACE,
@@ -138,7 +138,8 @@ def steps(shakes: Handshakes) -> SynSteps | None:
 
 
 def drops(shakes: Handshakes) -> HandshakesDropped | DropsSuspected | None:
-    """Dropped handshakes, measured or suspected: what there is to add to a verdict."""
+    """The finding on dropped handshakes, measured or suspected, to add to a verdict; None without
+    drops."""
     if shakes.dropped:
         return HandshakesDropped(**counted(shakes.counters), steps=steps(shakes))
     return DropsSuspected(shakes.longest_s or 0.0) if shakes.suspected else None

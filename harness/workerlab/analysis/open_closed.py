@@ -1,11 +1,11 @@
-"""Closed loop and open model side by side: a server's response times under both.
+"""Closed loop and open model compared: a server's response times under both.
 
-closed   N clients, each of which asks again as soon as it is answered
+closed   N clients, each of which sends the next request as soon as it is answered
 open     requests that arrive at a rate, timed from the moment each was due
 
 Loads are compared only over repeated trials: identical ones differ by half and more, as the kernel
-distributes connections at random. They differ where Welch's interval of the ratio lies
-beyond 10 %; why is said only where the time spent before the app shows it.
+distributes connections at random. They differ if Welch's interval of the ratio lies beyond 10 %;
+the cause is given only if the time spent before the app shows it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from workerlab.model import CellResult
 from workerlab.numbers.intervals import TRIALS, Ratio
 
 SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less are the same
-LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is told
-ONE_LEVEL = 0.02  # of rates that differ by less the least loaded cell speaks
-EXPLAINING_SHARE = 0.5  # of a difference, at least
+LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is reported
+ONE_LEVEL = 0.02  # rates that differ by less are one level; its least loaded cell counts
+EXPLAINING_SHARE = 0.5  # of a difference, at least, to explain it
 NOT_CONCLUSIVE = ("invalid", "inconclusive")
 
 
@@ -131,7 +131,7 @@ class OpenLoad(Answer):
 
 
 def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
-    """Per rate of one series: how its responses compare with the closed loop's, and why."""
+    """For each rate of one series, how its responses compare with the closed loop's, and why."""
     for opened, closed in pairs(cells):
         results = (*opened.valid, *(closed.valid if closed else ()))
         rate, unsent = opened.cell.rate, int(opened.total("unsent") or 0)
@@ -153,8 +153,8 @@ def pairs(cells: Sequence[CellResult]) -> list[tuple[Trials, Trials | None]]:
 
 
 def counterpart(opened: Trials, cells: Iterable[CellResult]) -> Trials | None:
-    """The trials of the closed level of the same series whose throughput is nearest; of several
-    that are one level, of the one with the fewest connections. None where there is none."""
+    """The closed level of the same series with the nearest throughput; of several that are one
+    level, the one with the fewest connections. None if there is none."""
     rps = opened.throughput_rps
     levels = [
         (abs(math.log(trials.throughput_rps) - math.log(rps)), trials)
@@ -173,7 +173,7 @@ def outcome_of(opened: Trials, closed: Trials | None) -> OpenVerdict | NoClosedC
     timed = tuple(result for result in opened.valid if result.verdict != "generator-bound")
     opened = replace(opened, valid=timed or opened.valid)
     first, p95_s = opened.valid[0], opened.geometric_mean("response.p95")
-    # A server that refuses has no backlog, and answers few of its requests
+    # A server that refuses requests has no backlog, and answers few of them
     if first.verdict == "generator-bound" or isinstance(first.reason, ArrivalsRefused) or not p95_s:
         return OpenVerdict(first.reason)
     launches = len(opened.valid) if len(opened.valid) > 1 else None
@@ -191,7 +191,7 @@ def outcome_of(opened: Trials, closed: Trials | None) -> OpenVerdict | NoClosedC
 
 
 def why_different(opened: Trials, closed: Trials) -> Finding:
-    """Whether they differ, and what makes the difference, from the cells' own numbers."""
+    """Whether response times differ, and why, from the cells' own numbers."""
     if all(result.verdict == "saturated" for result in opened.valid):
         return Backlog(opened.largest("response.max") or None, closed.cell.concurrency)
     lag_s, mean_s = opened.mean("lag.mean") or 0.0, opened.mean("response.mean") or 0.0
@@ -213,13 +213,13 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
 
 
 def one_trial(cells: Iterable[CellResult]) -> OneTrialEach | None:
-    """What to do where nothing can be compared."""
+    """Advice to repeat the trials; None if they are repeated already."""
     repeated = any(cell.trial.number > 1 for cell in cells)
     return None if repeated else OneTrialEach(TRIALS)
 
 
 def waits(longer: Trials, shorter: Trials) -> dict[str, Any]:
-    """How long requests wait before the app in both, where that makes up the difference."""
+    """The mean waits before the app in both, if they explain the difference; else None for both."""
     wait_s, other_wait_s = longer.mean(before_app_s), shorter.mean(before_app_s)
     response_s, other_response_s = longer.mean("response.mean"), shorter.mean("response.mean")
     if None not in (wait_s, other_wait_s, response_s, other_response_s):

@@ -1,5 +1,5 @@
-"""A sweep at a glance: its answer in one or two sentences, who serves most, who least, and who
-waits where; which part of a load its figures are of, and which of them need a remark."""
+"""A sweep at a glance: which series serve most and least, and where requests wait, in one or two
+sentences; the part of the load that the figures cover; and which figures need a remark."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -17,8 +17,8 @@ from workerlab.finding import Finding, Note
 from workerlab.model import CellResult
 
 UNCERTAIN_SHARE = 0.01  # of a throughput: a narrower interval is not worth a column
-NOTABLE_SHARE = 0.05  # of a response time: below, a wait is not worth a word
-HEADLINE_LETTERS = 160  # a longer answer leaves out who waits where
+NOTABLE_SHARE = 0.05  # of a response time: a shorter wait is not mentioned
+HEADLINE_LETTERS = 160  # a longer answer leaves out where requests wait
 DROPPED = (FullAcceptQueue, IdleWhileClientsWait, LikelyFullAcceptQueue)
 WAITS = {
     "connect": "until connected",
@@ -36,13 +36,14 @@ def is_uncertain(cell: CellResult) -> bool:
 
 
 def dropped_handshakes(cell: CellResult) -> bool:
-    """Whether connections tried again: the median is shorter by it, and the waiting is not."""
+    """Whether handshakes were dropped and repeated: mean and waits include that time, the median
+    hides it."""
     return any(isinstance(finding, DROPPED) for finding in cell.findings)
 
 
 def part_of_load(cells: Iterable[CellResult]) -> str:
-    """Of which part of their loads throughput, occupancy and breakdown are: the steady one, or the
-    whole load where it stalled."""
+    """The part of their loads that throughput, occupancy and breakdown cover: the steady part, or
+    the whole load if it stalled."""
     stalled = {
         any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
         for cell in cells
@@ -87,16 +88,16 @@ class Headline(Finding):
     [[ ({launches:# trial} each)]]."""
 
     connections: int
-    best: tuple[str, ...]  # of which no difference is shown
+    best: tuple[str, ...]  # the best and those not shown to differ from it
     lead: Leads | LeadsByChance
     worst: str | None
     worst_rate: LevelRate
-    launches: int | None  # where one is all there is
+    launches: int | None  # 1 if no trial is repeated
 
 
 def headline(series: Mapping[str, Mapping[int, LevelTrials]], *, inconclusive: bool) -> Finding:
-    """At the highest level that all series with a conclusive cell share, most against least.
-    `series`: levels by name; `inconclusive`: whether some cell is."""
+    """The best and the worst series at the highest level shared by all that have a conclusive cell,
+    else at the highest of any. `series`: levels by name; `inconclusive`: whether some cell is."""
     conclusive_levels = {
         name: {at: level for at, trials in levels.items() if (level := _conclusive(trials)).valid}
         for name, levels in series.items()
@@ -136,7 +137,7 @@ def compared(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool
 
 
 def level_rate(level: LevelTrials, waits: bool) -> LevelRate:
-    """How many it answers, each in how long, and with `waits` where a notable part of that goes."""
+    """Throughput and response time of a level; with `waits`, also its longest wait if notable."""
     response_s = level.mean_of_all(_response_s)
     parts = {part: level.mean_of_all(f"breakdown.{part}_s") or 0.0 for part in WAITS}
     longest_s, where = max((time_s, part) for part, time_s in parts.items())
@@ -150,7 +151,7 @@ def level_rate(level: LevelTrials, waits: bool) -> LevelRate:
 
 
 def _conclusive(trials: LevelTrials) -> LevelTrials:
-    """Those that say how much the level answers."""
+    """The conclusive trials that have a throughput."""
     return Replicates(
         tuple(
             cell

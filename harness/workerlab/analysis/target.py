@@ -3,29 +3,30 @@
     estimate of the metric: a value and its 95 % interval
       both ends keep the limit            met
       both ends break it                  broken
-      the limit is on a step, from one    undecidable: 5 % take a second, so that p95 is one or the
-      value to STEP times as much         other by chance, in each launch anew
+      the limit is on a step, from one    undecidable: if 5 % take a second, p95 is one or the other
+      value to STEP times as much         by chance, anew in each launch
       else                                not shown: too few requests, or too close to tell
 
-A failed request counts as slower than any limit, or a server that answers 500 at once would have
-the best p95; so does one that was due by the rate and never sent. A single one breaks a limit of
-max or mean, therefore.
+A failed request counts as slower than any limit, as otherwise a server that answers 500 at once
+would have the best p95; so does one that was due by the rate and never sent. A single one therefore
+breaks a limit of max or mean.
 
-The interval of a quantile stands between order statistics, that of a share is Clopper and Pearson's
-(`numbers/intervals.py`), of a mean it is Student's. Of errors each end is wrong in 5 % of cases at
-most, not in 2.5 %: then 3/limit clean requests show them (rule of three: Hanley & Lippman-Hand
-1983). Of max and throughput, and of times of which only quantiles are known, the value counts.
+The interval of a quantile lies between order statistics; that of a share is Clopper and Pearson's
+(`numbers/intervals.py`), that of a mean Student's, and that of throughput is the cell's own, if
+known. Of errors, each end is wrong in 5 % of cases at most, not in 2.5 %: then 3/limit clean
+requests show them (rule of three: Hanley & Lippman-Hand 1983). Of max, and of times of which only a
+summary is known, the value alone counts.
 
-Requests that queue are slow together: of four servers that are busy for 80 % of the time, the
-interval of 3000 responses as if none depended on another is below the true p95 in 45 % of loads,
-not 2.5. Where the order of requests is known they count for fewer, therefore: by how much more the
-shares of slow ones in BATCHES stretches of the load differ than chance would make them (batch
-means: Conway 1963; Chen & Kelton 2006 of quantiles), and by Student's t for so few stretches. Then
-it is 12 %, and 1 % at half the load. The largest time is the upper end at most where there are
-enough requests by themselves, so that a limit far beyond all of them is shown to be met.
+Queued requests are slow together: with four servers that are 80 % busy, an interval of 3000
+responses that treats them as independent lies below the true p95 in 45 % of loads, not 2.5. If the
+order of requests is known they therefore count for fewer, by how much more the shares of slow ones
+in BATCHES parts of the load differ than by chance (batch means: Conway 1963; Chen & Kelton 2006 for
+quantiles), and by Student's t for so few parts. Then it is 12 %, and 1 % at half the load. If there
+are enough requests by themselves, the upper end is at most the largest time, so a limit far above
+all of them is shown to be met.
 
-What one launch shows is true of that launch: the next one deals its connections anew. To promise
-something of a fresh launch takes several of them.
+What one launch shows holds for that launch: the next one deals its connections anew. A promise
+about fresh launches takes several of them.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ Result = Literal["met", "broken", "undecidable", "not shown"]
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 TAIL, ERROR_TAIL = 0.025, 0.05
-NORMAL = 1.96  # quantile of the tail
-CLEAN = 3.0  # over the limit: as many requests without a failure show it
-STEP = 1.5  # times as long: of a smooth distribution hardly any value is, of the one before it
-MIN_SLOW = 5  # requests above the step: fewer are no second kind of request
-STRAY_SHARE = 0.1  # of these may be on the step, as many of the others, too
-BATCHES = 8  # stretches of a load
+NORMAL = 1.96  # the normal quantile of TAIL
+CLEAN = 3.0  # divided by the limit: so many requests without a failure show it
+STEP = 1.5  # times the value before it: hardly ever so in a smooth distribution
+MIN_SLOW = 5  # requests above the step: fewer are not a second kind of request
+STRAY_SHARE = 0.1  # of these may be on the step, and as many of the others
+BATCHES = 8  # equal parts of a load
 
 
 class Requests(Struct, frozen=True):
@@ -91,7 +92,7 @@ class Requests(Struct, frozen=True):
 
     @property
     def endless(self) -> int:
-        """Slower than any limit."""
+        """Requests that count as slower than any limit."""
         return self.failed + self.unsent
 
     @property
@@ -99,7 +100,7 @@ class Requests(Struct, frozen=True):
         return self.sent + self.unsent
 
     def number_for(self, term: Term) -> int:
-        """Of the requests that the term is about."""
+        """The number of requests that the term is about."""
         return self.sent if term.kind == "errors" else self.number
 
 
@@ -153,7 +154,7 @@ class TermOutcome(Finding, kw_only=True):
     requests: int
     failed: int
     unsent: int | None
-    value: float | None = None  # infinite: also None
+    value: float | None = None  # None if unknown or infinite
     low: float | None = None  # of the 95 % interval
     high: float | None = None
     measured: str = ""  # the same in words
@@ -205,7 +206,7 @@ def _outcome(
 
 
 def needed(term: Term) -> int:
-    """Requests at least, all of them within the limit, that show a term to be met."""
+    """The fewest requests that, all within the limit, show that a term is met."""
     if term.kind == "errors":
         return math.ceil(CLEAN / term.limit - 1e-9)
     q = QUANTILES.get(term.metric)
@@ -213,14 +214,14 @@ def needed(term: Term) -> int:
 
 
 def too_few(term: Term, requests: Requests) -> TooFewRequests | None:
-    """Where no number of fast and clean ones among them could show the term."""
+    """If so few that the term could not be shown even if all of them were fast and clean."""
     least = needed(term)
     return TooFewRequests(least) if requests.number_for(term) < least else None
 
 
 def step_at_limit(term: Term, requests: Requests) -> StepAtLimit | None:
-    """Where the limit is between two kinds of requests, of about as many as the quantile divides
-    them into."""
+    """The step at the limit between two kinds of requests, for a term whose quantile may be on
+    either side of it; None if there is no such step."""
     times_s = requests.times_s
     if term.metric not in QUANTILES or times_s is None:
         return None
@@ -256,7 +257,7 @@ class MetricEstimate(Struct, frozen=True):
 
     @property
     def known(self) -> dict[str, float | None]:
-        """By name; None: infinite, or no interval."""
+        """The values by name; None: infinite, or no interval."""
         interval = self.low < self.high
         return {
             "value": _finite(self.value),
@@ -266,13 +267,13 @@ class MetricEstimate(Struct, frozen=True):
 
 
 def value_of(metric: Metric, requests: Requests) -> float | None:
-    """Of that metric; infinite where it is the time of a request that failed; None: unknown."""
+    """The value of the metric; infinite if it is the time of a failed request; None: unknown."""
     estimated = estimate(metric, requests)
     return None if estimated is None else estimated.value
 
 
 def estimate(metric: Metric, requests: Requests) -> MetricEstimate | None:
-    """None: unknown."""
+    """The value of the metric and its interval; None: unknown."""
     if metric == "rps":
         return _around(requests.rps, requests.rps_half)
     if not requests.number:
@@ -303,12 +304,12 @@ def _around(value: float | None, half: float) -> MetricEstimate | None:
 
 
 def _quantile(q: float, requests: Requests) -> MetricEstimate | None:
-    """Of the successes, followed by the failed ones."""
+    """Of the successes, followed by the failed requests."""
     if requests.times_s is None:
         return _from_summary(q, requests)
     n = requests.number
     alike = _alike(requests.in_order, _at(requests.times_s, math.ceil(q * n)))
-    counted = max(1, round(n / alike))  # as many independent ones
+    counted = max(1, round(n / alike))  # equivalent number of independent ones
     low, high = quantile_ranks(counted, q, TAIL)
     if high is None and n >= clean_needed(q, TAIL):
         high = counted
@@ -320,8 +321,8 @@ def _quantile(q: float, requests: Requests) -> MetricEstimate | None:
 
 
 def _from_summary(q: float, requests: Requests) -> MetricEstimate | None:
-    """Where requests failed, a quantile of the others says nothing of all; but if more failed than
-    may be slow, it is the time of one of those."""
+    """If requests failed, a quantile of the others shows nothing about all of them; but if more
+    failed than may be slow, it is the time of a failed one."""
     if share_interval(requests.endless, requests.number, TAIL)[0] > 1 - q:
         return MetricEstimate(math.inf, math.inf, math.inf)
     name = next(name for name, share in QUANTILES.items() if share == q)
@@ -329,8 +330,8 @@ def _from_summary(q: float, requests: Requests) -> MetricEstimate | None:
 
 
 def _alike(in_order: Sequence[float], limit_s: float) -> float:
-    """How many requests count for one: the variance of the share beyond the limit between stretches
-    over that of independent requests, not less than 1."""
+    """How many requests count as one: the variance, between parts of the load, of the share beyond
+    the limit, over that of independent requests; at least 1."""
     beyond = [float(time_s > limit_s) for time_s in in_order]
     share = fmean(beyond) if beyond else 0.0
     if not 0 < share < 1 or len(beyond) < BATCHES:
@@ -341,7 +342,7 @@ def _alike(in_order: Sequence[float], limit_s: float) -> float:
 
 
 def _means(in_order: Sequence[float]) -> list[float]:
-    """Of stretches of equal length; [] where there are too few requests."""
+    """The means of equal parts; [] if there are too few requests."""
     n = len(in_order)
     if n < BATCHES:
         return []
@@ -350,7 +351,7 @@ def _means(in_order: Sequence[float]) -> list[float]:
 
 
 def _interpolated(q: float, times_s: Sequence[float], n: int) -> float:
-    """As `numbers.quantiles.quantile`, of n values of which the last ones are infinite."""
+    """As `numbers.samples.quantile`, of n values, the last ones infinite."""
     if math.ceil(q * (n - 1)) >= len(times_s):
         return math.inf
     return quantile(times_s, q * (n - 1) / (len(times_s) - 1)) if len(times_s) > 1 else times_s[0]

@@ -2,10 +2,10 @@
 
 A trial is a fresh launch of the server, and the unit of replication: launches differ far more than
 the requests within one, so the interval of a comparison is over trials (Welch's, of logarithms).
-Throughput is averaged geometrically, since its ratios are compared; everything else arithmetically,
-so that the parts of a response time still add up to it.
+Throughput is averaged geometrically, as its ratios are compared; everything else arithmetically, so
+that the parts of a response time still add up to it.
 
-A mean is over the trials that have the value, and None where none has it: 0 is a value.
+A mean is over the trials that have the value. It is None, not 0, if none has it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Replicates(Struct, Generic[R], frozen=True):
     left_out: tuple[R, ...] = ()
 
     def values(self, field: Field) -> list[float]:
-        """Of the results that have the field, in their order."""
+        """The field's finite values, in the order of the results."""
         values = (_read(result, field) for result in self.valid)
         return [value for value in values if value is not None and isfinite(value)]
 
@@ -42,7 +42,7 @@ class Replicates(Struct, Generic[R], frozen=True):
         return fmean(values) if values else None
 
     def mean_of_all(self, field: Field) -> float | None:
-        """None if one of them lacks the field."""
+        """The mean; None if one of the results lacks the field."""
         values = self.values(field)
         return fmean(values) if values and len(values) == len(self.valid) else None
 
@@ -58,7 +58,8 @@ class Replicates(Struct, Generic[R], frozen=True):
         return geometric_mean(values) if values else None
 
     def ratio(self, base: Replicates[Any], field: Field = "throughput_rps") -> Ratio:
-        """Of the geometric means. Raises StatisticsError where a side has no positive value."""
+        """The ratio of the geometric means. Raises StatisticsError if a side has no positive
+        value."""
         return ratio(self._positive(field), base._positive(field))
 
     def _positive(self, field: Field) -> list[float]:
@@ -66,7 +67,8 @@ class Replicates(Struct, Generic[R], frozen=True):
 
     @property
     def core_wait(self) -> CoreWait | None:
-        """Of the result that lost the largest share to waiting for a core, disturbed ones first."""
+        """That of the result that lost the largest share to waiting for a core; disturbed results
+        first."""
         waits = [wait for result in self.valid if (wait := _read(result, "core_wait")) is not None]
         return max(waits, key=lambda wait: (wait.doubtful, wait.share), default=None)
 
@@ -82,7 +84,7 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The most frequent one; of ties the first."""
+        """The most frequent verdict; the first of ties."""
         verdicts = Counter(result.verdict for result in self.valid or self.left_out)
         return verdicts.most_common(1)[0][0]
 
@@ -93,8 +95,8 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
 
     @property
     def generator_bound(self) -> bool | None:
-        """Whether the load tool was the limit in most of the trials that can tell; None: none
-        can."""
+        """Whether the load tool was the limit in most of the trials for which this is known; None:
+        in none."""
         votes = [vote for result in self.valid if (vote := result.generator_bound) is not None]
         return 2 * sum(votes) > len(votes) if votes else None
 
@@ -106,7 +108,7 @@ def answered(result: CellResult) -> bool:
 def by_cell(
     results: Iterable[CellResult], valid: Callable[[CellResult], bool] = answered
 ) -> dict[Cell, Trials]:
-    """The trials of each cell, in the order of their first ones."""
+    """The trials by cell, in the order of each cell's first one."""
     grouped: dict[Cell, tuple[list[CellResult], list[CellResult]]] = {}
     for result in results:
         group = grouped.setdefault(result.trial.cell, ([], []))
@@ -118,12 +120,12 @@ def by_cell(
 
 
 def mean(field: Field) -> Callable[[Replicates[Any]], float | None]:
-    """The value of a column: the mean of a field."""
+    """A column's value: the mean of a field."""
     return lambda replicates: replicates.mean(field)
 
 
 def _read(result: object, field: Field) -> Any:
-    """None if a step of the path is None."""
+    """The value of a field; None if a step of its path is None."""
     if callable(field):
         return field(result)
     for name in field.split("."):
