@@ -315,8 +315,8 @@ def target_along(
 
 
 def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
-    """Why the first of these levels does not keep the target; and the first that breaks it, if that
-    is another."""
+    """Why the first of these levels does not keep the target; then the first other one that breaks
+    it."""
     for place, trials in enumerate(levels):
         if broken := outcomes_at(trials, "broken"):
             yield terms_break(trials, tuple(broken.values()))

@@ -124,8 +124,7 @@ def _flat(rates: Rates) -> bool:
 
 
 class Doubt(NamedTuple):
-    """Why a trial's throughput is in doubt. `share`: of the response time, lost to other programs
-    or machines."""
+    """Why a trial's throughput is in doubt. `share`: of the response time, lost to others."""
 
     why: str
     share: float = 0.0

@@ -231,8 +231,8 @@ class _Rates(Struct, frozen=True):
 
     def others(self, part: Stretch) -> float | None:
         """Cores used by anything outside the trial; None if unknown. Interrupts are left out: most
-        are those of the load, and whether a kernel charges them to the interrupted process depends
-        on its build."""
+        are of the load, and whether a kernel charges them to the interrupted process depends on how
+        it was built."""
         unseen = self.tool_cpu is None and not part.elsewhere
         if self.host_busy is None or self.server_cpu is None or unseen:
             return None

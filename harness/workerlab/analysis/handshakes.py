@@ -138,8 +138,7 @@ def steps(shakes: Handshakes) -> SynSteps | None:
 
 
 def drops(shakes: Handshakes) -> HandshakesDropped | DropsSuspected | None:
-    """The finding on dropped handshakes, measured or suspected, to add to a verdict; None without
-    drops."""
+    """The finding on dropped handshakes, measured or suspected, to add to a verdict, if any."""
     if shakes.dropped:
         return HandshakesDropped(**counted(shakes.counters), steps=steps(shakes))
     return DropsSuspected(shakes.longest_s or 0.0) if shakes.suspected else None

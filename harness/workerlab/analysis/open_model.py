@@ -103,7 +103,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def due_rps(self) -> float:
-        """The rate of the schedule, which by chance differs from the requested rate; else the
+        """The rate of the schedule, which by chance is not the requested one; if unknown, the
         latter."""
         known = self.due is not None and self.lasts_s > 0
         return (self.due or 0) / self.lasts_s if known else self.asked_rps
@@ -128,8 +128,8 @@ class Offered(Struct, frozen=True):
 
     @property
     def idle(self) -> bool:
-        """Whether connections were always free: then the load tool is why requests were unsent or
-        late."""
+        """Whether connections were always free; if so, unsent or late requests are the load tool's
+        doing."""
         return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
 
     @property
@@ -162,8 +162,7 @@ class Offered(Struct, frozen=True):
         return self._could(part) > (1 - SLOPE) * self.asked_rps
 
     def _could(self, share: float) -> float:
-        """Requests/s that would be done without the loss of this part of the time; infinite if
-        nothing is full."""
+        """Requests/s if this share of the time were not lost; infinite if nothing is full."""
         if self.growth is None or not self.growth.full:
             return inf
         return self.growth.done_rps / max(MISSING, 1 - share)

@@ -36,8 +36,8 @@ def is_uncertain(cell: CellResult) -> bool:
 
 
 def dropped_handshakes(cell: CellResult) -> bool:
-    """Whether handshakes were dropped and repeated: mean and waits include that time, the median
-    hides it."""
+    """Whether handshakes were dropped and repeated: means include that time, the median does not
+    show it."""
     return any(isinstance(finding, DROPPED) for finding in cell.findings)
 
 

@@ -135,8 +135,7 @@ def _settled_s(
 def _parts(
     responses: Iterable[Response], begin_s: float, wide_s: float, count: int
 ) -> list[tuple[int, list[float]]]:
-    """Response times by the number of the part in which they ended, of `count` equal ones; without
-    empty parts."""
+    """Response times by the part in which they ended, of `count` equal ones, if any ended in it."""
     found: dict[int, list[float]] = defaultdict(list)
     for at_s, took_s in responses if wide_s > 0 else ():
         found[min(count - 1, max(0, int((at_s - begin_s) / wide_s)))].append(took_s)

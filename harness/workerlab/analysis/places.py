@@ -254,8 +254,7 @@ class Places:
     # --- inference -------------------------------------------------------------------------------
 
     def settle(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
-        """Infer who is in the accept queue. `queue`: its length; None: unknown. `limit`: its
-        maximum."""
+        """Infer who is in the accept queue, of this length (None: unknown) and `limit`."""
         self._let_go(now_ns)
         if queue is None:
             return
@@ -300,8 +299,7 @@ class Places:
         return sorted(found, key=lambda move: move.at_ns)
 
     def now(self, at_ns: int) -> list[Move]:
-        """The drawn requests in flight, when they began and where they are, for a viewer who joins
-        late."""
+        """The drawn requests in flight, when they began and where they are, for a new viewer."""
         drawn = [(number, one) for number, one in self._requests.items() if one.drawn]
         return [
             *(Move(number, CONNECTING, None, one.begun_ns) for number, one in drawn),
@@ -353,8 +351,8 @@ class Places:
 
     def _rps(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float | None:
         """Requests per second. Each counts by the part of its time in the app that lies inside, as
-        in `samples`, since whole ones come in batches. One still in the app is assumed to take the
-        median time."""
+        in `samples`, since whole ones come in batches; one that is still there is assumed to take
+        the median."""
         if closes_ns <= opens_ns or not answers:
             return 0.0 if self.answered else None
         typical_ns = median(until - since for since, until in (one.app for one in answers))

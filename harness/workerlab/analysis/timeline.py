@@ -66,8 +66,8 @@ Sample = tuple[float, float | None, float | None, float | None, int | None, int 
 
 
 def trace(facts: Facts, most: int) -> Trace | None:
-    """The replay of the first `most` requests, up to the start of the next; None without
-    requests."""
+    """The replay of the first `most` requests, up to the start of the next; None if none was
+    seen."""
     timings, until_ns = _first_timings(facts, most)
     named = bool(timings)
     if not named and len(facts.spans) > most:

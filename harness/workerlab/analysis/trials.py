@@ -58,8 +58,7 @@ class Replicates(Struct, Generic[R], frozen=True):
         return geometric_mean(values) if values else None
 
     def ratio(self, base: Replicates[Any], field: Field = "throughput_rps") -> Ratio:
-        """The ratio of the geometric means. Raises StatisticsError if a side has no positive
-        value."""
+        """Of the geometric means. Raises StatisticsError if a side has no positive value."""
         return ratio(self._positive(field), base._positive(field))
 
     def _positive(self, field: Field) -> list[float]:
@@ -67,8 +66,7 @@ class Replicates(Struct, Generic[R], frozen=True):
 
     @property
     def core_wait(self) -> CoreWait | None:
-        """That of the result that lost the largest share to waiting for a core; disturbed results
-        first."""
+        """Of the result that lost the largest share to waiting for a core, disturbed ones first."""
         waits = [wait for result in self.valid if (wait := _read(result, "core_wait")) is not None]
         return max(waits, key=lambda wait: (wait.doubtful, wait.share), default=None)
 
@@ -95,8 +93,8 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
 
     @property
     def generator_bound(self) -> bool | None:
-        """Whether the load tool was the limit in most of the trials for which this is known; None:
-        in none."""
+        """Whether the load tool was the limit in most of the trials that show it; None if none
+        does."""
         votes = [vote for result in self.valid if (vote := result.generator_bound) is not None]
         return 2 * sum(votes) > len(votes) if votes else None
 
