@@ -79,7 +79,7 @@ def precision(facts: Facts) -> Precision:
         return Precision()
     half, mean = _half(rates), fmean(rates)
     assert half is not None
-    served = ((one.end_ns, (one.end_ns - one.start_ns) / NS) for one in spans if one.end_ns)
+    served = ((span.end_ns, (span.end_ns - span.start_ns) / NS) for span in spans if span.end_ns)
     return Precision(
         batches=len(rates),
         batch_s=(edges[1] - edges[0]) / NS,
@@ -159,9 +159,9 @@ def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
     Empty if the tool does not time requests; a lone first request is left out."""
     origin_ns = facts.measurement.origin_ns
     timings = facts.measurement.timings if origin_ns is not None else ()
-    for one in timings[1:] if facts.data.lone_first else timings:
-        if one.end_s is not None and one.cause is None:
-            yield (origin_ns or 0) + round((one.start_s + one.end_s) * NS), one.end_s
+    for timing in timings[1:] if facts.data.lone_first else timings:
+        if timing.end_s is not None and timing.cause is None:
+            yield (origin_ns or 0) + round((timing.start_s + timing.end_s) * NS), timing.end_s
 
 
 def _mean(values: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:

@@ -240,7 +240,7 @@ def _connect(facts: Facts, _window: Window) -> Part:
 
 def _accept_queue(facts: Facts, window: Window) -> Part:
     queue, both = facts.seen.queue, facts.seen.connections
-    length = window.level([(one.at_ns, one.length) for one in queue], QUEUE_SAMPLES)
+    length = window.level([(sample.at_ns, sample.length) for sample in queue], QUEUE_SAMPLES)
     if length is None:
         return None
     more = 0.0
@@ -261,7 +261,7 @@ def _in_worker(facts: Facts, window: Window) -> Part:
         if known is not None:
             waited_s = known.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
             return waited_s / known.completed, ACCEPT
-    samples = [(one.at_ns, one.unread) for one in facts.seen.connections]
+    samples = [(sample.at_ns, sample.unread) for sample in facts.seen.connections]
     unread = window.level(samples, CONNECTION_SAMPLES)
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")
 

@@ -118,9 +118,11 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
     mean_s = response_s - service_s
     if mean_s < -RESOLUTION_S:
         return Summary(), (WaitingNegative(response_s, service_s),)
-    good = [one.end_s for one in facts.measurement.timings if one.cause is None]
+    good = [timing.end_s for timing in facts.measurement.timings if timing.cause is None]
     ends_s = [end_s for end_s in good if end_s is not None]
-    furthest_s = max((abs(one - service_s) for one in durations_s(spans or ())), default=0.0)
+    furthest_s = max(
+        (abs(duration_s - service_s) for duration_s in durations_s(spans or ())), default=0.0
+    )
     successes = facts.outcome.answered - facts.outcome.wrong
     if not ends_s or len(ends_s) != successes or furthest_s > EVEN * response_s:
         return Summary(mean=max(0.0, mean_s)), notes
@@ -151,8 +153,8 @@ def app_metrics(facts: Facts) -> AppMetrics | None:
     steady, seen = facts.window, facts.seen
     if steady is None:
         return None
-    grown = _grown([one for one in seen.app_metrics if steady.contains(one.at_ns)])
-    cores = _cores([one for one in seen.services if steady.contains(one.at_ns)])
+    grown = _grown([sample for sample in seen.app_metrics if steady.contains(sample.at_ns)])
+    cores = _cores([sample for sample in seen.services if steady.contains(sample.at_ns)])
     requests = grown.pop(REQUESTS, 0)
     if not requests:
         return AppMetrics(0, {}, {}, {}, cores) if cores else None
@@ -185,8 +187,11 @@ def _grown(inside: Sequence[AppMetricsSample]) -> dict[str, int]:
 
 def _cores(inside: Sequence[ServiceSample]) -> Mapping[str, float]:
     """CPU seconds per second of each component that was sampled at least twice."""
-    names = dict.fromkeys(name for one in inside for name in one.cpu_s)
-    rates = {name: per_second((one.at_ns, one.cpu_s.get(name)) for one in inside) for name in names}
+    names = dict.fromkeys(name for sample in inside for name in sample.cpu_s)
+    rates = {
+        name: per_second((sample.at_ns, sample.cpu_s.get(name)) for sample in inside)
+        for name in names
+    }
     return {name: cores for name, cores in rates.items() if cores is not None}
 
 

@@ -195,7 +195,7 @@ def _steady_rate(facts: Facts, origin_ns: int) -> SteadyAnswersUnlikeWorkers | N
     workers that waited for 6 of 10 s, the two differ by 0.3 %."""
     if (steady := facts.window) is None:
         return None
-    timed = ((one.start_s, one.end_s) for one in facts.measurement.timings)
+    timed = ((timing.start_s, timing.end_s) for timing in facts.measurement.timings)
     ends = (origin_ns + round((start_s + end_s) * NS) for start_s, end_s in timed if end_s)
     answers = sum(steady.opens_ns < end <= steady.closes_ns for end in ends)
     edges_s = CLOCK_S + (facts.counted_ns or 0) / NS

@@ -89,35 +89,37 @@ def outcome(measurement: Measurement, expect_status: int, good: range | None = N
     )
 
 
-def excused(found: Outcome, measurement: Measurement, spans: Collection[Span]) -> Outcome:
+def excused(client_outcome: Outcome, measurement: Measurement, spans: Collection[Span]) -> Outcome:
     """The outcome if the kernel is known to have dropped handshakes: a request that no worker saw
     is neither an answer nor a contradiction, and is counted once."""
     if measurement.timings:
-        return _by_name(found, measurement, {span.request_id for span in spans})
-    unseen = max(0, found.answered - len(spans))
+        return _by_name(client_outcome, measurement, {span.request_id for span in spans})
+    unseen = max(0, client_outcome.answered - len(spans))
     if not unseen:
-        return found
+        return client_outcome
     # ab counts a reset after which it continues as Receive, Exception and complete request
-    known = min(unseen, found.errors.get("read", 0))
-    twice = min(known, found.errors.get("exception", 0))
+    read_errors = min(unseen, client_outcome.errors.get("read", 0))
+    twice = min(read_errors, client_outcome.errors.get("exception", 0))
     # Answers of the server itself, when it killed a worker that was waiting for a request
-    by_server = min(unseen - known, found.errors.get("non_2xx", 0))
+    by_server = min(unseen - read_errors, client_outcome.errors.get("non_2xx", 0))
     never = unseen - by_server
-    errors = Counter(found.errors) - Counter(read=known, exception=twice)
+    errors = Counter(client_outcome.errors) - Counter(read=read_errors, exception=twice)
     if never:
         errors[NEVER_ACCEPTED] = never
-    wrong = max(0, found.wrong - by_server)
+    wrong = max(0, client_outcome.wrong - by_server)
     return replace(
-        found,
-        answered=found.answered - unseen,
+        client_outcome,
+        answered=client_outcome.answered - unseen,
         wrong=wrong,
         unanswered=sum(errors.values()) - wrong,
-        failed=found.failed + never - known,
+        failed=client_outcome.failed + never - read_errors,
         errors=dict(errors),
     )
 
 
-def _by_name(found: Outcome, measurement: Measurement, seen: Collection[str | None]) -> Outcome:
+def _by_name(
+    client_outcome: Outcome, measurement: Measurement, seen: Collection[str | None]
+) -> Outcome:
     """Failed requests whose id no worker saw become NEVER_ACCEPTED; `failed` has them already."""
     unseen = Counter(
         timing.cause
@@ -126,9 +128,9 @@ def _by_name(found: Outcome, measurement: Measurement, seen: Collection[str | No
         if timing.request_id is not None and timing.request_id not in seen
     )
     if not unseen:
-        return found
-    left = dict(Counter(found.errors) - unseen)
-    return replace(found, errors=left | {NEVER_ACCEPTED: unseen.total()})
+        return client_outcome
+    left = dict(Counter(client_outcome.errors) - unseen)
+    return replace(client_outcome, errors=left | {NEVER_ACCEPTED: unseen.total()})
 
 
 T = TypeVar("T")
@@ -253,8 +255,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     def counters(self) -> Counters:
         """Kernel counters. With trials side by side only the server's own are kept: those of the
         network namespace cannot be attributed."""
-        found = self.seen.counters or Counters()
-        return Counters(socket_drops=found.socket_drops) if self.record.beside else found
+        counters = self.seen.counters or Counters()
+        return Counters(socket_drops=counters.socket_drops) if self.record.beside else counters
 
     @property
     def dropped(self) -> int | None:
@@ -271,7 +273,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     def accept_queue(self) -> tuple[int | None, int | None]:
         """The longest length observed, and the last limit."""
         queue = self.seen.queue
-        return max((one.length for one in queue), default=None), queue[-1].limit if queue else None
+        longest = max((sample.length for sample in queue), default=None)
+        return longest, queue[-1].limit if queue else None
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
@@ -285,14 +288,16 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     def finished(self) -> tuple[Span, ...]:
         """Spans that ended; for a load of fixed duration, those that ended before the tool did."""
         until = sys.maxsize if self.data.counted else self.ended_ns
-        return tuple(one for one in self.spans if one.end_ns is not None and one.end_ns <= until)
+        return tuple(
+            span for span in self.spans if span.end_ns is not None and span.end_ns <= until
+        )
 
     @cached_property
     def outcome(self) -> Outcome:
-        found = outcome(self.measurement, self.data.expect_status, self.data.good)
+        by_client = outcome(self.measurement, self.data.expect_status, self.data.good)
         if self.data.counted and self.overflowed:
-            return excused(found, self.measurement, self.spans)
-        return found
+            return excused(by_client, self.measurement, self.spans)
+        return by_client
 
     @cached_property
     def steady(self) -> Window | Finding:
@@ -317,7 +322,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         the shortest span lasts. None: the whole."""
         if not self.open_model:
             return None
-        lengths = [one.end_ns - one.start_ns for one in self.finished if one.end_ns is not None]
+        lengths = [span.end_ns - span.start_ns for span in self.finished if span.end_ns is not None]
         return min(lengths, default=0)
 
     @property
@@ -400,8 +405,8 @@ class TrialFault(Finding):
 
 
 def unusable(data: TrialData) -> Finding | None:
-    found = facts_of(data)
-    return found if isinstance(found, Finding) else None
+    facts = facts_of(data)
+    return facts if isinstance(facts, Finding) else None
 
 
 def facts_of(data: TrialData) -> Facts | Finding:

@@ -88,7 +88,7 @@ def _full(facts: Facts, half: Window) -> tuple[str, float]:
     if occupied is not None and occupied >= FULL:
         return "slots", occupied
     samples = [one for one in facts.seen.processes if half.contains(one.at_ns)]
-    used = per_second((one.at_ns, one.server_cpu_s) for one in samples)
+    used = per_second((sample.at_ns, sample.server_cpu_s) for sample in samples)
     could = min(facts.workers, facts.cores or facts.workers)
     return ("workers", used / could) if used is not None and used >= FULL * could else ("", 0.0)
 
@@ -118,6 +118,6 @@ def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
             if one.end_s is not None
         ]
         return [part.inside_s(stays) / part.length_s for part in parts]
-    seen = [(one.at_ns, one.client.get(CONNECTED, 0)) for one in facts.seen.connections]
+    seen = [(sample.at_ns, sample.client.get(CONNECTED, 0)) for sample in facts.seen.connections]
     levels = [part.level(seen, 2) for part in parts]
     return [level for level in levels if level is not None]

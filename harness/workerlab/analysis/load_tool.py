@@ -160,7 +160,7 @@ def generator_cores(facts: Facts) -> float | None:
     that was so short that the tool's own start would matter."""
     if (steady := facts.window) is not None:
         samples = [one for one in facts.seen.processes if steady.contains(one.at_ns)]
-        cores = per_second(((one.at_ns, one.tool_cpu_s) for one in samples), SAMPLED_S)
+        cores = per_second(((sample.at_ns, sample.tool_cpu_s) for sample in samples), SAMPLED_S)
         if cores is not None:
             return cores
     if facts.record.tool_cpu_s is not None and facts.load_s >= STARTED_S:
@@ -293,9 +293,9 @@ def connections(facts: Facts, _compared: ToolComparison) -> Answer:
         return None
     accepts, requests = facts.accepts
     inside = [
-        max(one.client.get(DONE, 0), one.server.get(DONE, 0))
-        for one in facts.seen.connections
-        if steady.contains(one.at_ns)
+        max(sample.client.get(DONE, 0), sample.server.get(DONE, 0))
+        for sample in facts.seen.connections
+        if steady.contains(sample.at_ns)
     ]
     if len(inside) < SAMPLES or not 0 < 2 * accepts <= requests:  # not kept
         return None

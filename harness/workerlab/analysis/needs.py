@@ -126,7 +126,8 @@ def needs_of(facts: Facts) -> Needs | Finding:
     notes = (*mixed, *notes)
     overhead = overhead_s(facts)
     parts = _parts(facts, spans, cost, overhead if gap_s is None else gap_s)
-    outside_s = max(0.0, cost.cpu_s - fmean(one.cpu_s for one in parts))  # its CPU outside the app
+    # Its CPU outside the app
+    outside_s = max(0.0, cost.cpu_s - fmean(part.cpu_s for part in parts))
     crowd = _crowd(spans, parts, loop=facts.data.worker_class.loop)
     if not crowd.certain:
         notes = (*notes, ForecastUncertain((facts.cell.server.variant,)))
@@ -160,7 +161,7 @@ def _failures(kind: type[RequestsFailed], facts: Facts) -> RequestsFailed:
 def _cost(facts: Facts) -> Cost | None:
     """CPU and core wait per request; None if the workers' CPU was not sampled."""
     samples, begins_ns = facts.seen.workers, facts.spans[0].start_ns
-    before = [one for one in samples if one.at_ns <= begins_ns]
+    before = [sample for sample in samples if sample.at_ns <= begins_ns]
     if not before or len(samples) == len(before):
         return None
     first, last = before[-1], samples[-1]
@@ -209,7 +210,7 @@ def crowded(facts: Facts) -> Crowded | None:
         return None
     samples = [one for one in facts.seen.processes if window.contains(one.at_ns)]
     server, tool, interrupts = (
-        per_second((one.at_ns, getattr(one, name)) for one in samples)
+        per_second((sample.at_ns, getattr(sample, name)) for sample in samples)
         for name in ("server_cpu_s", "tool_cpu_s", "host_irq_s")
     )
     if server is None:
@@ -257,8 +258,8 @@ def _parts(
 ) -> tuple[NeedPart, ...]:
     """What each request used. One without measured CPU gets the mean; if none has any, that is the
     workers' CPU per request less the most that Gunicorn can have used outside the app."""
-    known = [span.cost.cpu_ns / NS for span in spans if span.cost is not None]
-    mean_s = fmean(known) if known else max(0.0, cost.cpu_s - outside_s)
+    measured_s = [span.cost.cpu_ns / NS for span in spans if span.cost is not None]
+    mean_s = fmean(measured_s) if measured_s else max(0.0, cost.cpu_s - outside_s)
     queued_s = cost.core_wait_s * (mean_s / cost.cpu_s if cost.cpu_s > 0 else 1.0)
     asleep_s = [one for span in spans if (one := _asleep_s(span.cost)) is not None]
     blocks = bool(asleep_s) and fmean(asleep_s) >= BLOCKED_LEAST_S
@@ -293,13 +294,13 @@ class Crowd(Struct, frozen=True):
 def _crowd(spans: Sequence[Span], parts: Sequence[NeedPart], *, loop: bool) -> Crowd:
     """How long requests waited for others. A loop without a core delays all its requests; threads
     wait independently."""
-    known = [one.held_up_s for one in parts if one.held_up_s is not None]
-    if known:
-        share = fmean(known) / max(fmean(one.length_s for one in parts), 1 / NS)
-        return Crowd(fmean(known), certain=share <= CONTENDED)
-    aside_s = 0.0 if loop else fmean(one.queued_s for one in parts)
-    length_s = fmean(one.length_s for one in parts) - aside_s
-    busy_s = max(0.0, fmean(one.busy_s for one in parts) - aside_s)
+    held_up_s = [part.held_up_s for part in parts if part.held_up_s is not None]
+    if held_up_s:
+        share = fmean(held_up_s) / max(fmean(part.length_s for part in parts), 1 / NS)
+        return Crowd(fmean(held_up_s), certain=share <= CONTENDED)
+    aside_s = 0.0 if loop else fmean(part.queued_s for part in parts)
+    length_s = fmean(part.length_s for part in parts) - aside_s
+    busy_s = max(0.0, fmean(part.busy_s for part in parts) - aside_s)
     if length_s <= 0:
         return Crowd(0.0, certain=True)
     count = under_way(spans)
@@ -313,7 +314,7 @@ def _requests(
     facts: Facts, spans: Sequence[Span], parts: Sequence[NeedPart], outside_s: float, lost_s: float
 ) -> tuple[RequestNeed, ...]:
     loop = facts.data.worker_class.loop
-    mean_s, routes = fmean(one.cpu_s for one in parts), facts.cell.server.app.mix
+    mean_s, routes = fmean(part.cpu_s for part in parts), facts.cell.server.app.mix
 
     def need(span: Span, part: NeedPart) -> RequestNeed:
         even = loop or mean_s <= 0
@@ -330,7 +331,7 @@ def _requests(
         )
 
     beside = beside_gil(spans) if under_way(spans) < ALONE else {}
-    named = (one for one in facts.measurement.timings if one.request_id is not None)
+    named = (timing for timing in facts.measurement.timings if timing.request_id is not None)
     asked = {one.request_id: one.route for one in named} if routes else {}
     every = -(-len(spans) // MOST)
     return tuple(map(need, spans[::every], parts[::every]))
@@ -369,7 +370,7 @@ def _blocked_s(facts: Facts, requests: int) -> float:
     use = None if facts.data.worker_class.slots == "one" else loop_use(facts)
     if use is None or use.worst.blocked < BLOCKED or use.worst.late < LATE:
         return 0.0
-    blocked = sum(one.blocked * one.observed_s for one in use.workers)
+    blocked = sum(worker.blocked * worker.observed_s for worker in use.workers)
     return blocked / max(1.0, facts.window.completed if facts.window else requests)
 
 

@@ -86,7 +86,7 @@ class Offered(Struct, frozen=True):
     connections: int
     asked_rps: float
     done_rps: float
-    said: Measurement
+    measurement: Measurement
     capacity_rps: float | None = None
     generator_cores: float | None = None
     growth: Growth | None = None  # of the backlog; None: not known
@@ -98,7 +98,7 @@ class Offered(Struct, frozen=True):
     @property
     def due(self) -> int | None:
         """Requests of its schedule; None if the load tool does not report them."""
-        sent, unsent = self.said.sent, self.said.unsent
+        sent, unsent = self.measurement.sent, self.measurement.unsent
         return None if sent is None or unsent is None or sent + unsent <= 0 else sent + unsent
 
     @property
@@ -111,20 +111,20 @@ class Offered(Struct, frozen=True):
     @property
     def sent_rps(self) -> float | None:
         """Requests sent per second; None if the load tool does not report them."""
-        return None if self.due is None else self.due_rps * (self.said.sent or 0) / self.due
+        return None if self.due is None else self.due_rps * (self.measurement.sent or 0) / self.due
 
     @property
     def busy(self) -> float | None:
         """Mean connections in use; None if unknown."""
-        said = self.said
-        if said.response.mean is None or said.duration_s <= 0:
+        measurement = self.measurement
+        if measurement.response.mean is None or measurement.duration_s <= 0:
             return None
-        under_way_s = max(0.0, said.response.mean - (said.lag.mean or 0.0))
-        return under_way_s * said.requests / said.duration_s
+        under_way_s = max(0.0, measurement.response.mean - (measurement.lag.mean or 0.0))
+        return under_way_s * measurement.requests / measurement.duration_s
 
     @property
     def all_sent(self) -> bool:
-        return self.due is None or (self.said.sent or 0) >= ALL_SENT * self.due
+        return self.due is None or (self.measurement.sent or 0) >= ALL_SENT * self.due
 
     @property
     def idle(self) -> bool:
@@ -134,7 +134,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def late(self) -> bool:
-        lag, mean = self.said.lag.mean, self.said.response.mean
+        lag, mean = self.measurement.lag.mean, self.measurement.response.mean
         return lag is not None and mean is not None and lag >= LATE * mean > 0
 
     @property
@@ -154,9 +154,9 @@ class Offered(Struct, frozen=True):
         if not part:
             return False
         if not self.all_sent:
-            return (self.said.unsent or 0) / (self.due or 1) <= part
+            return (self.measurement.unsent or 0) / (self.due or 1) <= part
         if self.idle and self.late:
-            lag_s, mean_s = self.said.lag.mean or 0.0, self.said.response.mean or 0.0
+            lag_s, mean_s = self.measurement.lag.mean or 0.0, self.measurement.response.mean or 0.0
             paused_s = min(lag_s, stall.late_s(self.pauses_s, self.lasts_s))
             return lag_s - paused_s < LATE * (mean_s - paused_s)
         return self._could(part) > (1 - SLOPE) * self.asked_rps
@@ -250,11 +250,11 @@ def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
         "asked_rps": offered.asked_rps,
         "due_rps": offered.due_rps,
         "done_rps": offered.done_rps,
-        "longest_s": offered.said.response.max,
+        "longest_s": offered.measurement.response.max,
     }
     if not offered.all_sent:
         return "saturated", BacklogFilledConnections(
-            connections=offered.connections, unsent=offered.said.unsent or 0, **backlog
+            connections=offered.connections, unsent=offered.measurement.unsent or 0, **backlog
         )
     growth = offered.growth
     if growth is None or not growth.grows:
@@ -320,12 +320,12 @@ def _too_slow(offered: Offered) -> ToolTooSlow:
         "cores": offered.generator_cores,
     }
     if offered.all_sent:
-        return ToolTooSlow(lag_s=offered.said.lag.mean or 0.0, **shows)
+        return ToolTooSlow(lag_s=offered.measurement.lag.mean or 0.0, **shows)
     return ToolTooSlow(
         sent_rps=offered.sent_rps or 0.0,
         asked_rps=offered.asked_rps,
         due_rps=offered.due_rps,
-        unsent=offered.said.unsent or 0,
+        unsent=offered.measurement.unsent or 0,
         **shows,
     )
 
@@ -356,9 +356,12 @@ def best_rps(cells: Iterable[CellResult]) -> float | None:
 def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> CellResult:
     """The result of a valid cell of the open model. `reached`: the closed cells found where
     throughput stops growing, so `capacity_rps` is a capacity."""
-    said = facts.measurement
     offered = Offered(
-        *(facts.tool, facts.connections, facts.asked_rps, facts.rps, said),
+        tool=facts.tool,
+        connections=facts.connections,
+        asked_rps=facts.asked_rps,
+        done_rps=facts.rps,
+        measurement=facts.measurement,
         capacity_rps=capacity_rps if reached else None,
         generator_cores=facts.usage.generator_cores,
         growth=growth(facts),
@@ -381,8 +384,8 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         schedule=facts.record.schedule,
         due_rps=offered.due_rps,
         sent_rps=offered.sent_rps,
-        unsent=said.unsent,
-        lag=said.lag,
+        unsent=facts.measurement.unsent,
+        lag=facts.measurement.lag,
         notes=(
             *cell.notes,
             *_notes(facts, offered, None if reached else capacity_rps),
@@ -462,13 +465,15 @@ class RequestsDue(Finding):
 
 def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
     """`highest_rps`: the throughput that its rate is a share of, if that is no capacity."""
-    rate, said = facts.cell.rate, offered.said
+    rate, measurement = facts.cell.rate, offered.measurement
     if rate and rate.share is not None and highest_rps is not None:
         yield SharesOfHighest(highest_rps)
     if offered.due is not None:
         yield _schedule(facts, offered.due)
     if offered.keeps_up and offered.late and offered.idle:
-        yield SentLate(offered.tool, lag_s=said.lag.mean, response_s=said.response.mean)
+        yield SentLate(
+            offered.tool, lag_s=measurement.lag.mean, response_s=measurement.response.mean
+        )
 
 
 def _schedule(facts: Facts, due: int) -> Finding:

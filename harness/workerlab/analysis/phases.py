@@ -263,14 +263,14 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
         return ()
     sockets = [
         Sockets(
-            at_s=max(0.0, (one.at_ns - facts.started_ns) / NS),
-            client=one.client.get(DONE, 0),
-            server=one.server.get(DONE, 0),
+            at_s=max(0.0, (sample.at_ns - facts.started_ns) / NS),
+            client=sample.client.get(DONE, 0),
+            server=sample.server.get(DONE, 0),
             closing=sum(states.values()),
             states=states,
         )
-        for one in facts.data.observations.connections
-        for states in [{n: one.client.get(n, 0) + one.server.get(n, 0) for n in CLOSING}]
+        for sample in facts.data.observations.connections
+        for states in [{n: sample.client.get(n, 0) + sample.server.get(n, 0) for n in CLOSING}]
     ]
     return phases(sockets, responses_of(facts), in_app=not timed(facts))
 
@@ -292,9 +292,9 @@ def responses_of(facts: Facts) -> list[Response]:
     if measurement.origin_ns is not None and timed(facts):
         origin_s = (measurement.origin_ns - facts.started_ns) / NS
         return [
-            (origin_s + one.start_s + one.end_s, one.end_s)
-            for one in measurement.timings
-            if one.end_s is not None
+            (origin_s + timing.start_s + timing.end_s, timing.end_s)
+            for timing in measurement.timings
+            if timing.end_s is not None
         ]
     return [
         ((span.end_ns - facts.started_ns) / NS, (span.end_ns - span.start_ns) / NS)

@@ -90,18 +90,18 @@ def tool_waited_s(seen: Observations) -> float:
 def usage(seen: Observations, record: Record, load_s: float) -> Usage:
     """CPU and memory. The load tool's CPU is exact if its guard reaped it, else sampled."""
     samples = seen.processes
-    generator = per_second((one.at_ns, one.tool_cpu_s) for one in samples)
+    generator = per_second((sample.at_ns, sample.tool_cpu_s) for sample in samples)
     if record.tool_cpu_s is not None and load_s > 0:
         generator = record.tool_cpu_s / load_s
-    host = per_second((one.at_ns, without_others(one)) for one in samples)
+    host = per_second((sample.at_ns, without_others(sample)) for sample in samples)
     return Usage(
-        server_cores=per_second((one.at_ns, one.server_cpu_s) for one in samples),
+        server_cores=per_second((sample.at_ns, sample.server_cpu_s) for sample in samples),
         generator_cores=generator,
         # The host counts CPU time in ticks, so a busy moment may seem too long
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
-        server_rss_bytes=_most(one.server_rss_bytes for one in samples),
-        generator_rss_bytes=_most(one.tool_rss_bytes for one in samples),
-        host_memory_bytes=_most(one.host_memory_bytes for one in samples),
+        server_rss_bytes=_most(sample.server_rss_bytes for sample in samples),
+        generator_rss_bytes=_most(sample.tool_rss_bytes for sample in samples),
+        host_memory_bytes=_most(sample.host_memory_bytes for sample in samples),
     )
 
 
@@ -116,7 +116,9 @@ def lab_cores(samples: Sequence[ProcessSample]) -> float:
     """Cores that the whole lab used: this trial's processes, those of other trials, and the lab
     itself; unknown parts are left out."""
     names = ("server_cpu_s", "tool_cpu_s", "lab_cpu_s", "beside_cpu_s")
-    rates = (per_second((one.at_ns, getattr(one, name)) for one in samples) for name in names)
+    rates = (
+        per_second((sample.at_ns, getattr(sample, name)) for sample in samples) for name in names
+    )
     return sum(rate or 0.0 for rate in rates)
 
 
@@ -182,7 +184,7 @@ class Window(Struct, frozen=True):
     def level(self, samples: Iterable[tuple[int, float]], least: int) -> float | None:
         """The mean of a sampled value, each sample weighted by the time until the next one. None
         if fewer than `least` samples (at least 2) lie inside. `samples` are in order of time."""
-        inside = [one for one in samples if self.contains(one[0])]
+        inside = [sample for sample in samples if self.contains(sample[0])]
         if len(inside) < least or inside[-1][0] <= inside[0][0]:
             return None
         area = sum(value * (after - at) for (at, value), (after, _) in pairwise(inside))

@@ -68,7 +68,9 @@ def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
             # For a mix, the tool's own lone request is only one of the routes
             mixed, measurement = bool(trial.record.lone_weights), trial.measurement
             own = measurement.lone_s if measurement and not mixed else None
-            found += [one for one in (*trial.record.alone_s, own or 0.0) if one > 0]
+            found += [
+                duration_s for duration_s in (*trial.record.alone_s, own or 0.0) if duration_s > 0
+            ]
     return {server: _of_lone(found) for server, found in values.items()}
 
 
@@ -110,7 +112,7 @@ def _of_lightest(closed: Sequence[Facts]) -> R0 | None:
     """R0 from the spans of the lowest level; None if there are few, or failures among them."""
     lowest = min((facts.connections for facts in closed), default=0)
     trials = [facts for facts in closed if facts.connections == lowest]
-    spans_s = [one for facts in trials for one in durations_s(facts.finished)]
+    spans_s = [span_s for facts in trials for span_s in durations_s(facts.finished)]
     if len(spans_s) < ENOUGH or min(facts.outcome.success for facts in trials) < MOSTLY:
         return None
     spans = _mean(spans_s)
@@ -226,7 +228,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     def knee_of(self, trials: Sequence[Facts]) -> Knee:
         """The knee that these trials show."""
-        full = any((occupancy(one) or 0.0) >= FULL for one in trials)
+        full = any((occupancy(trial) or 0.0) >= FULL for trial in trials)
         return knee(rates_by_level(trials), self.r0.seconds, self.slots, full=full)
 
     @cached_property

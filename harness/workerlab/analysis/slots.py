@@ -82,7 +82,7 @@ def taken(facts: Facts, window: Window) -> float | None:
     if not slots:
         return None
     closes = window.closes_ns
-    taken_s = window.inside_s((one.start_ns, one.end_ns or closes) for one in facts.spans)
+    taken_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
     capable_s = slots * window.length_s
     if taken_s < FULL * capable_s and facts.connections >= FULL * slots:
         taken_s += window.inside_s(_between(facts, round(overhead_s(facts) * NS)))
@@ -107,13 +107,13 @@ def _alone(facts: Facts) -> Sequence[Span]:
     """The spans of the lone requests: for each, the first span that began while it was under way.
     Older records lack these times; there the last spans before the load are taken."""
     lone_s, until_ns = facts.record.lone_s, facts.record.lone_end_ns or facts.started_ns
-    before = [one for one in facts.data.spans.spans if one.start_ns < until_ns]
+    before = [span for span in facts.data.spans.spans if span.start_ns < until_ns]
     before.sort(key=lambda span: span.start_ns)
     if not facts.record.lone_begun_ns:
         return before[-len(lone_s) :] if lone_s else ()
     times = zip(facts.record.lone_begun_ns, lone_s, strict=True)
     sent = [(begun_ns, begun_ns + round(took_s * NS)) for begun_ns, took_s in times]
-    starts = [one.start_ns for one in before]
+    starts = [span.start_ns for span in before]
     found = ((bisect_left(starts, since), until) for since, until in sent)
     return [before[at] for at, until in found if at < len(before) and starts[at] <= until]
 
@@ -190,12 +190,12 @@ class _Waited:
     def __init__(self, facts: Facts) -> None:
         origin_ns = facts.measurement.origin_ns
         self._arrived_ns: dict[str | None, int] = {
-            one.request_id: origin_ns + round((one.start_s + (one.connect_s or 0.0)) * NS)
-            for one in facts.measurement.timings
-            if origin_ns is not None and one.request_id is not None
+            timing.request_id: origin_ns + round((timing.start_s + (timing.connect_s or 0.0)) * NS)
+            for timing in facts.measurement.timings
+            if origin_ns is not None and timing.request_id is not None
         }
         self._queue = facts.seen.queue
-        self._at_ns = [one.at_ns for one in self._queue]
+        self._at_ns = [sample.at_ns for sample in self._queue]
 
     def since(self, span: Span, freed_ns: int) -> bool:
         if span.accept_ns is not None and span.accept_ns <= freed_ns:
@@ -228,11 +228,12 @@ def held_by(
 ) -> Mapping[int, int] | None:
     """How many connections each worker held: the median in the window; None with fewer than SAMPLES
     samples."""
-    inside = [one for one in samples if window.contains(one.at_ns)]
+    inside = [sample for sample in samples if window.contains(sample.at_ns)]
     if len(inside) < SAMPLES:
         return None
     return {
-        pid: round(median(one.per_worker.get(pid, 0) for one in inside)) for pid in sorted(pids)
+        pid: round(median(sample.per_worker.get(pid, 0) for sample in inside))
+        for pid in sorted(pids)
     }
 
 

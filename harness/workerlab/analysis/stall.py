@@ -60,18 +60,18 @@ def lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
     from_ns, until_ns = facts.started_ns, max(facts.ended_ns, facts.started_ns + planned_ns)
     if part is not None:
         from_ns, until_ns = part.opens_ns, part.closes_ns
-    seen = (_inside_s(one, from_ns, until_ns) for one in facts.seen.pauses)
+    seen = (_inside_s(pause, from_ns, until_ns) for pause in facts.seen.pauses)
     return tuple(length_s + UNSEEN_S for length_s in seen if length_s > 0)
 
 
 def paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
-    return any(_inside_s(one, begins_ns, ends_ns) > 0 for one in facts.seen.pauses)
+    return any(_inside_s(pause, begins_ns, ends_ns) > 0 for pause in facts.seen.pauses)
 
 
 def running_s(facts: Facts, begins_ns: int, ends_ns: int) -> float:
     """How many seconds the machine ran between two moments."""
     return (ends_ns - begins_ns) / NS - sum(
-        _inside_s(one, begins_ns, ends_ns) for one in facts.seen.pauses
+        _inside_s(pause, begins_ns, ends_ns) for pause in facts.seen.pauses
     )
 
 

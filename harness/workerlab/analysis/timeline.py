@@ -81,14 +81,16 @@ def trace(facts: Facts, most: int) -> Trace | None:
         places.worker(pid)
     moves, samples = _played(facts, places, events, until_ns)
     if not named:  # arrivals and response times are unknown
-        moves = [one for one in moves if one.place >= IN_APP]
+        moves = [move for move in moves if move.place >= IN_APP]
         samples = [(at_ms, rps, None, None, queue, None) for at_ms, rps, _, _, queue, _ in samples]
     return Trace(
         server=facts.cell.server,
         slots=facts.slots,
         accepts_first=accepts_first,
         length_ms=_ms(facts, until_ns),
-        moves=tuple((one.number, one.place, one.worker, _ms(facts, one.at_ns)) for one in moves),
+        moves=tuple(
+            (move.number, move.place, move.worker, _ms(facts, move.at_ns)) for move in moves
+        ),
         samples=tuple(samples),
         named=named,
         whole=until_ns >= facts.ended_ns,
@@ -132,7 +134,7 @@ def _first_timings(facts: Facts, most: int) -> tuple[list[Timing], int]:
         return [], facts.ended_ns
     first = nsmallest(most + 1, every, key=attrgetter("start_s"))
     inside = {span.request_id for span in facts.spans[: most + 1]} - {None}
-    if inside.isdisjoint(one.request_id for one in first):
+    if inside.isdisjoint(timing.request_id for timing in first):
         return [], facts.ended_ns
     if len(first) > most:
         return first[:most], origin_ns + round(first[most].start_s * NS)
@@ -143,8 +145,8 @@ def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Even
     """`timings`: of the replayed requests; empty if they cannot be matched with spans."""
     numbers = {one.request_id: number for number, one in enumerate(timings, 1)}
     accepted_ns = _timed(facts, timings)
-    for one in timings:
-        yield from _of_client(facts, one, numbers[one.request_id])
+    for timing in timings:
+        yield from _of_client(facts, timing, numbers[timing.request_id])
     spans = facts.spans if timings else facts.spans[:most]
     for place, span in enumerate(spans, 1):
         number = numbers.get(span.request_id) if timings else place
@@ -240,11 +242,11 @@ class _Clock:
 
     def buckets(self, samples: Sequence[T]) -> Iterable[list[T]]:
         """The samples of the load, one by one, or by bucket if there are too many."""
-        inside = [one for one in samples if self.begun_ns <= one.at_ns <= self.ended_ns]
+        inside = [sample for sample in samples if self.begun_ns <= sample.at_ns <= self.ended_ns]
         wide_ns = 1 if len(inside) <= POINTS else self.bucket_ns
         found: dict[int, list[T]] = defaultdict(list)
-        for one in inside:
-            found[(one.at_ns - self.begun_ns) // wide_ns].append(one)
+        for sample in inside:
+            found[(sample.at_ns - self.begun_ns) // wide_ns].append(sample)
         return found.values()
 
     def lasts(self, samples: Sequence[T]) -> list[T]:
@@ -257,8 +259,8 @@ def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
     wanted = {span.request_id for span in spans} - {None}
     if origin is None or not wanted:
         return {}
-    timings = (one for one in facts.measurement.timings if one.request_id in wanted)
-    return {one.request_id: origin + round(one.start_s * NS) for one in timings}
+    timings = (timing for timing in facts.measurement.timings if timing.request_id in wanted)
+    return {timing.request_id: origin + round(timing.start_s * NS) for timing in timings}
 
 
 def _bars(
@@ -290,7 +292,9 @@ def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tupl
     """Sockets by state over time. A state that a sample does not list has none. The last sample is
     taken after the load and shows what it left behind."""
     last = clock.lasts(samples)
-    last += [one for one in samples[-1:] if one not in last and one.at_ns > clock.ended_ns]
+    last += [
+        sample for sample in samples[-1:] if sample not in last and sample.at_ns > clock.ended_ns
+    ]
     for side in ("client", "server"):
         by_time = [(clock.at_s(one.at_ns), getattr(one, side)) for one in last]
         names = sorted({name for _, states in by_time for name in states})

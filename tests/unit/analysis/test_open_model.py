@@ -338,7 +338,7 @@ def test_a_throughput_that_the_client_did_not_have_is_caught() -> None:
         connections=st.integers(1, 10_000),
         asked_rps=st.floats(0.01, 1e6),
         done_rps=st.floats(0, 1e6),
-        said=st.builds(
+        measurement=st.builds(
             Measurement,
             requests=st.integers(0, 10**9),
             duration_s=st.floats(0, 1e6),

@@ -85,7 +85,7 @@ class Events:
         accepts = math.inf if layout.accepts is None else max(slots, layout.accepts)
         room = accepts if layout.hoards else slots
         odds = (layout.fairness**number for number in range(layout.workers))
-        self.workers = [Worker(slots, room, one) for one in odds]
+        self.workers = [Worker(slots, room, weight) for weight in odds]
         self.kernel: deque[int] = deque()  # requests not accepted yet
         self.of: list[Worker] = [self.workers[0]] * len(requests)  # of each request
         self.responses_s = [math.nan] * len(requests)
@@ -193,7 +193,7 @@ class Events:
         """The worker that accepts first, of those that could."""
         if len(able) == 1:
             return able[0]
-        return self.rng.choices(able, [one.odds for one in able])[0]
+        return self.rng.choices(able, [worker.odds for worker in able])[0]
 
     def arrive(self, request: int) -> None:
         raise NotImplementedError
@@ -219,7 +219,7 @@ class Loops(Events):
 
     def arrive(self, request: int) -> None:
         self.kernel.append(request)
-        idle = [one for one in self.workers if one.free and not one.busy]
+        idle = [worker for worker in self.workers if worker.free and not worker.busy]
         if idle:
             self._poll(self.deal(idle))
 
@@ -312,11 +312,13 @@ class Threads(Events):
     """A worker accepts as long as it has room, and what it has accepted waits for its threads."""
 
     def arrive(self, request: int) -> None:
-        able = [one for one in self.workers if one.room]
+        able = [worker for worker in self.workers if worker.room]
         if not able:
             self.kernel.append(request)
             return
-        self._accept(self.deal([one for one in able if not self._computes(one)] or able), request)
+        self._accept(
+            self.deal([worker for worker in able if not self._computes(worker)] or able), request
+        )
 
     def _computes(self, worker: Worker) -> bool:
         """Whether the worker computes for long, and so is slow to accept, which needs the GIL.
