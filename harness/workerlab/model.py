@@ -4,7 +4,7 @@
     measure  -> Record                                 (what happened: facts, nothing derived)
                 Observations                           (samples of the kernel and /proc meanwhile)
     tools    -> Command, Output -> Measurement         (what the output of one load tool says)
-    analyse  -> Summary, Breakdown, CellResult, ClassResult, Timeline, Report   (what it means)
+    analyse  -> Summary, Breakdown, CellResult, ClassResult, Report   (what it means)
                 Document                               (what a run shows, for any command)
 
 `None` means "not known" or "unlimited", never 0. The types are msgspec Structs: classes and objects
@@ -944,22 +944,6 @@ class CellResult(Struct, frozen=True):
         return self.trial.cell.server
 
 
-class Bar(Struct, frozen=True):
-    """One request in a timeline: seconds since the load began."""
-
-    worker: int
-    row: int  # the slot it took in its worker, from 0
-    start_s: float
-    end_s: float
-    arrived_s: float | None = None  # when the client began it; None: not known
-
-
-class Moment(Usage, frozen=True):
-    """What was used at one moment of a timeline; rates since the moment before."""
-
-    at_s: float = 0.0
-
-
 class Phase(Struct, frozen=True):
     """A stretch of the load that the analysis found: ramp-up (connections only rise), drain (no
     new ones, response times still fall), steady, churn (connections close). Seconds since the load
@@ -969,46 +953,6 @@ class Phase(Struct, frozen=True):
     start_s: float
     end_s: float
     why: Finding  # what marks its start, with numbers
-
-
-class Trace(Struct, frozen=True):
-    """Where each request of a trial was at each moment, to be played. `moves`: (request, place as
-    in `analysis/places`, its worker's number or None, ms since the load began), ascending in time;
-    `samples`: (ms, answers/s, p50 and p95 in seconds, accept queue, requests under way). Where the
-    clients did not name their requests (`named`) only what was in the app is known one by one."""
-
-    server: Server
-    slots: int | None
-    accepts_first: bool
-    length_ms: float  # of the part shown
-    moves: tuple[tuple[int, int, int | None, float], ...]
-    samples: tuple[
-        tuple[float, float | None, float | None, float | None, int | None, int | None], ...
-    ]
-    named: bool = True
-    whole: bool = True  # the part shown is the whole load
-
-
-class Timeline(Struct, frozen=True):
-    """One trial over time, thinned to what a page can show; seconds since the load began."""
-
-    key: str  # of its Trial
-    bars: tuple[Bar, ...]
-    shown: tuple[float, float]  # the part of the load that the bars cover
-    spans: int  # requests in all
-    workers: tuple[int, ...] = ()  # pids, in the order of their rows
-    queue: tuple[tuple[float, int], ...] = ()  # (moment, length of the accept queue)
-    queue_limit: int | None = None
-    states: tuple[tuple[float, str, int], ...] = ()  # (moment, side and state, sockets)
-    usage: tuple[Moment, ...] = ()
-    steady: tuple[float, float] | None = None  # the window of the cell's means
-    connects: tuple[tuple[float, float, int], ...] = ()  # times to connect: (from, until, how many)
-    syn_steps_s: tuple[float, ...] = ()  # as in Observations
-    notes: tuple[Finding, ...] = ()  # what was left out, and how
-    phases: tuple[Phase, ...] = ()
-    responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
-    in_app: bool = False  # `responses` are times in the app, as the client timed none
-    trace: Trace | None = None  # None: no request was recorded
 
 
 class ClassResult(Struct, frozen=True):
@@ -1046,7 +990,7 @@ class Report(Struct, frozen=True):
     classes: tuple[ClassResult, ...]
     setup_s: Mapping[str, float | None]  # median per cell of start, warmup, stop
     notes: tuple[Finding, ...] = ()
-    timelines: tuple[Timeline, ...] = ()  # for the HTML page only
+    facts: tuple[Any, ...] = ()  # `analysis.facts.Facts` of each cell's first valid trial
 
 
 # --- documents ----------------------------------------------------------------------------
@@ -1152,6 +1096,8 @@ class Document(Struct, frozen=True):
     exit_code: int | None = None  # of the command; None: by `valid` and the records
     cells: tuple[CellResult, ...] = ()
     classes: tuple[ClassResult, ...] = ()
-    timelines: tuple[Timeline, ...] = ()
+    phases: Mapping[str, tuple[Phase, ...]] = {}  # of loads, by key of the trial
+    facts: tuple[Any, ...] = ()
+    timelines: tuple[Any, ...] = ()  # on a page; (): made from `facts` when it is drawn
     overhead: float | None = None
     setup_s: Mapping[str, float | None] = {}

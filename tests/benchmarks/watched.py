@@ -18,9 +18,9 @@ import time
 import psutil
 
 from workerlab import codec
-from workerlab.analysis.places import as_told
 from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
 from workerlab.experiments.live.side import LiveServer, Side
+from workerlab.report.player.places import as_told
 
 TICK_S = 0.05
 WARM_S = 1.0

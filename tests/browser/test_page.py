@@ -15,13 +15,13 @@ from tests.builders.document import full_document
 from tests.builders.html import cell, no_cells, over_time, sweep, trial
 from tests.builders.ladder import whole as whole_ladder
 from tests.builders.runs import recorded
-from workerlab.analysis.timeline import MOST, timelines
 from workerlab.experiments.results import document_of
 from workerlab.model import Column, Document, Table
 from workerlab.report.html.document_charts import chart_figures
 from workerlab.report.html.kernel import has_queue, in_timeline
-from workerlab.report.html.series import all_series
+from workerlab.report.html.series import all_series, timelines_of
 from workerlab.report.html.series import over_time as observed_cells
+from workerlab.report.html.timeline_data import MOST, timelines
 from workerlab.report.values import text
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
@@ -83,7 +83,7 @@ def assert_marks(opened: Opened, one: Document) -> None:
             )
         )  # fmt: skip
         assert opened.marks(f"waiting-{group.slug}", "bars") == stacks
-        for result, found in observed_cells(group, one):
+        for result, found in observed_cells(group, timelines_of(one)):
             at = f"{group.slug}-{result.trial.cell.concurrency}"
             assert opened.marks(f"timeline-{at}", "served") == len(found.bars)
             if has_queue(found) and not in_timeline(found):

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tests.builders.analysis import Served, open_at, sentence, serve
-from workerlab.analysis.timeline import row_numbers
 from workerlab.finding import Finding
 from workerlab.model import (
-    Bar,
     Breakdown,
     Cell,
     CellResult,
     ClassResult,
     Document,
-    Moment,
     Report,
     Server,
     Summary,
-    Timeline,
     Trial,
 )
 from workerlab.report.document import of_sweep
+from workerlab.report.html.timeline_data import Bar, Moment, Timeline, row_numbers
 from workerlab.server.worker_classes import class_named
 
 SLEEP_S = 1.0
@@ -165,9 +164,9 @@ def sweep(
         cells=tuple(cell(one) for one in trials),
         classes=tuple(group(name, tool, knees.get(name)) for name in classes),
         setup_s={"start": 0.4, "warmup": 1.1, "stop": 0.1},
-        timelines=tuple(over_time(one, known=known, observed=observed) for one in trials),
     )
-    return of_sweep(report)
+    timelines = tuple(over_time(one, known=known, observed=observed) for one in trials)
+    return replace(of_sweep(report), timelines=timelines)
 
 
 def with_cells(one: Document, cells: Sequence[CellResult]) -> Document:

@@ -53,7 +53,7 @@ def everything() -> Document:
     trials += [dealt(n - 1, 1, connections=n, tool="wrk") for n in (8, 16)]
     trials.append(bare(evidence(server("sync", 3), 6)))
     unfinished = replace(evidence(SYNC, 32), record=None)
-    return of_sweep(analyse("everything", {}, [*trials, died, noted, unfinished], over_time=True))
+    return of_sweep(analyse("everything", {}, [*trials, died, noted, unfinished]))
 
 
 def at_rates() -> Document:

@@ -21,7 +21,6 @@ from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.load_tool import with_limits
 from workerlab.analysis.open_model import best_rps, open_result
 from workerlab.analysis.series import R0, UNKNOWN, Series, lone_responses, under_load
-from workerlab.analysis.timeline import timelines
 from workerlab.finding import Finding, Note
 from workerlab.model import Cell, CellResult, ClassResult, Report
 from workerlab.notes import Unfinished
@@ -38,15 +37,14 @@ def analyse(
     environment: Mapping[str, object],
     trials: Sequence[TrialData],
     *,
-    over_time: bool = False,
     place: str = "",
     terms: Sequence[Term] = (),
 ) -> Report:
     """The report of a run. `trials`: all that were planned, in the order of the plan; a note counts
     the unfinished ones, which have no record or an interrupted one. Series appear in the order of
     their first trial, their cells by concurrency and trial, those of the open model last and by
-    rate. `over_time`: with the timeline of each cell. `place`: how commands name the run; "": by
-    its name. `terms`: of a target to judge the cells by."""
+    rate. `place`: how commands name the run; "": by its name. `terms`: of a target to judge the
+    cells by."""
     done = [trial for trial in trials if trial.record is not None]
     lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
@@ -70,7 +68,7 @@ def analyse(
             name: _median(getattr(trial.record, f"{name}_s") for trial in done) for name in SETUP
         },
         notes=tuple(_notes(place or run, sum(map(unfinished, trials)), every)),
-        timelines=timelines(facts for series in every for facts in series.valid if over_time),
+        facts=tuple(_first_of_cells(facts for series in every for facts in series.valid)),
     )
 
 
@@ -111,6 +109,15 @@ def _place(cell: CellResult) -> tuple[bool, float, int, int]:
     rate = asked.rate
     how_much = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
     return rate is not None, how_much, asked.concurrency, cell.trial.number
+
+
+def _first_of_cells(valid: Iterable[Facts]) -> Iterable[Facts]:
+    """The first valid trial of each cell, in the order of the cells."""
+    first: dict[Cell, Facts] = {}
+    for facts in valid:
+        if facts.data.trial.number <= first.setdefault(facts.cell, facts).data.trial.number:
+            first[facts.cell] = facts
+    return first.values()
 
 
 def _overhead(cells: Iterable[CellResult]) -> float | None:

@@ -209,10 +209,8 @@ def read_before(run: Run) -> TrialCache:
     return _read[1]
 
 
-def report_of(run: Run, *, over_time: bool = False, known: TrialCache | None = None) -> Report:
-    """The analysis of a run without its loads on null servers; `over_time`: with timelines.
-    `known`: as in `trial_data`."""
+def report_of(run: Run, known: TrialCache | None = None) -> Report:
+    """The analysis of a run without its loads on null servers. `known`: as in `trial_data`."""
     trials = [data for data in trial_data(run, known) if data.cell.server.null is None]
     terms = parse(run.plan.slo) if run.plan.slo else ()
-    place = as_argument(run)
-    return analyse(run.name, run.environment, trials, over_time=over_time, place=place, terms=terms)
+    return analyse(run.name, run.environment, trials, place=as_argument(run), terms=terms)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from workerlab.analysis.cell_targets import target_kept, targets_of_series
 from workerlab.analysis.class_findings import class_finding
 from workerlab.analysis.diagnosis.cpu import Disturbance
+from workerlab.analysis.phases import phases_of
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import CellResult, Document, Report
 from workerlab.numbers.units import counted, fill, format_duration, listed
@@ -38,7 +39,7 @@ def of_sweep(report: Report) -> Document:
         )
         for group in report.classes
     ]
-    phases = {group.key: group.phases for group in report.timelines}
+    phases = {facts.key: phases_of(facts) for facts in report.facts}
     notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
     return Document(
         run=report.run,
@@ -74,7 +75,8 @@ def of_sweep(report: Report) -> Document:
         target_kept=target_kept(targets),
         cells=report.cells,
         classes=report.classes,
-        timelines=report.timelines,
+        phases=phases,
+        facts=report.facts,
         overhead=report.overhead,
         setup_s=report.setup_s,
     )

@@ -41,8 +41,8 @@ def json_of(document: Document) -> shapes.JsonDocument:
 
 def _sweep(document: Document) -> dict[str, object]:
     phases = {
-        timeline.key: [filled(shapes.JsonPhase, phase) for phase in timeline.phases]
-        for timeline in document.timelines
+        key: [filled(shapes.JsonPhase, phase) for phase in phases]
+        for key, phases in document.phases.items()
     }
     return {
         "cells": [

@@ -395,6 +395,6 @@ def test_the_chart_has_every_believed_cell() -> None:
 
 
 def test_pictures_of_a_cell_at_a_rate_are_named_by_it() -> None:
-    report = analyse("run", {}, [share(0.5)], over_time=True)
+    report = analyse("run", {}, [share(0.5)])
     names = {one.name.rpartition("-rate-")[2] for one in figures(of_sweep(report))}
     assert "50pc" in names

@@ -38,7 +38,6 @@ from workerlab.analysis.overview import (
 )
 from workerlab.experiments.results import document_of
 from workerlab.model import (
-    Bar,
     Chart,
     ChartSeries,
     Column,
@@ -47,7 +46,6 @@ from workerlab.model import (
     Report,
     Server,
     Table,
-    Timeline,
 )
 from workerlab.report.document import AffectedCells, CellsNote, Overhead, of_sweep
 from workerlab.report.html import pictures, render
@@ -62,9 +60,15 @@ from workerlab.report.html.page import (
     library,
 )
 from workerlab.report.html.pictures import picture
-from workerlab.report.html.series import all_series, cells_over_time, most_telling
+from workerlab.report.html.series import (
+    all_series,
+    cells_over_time,
+    most_telling,
+    timelines_of,
+)
 from workerlab.report.html.series import over_time as observed
 from workerlab.report.html.timeline import SHORT
+from workerlab.report.html.timeline_data import Bar, Timeline
 from workerlab.report.player import SCRIPTS
 from workerlab.report.values import text
 
@@ -144,7 +148,7 @@ def test_what_there_is_no_room_for_is_named_and_the_telling_cells_stay() -> None
     assert 7 <= len(drawn) < 35
     assert left_out_text(["one"] * (35 - len(drawn))) in page.text
     for one in all_series(full):
-        telling = most_telling(observed(one, full))
+        telling = most_telling(observed(one, timelines_of(full)))
         assert telling is not None
         assert f"timeline-{one.slug}-{telling[0].trial.cell.concurrency}" in drawn
 
@@ -165,15 +169,13 @@ def test_foreign_text_is_only_text() -> None:
         classes=(group("sync"),),
         setup_s={},
         notes=(sentence(EVIL),),
-        timelines=(
-            replace(
-                over_time(trial("sync", 8)),
-                notes=(sentence(EVIL),),
-                states=((0.0, EVIL, 1), (1.0, EVIL, 2)),
-            ),
-        ),
     )
-    page = rendered(of_sweep(report))
+    drawn = replace(
+        over_time(trial("sync", 8)),
+        notes=(sentence(EVIL),),
+        states=((0.0, EVIL, 1), (1.0, EVIL, 2)),
+    )
+    page = rendered(replace(of_sweep(report), timelines=(drawn,)))
     assert len(page.scripts) == 4 + len(SCRIPTS)
     assert not [tag for tag, _ in page.elements if tag == "img"]
     assert page.text.count(EVIL) >= 8  # all of it can be read
@@ -198,8 +200,9 @@ def test_each_cell_can_be_played(name: str) -> None:
         json.loads(text) for attributes, text in page.scripts
         if attributes.get("type") == "application/json" and attributes.get("id") is None
     ]  # fmt: skip
-    known = [one.trace for one in whole.timelines if one.trace is not None]
-    assert len(traces) == len(whole.timelines) == len(known) > 0
+    timelines = timelines_of(whole).values()
+    known = [one.trace for one in timelines if one.trace is not None]
+    assert len(traces) == len(timelines) == len(known) > 0
     assert sorted(len(one["sides"][0]["moves"]) for one in traces) == sorted(
         len(one.moves) for one in known
     )
@@ -603,7 +606,7 @@ def test_a_class_without_a_row_is_on_the_page() -> None:
 
 def test_every_verdict_class_and_tool() -> None:
     one = everything()
-    page = rendered(replace(one, timelines=one.timelines[7:]))  # apart from sync's, again and again
+    page = rendered(replace(one, facts=one.facts[7:]))  # apart from sync's, again and again
     assert "worker 7 [died]" in page.text
     assert [tag for tag, _ in page.elements].count("h1") == 1
 

@@ -31,7 +31,8 @@ def inconclusive(connections: int, reason: Finding = WAITS) -> CellResult:
 def sweep(*cells: CellResult, knee: float | None = None) -> Document:
     telling = replace(group("sync", knee=knee), telling=cells[-1].trial.key)
     seen = tuple(over_time(one.trial) for one in cells)
-    return of_sweep(Report("by-hand", {}, None, cells, (telling,), {}, timelines=seen))
+    report = Report("by-hand", {}, None, cells, (telling,), {})
+    return replace(of_sweep(report), timelines=seen)
 
 
 def codes(document: Document) -> dict[str, Any]:

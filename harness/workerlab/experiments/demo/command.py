@@ -15,7 +15,6 @@ from typing import Self
 
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.analysis.places import IN_APP
 from workerlab.experiments.demo.terminal import (
     Picture,
     course_of,
@@ -44,6 +43,7 @@ from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
 from workerlab.numbers.units import fill, format_wait
 from workerlab.observe.observer import Observer
 from workerlab.report import publish
+from workerlab.report.player.places import IN_APP
 from workerlab.server.running import Running
 from workerlab.terminal.console import interactive, one_key, short, tell, unechoed
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from workerlab.analysis.places import RECENT_S
 from workerlab.experiments.jobs import CPU_ENV
 from workerlab.model import App, Server, WorkerClass
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV
+from workerlab.report.player.places import RECENT_S
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
 
 Model = Literal["closed", "open"]

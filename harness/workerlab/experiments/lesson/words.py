@@ -15,12 +15,12 @@ from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import handshakes, steps
-from workerlab.analysis.places import GAVE_UP, PlacesSample
 from workerlab.analysis.samples import Window
 from workerlab.analysis.stall import idle, in_flight_s, whole_load
 from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.model import Breakdown, CellResult
 from workerlab.numbers.units import counted, fill, format_duration
+from workerlab.report.player.places import GAVE_UP, PlacesSample
 from workerlab.report.values import text
 
 # The parts of a response time, named as in the report, in chronological order

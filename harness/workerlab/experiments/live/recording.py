@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from workerlab import codec
-from workerlab.analysis.places import Move, as_told
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
 from workerlab.experiments.lesson.steps import Lesson, LessonStep
@@ -21,6 +20,7 @@ from workerlab.experiments.lesson.words import LiveFigures
 from workerlab.experiments.live.side import LiveServer, Look, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
+from workerlab.report.player.places import Move, as_told
 from workerlab.server.limits import cores
 from workerlab.terminal.console import tell
 

@@ -23,7 +23,6 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from workerlab import run_store
-from workerlab.analysis.places import ClientAnswer, Event, Move, Places
 from workerlab.analysis.samples import NS
 from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
 from workerlab.experiments.lesson.words import LiveFigures
@@ -32,6 +31,7 @@ from workerlab.model import Breakdown
 from workerlab.observe.cpu import ServiceCpus, host_cpu
 from workerlab.observe.spans import Following
 from workerlab.observe.tcp import AcceptQueues, Unseen
+from workerlab.report.player.places import ClientAnswer, Event, Move, Places
 from workerlab.server.gunicorn import running
 from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Launch, Running

@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from workerlab import codec
-from workerlab.analysis.places import as_told
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
 from workerlab.experiments.lesson.settings import (
@@ -30,6 +29,7 @@ from workerlab.experiments.lesson.words import no_outcome
 from workerlab.experiments.live.classroom import Classroom, Put
 from workerlab.experiments.live.recording import Recorder
 from workerlab.experiments.live.side import Side
+from workerlab.report.player.places import as_told
 from workerlab.server.limits import cores
 from workerlab.server.worker_classes import CLASSES
 

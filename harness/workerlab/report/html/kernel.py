@@ -5,10 +5,10 @@ from typing import Any
 
 import altair as alt
 
-from workerlab.model import Timeline
 from workerlab.numbers.units import counted
 from workerlab.report.html.figure import WHOLE, Figure, Key, data, of_cell, some, tip, unit, var
 from workerlab.report.html.over_time import Stretch, corners, time_axis, whole
+from workerlab.report.html.timeline_data import Timeline
 from workerlab.report.values import PARTS
 
 NEAR = 4  # a limit is drawn if it is at most this many times the longest queue

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import altair as alt
 
 from workerlab.analysis.phases import changing, phase_finding
-from workerlab.model import Moment, Timeline
 from workerlab.numbers.units import FORMATS, format_bytes
 from workerlab.report.html.figure import (
     DASHES,
@@ -22,6 +21,7 @@ from workerlab.report.html.figure import (
     unit,
     var,
 )
+from workerlab.report.html.timeline_data import Moment, Timeline
 from workerlab.report.values import text
 
 MEGABYTE = 2.0**20

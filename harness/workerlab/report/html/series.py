@@ -1,6 +1,7 @@
 """The series of a sweep with their names, their cells over time, and trials as data for the player
 (`report/player`)."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,12 +13,13 @@ from workerlab.analysis.diagnosis import observed
 from workerlab.analysis.overview import LevelTrials
 from workerlab.analysis.trials import Replicates
 from workerlab.finding import Finding
-from workerlab.model import CellResult, ClassResult, Document, Label, Timeline
+from workerlab.model import CellResult, ClassResult, Document, Label
 from workerlab.numbers.units import fill, listed
 from workerlab.report.html.figure import Figure, slug, some
 from workerlab.report.html.kernel import connects, queue, states
 from workerlab.report.html.over_time import cpu, memory, phases
 from workerlab.report.html.timeline import request_by_request
+from workerlab.report.html.timeline_data import Timeline, timelines
 from workerlab.report.values import Names, by_series, finite
 
 
@@ -102,11 +104,15 @@ def all_series(document: Document) -> list[SweepSeries]:
     return series
 
 
-def over_time(series: SweepSeries, document: Document) -> list[Pair]:
+def timelines_of(document: Document) -> dict[str, Timeline]:
+    """By key of the trial."""
+    return {timeline.key: timeline for timeline in document.timelines or timelines(document.facts)}
+
+
+def over_time(series: SweepSeries, by_trial: Mapping[str, Timeline]) -> list[Pair]:
     """Its cells that have a timeline, by connections; those at a rate last."""
-    timelines = {timeline.key: timeline for timeline in document.timelines}
     cells = [*series.valid, *series.open]
-    return [(cell, timelines[cell.trial.key]) for cell in cells if cell.trial.key in timelines]
+    return [(cell, by_trial[cell.trial.key]) for cell in cells if cell.trial.key in by_trial]
 
 
 def most_telling(pairs: list[Pair]) -> Pair | None:
@@ -194,9 +200,9 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
 def cells_over_time(document: Document) -> list[CellOverTime]:
     """Cells with a timeline: the most telling of each series, then others; saturated ones first."""
-    cells = []
+    cells, by_trial = list[CellOverTime](), timelines_of(document)
     for series in all_series(document):
-        pairs = over_time(series, document)
+        pairs = over_time(series, by_trial)
         best = most_telling(pairs)
         cells += [
             CellOverTime((series.number, place), series, *pair, telling=pair == best)

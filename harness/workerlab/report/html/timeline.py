@@ -14,12 +14,12 @@ from typing import Any
 
 import altair as alt
 
-from workerlab.analysis.timeline import row_numbers
-from workerlab.model import CellResult, Timeline
+from workerlab.model import CellResult
 from workerlab.numbers.units import fill
 from workerlab.report.html.figure import Figure, Key, data, of_cell, some, tip, unit, var
 from workerlab.report.html.kernel import in_timeline, queue_pane
 from workerlab.report.html.over_time import time_axis
+from workerlab.report.html.timeline_data import Timeline, row_numbers
 from workerlab.report.values import PARTS, finite
 
 PIXELS, LOWEST, HIGHEST = 15, 90, 460

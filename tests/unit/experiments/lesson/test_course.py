@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from workerlab.analysis.places import PlacesSample
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import LoadSettings, Refused, ServerSettings
 from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.lesson.words import LiveFigures, no_outcome
 from workerlab.model import Breakdown
+from workerlab.report.player.places import PlacesSample
 
 LESSON = read()
 SEEN = PlacesSample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.analysis.places import PlacesSample
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import Refused
 from workerlab.experiments.lesson.steps import read
@@ -20,6 +19,7 @@ from workerlab.experiments.live.classroom import (
     TICKS_PER_BATCH,
     Classroom,
 )
+from workerlab.report.player.places import PlacesSample
 
 LESSON = read()
 

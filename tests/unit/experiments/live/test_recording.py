@@ -16,13 +16,13 @@ import pytest
 from msgspec import convert
 from msgspec.structs import asdict, replace
 
-from workerlab.analysis.places import ANSWERED, CONNECTING, Move, PlacesSample
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.steps import read
 from workerlab.experiments.lesson.words import LiveFigures
 from workerlab.experiments.live.recording import LESSON, PAGE, Recorder, _follow, page, renewed
 from workerlab.experiments.live.side import Look
 from workerlab.report.player import SCRIPTS
+from workerlab.report.player.places import ANSWERED, CONNECTING, Move, PlacesSample
 
 ROOT = Path(__file__).resolve().parents[4]
 MS = 1_000_000

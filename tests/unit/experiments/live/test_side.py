@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from workerlab.analysis.places import QUEUED
 from workerlab.experiments.lesson.settings import ServerSettings
 from workerlab.experiments.live.side import LiveServer
+from workerlab.report.player.places import QUEUED
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workerlab.analysis.places import (
+from workerlab.report.player.places import (
     ANSWERED,
     CONNECTING,
     DRAWN,

@@ -25,18 +25,19 @@ from tests.builders.analysis import (
     with_spans,
 )
 from workerlab.analysis import TrialData, analyse
-from workerlab.analysis.timeline import (
+from workerlab.finding import Note
+from workerlab.model import ConnectionSample, QueueSample
+from workerlab.report.html.timeline_data import (
     BARS,
     CONNECTS,
     LEAST,
     MOST,
     POINTS,
+    Timeline,
     row_numbers,
     timeline,
     timelines,
 )
-from workerlab.finding import Note
-from workerlab.model import ConnectionSample, QueueSample, Timeline
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=60).map(
     lambda found: sorted((start, start + length) for start, length in found)
@@ -130,11 +131,9 @@ def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
 
 def test_a_timeline_is_of_the_first_valid_trial() -> None:
     trials = [evidence(SYNC, 8, trial=n) for n in (3, 2, 5)]
-    assert [one.key[-1] for one in timelines(map(derived, trials))] == ["2"]
     died = replace(evidence(SYNC, 8), parse_error="cut off", measurement=None)
-    assert [
-        one.key[-1] for one in analyse("run", {}, [died, *trials], over_time=True).timelines
-    ] == ["2"]
+    report = analyse("run", {}, [died, *trials])
+    assert [one.key[-1] for one in timelines(report.facts)] == ["2"]
 
 
 # --- series ---------------------------------------------------------------------------------

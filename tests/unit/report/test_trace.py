@@ -11,10 +11,9 @@ import pytest
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.analysis.places import ANSWERED, CONNECTING, IN_APP, IN_WORKER, QUEUED
-from workerlab.analysis.timeline import trace
 from workerlab.experiments.reading import trial_data
-from workerlab.model import Trace
+from workerlab.report.player.places import ANSWERED, CONNECTING, IN_APP, IN_WORKER, QUEUED
+from workerlab.report.player.trace import Trace, trace
 
 EVERYTHING = 10**9
 RUNS = ("lesson", "good", "keepalive", "overflow", "rates", "trials")
