@@ -108,8 +108,8 @@ def test_the_code_of_the_servers_is_kept(run: Path) -> None:
     code = run / "code"
     names = {path.name for path in code.iterdir()}
     in_servers = {
-        *("probe.py", "costs.py", "heartbeat.py", "stacks.py", "boot.py", "gunicorn_conf.py"),
-        *("app_kind.py", "inspected.py"),
+        *("app_kind.py", "boot.py", "costs.py", "gunicorn_conf.py", "heartbeat.py", "inspected.py"),
+        *("maps.py", "probe.py", "stacks.py", "waits.py"),
     }
     assert names == {"apps", "configs"} | in_servers
     assert (code / "apps" / "sleep_wsgi.py").is_file()

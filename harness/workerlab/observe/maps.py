@@ -1,19 +1,18 @@
 """The maps that workers leave in a trial's directory: a header and fixed-size records.
 
-The probe creates them (`server/inside/probe.py`) for spans, costs, beats and stack samples. Here
-are the readers of beats (`server/inside/heartbeat.py`) and of stack samples
-(`server/inside/stacks.py`); `spans.py` reads the others."""
+`server/inside/maps.py` has their formats. Here are the readers of beats and of stack samples;
+`spans.py` reads spans and costs."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct as Layout
+from typing import Any
 
 from msgspec import Struct
 
 from workerlab import codec
 from workerlab.model import Beat, Beats, CodeLine, Stacks, StackSample
-from workerlab.server.inside import heartbeat, stacks
-from workerlab.server.inside.probe import HEADER, HEADER_BYTES
+from workerlab.server.inside.maps import BEATS, HEADER, HEADER_BYTES, STACKS, MapFormat
 
 ALL_MAPS = "*-*-*.map"
 READ_RECORDS = 256  # per read
@@ -25,27 +24,28 @@ class MapHeader(Struct, frozen=True):
     mark: int  # of spans: whether some are missing
 
 
-def header(data: bytes, magic: bytes, record: Layout) -> MapHeader:
-    """Raises ValueError if this is no map of such records."""
+def header(data: bytes, form: MapFormat) -> MapHeader:
+    """Raises ValueError if this is no map of this format."""
     if len(data) < HEADER_BYTES:
         raise ValueError("a map is shorter than its header")
-    map_magic, pid, record_bytes, capacity, mark = HEADER.unpack_from(data)
-    if map_magic != magic or record_bytes != record.size:
-        raise ValueError(f"not a map of this version: {magic.decode()}")
+    magic, pid, record_bytes, capacity, mark = HEADER.unpack_from(data)
+    if magic != form.magic or record_bytes != form.record.size:
+        raise ValueError(f"not a map of this version: {form.magic.decode()}")
     return MapHeader(pid=pid, capacity=capacity, mark=mark)
 
 
-def whole(data: bytes, record: Layout) -> bytes:
-    """The records, without one that is cut off."""
-    return data[HEADER_BYTES : len(data) - (len(data) - HEADER_BYTES) % record.size]
+def records(data: bytes, form: MapFormat) -> Iterator[tuple[Any, ...]]:
+    """Of a map, without one that is cut off."""
+    cut_off = (len(data) - HEADER_BYTES) % form.record.size
+    return form.record.iter_unpack(data[HEADER_BYTES : len(data) - cut_off])
 
 
 def used_bytes(data: bytes) -> int:
     """The bytes up to the last record that was begun (a record that was taken but never begun
     leaves a gap, not an end)."""
     record_bytes, last = HEADER.unpack_from(data)[2], len(data)
-    for records in (READ_RECORDS, 1):  # in large steps: a map has up to half a million records
-        empty = bytes(records * record_bytes)
+    for count in (READ_RECORDS, 1):  # in large steps: a map has up to half a million records
+        empty = bytes(count * record_bytes)
         while empty and data.endswith(empty, HEADER_BYTES, last):
             last -= len(empty)
     return last
@@ -65,10 +65,10 @@ BEAT_MAPS = "beats-*.map"
 def parse_beats(data: bytes) -> tuple[int, bool, list[Beat]]:
     """(pid, whether the ring was full and may have lost some, beats by time) of one map's bytes.
     Raises ValueError if they are not a whole map of beats."""
-    head = header(data, heartbeat.MAGIC, heartbeat.RECORD)
+    head = header(data, BEATS)
     beats = [
         Beat(head.pid, at, *(max(0, part) for part in parts))  # a timer may fire before its time
-        for at, *parts in sorted(heartbeat.RECORD.iter_unpack(whole(data, heartbeat.RECORD)))
+        for at, *parts in sorted(records(data, BEATS))
         if at
     ]
     return head.pid, len(beats) >= head.capacity, beats
@@ -90,9 +90,8 @@ STACK_MAPS = "stacks-*.map"
 
 def parse_stack_samples(data: bytes) -> tuple[int, tuple[StackSample, ...]]:
     """(pid, samples in order of time). Raises ValueError if it is not a whole map of samples."""
-    head = header(data, stacks.MAGIC, stacks.RECORD)
-    rows = sorted(stacks.RECORD.iter_unpack(whole(data, stacks.RECORD)))
-    return head.pid, tuple(StackSample(*row) for row in rows if row[0])
+    head = header(data, STACKS)
+    return head.pid, tuple(StackSample(*row) for row in sorted(records(data, STACKS)) if row[0])
 
 
 def parse_lines(text: bytes) -> dict[int, CodeLine]:

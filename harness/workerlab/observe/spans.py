@@ -10,29 +10,30 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from workerlab.model import Span, SpanCost, Spans
-from workerlab.observe.maps import READ_RECORDS, header, whole
-from workerlab.server.inside import costs
-from workerlab.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
+from workerlab.observe.maps import READ_RECORDS, header, records
+from workerlab.server.inside.maps import COSTS, HEADER, HEADER_BYTES, SPANS
 
 PATTERN = "spans-*.map"
+RECORD = SPANS.record
 
 
 def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, list[Span]]:
     """(pid, full, spans in the order they began) of one map's bytes, and those of the map of its
     costs. Raises ValueError if they are not whole maps."""
-    head = header(data, MAGIC, RECORD)
-    records = RECORD.iter_unpack(whole(data, RECORD))
+    head = header(data, SPANS)
     full = bool(head.mark & 0xFF)
     if costs_data is not None:
         span_costs = chain(parse_costs(costs_data), repeat(None))
         return head.pid, full, [
             Span(head.pid, start, end or None, accepted or None, _name(request_id), cost)
-            for (start, end, accepted, request_id), cost in zip(records, span_costs, strict=False)
+            for (start, end, accepted, request_id), cost in zip(
+                records(data, SPANS), span_costs, strict=False
+            )
             if start
         ]  # fmt: skip
     spans = [
         Span(head.pid, start, end or None, accepted or None, _name(request_id))
-        for start, end, accepted, request_id in records
+        for start, end, accepted, request_id in records(data, SPANS)
         if start
     ]
     return head.pid, full, spans
@@ -41,14 +42,12 @@ def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, 
 def parse_costs(data: bytes) -> list[SpanCost | None]:
     """The costs in a map's bytes, None for requests that did not end. Raises ValueError if they
     are not a whole map of costs."""
-    header(data, costs.MAGIC, costs.RECORD)
+    header(data, COSTS)
     return [
         SpanCost(cpu, queued, steps or None, held_up, route - 1 if route else None, *gil)
         if cpu
         else None
-        for cpu, queued, steps, held_up, route, *gil in costs.RECORD.iter_unpack(
-            whole(data, costs.RECORD)
-        )
+        for cpu, queued, steps, held_up, route, *gil in records(data, COSTS)
     ]
 
 
@@ -163,8 +162,8 @@ class Following:
     def _read(self, file: BinaryIO, worker: _Followed, number: int) -> Iterator[Span]:
         """From record `number` up to the first that has not begun."""
         while data := file.read(READ_RECORDS * RECORD.size):
-            records = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
-            for start, end, accepted, request_id in records:
+            read = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
+            for start, end, accepted, request_id in read:
                 if not start:
                     return
                 new = number >= worker.begun
@@ -180,5 +179,5 @@ class Following:
 
 def _begun(data: bytes) -> list[bool]:
     """For each record that has begun, in order: whether it has ended."""
-    records = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
-    return [bool(end) for _, end, *_ in takewhile(itemgetter(0), records)]
+    read = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
+    return [bool(end) for _, end, *_ in takewhile(itemgetter(0), read)]

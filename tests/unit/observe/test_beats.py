@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from workerlab.model import Beat, Beats
 from workerlab.observe.maps import parse_beats, read_beats
-from workerlab.server.inside.heartbeat import MAGIC, RECORD
-from workerlab.server.inside.probe import HEADER, HEADER_BYTES
+from workerlab.server.inside.maps import BEATS, HEADER, HEADER_BYTES
 
+MAGIC, RECORD = BEATS.magic, BEATS.record
 NS = st.integers(0, 2**62)
 MOMENTS = st.integers(1, 2**62)
 ROWS = st.lists(st.tuples(MOMENTS, *[NS] * 6), max_size=12, unique_by=lambda row: row[0]).map(

@@ -23,11 +23,11 @@ from workerlab.model import Pause
 from workerlab.observe import pauses as pauses_module
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.pauses import Pauses
-from workerlab.server.inside import heartbeat
+from workerlab.server.inside import waits
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(
-    not heartbeat.available(), reason="this kernel does not say how long a thread waits for a core"
+    not waits.available(), reason="this kernel does not say how long a thread waits for a core"
 )
 
 HOUR_NS = 3_600_000_000_000
@@ -158,7 +158,7 @@ def test_nor_is_looking(sleeper: Pauses) -> None:
     assert any(looks() is None for _ in range(5))
 
 
-@pytest.mark.parametrize("module", [pauses_module, heartbeat], ids=["its own", "another thread's"])
+@pytest.mark.parametrize("module", [pauses_module, waits], ids=["its own", "another thread's"])
 def test_waiting_for_a_core_is_none(
     monkeypatch: pytest.MonkeyPatch, sleeper: Pauses, module: ModuleType
 ) -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from workerlab.model import Span, Spans
 from workerlab.observe.maps import READ_RECORDS, shrink, used_bytes
 from workerlab.observe.spans import Following, parse_map, read_spans, served
-from workerlab.server.inside.probe import HEADER, HEADER_BYTES, MAGIC, RECORD
+from workerlab.server.inside.maps import HEADER, HEADER_BYTES, SPANS
 
+MAGIC, RECORD = SPANS.magic, SPANS.record
 NS = st.integers(1, 2**63 - 1)
 UNKNOWN_OR_NS = st.none() | NS
 NAMES = st.none() | st.text(
@@ -68,7 +69,8 @@ def test_a_truncated_map_has_its_whole_records(
 
 
 @given(
-    st.binary(max_size=600), st.sampled_from([b"", MAGIC, map_bytes(7, [], free=5)[:HEADER_BYTES]])
+    st.binary(max_size=600),
+    st.sampled_from([b"", MAGIC, map_bytes(7, [], free=5)[:HEADER_BYTES]]),
 )
 def test_garbage_is_refused_or_read_but_never_crashes(data: bytes, head: bytes) -> None:
     """Whatever stands behind a whole header is records."""

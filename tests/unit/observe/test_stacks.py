@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from workerlab import codec
 from workerlab.model import CodeLine, Stacks, StackSample
 from workerlab.observe.maps import parse_lines, parse_stack_samples, read_stacks
-from workerlab.server.inside.probe import HEADER, HEADER_BYTES
-from workerlab.server.inside.stacks import MAGIC, RECORD
+from workerlab.server.inside.maps import HEADER, HEADER_BYTES, STACKS
 
+MAGIC, RECORD = STACKS.magic, STACKS.record
 CELLS = st.integers(-(2**40), 2**40)
 ROW = st.tuples(st.integers(1, 2**62), *[CELLS] * 15)
 ROWS = st.lists(ROW, max_size=8, unique_by=lambda row: row[0]).map(sorted)

@@ -41,7 +41,7 @@ def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(costs, name, getattr(costs, name))
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     probe.start(str(tmp_path), 8, probe.nothing)
-    costs.start(probe, str(tmp_path), 8, ROUTES)
+    costs.start(str(tmp_path), 8, ROUTES)
 
 
 @pytest.fixture

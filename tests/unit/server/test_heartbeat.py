@@ -25,18 +25,18 @@ from tests.builders.processes import stand_still, started
 from workerlab.analysis.event_loop import unexplained_ns
 from workerlab.model import Beat
 from workerlab.observe.maps import read_beats, shrink
-from workerlab.server.inside import heartbeat, probe
+from workerlab.server.inside import heartbeat, waits
+from workerlab.server.inside.maps import BEATS, HEADER_BYTES, create_map, free_path
 
 ROOT = Path(__file__).resolve().parents[3]
 MS = 1_000_000
 pytestmark = pytest.mark.skipif(
-    not heartbeat.available(), reason="this kernel does not say how long a thread waits for a core"
+    not waits.available(), reason="this kernel does not say how long a thread waits for a core"
 )
 
 
 def create(place: Path, records: int = 1000) -> mmap.mmap:
-    path = probe.free_path(str(place), "beats")
-    return probe.create_map(path, records, heartbeat.MAGIC, heartbeat.RECORD.size)
+    return create_map(free_path(str(place), BEATS), BEATS, records)
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +158,7 @@ def gone_after_computing() -> None:
     thread = threading.Thread(target=compute)
     thread.start()
     thread.join()
-    while os.path.exists(f"{heartbeat.TASKS}/{thread.native_id}"):
+    while os.path.exists(f"{waits.TASKS}/{thread.native_id}"):
         time.sleep(0.001)
 
 
@@ -197,7 +197,7 @@ def test_one_that_computed_little_by_little_hides_none_that_has_ended(
 
 
 def test_other_threads_are_followed_while_they_live() -> None:
-    others, ends = heartbeat.Others(), threading.Event()
+    others, ends = waits.Others(), threading.Event()
     thread = threading.Thread(target=ends.wait)
     thread.start()
     others.queued_ns(0)
@@ -206,7 +206,7 @@ def test_other_threads_are_followed_while_they_live() -> None:
     (handle, _, _) = others.threads[str(thread.native_id)]
     ends.set()
     thread.join()
-    while os.path.exists(f"{heartbeat.TASKS}/{thread.native_id}"):
+    while os.path.exists(f"{waits.TASKS}/{thread.native_id}"):
         time.sleep(0.001)
     assert others.queued_ns(0) is not None
     assert str(thread.native_id) not in others.threads
@@ -242,7 +242,7 @@ def test_half_a_ring_is_cut_to_what_it_holds(tmp_path: Path) -> None:
     shrink(tmp_path)
     assert read_beats(tmp_path) == found
     (path,) = tmp_path.iterdir()
-    assert path.stat().st_size == heartbeat.HEADER_BYTES + heartbeat.RECORD.size
+    assert path.stat().st_size == HEADER_BYTES + BEATS.record.size
 
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME")
@@ -276,8 +276,8 @@ def test_nothing_where_the_kernel_does_not_count(
     for path, text in ((off, "0 0 0\n"), (off, "\n"), (tmp_path / "none", None)):
         if text is not None:
             path.write_text(text)
-        monkeypatch.setattr(heartbeat, "SCHEDSTAT", str(path))
-        assert not heartbeat.available()
+        monkeypatch.setattr(waits, "SCHEDSTAT", str(path))
+        assert not waits.available()
 
 
 # --- processes --------------------------------------------------------------------------------
@@ -285,10 +285,10 @@ def test_nothing_where_the_kernel_does_not_count(
 PROLOGUE = """
 import asyncio, os, sys, time
 from types import SimpleNamespace
-from workerlab.server.inside import heartbeat, probe
+from workerlab.server.inside import heartbeat
+from workerlab.server.inside.maps import BEATS, create_map, free_path
 def create():
-    path = probe.free_path(sys.argv[1], "beats")
-    return probe.create_map(path, heartbeat.RECORDS, heartbeat.MAGIC, heartbeat.RECORD.size)
+    return create_map(free_path(sys.argv[1], BEATS), BEATS, heartbeat.RECORDS)
 async def main():
     heartbeat.start(SimpleNamespace(), create)
     await asyncio.sleep(0.1)

@@ -26,6 +26,7 @@ from tests.builders.processes import started
 from workerlab.model import Span, Spans
 from workerlab.observe.spans import read_spans
 from workerlab.server.inside import probe
+from workerlab.server.inside.maps import HEADER_BYTES, SPANS, create_map
 
 ROOT = Path(__file__).resolve().parents[3]
 INSIDE = ROOT / "harness" / "workerlab" / "server" / "inside"
@@ -604,7 +605,7 @@ def test_the_map_is_allocated_and_not_sparse(recording: Recording) -> None:
     recording.map.unlink()
     recording.begin(100_000)
     found = recording.map.stat()
-    assert found.st_size == probe.HEADER_BYTES + 100_000 * probe.RECORD.size
+    assert found.st_size == HEADER_BYTES + 100_000 * SPANS.record.size
     assert found.st_blocks * 512 >= found.st_size
 
 
@@ -614,7 +615,7 @@ def test_a_disk_without_room_leaves_no_map(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "posix_fallocate", no_room, raising=False)
     with pytest.raises(OSError, match="No space"):
-        probe.create_map(str(tmp_path / "spans-1-0.map"), 10)
+        create_map(str(tmp_path / "spans-1-0.map"), SPANS, 10)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from workerlab.finding import stored
 from workerlab.model import App, Server
-from workerlab.server.inside import probe
+from workerlab.server.inside.maps import HEADER, HEADER_BYTES, SPANS, create_map
 from workerlab.server.running import Launch, Running, WorkersKilledWaiting, explained, read_proofs
 
 
@@ -50,9 +50,9 @@ def server(trial: Path, pid: int, *, drops: bool) -> Running:
 
 
 def spans(trial: Path, pid: int, *, busy: bool) -> None:
-    shared = probe.create_map(str(trial / f"spans-{pid}-0.map"), 4)
-    probe.HEADER.pack_into(shared, 0, probe.MAGIC, pid, probe.RECORD.size, 4, 0)
-    probe.RECORD.pack_into(shared, probe.HEADER_BYTES, 10, 0 if busy else 20, 0, b"")
+    shared = create_map(str(trial / f"spans-{pid}-0.map"), SPANS, 4)
+    HEADER.pack_into(shared, 0, SPANS.magic, pid, SPANS.record.size, 4, 0)
+    SPANS.record.pack_into(shared, HEADER_BYTES, 10, 0 if busy else 20, 0, b"")
     shared.close()
 
 

@@ -20,11 +20,12 @@ import pytest
 from tests.builders.conditions import LONG_S
 from workerlab.model import CodeLine, Stacks
 from workerlab.observe.maps import read_stacks
-from workerlab.server.inside import heartbeat, probe, stacks
+from workerlab.server.inside import heartbeat, stacks, waits
+from workerlab.server.inside.maps import BEATS, STACKS, create_map, free_path
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 needs_kernel = pytest.mark.skipif(
-    not heartbeat.available(), reason="this kernel does not say how long a thread waits for a core"
+    not waits.available(), reason="this kernel does not say how long a thread waits for a core"
 )
 
 
@@ -77,12 +78,10 @@ def looked_at(place: Path, enough: Callable[[Stacks], bool]) -> Stacks:
     """A loop that runs `work` and gives way in between, until enough of it was seen."""
 
     def create() -> object:
-        path = probe.free_path(str(place), "stacks")
-        return probe.create_map(path, 1000, stacks.MAGIC, stacks.RECORD.size)
+        return create_map(free_path(str(place), STACKS), STACKS, 1000)
 
     def beats() -> object:
-        path = probe.free_path(str(place), "beats")
-        return probe.create_map(path, 1000, heartbeat.MAGIC, heartbeat.RECORD.size)
+        return create_map(free_path(str(place), BEATS), BEATS, 1000)
 
     async def main() -> None:
         worker = SimpleNamespace(

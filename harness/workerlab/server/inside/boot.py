@@ -1,7 +1,7 @@
 """The lab's code inside the server under test: composes settings, wraps the app, writes proofs.
 
-Loaded by path from `gunicorn_conf.py`, in whatever interpreter serves the app: stdlib only, syntax
-of Python 3.10. Each worker writes its *effective* settings to `worker-PID.json`: once it has loaded
+Loaded by `gunicorn_conf.py`, in whatever interpreter serves the app: stdlib only, syntax of Python
+3.10. Each worker writes its *effective* settings to `worker-PID.json`: once it has loaded
 the app, and again in its first request, when its event loop runs.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import json
 import os
 import runpy
@@ -18,10 +17,13 @@ import stat
 import sys
 from _thread import get_ident  # the original: gevent and eventlet patch it later
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from . import app_kind, heartbeat, probe
+from .maps import BEATS, STACKS, MapFormat, create_map, free_path
+
 TRIAL = os.environ["WORKERLAB_TRIAL"]
 LISTENING = os.environ.get("WORKERLAB_LISTENING", "listening.json")
 HUBS = {"gevent": "gevent", "eventlet": "eventlet.hubs"}
@@ -32,16 +34,6 @@ PACKAGES = (
 )  # fmt: skip
 SETTINGS = ("workers", "threads", "worker_connections", "backlog", "preload_app")
 STREAMS = ("-", "/dev/stdout", "/dev/stderr")
-
-
-def _load(name: str) -> ModuleType:
-    """Load by path: the lab is not on this interpreter's import path."""
-    spec = importlib.util.spec_from_file_location(f"_workerlab_{name}", f"{HERE}/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def write_json(name: str, value: object) -> None:
@@ -77,34 +69,34 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def wrap(worker: Any, kind: str, probe: ModuleType, *more: Any) -> None:
-    """Wrap the worker's app in the probe, wherever this worker class keeps it. `more`: further
-    arguments of `probe.wrap_wsgi`."""
+def wrap(worker: Any, kind: str, by: ModuleType, *more: Any) -> None:
+    """Wrap the worker's app in the probe, wherever this worker class keeps it. `by`: the probe, or
+    `costs`; `more`: further arguments of its `wrap_wsgi`."""
     native_asgi = hasattr(worker, "asgi")
     app = worker.asgi if native_asgi else worker.wsgi
     if kind == "tornado":
-        wrapped = PROBE.probe_tornado(app)
+        wrapped = probe.probe_tornado(app)
     elif hasattr(app, "wsgi_application"):  # tornado's own WSGI container
         wrapped = app
         if "Dummy" in type(app.executor).__name__:
-            probe.probe_container(app)
+            by.probe_container(app)
         else:
-            app.wsgi_application = probe.wrap_wsgi(app.wsgi_application, (), *more)
+            app.wsgi_application = by.wrap_wsgi(app.wsgi_application, (), *more)
     elif any(cls.__name__ == "TornadoWorker" for cls in type(worker).__mro__):
         from tornado.wsgi import WSGIContainer
 
-        wrapped = probe.probe_container(WSGIContainer(app))
+        wrapped = by.probe_container(WSGIContainer(app))
     elif native_asgi or kind == "asgi" or (kind == "unknown" and hasattr(worker, "config")):
-        wrapped = probe.wrap_asgi(app)
+        wrapped = by.wrap_asgi(app)
     elif kind == "asgi2":
-        wrapped = probe.wrap_asgi2(app)
+        wrapped = by.wrap_asgi2(app)
     else:
         from gunicorn.workers import base_async
 
         eventlet = getattr(sys.modules.get("eventlet.wsgi"), "ALREADY_HANDLED", None)
         handled = (base_async.ALREADY_HANDLED, eventlet)  # returned by apps that answered already
         markers = tuple(marker for marker in handled if marker is not None)
-        wrapped = probe.wrap_wsgi(app, markers, *more)
+        wrapped = by.wrap_wsgi(app, markers, *more)
     setattr(worker, "asgi" if native_asgi else "wsgi", wrapped)
 
 
@@ -189,21 +181,22 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
 def look_at_loop(worker: Any, loop: int) -> None:
     """Watch the event loop, which runs in the thread `loop`. OSError if the disk is full."""
 
-    def create(of: ModuleType, kind: str) -> Callable[[], Any]:
-        path = PROBE.free_path(TRIAL, kind)
-        return lambda: PROBE.create_map(path, of.RECORDS, of.MAGIC, of.RECORD.size)
+    def create(form: MapFormat, capacity: int) -> Callable[[], Any]:
+        return lambda: create_map(free_path(TRIAL, form), form, capacity)
 
-    if STACKS is None or not STACKS.chosen(TRIAL):
-        HEARTBEAT.start(worker, create(HEARTBEAT, "beats"))
+    beats = create(BEATS, heartbeat.RECORDS)
+    if STACK_SAMPLER is None or not STACK_SAMPLER.chosen(TRIAL):
+        heartbeat.start(worker, beats)
         return
-    heart = HEARTBEAT.start(worker, create(HEARTBEAT, "beats"), every_ns=STACKS.BEAT_NS)
+    heart = heartbeat.start(worker, beats, every_ns=STACK_SAMPLER.BEAT_NS)
     if heart is not None:
-        STACKS.start(worker, heart, loop, TRIAL, create(STACKS, "stacks"))
+        samples = create(STACKS, STACK_SAMPLER.RECORDS)
+        STACK_SAMPLER.start(worker, heart, loop, TRIAL, samples)
 
 
 def install(worker: Any, launch: Mapping[str, Any]) -> None:
     """The lab's post_worker_init: the app is loaded, and no request has arrived."""
-    kind = APP_KIND.app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
+    kind = app_kind.app_kind(worker.asgi if hasattr(worker, "asgi") else worker.wsgi)
     proof = proof_of(worker, kind)
     name = f"worker-{os.getpid()}.json"
     loop = get_ident()  # Gunicorn calls its hooks in the loop's thread
@@ -214,7 +207,7 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
             event_loop=event_loop(),
             http_parser=http_parser(worker),
             accept_queue_limit=accept_queue_limit(worker),
-            accept_timed=bool(PROBE.accepted),  # this request's connection, at least
+            accept_timed=bool(probe.accepted),  # this request's connection, at least
         )
         write_json(name, proof)
         if launch["beats"]:
@@ -222,20 +215,25 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
                 look_at_loop(worker, loop)
 
     if launch["records"]:  # none to benchmark the probe's cost
-        PROBE.time_accepts(worker)
+        probe.time_accepts(worker)
         names, kept = launch["named"], launch["kept"]
-        PROBE.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
+        probe.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
         if COSTS is not None:
-            COSTS.start(PROBE, TRIAL, launch["records"], launch["routes"])
+            COSTS.start(TRIAL, launch["records"], launch["routes"])
             wrap(worker, kind, COSTS, COSTS.clock_for(worker))
         else:
-            wrap(worker, kind, PROBE)
+            wrap(worker, kind, probe)
     write_json(name, proof)
 
 
 with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
     LAUNCH = json.load(_file)
-APP_KIND, PROBE, HEARTBEAT = _load("app_kind"), _load("probe"), _load("heartbeat")
-# Before gevent and eventlet replace what it needs
-STACKS = _load("stacks") if LAUNCH["inside"] == "stacks" else None
-COSTS = _load("costs") if LAUNCH["inside"] == "needs" else None
+
+
+def _load_if(needed: bool, name: str) -> Any:
+    """Import it now: later, gevent and eventlet have replaced what it needs."""
+    return import_module(f"{__package__}.{name}") if needed else None
+
+
+STACK_SAMPLER = _load_if(LAUNCH["inside"] == "stacks", "stacks")
+COSTS = _load_if(LAUNCH["inside"] == "needs", "costs")

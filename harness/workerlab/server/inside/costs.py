@@ -1,6 +1,5 @@
 """What each request computes, inside the worker: an extended probe for trials that measure what
-requests need (`Cell.inside`). One file, stdlib only, syntax of Python 3.10, loaded by path as the
-probe.
+requests need (`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded as the probe.
 
     sync, gthread        each request has a thread: its CPU clock and run-queue time, from the call
                          of the app to the close of the body
@@ -32,7 +31,6 @@ from __future__ import annotations
 
 import os
 import resource
-import struct
 
 # The originals, even if gevent or eventlet patch threading
 from _thread import _local, start_new_thread
@@ -44,13 +42,12 @@ from time import thread_time_ns as computed
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
+from . import probe
+from .maps import COSTS, create_map, free_path
+from .waits import SCHEDSTAT
+
 RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on macOS
-MAGIC = b"WLCOSTS1"
-# CPU; wait for a core; total time of its steps (0: it has none), and how long others' steps held
-# them up; its route, from 1 (0: none); GIL samples, and how many of them found the GIL held; how
-# often its thread went to sleep
-RECORD = struct.Struct("<8q")
-CELL, CELLS = 8, RECORD.size // 8
+CELL, CELLS = 8, COSTS.record.size // 8
 # Offsets in cells after the CPU
 QUEUED, STEPS, HELD_UP, ROUTE, LOOKS, HELD, SLEPT = range(1, CELLS)
 # Rarely, as a sampling thread that loses its core holds the GIL. If core and GIL are free, it wakes
@@ -58,12 +55,10 @@ QUEUED, STEPS, HELD_UP, ROUTE, LOOKS, HELD, SLEPT = range(1, CELLS)
 LOOK_S, HELD_NS = 0.025, 300_000
 SCRATCH = 4  # cells of a map's header for what must not be recorded, except routes
 NEAR_NS = 1_000_000  # for server and loop between two steps; longer: the loop was idle
-SCHEDSTAT = "/proc/thread-self/schedstat"
 GREENLETS = ("GeventWorker", "EventletWorker")
 
 Key = tuple[str, str, str]  # method, path, query
 
-probe: Any = None  # the probe's module
 cells: memoryview[int] = memoryview(bytearray(CELL * 16)).cast("q")  # of this worker's map
 routes: Mapping[Key, int] = {}
 thread: Any = None
@@ -71,15 +66,14 @@ turns: Any = None
 in_app: set[int] = set()  # places of the costs of requests in threads
 
 
-def start(module: Any, directory: str, capacity: int, pairs: Sequence[Sequence[str]]) -> None:
+def start(directory: str, capacity: int, pairs: Sequence[Sequence[str]]) -> None:
     """Record the costs of all requests from now on. `pairs`: (method, path) of each route."""
-    global probe, cells, routes, thread, turns
-    probe, routes, thread, turns = module, {}, Thread(), Turns()
+    global cells, routes, thread, turns
+    routes, thread, turns = {}, Thread(), Turns()
     for number, (method, path) in reversed(list(enumerate(pairs, 1))):
         plain, _, query = path.partition("?")
         routes[method, unquote(plain, "latin-1"), query] = number
-    path = probe.free_path(directory, "costs")
-    cells = memoryview(probe.create_map(path, capacity, MAGIC, RECORD.size)).cast("q")
+    cells = memoryview(create_map(free_path(directory, COSTS), COSTS, capacity)).cast("q")
     os.register_at_fork(after_in_child=stop)
 
 

@@ -20,15 +20,17 @@ takes all others for settings.
 
 from __future__ import annotations as _annotations
 
-import importlib.util as _util
+import sys as _sys
+from importlib import import_module as _import_module
 from pathlib import Path as _Path
+from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-_spec = _util.spec_from_file_location("_workerlab_inside", _Path(__file__).with_name("boot.py"))
-assert _spec is not None
-assert _spec.loader is not None
-_inside = _util.module_from_spec(_spec)
-_spec.loader.exec_module(_inside)
+# This interpreter may not have the lab: the files beside this one are a package of their own
+_package = _ModuleType("_workerlab")
+_package.__path__ = [str(_Path(__file__).absolute().parent)]
+_sys.modules[_package.__name__] = _package
+_inside = _import_module("_workerlab.boot")
 _inside.confine(_inside.LAUNCH["cores"])
 _settings = _inside.compose(_inside.LAUNCH)
 _users = {name: _settings.pop(name, None) for name in ("post_worker_init", "when_ready")}

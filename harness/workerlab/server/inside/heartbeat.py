@@ -1,5 +1,5 @@
 """Whether the worker's event loop is free: a beat every 20 ms on the loop, and why beats are late.
-One file, stdlib only, syntax of Python 3.10, loaded by path as the probe.
+Stdlib only, syntax of Python 3.10, loaded as the probe.
 
 A beat is a timer of the loop that serves the requests: that of asyncio, uvloop, or the hub of
 gevent or eventlet. A loop that is held up runs its timers late. That alone does not blame the app:
@@ -25,7 +25,6 @@ import contextlib
 import contextvars
 import mmap
 import os
-import struct
 import sys
 from collections.abc import Callable
 from os import pread
@@ -33,76 +32,20 @@ from time import monotonic_ns as now
 from time import process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
+from .maps import BEATS, HEADER_BYTES
+from .waits import SCHEDSTAT, Others, available, counted_ns
+
 if TYPE_CHECKING:  # slow to import, and without it there is no asyncio loop
     import asyncio
 
-MAGIC = b"WLBEATS1"
-# Nanoseconds: time, time since the last beat, delay; CPU and wait for a core of this thread, then
-# of the others of the process
-RECORD = struct.Struct("<7q")
+RECORD = BEATS.record
 pack_into = RECORD.pack_into
 RECORDS = 1 << 15  # ten minutes of a free loop, at least two of a blocked one
-HEADER_BYTES = 64  # of all maps
 EVERY_NS, SOON_NS = 20_000_000, 1_000_000
 LATE_NS = 3_000_000
 OTHERS_CPU_NS = 50_000  # of other threads, from which on each is read
-ENDED_CPU_NS = 1_000_000  # of threads that have ended, from which on it matters
-SCHEDSTAT = "/proc/thread-self/schedstat"
-TASKS = "/proc/self/task"
 
 After = Callable[[float, Callable[[], None]], object]  # (seconds, callback), on the loop
-
-
-def counted_ns(handle: int) -> tuple[int, int]:
-    """(CPU, wait for a core) of the thread of this open `schedstat`; the CPU of a running thread is
-    as of the last tick."""
-    cpu, queued, _ = pread(handle, 64, 0).split()
-    return int(cpu), int(queued)
-
-
-def available() -> bool:
-    """Whether this kernel counts how long threads wait for a core; without that, a busy machine
-    would look like a blocking call."""
-    try:
-        with open(SCHEDSTAT, "rb") as file:
-            return int(file.read().split()[0]) > 0
-    except (OSError, ValueError, IndexError):
-        return False
-
-
-class Others:
-    """How long the other threads of this process waited for a core: a thread that holds the GIL and
-    has no core holds up the loop without using CPU."""
-
-    def __init__(self) -> None:
-        self.own = os.path.basename(os.readlink("/proc/thread-self"))
-        self.threads: dict[str, tuple[int, int, int]] = {}  # (open schedstat, last CPU, last wait)
-        self.queued_ns(0)  # or a thread's past CPU would hide one that ends later
-
-    def close(self) -> None:
-        for handle, _, _ in self.threads.values():
-            os.close(handle)
-
-    def queued_ns(self, computed_ns: int) -> int | None:
-        """The wait since the last call; of a new thread all of it, to err on the high side.
-        `computed_ns`: the CPU of all other threads since then. None if threads that have ended
-        used a part of it, as their wait is lost."""
-        before, self.threads, total = self.threads, {}, 0
-        for name in os.listdir(TASKS):
-            if name == self.own:
-                continue
-            with contextlib.suppress(OSError):  # it has ended
-                if name not in before:
-                    before[name] = os.open(f"{TASKS}/{name}/schedstat", os.O_RDONLY), 0, 0
-                handle, last_cpu, last = before[name]
-                cpu, queued = counted_ns(handle)
-                total += queued - last
-                computed_ns -= cpu - last_cpu
-                self.threads[name] = handle, cpu, queued
-                del before[name]
-        for handle, _, _ in before.values():
-            os.close(handle)
-        return total if computed_ns <= ENDED_CPU_NS else None
 
 
 class Heart:

@@ -1,14 +1,12 @@
-"""Records when each request enters and leaves the app, inside the worker. One file, stdlib only.
+"""Records when each request enters and leaves the app, inside the worker. Stdlib only.
 
-It is copied into the run directory and loaded there by path, in the interpreter that serves the app
-(syntax of Python 3.10). It works for every worker class because it wraps only the app: uvicorn,
-tornado and gevent's pywsgi do not call Gunicorn's request hooks.
+It is copied into the run directory with the files beside it and loaded from there, in the
+interpreter that serves the app (syntax of Python 3.10). It works for every worker class because it
+wraps only the app: uvicorn, tornado and gevent's pywsgi do not call Gunicorn's request hooks.
 
-Each worker owns one map file, `spans-PID-K.map`: a header and fixed-size records in shared
-memory, viewed as an array of 64-bit cells. A record's place comes from `itertools.count`, whose
-`next` is atomic under the GIL, so threads need no lock. Its start is written when the request
-starts, so a killed worker leaves its open requests behind. The file is fully allocated in advance:
-a sparse one would end the worker with SIGBUS on a full disk.
+Each worker owns one map (`maps.SPANS`), viewed as an array of 64-bit cells. A record's place comes
+from `itertools.count`, whose `next` is atomic under the GIL, so threads need no lock. Its start is
+written when the request starts, so a killed worker leaves its open requests behind.
 
 The wrappers are inlined, and share globals that a forked child replaces: a call, a closure or a
 check per request costs a percent of hello world in the fastest class.
@@ -21,7 +19,6 @@ Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share
 from __future__ import annotations
 
 import itertools
-import mmap
 import os
 import socket
 import struct
@@ -30,10 +27,9 @@ from time import monotonic_ns as now
 from types import SimpleNamespace
 from typing import Any
 
-HEADER = struct.Struct("<8sIIQI")  # magic, pid, bytes per record, records, full (0 or 1)
-MAGIC = b"WLSPANS1"
-HEADER_BYTES = 64
-RECORD = struct.Struct("<qqq16s")  # start, end, accepted (0: not known), request id (empty: none)
+from .maps import HEADER_BYTES, SPANS, create_map, free_path
+
+RECORD = SPANS.record
 CELL = 8
 FIRST = HEADER_BYTES // CELL  # the cell of the first record
 FULL = 3  # the header's cell for "records are missing"
@@ -119,36 +115,6 @@ def timed(kind: Any) -> type[Any]:
     return Timed
 
 
-def create_map(
-    path: str, capacity: int, magic: bytes = MAGIC, record_bytes: int = RECORD.size
-) -> mmap.mmap:
-    """A file of `capacity` records, allocated on disk, mapped shared. Raises OSError if full."""
-    size = HEADER_BYTES + capacity * record_bytes
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(handle, 0, size)
-        else:
-            for left in range(size, 0, -(1 << 20)):
-                os.write(handle, bytes(min(left, 1 << 20)))
-        shared = mmap.mmap(handle, size)
-        # Touch all pages, or the first request on each pays for a page fault
-        shared[:: mmap.PAGESIZE] = bytes(len(range(0, size, mmap.PAGESIZE)))
-    except OSError:
-        os.unlink(path)
-        raise
-    finally:
-        os.close(handle)
-    HEADER.pack_into(shared, 0, magic, os.getpid(), record_bytes, capacity, 0)
-    return shared
-
-
-def free_path(directory: str, kind: str) -> str:
-    """An unused path. Maps of one pid are numbered, as pids are reused after a worker's death."""
-    paths = (os.path.join(directory, f"{kind}-{os.getpid()}-{n}.map") for n in itertools.count())
-    return next(path for path in paths if not os.path.exists(path))
-
-
 def start(
     directory: str,
     capacity: int,
@@ -161,7 +127,7 @@ def start(
     `names`: clients name their requests, in the header X-Workerlab-Request; `kept`: they send
     several on a connection (else accepts are removed once read, which keeps the dict small)."""
     global cells, take, first_request, named, look_up
-    cells = memoryview(create_map(free_path(directory, "spans"), capacity)).cast("q")
+    cells = memoryview(create_map(free_path(directory, SPANS), SPANS, capacity)).cast("q")
     take = itertools.count(FIRST, RECORD.size // CELL).__next__
     first_request, named = first, names
     look_up = accepted.get if kept else accepted.pop

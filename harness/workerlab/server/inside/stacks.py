@@ -1,6 +1,6 @@
 """Which line of the app runs while the worker's event loop is held up: a thread samples the loop's
-stack a hundred times a second. One file, stdlib only, syntax of Python 3.10, loaded by
-path as the probe.
+stack a hundred times a second. Stdlib only, syntax of Python 3.10, loaded as the
+probe.
 
 Beats show whether the loop is held up, and whether by a call that sleeps (`heartbeat`). This thread
 only finds the line: the deepest frame of the app, what it calls there, and what the loop has done
@@ -31,7 +31,6 @@ import mmap
 import os
 import re
 import site
-import struct
 import sys
 import sysconfig
 import time
@@ -47,24 +46,22 @@ from time import monotonic_ns as now
 from types import CodeType, FrameType
 from typing import Any
 
-MAGIC = b"WLSTACK1"
-# The fields of StackSample in nanoseconds: time; since the last sample: time, this thread's wait
-# for a core, CPU and wait for a core of the loop's thread, CPU of all others; delay of this sample;
-# how long the beat is overdue; since the last beat: time, CPU and wait for a core of the loop's
-# thread, CPU of others; for how long the same call was on the stack. Then whether the loop's thread
-# sleeps, and the numbers of two lines: the loop's, another thread's
-RECORD = struct.Struct("<16q")
+from .maps import HEADER_BYTES, STACKS
+from .waits import SCHEDSTAT, queued_ns
+
+RECORD = STACKS.record
 RECORDS = 1 << 15  # five minutes
-HEADER_BYTES = 64  # of all maps
 EVERY_NS = 10_000_000
 BEAT_NS = 5_000_000  # between beats, meanwhile
 SWITCH_S = 0.0005
 LATE_NS = 3_000_000  # of a sample, from which on some thread may have held the GIL
 MAX_LINES = 1000
 IDLE, OTHER = 0, 1  # numbers without a line: in the loop itself; beyond MAX_LINES
-SCHEDSTAT = "/proc/thread-self/schedstat"
 HERE = os.path.dirname(os.path.realpath(__file__))
-OURS = {f"{HERE}/{name}.py" for name in ("probe", "heartbeat", "boot", "stacks", "gunicorn_conf")}
+OURS = {
+    f"{HERE}/{name}.py"
+    for name in ("probe", "heartbeat", "waits", "boot", "stacks", "gunicorn_conf")
+}
 # The loop itself: its callers are no part of a request, and a loop in these files is idle
 LOOPS = re.compile(r"/(asyncio/(base_events|events|runners|unix_events)|selectors)\.py$")
 HUBS = re.compile(r"/(asyncio|gevent|eventlet/hubs|uvloop)/[^/]+\.py$")
@@ -267,11 +264,6 @@ class StackSampler:
             written = write(self.lines, text)
         if written < len(text):  # the disk is full; a truncated line must be the last
             self.stopped = True
-
-
-def queued_ns(handle: int) -> int:
-    """How long the thread of this open `schedstat` has waited for a core."""
-    return int(pread(handle, 64, 0).split(None, 2)[1])
 
 
 def state(handle: int) -> bytes:

@@ -41,7 +41,7 @@ from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model import Breakdown, CellResult, Summary, Trial
 from workerlab.numbers.units import format_duration
 from workerlab.observe.spans import Live
-from workerlab.server.inside import probe
+from workerlab.server.inside.maps import HEADER_BYTES, SPANS, create_map
 from workerlab.server.worker_classes import configured_slots
 
 STEPS = read().steps
@@ -376,12 +376,12 @@ def test_a_narrow_picture_says_all_numbers_and_that_marks_are_hidden(width: int)
 
 
 def write(cells: memoryview, number: int, start: int, end: int) -> None:
-    place = probe.FIRST + number * (probe.RECORD.size // 8)
+    place = (HEADER_BYTES + number * SPANS.record.size) // 8
     cells[place], cells[place + 1] = start, end
 
 
 def test_live_counts_what_is_open_and_served_since_it_first_looked(tmp_path: Path) -> None:
-    shared = probe.create_map(str(tmp_path / "spans-7-0.map"), 1000)
+    shared = create_map(str(tmp_path / "spans-7-0.map"), SPANS, 1000)
     struct.pack_into("<I", shared, 8, 7)
     cells = memoryview(shared).cast("q")
     write(cells, 0, 10, 20)  # the warm-up
