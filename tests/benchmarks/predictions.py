@@ -28,9 +28,8 @@ from tests.builders.open_load import APP
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.needs import crowded, needs_of, with_crowd
-from workerlab.analysis.prediction import Predicted, predict
-from workerlab.analysis.prediction.candidates import layout_of
-from workerlab.analysis.prediction.simulation import simulate
+from workerlab.analysis.prediction import Predicted, layout_of, predict
+from workerlab.analysis.simulation import simulate
 from workerlab.experiments import trial
 from workerlab.experiments.advise.growth import MANY_S, filling
 from workerlab.experiments.execution import task_for

@@ -16,7 +16,7 @@ from random import Random
 from statistics import fmean
 
 from tests.builders.recursion import waits
-from workerlab.analysis.prediction.theory import allen_cunneen
+from workerlab.experiments.lesson.law import allen_cunneen
 
 SHORT_S = 1 / 1.9  # the mean of nine of ten hyperexponential service times
 

@@ -26,7 +26,7 @@ from statistics import fmean, median
 
 from tests.builders.open_load import Request, Served, serve
 from tests.builders.recursion import waits
-from workerlab.analysis.prediction.theory import allen_cunneen
+from workerlab.experiments.lesson.law import allen_cunneen
 from workerlab.model import Server
 from workerlab.numbers.samples import quantile
 

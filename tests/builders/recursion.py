@@ -44,3 +44,9 @@ def _several(
         start_s = max(arrival_s, free_s[0])
         yield start_s - arrival_s
         heapq.heapreplace(free_s, start_s + service_s)
+
+
+def pollaczek_khinchine(rate_rps: float, mean_s: float, square_s2: float) -> float:
+    """Mean waiting time of M/G/1 in seconds, exact, from the mean and mean square of the service
+    times."""
+    return rate_rps * square_s2 / (2 * (1 - rate_rps * mean_s))

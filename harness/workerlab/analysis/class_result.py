@@ -39,9 +39,9 @@ from workerlab.analysis.knee import (
     KneeUnknown,
     LastStep,
     ToolLimitFrom,
+    closed_bound,
     step_below,
 )
-from workerlab.analysis.prediction.theory import closed_bound
 from workerlab.analysis.series import Series, rates_by_level
 from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult

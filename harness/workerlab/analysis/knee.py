@@ -119,6 +119,20 @@ class Knee(NamedTuple):
     rps: float | None = None
 
 
+def closed_bound(
+    workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float
+) -> float | None:
+    """Upper bound of the throughput in requests per second (Denning & Buzen 1978), by the slots and
+    by workers that compute on a core each. Times wait_s + cpu_s it is the knee of a closed loop.
+    None: no bound."""
+    bounds = []
+    if slots is not None and wait_s + cpu_s > 0:
+        bounds.append(slots / (wait_s + cpu_s))
+    if cpu_s > 0:
+        bounds.append(min(cores, workers) / cpu_s)
+    return min(bounds, default=None)
+
+
 WITHIN_CHANCE = "within chance"
 NO_SIGN_OF_ROOM = "no sign of room, as requests wait at both levels"
 IN_STEP = "throughput is in step with connections up to as many as there are slots"

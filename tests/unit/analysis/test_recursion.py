@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders.recursion import waits
-from workerlab.analysis.prediction.theory import allen_cunneen, erlang_c, pollaczek_khinchine
+from tests.builders.recursion import pollaczek_khinchine, waits
+from workerlab.experiments.lesson.law import allen_cunneen, erlang_c
 
 TICKS = st.integers(0, 40)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.builders.recursion import waits
 from workerlab.analysis.prediction import predict
-from workerlab.analysis.prediction.simulation import Layout, simulate
+from workerlab.analysis.simulation import Layout, simulate
 from workerlab.model import Needs, RequestNeed, Server, WorkerClass
 
 WAIT = st.floats(0, 5)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from workerlab.analysis.prediction.theory import erlang_c
 from workerlab.experiments.length import FOUR_OF_FIVE, _chi_squared
+from workerlab.experiments.lesson.law import erlang_c
 from workerlab.numbers.intervals import (
     T975,
     at_most,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
-from workerlab.analysis.prediction.theory import closed_bound
+from workerlab.analysis.knee import closed_bound
 from workerlab.model import App, Document
 from workerlab.report import FORMATS, text
 from workerlab.report.document import of_sweep

@@ -12,8 +12,15 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.experiments.reading import trial_data
-from workerlab.report.player.places import ANSWERED, CONNECTING, IN_APP, IN_WORKER, QUEUED
-from workerlab.report.player.trace import Trace, trace
+from workerlab.report.player.places import (
+    ANSWERED,
+    CONNECTING,
+    IN_APP,
+    IN_WORKER,
+    QUEUED,
+    Trace,
+    trace,
+)
 
 EVERYTHING = 10**9
 RUNS = ("lesson", "good", "keepalive", "overflow", "rates", "trials")

@@ -3,8 +3,9 @@
 Closed loop (Denning & Buzen 1978): with N clients, C requests served at once and S seconds each,
 X = min(N, C) / S requests per second, and each takes R = N / X on average. More clients than the
 knee N* = Xmax S wait. Requests that compute are also limited by the cores, and within a worker by
-one core. Random arrivals: R = S + W, with W by the approximation of Allen and Cunneen for a
-constant service time (`analysis/prediction/theory.py`). The queue is L = X W (Little).
+one core. Random arrivals: R = S + W, with W by Allen and Cunneen's approximation (A. O. Allen,
+"Probability, Statistics and Queueing Theory", 2nd ed., 1990, 5.4) for a constant service time. The
+queue is L = X W (Little).
 
 Closed loop with clients that give up after T seconds, where R > T: each sends a request per T, so
 N / T > X arrive per second. The server serves all of them in turn, including abandoned ones, and
@@ -19,11 +20,41 @@ from typing import Literal
 
 from msgspec import Struct
 
-from workerlab.analysis.prediction.theory import allen_cunneen, closed_bound
+from workerlab.analysis.knee import closed_bound
 from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
 from workerlab.finding import Finding, Note
 from workerlab.numbers.units import count_text, counted, fill, format_duration
 from workerlab.server.worker_classes import configured_slots
+
+
+def erlang_c(rate_rps: float, mean_s: float, slots: int) -> float:
+    """Probability that a request of M/M/c waits, by the recursion of Erlang B. Raises ValueError if
+    there is no steady state."""
+    busy = _busy(rate_rps, mean_s, slots)
+    blocked = 1.0
+    for number in range(1, slots + 1):
+        blocked = busy * slots * blocked / (number + busy * slots * blocked)
+    return blocked / (1 - busy * (1 - blocked))
+
+
+def allen_cunneen(
+    rate_rps: float, mean_s: float, square_s2: float, slots: int, arrivals_cv2: float = 1.0
+) -> float:
+    """Approximate mean waiting time of G/G/c in seconds: Erlang C's, times the mean of the squared
+    coefficients of variation of arrivals (1: Poisson) and service; exact for M/M/c and M/G/1. A
+    load of 45 s does not reach this steady state, and stays far from it at 90 % of the capacity."""
+    busy = _busy(rate_rps, mean_s, slots)
+    service_cv2 = max(0.0, square_s2 / mean_s**2 - 1)
+    exponential_s = erlang_c(rate_rps, mean_s, slots) * mean_s / (slots * (1 - busy))
+    return exponential_s * (arrivals_cv2 + service_cv2) / 2
+
+
+def _busy(rate_rps: float, mean_s: float, slots: int) -> float:
+    busy = rate_rps * mean_s / slots
+    if not 0 <= busy < 1:
+        raise ValueError(f"no steady state: {busy:.3g} of the slots would be busy")
+    return busy
+
 
 # Without a limit, the number of requests in flight is Poisson. It is this many standard deviations
 # above its mean 1/30 000 of the time (normal approximation)

@@ -24,7 +24,7 @@ from workerlab.analysis.samples import NS, without_others
 from workerlab.finding import Finding, Note
 from workerlab.model import ConnectionSample, Phase, ProcessSample, QueueSample, Span, Usage
 from workerlab.numbers.units import counted, format_duration
-from workerlab.report.player.trace import Trace, trace
+from workerlab.report.player.places import Trace, trace
 
 
 class Bar(Struct, frozen=True):

@@ -15,7 +15,6 @@ from tests.builders.noise import noisy
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.analysis.prediction.theory import allen_cunneen
 from workerlab.analysis.stall import in_flight_s, whole_load
 from workerlab.experiments.demo.terminal import (
     COLUMNS,
@@ -26,6 +25,7 @@ from workerlab.experiments.demo.terminal import (
     over_time,
     requests_over_time,
 )
+from workerlab.experiments.lesson.law import allen_cunneen
 from workerlab.experiments.lesson.steps import TOOL, LessonStep, read
 from workerlab.experiments.lesson.words import (
     Measured,

@@ -27,7 +27,7 @@ from statistics import median
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from workerlab.analysis.prediction.simulation import Layout, simulate
+from workerlab.analysis.simulation import Layout, simulate
 from workerlab.model import Needs, RequestNeed, Server, Summary, WorkerClass
 from workerlab.numbers.samples import quantile, summarise
 
