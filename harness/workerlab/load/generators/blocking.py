@@ -25,7 +25,7 @@ BODILESS = (204, 304)
 HERE = threading.local()  # `unit`: the one of this thread
 
 
-class Timed(HTTPConnection):
+class TimedConnection(HTTPConnection):
     """Reports to the unit of its thread how long it took to connect."""
 
     def connect(self) -> None:
@@ -34,7 +34,7 @@ class Timed(HTTPConnection):
         HERE.unit.connected(self, time.monotonic_ns() - start_ns)
 
 
-urllib3.HTTPConnectionPool.ConnectionCls = Timed  # process-wide
+urllib3.HTTPConnectionPool.ConnectionCls = TimedConnection  # process-wide
 
 
 def load(share: Share, units: Sequence[int]) -> Tally:

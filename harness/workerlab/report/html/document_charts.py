@@ -153,7 +153,9 @@ def _scatter_pane(chart: Chart, drawn: Clouds, looks: Looks) -> Any:
     ]
     dots = alt.Chart(data("series x y name range link", rows), name="points")
     dots = dots.mark_point(**POINT).encode(
-        *(across, down, alt.Href("link:N")),
+        across,
+        down,
+        alt.Href("link:N"),
         by_name(alt.Color, "series", colours),
         by_name(alt.Shape, "series", shapes),
         by_name(alt.Size, "series", sizes).sort(list(sizes)),

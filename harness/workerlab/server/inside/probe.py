@@ -104,7 +104,7 @@ def timed(kind: Any) -> type[Any]:
     """A subclass of `kind` that records accepts."""
     accept = kind._accept
 
-    class Timed(kind):  # type: ignore[misc]
+    class TimedSocket(kind):  # type: ignore[misc]
         __slots__ = ()  # keeps the layout, so that __class__ can be assigned
 
         def _accept(self) -> Any:
@@ -112,7 +112,7 @@ def timed(kind: Any) -> type[Any]:
             accepted[address[1]] = now()
             return handle, address
 
-    return Timed
+    return TimedSocket
 
 
 def start(

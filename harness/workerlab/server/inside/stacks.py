@@ -181,13 +181,13 @@ class StackSampler:
             sleeps = state(loop) in b"SD"
             waits, starved = queued_ns(handle), queued_ns(heart.schedstat)
             own, since = ran - before[0], ran - beat_ran
-            RECORD.pack_into(
-                *(self.shared, place, at, at - last, waits - before[2], own, starved - before[3]),
-                *(process - before[1] - own, at - due),
-                at - beat_due if beat_due > beat else 0,  # else a beat is in progress
-                *(at - beat, since, starved - beat_starved, process - beat_process - since),
-                *(stuck, sleeps, number, other),
-            )
+            overdue = at - beat_due if beat_due > beat else 0  # else a beat is in progress
+            of_sample = at - last, waits - before[2], own, starved - before[3]
+            others = process - before[1] - own
+            of_beat = at - beat, since, starved - beat_starved, process - beat_process - since
+            lines = stuck, sleeps, number, other
+            sample = (at, *of_sample, others, at - due, overdue, *of_beat, *lines)
+            RECORD.pack_into(self.shared, place, *sample)
             place = place + RECORD.size if place + RECORD.size < end else HEADER_BYTES
             last = at
             due = max(due + EVERY_NS, now() + EVERY_NS // 10)
