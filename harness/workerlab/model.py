@@ -823,8 +823,8 @@ class Usage(Struct, frozen=True):
     receive_calls_s: float | None = None
 
 
-WAITED = 0.05  # of the response time: a shorter wait for a core is negligible
-TAKEN = 0.25  # cores: others that use fewer are not the reason
+MIN_WAIT_SHARE = 0.05  # of the response time: a shorter wait for a core is negligible
+MIN_OTHERS_CORES = 0.25  # cores: others that use fewer are not the reason
 
 
 class CoreWait(Struct, frozen=True):
@@ -858,12 +858,12 @@ class CoreWait(Struct, frozen=True):
     def disturbed(self) -> bool:
         """Whether other programs kept the load from a core for long enough to change its
         figures."""
-        return self.lost >= WAITED and (self.others_cores or 0.0) >= TAKEN
+        return self.lost >= MIN_WAIT_SHARE and (self.others_cores or 0.0) >= MIN_OTHERS_CORES
 
     @property
     def stolen(self) -> bool:
         """Whether other machines did."""
-        return self.taken >= WAITED and (self.steal_cores or 0.0) >= TAKEN
+        return self.taken >= MIN_WAIT_SHARE and (self.steal_cores or 0.0) >= MIN_OTHERS_CORES
 
     @property
     def doubtful(self) -> bool:

@@ -21,7 +21,7 @@ from workerlab.report.html.document_charts import chart_figures
 from workerlab.report.html.kernel import has_queue, in_timeline
 from workerlab.report.html.series import all_series, timelines_of
 from workerlab.report.html.series import over_time as observed_cells
-from workerlab.report.html.timeline_data import MOST, timelines
+from workerlab.report.html.timeline_data import MAX_BARS, timelines
 from workerlab.report.values import text
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
@@ -255,8 +255,8 @@ def test_a_hundred_thousand_requests_open(open_page: Open, screenshots: Path) ->
     one = replace(sweep(("sync",), (8,), tool="fast"), timelines=())
     (found,) = timelines([derived(replace(small, spans=replace(small.spans, spans=many)))])
     opened = open_page(replace(one, timelines=(found,)))
-    assert opened.marks("timeline-sync-8", "served") == len(found.bars) == MOST
-    assert opened.page.locator("svg.marks path").count() < 3 * MOST
+    assert opened.marks("timeline-sync-8", "served") == len(found.bars) == MAX_BARS
+    assert opened.page.locator("svg.marks path").count() < 3 * MAX_BARS
     assert "800 of 100,000 requests" in opened.page.inner_text("main")
     opened.page.screenshot(path=screenshots / "many.png", full_page=True)
     assert_sound(opened)

@@ -14,8 +14,8 @@ from tests.integration.conftest import (
     Sweep,
     limited_server,
 )
-from workerlab.analysis.class_result import VAGUE
-from workerlab.analysis.knee import ONE_LEVEL, REACHED
+from workerlab.analysis.class_result import MAX_HALF_SHARE
+from workerlab.analysis.knee import ONE_LEVEL, REACHED_SHARE
 from workerlab.server.worker_classes import class_named, configured_slots
 
 LEAST_S = LIMITED_SLEEP_S - 0.001  # a timer may fire so much before its time
@@ -76,10 +76,10 @@ def test_saturation(limited: Sweep, worker_class: str, tool: str) -> None:
     note = found["knee_note"]
     if cell["verdict"] == "inconclusive":
         assert note["text"] == "unknown: every cell is inconclusive"
-        assert cell["throughput_rps"] < REACHED * LIMITED_N / LEAST_S
+        assert cell["throughput_rps"] < REACHED_SHARE * LIMITED_N / LEAST_S
     elif note["code"] == "KneeDoubtful":  # says so of itself, too
         taken = {"CoresTaken", "CoresStolen"} & {finding["code"] for finding in cell["findings"]}
-        assert taken or cell["throughput_half_rps"] > VAGUE * cell["throughput_rps"]
+        assert taken or cell["throughput_half_rps"] > MAX_HALF_SHARE * cell["throughput_rps"]
     else:
         one_level = note["values"].get("why") == ONE_LEVEL
         assert note["code"] == "KneeAbove" or (note["code"] == "KneeAtLeast" and one_level)

@@ -20,7 +20,7 @@ from workerlab.analysis.class_result import class_result
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.load_tool import with_limits
 from workerlab.analysis.open_model import best_rps, open_result
-from workerlab.analysis.series import R0, UNKNOWN, Series, lone_responses, under_load
+from workerlab.analysis.series import R0, UNKNOWN_R0, Series, lone_responses, under_load
 from workerlab.finding import Finding, Note
 from workerlab.model import Cell, CellResult, ClassResult, Report
 from workerlab.notes import Unfinished
@@ -90,7 +90,7 @@ def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:
             valid.append(facts)
     closed = [facts for facts in valid if not facts.open_model]
     at_rate = [facts for facts in valid if facts.open_model]
-    r0, notes = under_load(lone, closed) if lone else (UNKNOWN, ())
+    r0, notes = under_load(lone, closed) if lone else (UNKNOWN_R0, ())
     return Series(key, trials, r0, closed, at_rate, without, notes)
 
 

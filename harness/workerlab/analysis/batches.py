@@ -12,8 +12,8 @@ completions would give 4 or 0 to batches of half a round, and batches of other l
 by one pause between two rounds.
 
 If neighbouring batches are still correlated (lag 1, more than chance exceeds in one of twenty
-cases), pairs of batches are joined, and so on, as long as FEWEST are left. A load that drifts is
-left with few, different batches, and its interval is wide, as it should be.
+cases), pairs of batches are joined, and so on, as long as MIN_BATCHES are left. A load that drifts
+is left with few, different batches, and its interval is wide, as it should be.
 
 The mean of a time is a ratio, the sum of times / their number, both by batch of the request's end.
 Its interval is that of the residuals (Iglehart 1975), which allows any number of requests in a
@@ -34,13 +34,13 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Window, share, stretches
 from workerlab.numbers.intervals import half_of_mean
 
-FEWEST, MOST = 4, 32  # batches
-BATCH_S = 1.0  # the nearest whole number of cycles, if the window has ENOUGH such batches
-SHORTEST_S = BATCH_S / 1.5  # the shortest that this rounding gives
-ENOUGH = 8
-CHANCE = 1.645  # standard errors that a correlation exceeds by chance in one of twenty cases
-MOST_CORRELATED = 0.8
-CUT = 0.1  # share of a cycle that may be missing at the end of a window of whole rounds
+MIN_BATCHES, MAX_BATCHES = 4, 32  # batches
+BATCH_S = 1.0  # the nearest whole number of cycles, if the window has ENOUGH_BATCHES such batches
+MIN_BATCH_S = BATCH_S / 1.5  # the shortest that this rounding gives
+ENOUGH_BATCHES = 8
+CORRELATION_Z = 1.645  # standard errors that a correlation exceeds by chance in one of twenty cases
+MAX_CORRELATION = 0.8
+MAX_CUT_SHARE = 0.1  # share of a cycle that may be missing at the end of a window of whole rounds
 
 
 class Estimate(Struct, frozen=True):
@@ -62,8 +62,8 @@ class Precision(Struct, frozen=True):
 
     @property
     def long(self) -> bool:
-        """Whether there are ENOUGH batches of about a second."""
-        return self.batches >= ENOUGH and (self.batch_s or 0.0) >= SHORTEST_S
+        """Whether there are ENOUGH_BATCHES batches of about a second."""
+        return self.batches >= ENOUGH_BATCHES and (self.batch_s or 0.0) >= MIN_BATCH_S
 
 
 @once
@@ -75,7 +75,7 @@ def precision(facts: Facts) -> Precision:
     spans = facts.spans[1:] if facts.data.lone_first else facts.spans
     parts = stretches(spans, window.closes_ns, facts.counted_ns)
     edges, rates = _independent(parts, window, cycle_s)
-    if len(rates) < FEWEST:
+    if len(rates) < MIN_BATCHES:
         return Precision()
     half, mean = _half(rates), fmean(rates)
     assert half is not None
@@ -103,15 +103,15 @@ def _independent(
     parts: Sequence[tuple[int, int]], window: Window, cycle_s: float
 ) -> tuple[list[int], list[float]]:
     """Edges of batches that are not correlated with their neighbours, and the rate in each."""
-    cycles, each = int(window.length_s / cycle_s + CUT) if cycle_s else MOST, 1
-    if window.length_s >= ENOUGH * BATCH_S and cycle_s:
+    cycles, each = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES, 1
+    if window.length_s >= ENOUGH_BATCHES * BATCH_S and cycle_s:
         each = max(1, round(BATCH_S / cycle_s))
-    number = min(cycles // each, MOST)
+    number = min(cycles // each, MAX_BATCHES)
     edges, rates = list[int](), list[float]()
-    while number >= FEWEST:
+    while number >= MIN_BATCHES:
         edges = _edges(window, number, cycles)
         rates = _rates(parts, edges)
-        if number // 2 < FEWEST or _correlation(rates) <= CHANCE / sqrt(number):
+        if number // 2 < MIN_BATCHES or _correlation(rates) <= CORRELATION_Z / sqrt(number):
             break
         number //= 2
     return edges, rates
@@ -142,7 +142,7 @@ def _touched(start: int, end: int, edges: Sequence[int], length: int) -> range:
 
 def _half(values: Sequence[float]) -> float | None:
     """Half of the 95 % interval of their mean, widened for the remaining correlation."""
-    half, lag = half_of_mean(values), min(max(0.0, _correlation(values)), MOST_CORRELATED)
+    half, lag = half_of_mean(values), min(max(0.0, _correlation(values)), MAX_CORRELATION)
     return None if half is None else half * sqrt((1 + lag) / (1 - lag))
 
 

@@ -40,16 +40,16 @@ from workerlab.analysis.stall import headline, in_flight_s
 from workerlab.finding import Finding, Note
 from workerlab.model import Breakdown, Span, Timing
 
-CLOCKS_NS = 1_000_000  # tolerance for client and worker times that are out of order
-FAILED = 0.05  # of the answers: more failures would distort the means
-NOTHING = 0.02  # of the response time: less waiting counts as none
-QUEUE_SAMPLES, CONNECTION_SAMPLES = 5, 3  # at least, for a mean
-ACCEPT, SPANS = "accept timed in the workers", "the workers' spans"
-EXACT = {
+CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
+MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means
+MIN_WAIT_SHARE = 0.02  # of the response time: less waiting counts as none
+MIN_QUEUE_SAMPLES, MIN_CONNECTION_SAMPLES = 5, 3  # at least, for a mean
+ACCEPT_SOURCE, SPANS_SOURCE = "accept timed in the workers", "the workers' spans"
+EXACT_SOURCES = {
     "connect": "the client",
-    "accept_queue": ACCEPT,
+    "accept_queue": ACCEPT_SOURCE,
     "in_worker": "accept and start timed in the workers",
-    "service": SPANS,
+    "service": SPANS_SOURCE,
     "transfer": "spans and the client",
 }
 
@@ -96,7 +96,7 @@ def _steady(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
 def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]]:
     if (found := _exact(facts, window)) is not None:
         return found
-    if (failed := 1 - facts.outcome.success) > FAILED:
+    if (failed := 1 - facts.outcome.success) > MAX_FAILED_SHARE:
         return Breakdown(), (NoBreakdownOfFailures(failed),)
     untold = facts.data.follows and not facts.measurement.timings
     why = (PartsEstimated(facts.tool),) if untold else ()
@@ -130,7 +130,7 @@ def waited(facts: Facts) -> RequestsWaited | Note:
     parts, _ = breakdown(facts)
     wait_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
     response_s = parts.response_s or 0.0
-    if response_s and wait_s >= NOTHING * response_s:
+    if response_s and wait_s >= MIN_WAIT_SHARE * response_s:
         return RequestsWaited(wait_s, response_s)
     measured = None not in (parts.response_s, parts.accept_queue_s, parts.in_worker_s)
     return NOTHING_WAITED if measured else NO_WAIT_SEEN
@@ -164,9 +164,9 @@ def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]
     def mean(begins: int, ends: int) -> float:
         return window.inside_s((one[begins], one[ends]) for one, _ in walks) / completed
 
-    known_s = {name: mean(number, number + 1) for number, name in enumerate(EXACT)}
+    known_s = {name: mean(number, number + 1) for number, name in enumerate(EXACT_SOURCES)}
     notes = (FailuresLeftOut(left_out),) if left_out else ()
-    return _of_parts(mean(0, 5), known_s, EXACT, exact=True), notes
+    return _of_parts(mean(0, 5), known_s, EXACT_SOURCES, exact=True), notes
 
 
 def _of_parts(
@@ -201,7 +201,7 @@ def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | N
         return None
     sent = origin_ns + round(timing.start_s * NS)
     end = sent + round(timing.end_s * NS)
-    if not sent - CLOCKS_NS <= span.start_ns <= end + CLOCKS_NS:
+    if not sent - CLOCK_TOLERANCE_NS <= span.start_ns <= end + CLOCK_TOLERANCE_NS:
         return None
     through = end if span.end_ns is None else span.end_ns
     connected = accepted = sent
@@ -240,13 +240,14 @@ def _connect(facts: Facts, _window: Window) -> Part:
 
 def _accept_queue(facts: Facts, window: Window) -> Part:
     queue, both = facts.seen.queue, facts.seen.connections
-    length = window.level([(sample.at_ns, sample.length) for sample in queue], QUEUE_SAMPLES)
+    length = window.level([(sample.at_ns, sample.length) for sample in queue], MIN_QUEUE_SAMPLES)
     if length is None:
         return None
     more = 0.0
     if facts.overflowed:
         more = (
-            window.level([(one.at_ns, half_open(one)) for one in both], CONNECTION_SAMPLES) or 0.0
+            window.level([(one.at_ns, half_open(one)) for one in both], MIN_CONNECTION_SAMPLES)
+            or 0.0
         )
     counted_too = " and half-open connections" if more else ""
     return (length + more) / window.rps, f"queue length{counted_too}, by Little's law"
@@ -260,9 +261,9 @@ def _in_worker(facts: Facts, window: Window) -> Part:
         known = window if facts.data.counted else _until_the_last_begun(facts, window)
         if known is not None:
             waited_s = known.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
-            return waited_s / known.completed, ACCEPT
+            return waited_s / known.completed, ACCEPT_SOURCE
     samples = [(sample.at_ns, sample.unread) for sample in facts.seen.connections]
-    unread = window.level(samples, CONNECTION_SAMPLES)
+    unread = window.level(samples, MIN_CONNECTION_SAMPLES)
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")
 
 
@@ -281,7 +282,7 @@ def _service(facts: Facts, window: Window) -> Part:
     """Mean time in the app. A request that never ended counts until the end of the window."""
     closes = window.closes_ns
     served_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
-    return served_s / window.completed, SPANS
+    return served_s / window.completed, SPANS_SOURCE
 
 
 def _transfer(facts: Facts, _window: Window) -> Part:

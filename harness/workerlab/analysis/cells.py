@@ -82,7 +82,7 @@ def served_by(data: TrialData) -> Mapping[str, str]:
 
 
 RESOLUTION_S = 0.001  # ab rounds to whole milliseconds
-EVEN = 0.05  # largest distance of a service time from the mean, relative to the mean response
+MAX_SERVICE_DEVIATION = 0.05  # of a service time from their mean, relative to the mean response
 
 UNANSWERED = "no waiting time: some requests reached a worker and were never answered"
 
@@ -124,7 +124,7 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
         (abs(duration_s - service_s) for duration_s in durations_s(spans or ())), default=0.0
     )
     successes = facts.outcome.answered - facts.outcome.wrong
-    if not ends_s or len(ends_s) != successes or furthest_s > EVEN * response_s:
+    if not ends_s or len(ends_s) != successes or furthest_s > MAX_SERVICE_DEVIATION * response_s:
         return Summary(mean=max(0.0, mean_s)), notes
     return Summary(*summarise(max(0.0, end_s - service_s) for end_s in ends_s)), notes
 
@@ -145,7 +145,7 @@ def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
 
 REQUESTS = "requests"
 # Suffixes of names: nanoseconds, lookups and hits of a cache
-SPENT, ASKED, HITS = "_ns", "_asked", "_hits"
+SPENT_SUFFIX, LOOKUPS_SUFFIX, HITS_SUFFIX = "_ns", "_asked", "_hits"
 
 
 def app_metrics(facts: Facts) -> AppMetrics | None:
@@ -160,17 +160,17 @@ def app_metrics(facts: Facts) -> AppMetrics | None:
         return AppMetrics(0, {}, {}, {}, cores) if cores else None
     return AppMetrics(
         requests=requests,
-        per_request={n: v / requests for n, v in grown.items() if not n.endswith(SPENT)},
+        per_request={n: v / requests for n, v in grown.items() if not n.endswith(SPENT_SUFFIX)},
         spent_s={
-            name.removesuffix(SPENT): value / NS / requests
+            name.removesuffix(SPENT_SUFFIX): value / NS / requests
             for name, value in grown.items()
-            if name.endswith(SPENT)
+            if name.endswith(SPENT_SUFFIX)
         },
         hit_ratio={
-            cache: grown[cache + HITS] / asked
+            cache: grown[cache + HITS_SUFFIX] / asked
             for name, asked in grown.items()
-            if name.endswith(ASKED) and asked
-            if (cache := name.removesuffix(ASKED)) + HITS in grown
+            if name.endswith(LOOKUPS_SUFFIX) and asked
+            if (cache := name.removesuffix(LOOKUPS_SUFFIX)) + HITS_SUFFIX in grown
         },
         cores=cores,
     )
@@ -195,9 +195,9 @@ def _cores(inside: Sequence[ServiceSample]) -> Mapping[str, float]:
     return {name: cores for name, cores in rates.items() if cores is not None}
 
 
-FEW = 0.05  # share of failed requests up to which the duration of a load can be computed
+MAX_FAILED_SHARE = 0.05  # with more failures, the duration of a load cannot be computed
 LONG_HELD_S = 0.1  # 100 times as long as closing a connection and accepting the next one takes
-SHORT_S = 0.1  # a shorter steady part depends too much on chance
+MIN_STEADY_S = 0.1  # a shorter steady part depends too much on chance
 
 
 def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
@@ -221,8 +221,8 @@ def result(facts: Facts, series: Series) -> CellResult:
     bound_rps = facts.parallel / lone_s
     waits, missing = waiting(facts)
     parts, left_out = breakdown(facts)
-    length_s = facts.window.length_s if facts.window else SHORT_S
-    short = [SteadyPartShort(length_s)] if length_s < SHORT_S else []
+    length_s = facts.window.length_s if facts.window else MIN_STEADY_S
+    short = [SteadyPartShort(length_s)] if length_s < MIN_STEADY_S else []
     cell = measured(facts, *of_closed(facts, series))
     cell = replace(
         cell,
@@ -365,7 +365,7 @@ def _ideal_s(facts: Facts, lone_s: float) -> float | None:
     an unknown number of slots, or many failures, which do not take as long as a lone request.
     """
     known = facts.data.counted and facts.data.worker_class.slots_known
-    if not known or failed_share(facts) > FEW:
+    if not known or failed_share(facts) > MAX_FAILED_SHARE:
         return None
     alone = 1 if facts.data.lone_first else 0
     return lone_s * (alone + -(-(facts.outcome.answered - alone) // facts.parallel))

@@ -35,11 +35,11 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS, Window, tool_waited_s, waited_for_core_s
 from workerlab.finding import Finding
 
-RELATIVE = 0.05
-CLOCK_S = 0.05  # tool and worker do not start and end at the same instants
+RELATIVE_TOLERANCE = 0.05
+CLOCK_TOLERANCE_S = 0.05  # tool and worker do not start and end at the same instants
 ROUNDING_S = 0.0005  # ab prints its mean in whole milliseconds
-OVER = 1.02
-KEPT_BUSY = 0.90
+OVER_RATIO = 1.02
+MIN_BUSY_SHARE = 0.90
 
 
 class SpanMapsFull(Finding):
@@ -160,7 +160,7 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWork
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
     tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
     late_s = waited_for_core_s(facts.seen, facts.workers) + sum(stall.lengths_s(facts))
-    slack_s = RELATIVE * spans_s + CLOCK_S + late_s
+    slack_s = RELATIVE_TOLERANCE * spans_s + CLOCK_TOLERANCE_S + late_s
     # Unanswered requests take the client's time, not the workers'.
     longer_is_fine = facts.outcome.unanswered > 0
     if tool_s >= spans_s - slack_s and (longer_is_fine or tool_s <= spans_s + slack_s):
@@ -181,7 +181,7 @@ def _timed_rate(facts: Facts, tool_rps: float, counted: int) -> TimedRateUnlikeW
     completed = sum(1 for span in facts.finished if (span.end_ns or 0) <= until_ns)
     share = counted / facts.outcome.answered if facts.outcome.answered else 1.0
     expected = tool_rps * duration_s
-    if abs(completed * share - expected) <= max(RELATIVE * completed, facts.connections):
+    if abs(completed * share - expected) <= max(RELATIVE_TOLERANCE * completed, facts.connections):
         return None
     return TimedRateUnlikeWorkers(
         tool=facts.tool, rps=tool_rps, completed=completed, duration_s=duration_s
@@ -198,8 +198,12 @@ def _steady_rate(facts: Facts, origin_ns: int) -> SteadyAnswersUnlikeWorkers | N
     timed = ((timing.start_s, timing.end_s) for timing in facts.measurement.timings)
     ends = (origin_ns + round((start_s + end_s) * NS) for start_s, end_s in timed if end_s)
     answers = sum(steady.opens_ns < end <= steady.closes_ns for end in ends)
-    edges_s = CLOCK_S + (facts.counted_ns or 0) / NS
-    slack = max(RELATIVE * steady.completed, 1.0) + steady.rps * edges_s + facts.outcome.unanswered
+    edges_s = CLOCK_TOLERANCE_S + (facts.counted_ns or 0) / NS
+    slack = (
+        max(RELATIVE_TOLERANCE * steady.completed, 1.0)
+        + steady.rps * edges_s
+        + facts.outcome.unanswered
+    )
     if abs(steady.completed - answers) <= slack:
         return None
     return SteadyAnswersUnlikeWorkers(
@@ -257,15 +261,15 @@ def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
         return None
     answers = facts.outcome.answered
     in_flight = mean_s * answers / total_s
-    if (mean_s - ROUNDING_S) * answers > OVER * n * total_s:
+    if (mean_s - ROUNDING_S) * answers > OVER_RATIO * n * total_s:
         return TooManyInFlight(tool=facts.tool, connections=n, in_flight=in_flight, mean_s=mean_s)
     alone_s = (measured.lone_s or 0.0) if facts.data.lone_first else 0.0
     longest_s = measured.response.max
     if longest_s is None or not facts.data.counted or facts.overflowed:
         return None
     late_s = sum(stall.lengths_s(facts)) + tool_waited_s(facts.seen)
-    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_S - late_s)
-    if (mean_s + ROUNDING_S) * answers >= KEPT_BUSY * floor_s:
+    floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_TOLERANCE_S - late_s)
+    if (mean_s + ROUNDING_S) * answers >= MIN_BUSY_SHARE * floor_s:
         return None
     return ConnectionsIdle(tool=facts.tool, connections=n, in_flight=in_flight)
 

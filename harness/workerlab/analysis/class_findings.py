@@ -89,9 +89,9 @@ def identities(ab: AbReport, load: Label) -> AbIdentities | None:
     )
 
 
-EXPLAINS = 0.5  # of the gap from knee to slots: a reason's share of requests or of their time
-BELOW_SLOTS = 0.95  # of the slots: a lower knee is below them
-BELOW_BOUND = 0.95  # of the bound: with less throughput, something limits the cell
+MIN_EXPLAINED_SHARE = 0.5  # of the gap from knee to slots, by a reason's share of requests
+BELOW_SLOTS_SHARE = 0.95  # of the slots: a lower knee is below them
+BELOW_BOUND_SHARE = 0.95  # of the bound: with less throughput, something limits the cell
 
 Cells = Sequence[CellResult]
 
@@ -164,7 +164,7 @@ def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> Seri
     cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     because = None
-    if knee is not None and knee < BELOW_SLOTS * slots:
+    if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
         because = _because(knee, slots, cells)
     low_rps, high_rps = group.capacity_ci95 or (None, None)
     limiting = (
@@ -204,7 +204,7 @@ def _because(knee: float, slots: int, cells: Cells) -> str | None:
         if cell.trial.cell.concurrency > knee
         for diagnosis in cell.findings
         if isinstance(diagnosis, Diagnosis) and diagnosis.below_slots
-        and diagnosis.share >= EXPLAINS * (1 - knee / slots)
+        and diagnosis.share >= MIN_EXPLAINED_SHARE * (1 - knee / slots)
     ]  # fmt: skip
     return min(reasons, key=lambda reason: reason.rank).below_slots if reasons else None
 
@@ -232,7 +232,7 @@ def _slots(group: ClassResult) -> str:
 
 def _is_limited(cell: CellResult) -> bool:
     reached, bound = cell.throughput_rps, cell.bound_rps
-    below = reached is not None and bound is not None and reached < BELOW_BOUND * bound
+    below = reached is not None and bound is not None and reached < BELOW_BOUND_SHARE * bound
     return cell.verdict in ("saturated", "generator-bound") or below
 
 

@@ -26,11 +26,11 @@ from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.knee import (
-    FLAT,
+    FLAT_RATIO,
     IN_STEP,
-    NEAR,
+    NEAR_RATIO,
     NO_SIGN_OF_ROOM,
-    REACHED,
+    REACHED_SHARE,
     WITHIN_CHANCE,
     Knee,
     KneeAbove,
@@ -47,8 +47,8 @@ from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult
 from workerlab.numbers.units import fill
 
-BEYOND = 1.05  # times the knee: a level above this is beyond it
-VAGUE = 0.25  # half of a throughput's 95 % interval, relative to it; above, it is in doubt
+BEYOND_KNEE_RATIO = 1.05  # times the knee: a level above this is beyond it
+MAX_HALF_SHARE = 0.25  # half of a throughput's 95 % interval, relative to it; above, it is in doubt
 REPEAT: Literal["repeat with --trials, or add"] = "repeat with --trials, or add"
 LONE_RATE = "requests wait, although throughput is what lone requests allow"
 Rates = Mapping[int, float]
@@ -97,7 +97,7 @@ def _predicted(series: Series) -> float | None:
 def _tells(cell: CellResult) -> tuple[float, int, int]:
     reached = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
     shows = not isinstance(cell.diagnosis, Diagnosis) or cell.diagnosis.shows_loss
-    lost = round(1 - reached, 2) if reached < REACHED and shows else 0.0
+    lost = round(1 - reached, 2) if reached < REACHED_SHARE and shows else 0.0
     return lost, cell.trial.cell.concurrency, -cell.trial.number
 
 
@@ -110,14 +110,15 @@ def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
             rates[cell.trial.cell.concurrency].append(cell.throughput_rps)
     levels = {level: median(level_rates) for level, level_rates in rates.items()}
     most = max(levels.values(), default=0.0)
-    flat = knee.rps is not None and most >= REACHED * knee.rps and _flat(levels)
+    flat = knee.rps is not None and most >= REACHED_SHARE * knee.rps and _flat(levels)
     return most if flat else None
 
 
 def _flat(rates: Rates) -> bool:
-    """Whether throughput levels off: the highest level gains at most FLAT on the best lower one."""
+    """Whether throughput levels off: the highest level gains at most FLAT_RATIO on the best
+    lower one."""
     *lower, highest = (rates[level] for level in sorted(rates)) if rates else (0.0,)
-    return bool(lower) and highest <= FLAT * max(lower)
+    return bool(lower) and highest <= FLAT_RATIO * max(lower)
 
 
 # --- the knee -----------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
         half = series.halves[facts.connections]
         if (others := disturbance(facts)) is not None:
             doubts[facts.key] = Doubt(others.doubt, others.share)
-        elif half > VAGUE:
+        elif half > MAX_HALF_SHARE:
             doubts[facts.key] = Doubt(f"the throughput is known to ± {100 * half:.0f} % only")
     return doubts
 
@@ -248,7 +249,7 @@ def in_doubt_of_chance(series: Series, note: KneeNote) -> KneeNote:
 def _room_beyond(knee: Knee, cells: Iterable[CellResult]) -> int | None:
     """The highest level beyond the knee with a cell below capacity; None if there is none."""
     levels = [cell.trial.cell.concurrency for cell in cells if cell.verdict == "below capacity"]
-    if knee.connections is None or max(levels, default=0) <= BEYOND * knee.connections:
+    if knee.connections is None or max(levels, default=0) <= BEYOND_KNEE_RATIO * knee.connections:
         return None
     return max(levels)
 
@@ -269,7 +270,7 @@ def _saturated_from(trials: Iterable[Facts], verdicts: Mapping[str, str]) -> int
 def _between(series: Series, rates: Rates, from_on: int) -> Knee:
     """The knee, or its range, if requests wait at the highest level but throughput still grew."""
     least, highest, slots = max(rates.values()) * series.r0.seconds, max(rates), series.slots
-    if slots and highest > NEAR * slots and least >= REACHED * slots:
+    if slots and highest > NEAR_RATIO * slots and least >= REACHED_SHARE * slots:
         return Knee(float(slots), SlotsReached(slots=slots), max(rates.values()))
     enough = [level for level in rates if level >= max(from_on, least)]
     limits = [*enough, *([slots] if slots and slots >= least else [])]

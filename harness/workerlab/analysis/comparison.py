@@ -29,8 +29,8 @@ from workerlab.numbers.intervals import half_width, ratio, student_at
 from workerlab.numbers.units import FORMATS, amount, format_bytes, format_duration
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # after so many pairs
-SIMILAR = 1.05  # times: single launches whose throughputs differ by less are a tie
-ERROR = 0.05  # probability that a comparison finds any difference where there is none
+SIMILAR_RATIO = 1.05  # times: single launches whose throughputs differ by less are a tie
+FALSE_ALARM_PROBABILITY = 0.05  # of any difference, in a whole comparison
 
 Word = Literal["different", "same", "inconclusive"]
 Kind = Literal["ratio", "part", "share"]
@@ -74,7 +74,7 @@ PARTS = (
 QUEUES = tuple(one for one in PARTS if one.name in ("accept_queue_s", "in_worker_s"))
 # How long a slot stays taken after the app: not part of the response, but the next ones wait for it
 HELD = Metric("held_s", "worker held after the app", "part")
-SHARE = 0.02  # of `at_least`, for failures: 0.1 % of the requests if that is 5 %
+FAILURES_PER_EFFECT = 0.02  # of `at_least`, for failures: 0.1 % of the requests if that is 5 %
 
 Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
 Pair = tuple[Launch, Launch]  # A and B
@@ -82,16 +82,16 @@ Pair = tuple[Launch, Launch]  # A and B
 
 def tie(trials: Sequence[CellResult], others: Sequence[CellResult]) -> bool:
     """Whether the throughputs of two cells show no difference, by the interval of their ratio over
-    trials. Without repeated trials it is a tie if they differ by less than SIMILAR, as launches may
-    differ by more than one load shows, or within the intervals of the single loads. All trials have
-    a throughput above 0."""
+    trials. Without repeated trials it is a tie if they differ by less than SIMILAR_RATIO, as
+    launches may differ by more than one load shows, or within the intervals of the single loads.
+    All trials have a throughput above 0."""
     rates, other_rates = ([c.throughput_rps or 1.0 for c in cells] for cells in (trials, others))
     compared = ratio(rates, other_rates)
     if compared.differs is not None:
         return not compared.differs
     halves = [c.throughput_half_rps or 0.0 for cells in (trials, others) for c in cells[:1]]
     apart_rps = abs(fmean(rates) - fmean(other_rates))
-    return 1 / SIMILAR < compared.value < SIMILAR or apart_rps <= math.hypot(*halves)
+    return 1 / SIMILAR_RATIO < compared.value < SIMILAR_RATIO or apart_rps <= math.hypot(*halves)
 
 
 class Change(Struct, frozen=True):
@@ -138,7 +138,7 @@ def unpaired(
         one, other = _known(a, metric), _known(b, metric)
         if one and other and (metric.kind != "part" or response_s):
             found.append((metric, one, other))
-    error = ERROR / (comparisons * max(1, len(found)))
+    error = FALSE_ALARM_PROBABILITY / (comparisons * max(1, len(found)))
     return [
         _unpaired(metric, one, other, response_s or 1.0, at_least, error)
         for metric, one, other in found
@@ -208,7 +208,7 @@ def _half(found: Sequence[float], metrics: int) -> float | None:
     n = len(found)
     if n < LOOKS[0]:
         return None
-    confidence = 1 - ERROR / (len(LOOKS) * metrics)
+    confidence = 1 - FALSE_ALARM_PROBABILITY / (len(LOOKS) * metrics)
     return student_at(confidence, n - 1) * stdev(found) / math.sqrt(n)
 
 
@@ -217,7 +217,7 @@ def _word(low: float, high: float, metric: Metric, at_least: float) -> Word:
     if metric.kind == "ratio":
         least, most = 1 / (1 + at_least), 1 + at_least
     else:
-        most = at_least * (SHARE if metric.kind == "share" else 1.0)
+        most = at_least * (FAILURES_PER_EFFECT if metric.kind == "share" else 1.0)
         least = -most
     if least < low and high < most:
         return "same"

@@ -41,8 +41,8 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, per_second
 from workerlab.model import CoreWait, ProcessSample
 
-SAMPLED_S = 0.5  # in the steady part, at least; else the whole load counts
-ROUNDS, NEARLY = 100, 1e-6  # far more than needed; of a cycle
+MIN_SAMPLED_S = 0.5  # in the steady part, at least; else the whole load counts
+MAX_ROUNDS, CONVERGED_SHARE = 100, 1e-6  # far more than needed; of a cycle
 HALVINGS = 20
 
 
@@ -170,14 +170,14 @@ def _beside_s(each_s: float, under_way: float, held_s: float, least_s: float) ->
 def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
     """H(each_s) with n `under_way` and z `beside_s`."""
     station_s, others = each_s, under_way - 1
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         cycle_s = station_s + beside_s
         if cycle_s <= 0:
             return 0.0
         waiting, in_service = (part_s / cycle_s * others for part_s in (station_s, each_s))
         due_s = each_s * (1 + max(0.0, waiting - min(1.0, in_service) / 2))
         before_s, station_s = station_s, max(due_s, under_way * each_s - beside_s)
-        if abs(station_s - before_s) <= NEARLY * cycle_s:
+        if abs(station_s - before_s) <= CONVERGED_SHARE * cycle_s:
             break
     return station_s + beside_s
 
@@ -191,7 +191,7 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     steady, samples = facts.window, facts.seen.processes
     if steady is not None:
         inside = [sample for sample in samples if steady.contains(sample.at_ns)]
-        if inside and inside[-1].at_ns - inside[0].at_ns >= SAMPLED_S * NS:
+        if inside and inside[-1].at_ns - inside[0].at_ns >= MIN_SAMPLED_S * NS:
             return inside, steady.rps
     rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
     if len(samples) < 2:

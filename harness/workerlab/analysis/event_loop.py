@@ -24,8 +24,8 @@ from workerlab.analysis.samples import NS, Window
 from workerlab.analysis.stall import paused
 from workerlab.model import Beat
 
-LATE_NS = 10_000_000  # of blocking: a beat with more counts as late
-LEAST_LATE, PART = 3, 0.01  # late beats: how many, and of all beats
+LATE_BEAT_NS = 10_000_000  # of blocking: a beat with more counts as late
+MIN_LATE_BEATS, MIN_LATE_SHARE = 3, 0.01  # late beats: how many, and of all beats
 
 
 class WorkerLoop(Struct, frozen=True):
@@ -73,10 +73,13 @@ def held_up(facts: Facts) -> bool:
 
     def late(beats: Sequence[Beat]) -> int:
         return sum(
-            beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_NS for beat in beats
+            beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_BEAT_NS for beat in beats
         )
 
-    return any(LEAST_LATE <= late(beats) > PART * len(beats) for beats in _beats(facts).values())
+    return any(
+        MIN_LATE_BEATS <= late(beats) > MIN_LATE_SHARE * len(beats)
+        for beats in _beats(facts).values()
+    )
 
 
 @once
@@ -98,7 +101,7 @@ def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:
         pid,
         observed_s=length_ns / NS,
         beats=len(beats),
-        late=sum(ns > LATE_NS for ns in blocked_ns),
+        late=sum(ns > LATE_BEAT_NS for ns in blocked_ns),
         longest_s=max(blocked_ns) / NS,
         blocked=sum(blocked_ns) / length_ns,
         computing=sum(beat.cpu_ns for beat in beats) / length_ns,

@@ -17,11 +17,11 @@ from workerlab.finding import Finding
 from workerlab.model import Span, Summary
 from workerlab.numbers.samples import summarise
 
-REFUSED = frozenset({429, 503})
-MOSTLY = 0.99  # share of successes from which on the few others do not change a mean
-QUICK = 0.5  # of the shortest lone request's time in the app
-ALIKE = 0.8  # ratio of quick requests to wrong answers, either way, at least
-SEPARATES = "fast"  # a load tool that times each request
+REFUSING_STATUSES = frozenset({429, 503})
+MOSTLY_SUCCESSES = 0.99  # share of successes from which on the few others do not change a mean
+QUICK_SHARE = 0.5  # of the shortest lone request's time in the app
+MIN_COUNT_RATIO = 0.8  # ratio of quick requests to wrong answers, either way, at least
+SEPARATING_TOOL = "fast"  # a load tool that times each request
 
 
 @once
@@ -52,7 +52,7 @@ def mixed_notes(facts: Facts) -> tuple[Finding, ...]:
     if facts.measurement.timings or not _mixed(facts):
         return ()
     failed = facts.outcome.wrong + abs(facts.measurement.requests - facts.outcome.answered)
-    return (FailuresInTimes(facts.tool, requests=failed, other=SEPARATES),)
+    return (FailuresInTimes(facts.tool, requests=failed, other=SEPARATING_TOOL),)
 
 
 @once
@@ -72,7 +72,7 @@ def success_service(facts: Facts) -> Summary:
     """Times in the app of successes, seconds; unknown if it is not known which they are, and there
     are more than a few failures."""
     spans = success_spans(facts)
-    if spans is None and facts.outcome.success >= MOSTLY:
+    if spans is None and facts.outcome.success >= MOSTLY_SUCCESSES:
         spans = facts.finished
     return Summary(*summarise(durations_s(spans or ())))
 
@@ -111,7 +111,9 @@ def wrong_statuses(facts: Facts) -> Counter[int]:
 def refused(facts: Facts) -> Counter[str]:
     """Refusals by status, where it is known."""
     counts = wrong_statuses(facts)
-    return Counter({str(status): counts[status] for status in sorted(REFUSED) if counts[status]})
+    return Counter(
+        {str(status): counts[status] for status in sorted(REFUSING_STATUSES) if counts[status]}
+    )
 
 
 def _quickly_wrong(facts: Facts) -> int:
@@ -120,5 +122,7 @@ def _quickly_wrong(facts: Facts) -> int:
     if facts.measurement.timings or not wrong or not facts.record.lone_s:
         return 0
     alone_ns = (min(facts.record.lone_s) - overhead_s(facts)) * NS
-    quick = sum((span.end_ns or 0) - span.start_ns < QUICK * alone_ns for span in facts.finished)
-    return wrong if ALIKE * wrong <= quick <= wrong / ALIKE else 0
+    quick = sum(
+        (span.end_ns or 0) - span.start_ns < QUICK_SHARE * alone_ns for span in facts.finished
+    )
+    return wrong if MIN_COUNT_RATIO * wrong <= quick <= wrong / MIN_COUNT_RATIO else 0

@@ -16,11 +16,11 @@ growing (constant service). If something is full and less is done, but within th
 answer is unknown, as for most loads at 105 % if service times vary much.
 
 If nothing measured is full (a lock, a pool, unevenly loaded workers), the trend decides: requests
-in flight in PARTS parts of the load rise (Mann-Kendall) by at least 2 % of the arrivals, do not
-fall back to levels of the first half, and less is done in the second half than requested, as above:
-what never ran out of requests then did all it can. While a burst is worked off, more is done than
-requested. Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are found (constant
-service); with a limit of 4, about half.
+in flight in GROWTH_PARTS parts of the load rise (Mann-Kendall) by at least 2 % of the arrivals, do
+not fall back to levels of the first half, and less is done in the second half than requested, as
+above: what never ran out of requests then did all it can. While a burst is worked off, more is done
+than requested. Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are found
+(constant service); with a limit of 4, about half.
 
 Rejected: the trend alone (Mann-Kendall and a slope of 2 % call 12 to 30 % of all loads at 90 %
 growing); the trend in addition to something full (of loads at 105 % it finds 61 instead of 98 %, as
@@ -36,12 +36,12 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Window, completions, durations_s, ended, per_second
-from workerlab.analysis.slots import FULL, taken
+from workerlab.analysis.slots import FULL_OCCUPANCY, taken
 from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope
 
-PARTS = 8
-SLOPE = 0.02  # of what arrives
-SCATTER = 2.35  # standard errors: exceeded by chance in one of a hundred
+GROWTH_PARTS = 8
+MIN_SLOPE = 0.02  # of what arrives
+SLOPE_Z = 2.35  # standard errors: exceeded by chance in one of a hundred
 CONNECTED = "ESTABLISHED"
 
 
@@ -66,12 +66,12 @@ def growth(facts: Facts) -> Growth | None:
     if full:
         return Growth(half.rps, full, _more_asked(facts, half, share))
     levels = _in_flight(facts, facts.window)
-    if len(levels) < PARTS:
+    if len(levels) < GROWTH_PARTS:
         return Growth(half.rps, "", grows=False)
-    part_s = facts.window.length_s / PARTS
+    part_s = facts.window.length_s / GROWTH_PARTS
     z, gain = mann_kendall(levels), slope(levels) / part_s / facts.asked_rps
-    apart = min(levels[PARTS // 2 :]) > max(levels[: PARTS // 2])
-    grows = z >= SIGNIFICANT and gain >= SLOPE and apart and _more_asked(facts, half) is True
+    apart = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
+    grows = z >= SIGNIFICANT and gain >= MIN_SLOPE and apart and _more_asked(facts, half) is True
     return Growth(half.rps, "", grows, z, gain)
 
 
@@ -85,30 +85,34 @@ def _half(facts: Facts, window: Window) -> Window:
 def _full(facts: Facts, half: Window) -> tuple[str, float]:
     """What was full ("": nothing known), and how full."""
     occupied = taken(facts, half)
-    if occupied is not None and occupied >= FULL:
+    if occupied is not None and occupied >= FULL_OCCUPANCY:
         return "slots", occupied
     samples = [one for one in facts.seen.processes if half.contains(one.at_ns)]
     used = per_second((sample.at_ns, sample.server_cpu_s) for sample in samples)
     could = min(facts.workers, facts.cores or facts.workers)
-    return ("workers", used / could) if used is not None and used >= FULL * could else ("", 0.0)
+    return (
+        ("workers", used / could)
+        if used is not None and used >= FULL_OCCUPANCY * could
+        else ("", 0.0)
+    )
 
 
 def _more_asked(facts: Facts, half: Window, share: float = 1.0) -> bool | None:
     """Whether the requested rate exceeds what could be done at full use (`share`: the actual use);
     None if the excess is within the scatter."""
     could_rps = half.rps / min(1.0, share)
-    if could_rps > (1 - SLOPE) * facts.asked_rps:
+    if could_rps > (1 - MIN_SLOPE) * facts.asked_rps:
         return False
     services_s = durations_s(facts.finished)
     varies = pstdev(services_s) / fmean(services_s) if fmean(services_s) > 0 else 0.0
     error_rps = half.rps * varies / sqrt(max(1.0, half.completed))
-    return True if facts.asked_rps - could_rps >= SCATTER * error_rps else None
+    return True if facts.asked_rps - could_rps >= SLOPE_Z * error_rps else None
 
 
 def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
     """Mean number of requests in flight in each part; without parts in which it is unknown."""
-    step = (window.closes_ns - window.opens_ns) // PARTS
-    starts = [window.opens_ns + number * step for number in range(PARTS)]
+    step = (window.closes_ns - window.opens_ns) // GROWTH_PARTS
+    starts = [window.opens_ns + number * step for number in range(GROWTH_PARTS)]
     parts = [Window(start, start + step, window.rps) for start in starts]
     timed, origin_ns = facts.measurement.timings, facts.measurement.origin_ns
     if timed and origin_ns is not None:

@@ -21,16 +21,17 @@ from workerlab.finding import Finding
 from workerlab.model import ConnectionSample, Counters
 from workerlab.numbers import units
 
-EARLY_S, LATE_S = 0.002, 0.25  # how far before and after its step a connect time may lie
-DONE = "ESTABLISHED"  # the state after a handshake
+# How far before and after its step a connect time may lie
+EARLY_TOLERANCE_S, LATE_TOLERANCE_S = 0.002, 0.25
+ESTABLISHED = "ESTABLISHED"  # the state after a handshake
 
 
 def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[float, int]:
     """How many connections were established at each step, without empty steps."""
     found: dict[float, int] = {}
     for step, following in pairwise((*steps_s, float("inf"))):
-        until = min(step + LATE_S, following - EARLY_S)
-        found[step] = sum(step - EARLY_S <= connect < until for connect in connects_s)
+        until = min(step + LATE_TOLERANCE_S, following - EARLY_TOLERANCE_S)
+        found[step] = sum(step - EARLY_TOLERANCE_S <= connect < until for connect in connects_s)
     return {step: count for step, count in found.items() if count}
 
 
@@ -50,7 +51,7 @@ class Handshakes(Struct, frozen=True):
 def half_open(sample: ConnectionSample) -> int:
     """Connections that are established for the client and unknown to the server's kernel: the last
     packet of their handshake was dropped."""
-    return max(0, sample.client.get(DONE, 0) - sample.server.get(DONE, 0))
+    return max(0, sample.client.get(ESTABLISHED, 0) - sample.server.get(ESTABLISHED, 0))
 
 
 @once
@@ -69,7 +70,7 @@ def handshakes(facts: Facts) -> Handshakes:
         full=full,
         half_open=max(map(half_open, seen.connections), default=0),
         dropped=facts.overflowed and bool(steps or never_accepted or full),
-        suspected=facts.dropped is None and (longest_s or 0.0) >= 1 - EARLY_S,
+        suspected=facts.dropped is None and (longest_s or 0.0) >= 1 - EARLY_TOLERANCE_S,
     )
 
 

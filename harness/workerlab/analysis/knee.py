@@ -27,9 +27,9 @@ from workerlab.model import Label
 from workerlab.numbers.intervals import TRIALS, half_width
 from workerlab.numbers.units import fill
 
-REACHED = 0.95  # share from which on a bound counts as reached; of X*R0/N: nothing waits
-FLAT = 1.05  # times as much: up to this gain, throughput has stopped growing
-NEAR = 1.05  # tolerance, since Ĉ is an estimate: 8 counts as at least 2 * 4.02
+REACHED_SHARE = 0.95  # share from which on a bound counts as reached; of X*R0/N: nothing waits
+FLAT_RATIO = 1.05  # times as much: up to this gain, throughput has stopped growing
+NEAR_RATIO = 1.05  # tolerance, since Ĉ is an estimate: 8 counts as at least 2 * 4.02
 
 
 class ToolLimitFrom(Finding):
@@ -148,15 +148,15 @@ def knee(
     if not levels or not lone_s:
         return Knee(None, KneeUnknown("no valid cell"))
     highest = max(levels)
-    if levels[highest] * lone_s / highest >= REACHED:
+    if levels[highest] * lone_s / highest >= REACHED_SHARE:
         return Knee(None, _not_reached(highest, slots))
     rps = max(levels.values())
     most, below = rps * lone_s, step_below(levels)
-    if below is not None and levels[highest] <= FLAT * levels[below]:
+    if below is not None and levels[highest] <= FLAT_RATIO * levels[below]:
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
         return Knee(most, LevelsOff(below=below, highest=highest, gain=gain), rps)
     # Throughput was not seen to level off, but slots that are all taken give no more
-    if slots and full and highest > NEAR * slots:
+    if slots and full and highest > NEAR_RATIO * slots:
         return Knee(most, SlotsAllTaken(highest=highest, slots=slots), rps)
     why: Label = ONE_LEVEL
     if below is not None:
@@ -171,7 +171,7 @@ def step_below(levels: Mapping[int, float]) -> int | None:
     highest = max(levels)
     halves = [level for level in levels if level <= highest / 2]
     below = max(halves, default=min(levels) if len(levels) > 1 else None)
-    if halves and below is not None and levels[highest] > FLAT * levels[below]:
+    if halves and below is not None and levels[highest] > FLAT_RATIO * levels[below]:
         return max(halves, key=levels.__getitem__)  # recovering from a dip is not a gain
     return below
 
@@ -216,8 +216,8 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
     if not samples or not lone_s:
         return Capacity(note="no valid cell")
     estimate = max(sample.rps for sample in samples) * lone_s
-    above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR]
-    below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR]
+    above = [sample for sample in samples if sample.concurrency >= 2 * estimate / NEAR_RATIO]
+    below = [sample for sample in samples if sample.concurrency <= estimate / 2 * NEAR_RATIO]
     missing = _missing(above, below, estimate)
     if missing:
         return Capacity(note=missing)
@@ -232,7 +232,7 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
 def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) -> str:
     """What to add to the sweep; "" if nothing. Trials are missing if the side with the fewest
     launches has too few; a side without levels does not count."""
-    low, high = math.floor(estimate / 2 * NEAR), math.ceil(2 * estimate / NEAR)
+    low, high = math.floor(estimate / 2 * NEAR_RATIO), math.ceil(2 * estimate / NEAR_RATIO)
     trials = [len({sample.trial for sample in side}) for side in (above, below) if side]
     if not below and not low:
         return NO_LEVEL_BELOW

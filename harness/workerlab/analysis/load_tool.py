@@ -39,22 +39,23 @@ from workerlab import codec
 from workerlab.analysis.breakdown import in_server
 from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.handshakes import DONE, handshakes
-from workerlab.analysis.knee import FLAT, REACHED
+from workerlab.analysis.handshakes import ESTABLISHED, handshakes
+from workerlab.analysis.knee import FLAT_RATIO, REACHED_SHARE
 from workerlab.analysis.samples import per_second
 from workerlab.analysis.series import Reasons, Series
 from workerlab.finding import Finding
 from workerlab.model import Measurement, Server
 from workerlab.numbers.intervals import ratio
 
-PER_UNIT = 0.8  # of a core, per thread or process of the tool
-FULL = 0.9  # of a resource of the server: from here on it is busy
-INSIDE = 0.5  # of the requests in flight: from here on they are in the server
-SAFE = 3.0  # times the measured throughput: such a ceiling clears the tool
-OWN_S = 0.01  # of a lone response: from here on the client's part hardly counts
-STEP = 1.5  # times as many connections: fewer cannot show a plateau
-SAMPLED_S, STARTED_S = 0.5, 2.0  # minimum for CPU: of the steady part; of a load with the start
-SAMPLES = 3  # of connections, at least
+BUSY_UNIT_SHARE = 0.8  # of a core, per thread or process of the tool
+BUSY_RESOURCE_SHARE = 0.9  # of a resource of the server: from here on it is busy
+INSIDE_SHARE = 0.5  # of the requests in flight: from here on they are in the server
+SAFE_CEILING_RATIO = 3.0  # times the measured throughput: such a ceiling clears the tool
+MIN_SERVER_LONE_S = 0.01  # of a lone response: from here on the client's part hardly counts
+MIN_PLATEAU_STEP = 1.5  # times as many connections: fewer cannot show a plateau
+MIN_SAMPLED_S = 0.5  # of the steady part, for CPU
+MIN_LOAD_S = 2.0  # of a load, for CPU that contains the tool's own start
+MIN_SAMPLES = 3  # of connections, at least
 
 Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
 
@@ -126,8 +127,8 @@ def limits(facts: Facts, compared: ToolComparison) -> Reasons:
     found = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
     if not found:
         return None
-    gives_all = facts.rps >= REACHED * facts.parallel / compared.lone_s
-    if gives_all and compared.lone_s >= OWN_S:
+    gives_all = facts.rps >= REACHED_SHARE * facts.parallel / compared.lone_s
+    if gives_all and compared.lone_s >= MIN_SERVER_LONE_S:
         return own_limits(facts)
     if is_disturbed(facts):
         return own_limits(facts) or None
@@ -150,7 +151,7 @@ def busy(facts: Facts, _compared: ToolComparison) -> Answer:
     if used is None or facts.data.elsewhere:
         return None
     could = min(facts.data.units, facts.seen.cores or facts.data.units)
-    if used < PER_UNIT * could:
+    if used < BUSY_UNIT_SHARE * could:
         return False
     return ToolBusy(used, used / could, could)
 
@@ -160,10 +161,10 @@ def generator_cores(facts: Facts) -> float | None:
     that was so short that the tool's own start would matter."""
     if (steady := facts.window) is not None:
         samples = [one for one in facts.seen.processes if steady.contains(one.at_ns)]
-        cores = per_second(((sample.at_ns, sample.tool_cpu_s) for sample in samples), SAMPLED_S)
+        cores = per_second(((sample.at_ns, sample.tool_cpu_s) for sample in samples), MIN_SAMPLED_S)
         if cores is not None:
             return cores
-    if facts.record.tool_cpu_s is not None and facts.load_s >= STARTED_S:
+    if facts.record.tool_cpu_s is not None and facts.load_s >= MIN_LOAD_S:
         return facts.record.tool_cpu_s / facts.load_s
     return None
 
@@ -184,16 +185,21 @@ class ServerIdleAtPlateau(Finding):
 
 def plateau(facts: Facts, compared: ToolComparison) -> Answer:
     n = facts.connections
-    lower = [at for at, rps in compared.levels.items() if STEP * at <= n and rps > 0]
+    lower = [at for at, rps in compared.levels.items() if MIN_PLATEAU_STEP * at <= n and rps > 0]
     below = max(lower, default=None)
     inside = in_server(facts)
     resources = _resources(facts, compared.lone_s)
     if facts.open_model or below is None or inside is None or resources is None:
         return None
     gain = facts.rps / compared.levels[below]
-    waits = facts.rps * compared.lone_s / n < REACHED
+    waits = facts.rps * compared.lone_s / n < REACHED_SHARE
     most_busy = max(share for share in resources if share is not None)
-    if gain > FLAT or not waits or inside >= INSIDE * n or most_busy >= FULL:
+    if (
+        gain > FLAT_RATIO
+        or not waits
+        or inside >= INSIDE_SHARE * n
+        or most_busy >= BUSY_RESOURCE_SHARE
+    ):
         return False
     slots, workers_cpu, host = resources
     return ServerIdleAtPlateau(
@@ -235,12 +241,15 @@ def ceiling(facts: Facts, compared: ToolComparison) -> Answer:
     if not known or facts.data.elsewhere:
         return None
     found = next((one for one in known if one.connections >= facts.connections), known[-1])
-    if found.rps >= SAFE * facts.rps:
+    if found.rps >= SAFE_CEILING_RATIO * facts.rps:
         return False
     if found.at_least or found.rps < facts.rps:  # or it was disturbed when measured
         return None
     return NearCeiling(
-        ceiling_rps=found.rps, connections=found.connections, times=SAFE, rps=facts.rps
+        ceiling_rps=found.rps,
+        connections=found.connections,
+        times=SAFE_CEILING_RATIO,
+        rps=facts.rps,
     )
 
 
@@ -264,11 +273,11 @@ def second_tool(facts: Facts, compared: ToolComparison) -> Answer:
     (tool, processes), more = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
     if more.low is None:
         return None  # one trial of each is not enough
-    if more.low <= FLAT:
+    if more.low <= FLAT_RATIO:
         return False
     inside = in_server(facts)
     accepts_first = facts.data.worker_class.accepts_first
-    if accepts_first if inside is None else inside >= INSIDE * facts.connections:
+    if accepts_first if inside is None else inside >= INSIDE_SHARE * facts.connections:
         return False
     return OtherToolFaster(
         tool=tool,
@@ -293,11 +302,11 @@ def connections(facts: Facts, _compared: ToolComparison) -> Answer:
         return None
     accepts, requests = facts.accepts
     inside = [
-        max(sample.client.get(DONE, 0), sample.server.get(DONE, 0))
+        max(sample.client.get(ESTABLISHED, 0), sample.server.get(ESTABLISHED, 0))
         for sample in facts.seen.connections
         if steady.contains(sample.at_ns)
     ]
-    if len(inside) < SAMPLES or not 0 < 2 * accepts <= requests:  # not kept
+    if len(inside) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # not kept
         return None
     there = round(median(inside[len(inside) // 2 :]))  # a tool may open them slowly
     if there >= facts.connections:

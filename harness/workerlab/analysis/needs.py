@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from workerlab.analysis.core_wait import elsewhere_s
 from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.failures import MOSTLY, success_spans, wrong_statuses
+from workerlab.analysis.failures import MOSTLY_SUCCESSES, success_spans, wrong_statuses
 from workerlab.analysis.samples import NS, completions, ended, per_second
 from workerlab.analysis.slots import beside_gil, overhead_s, queued_gap_s
 from workerlab.finding import Finding, Note
@@ -52,14 +52,15 @@ from workerlab.model import (
     WorkersSample,
 )
 
-MOST = 5000  # requests in the sample
-HALF = 0.5  # of the answers: with fewer successes, needs are unknown
-IDLE_LEAST_S = 0.3  # sampled before the load, for the CPU of idle workers
-BLOCKED, LATE = 0.01, 3  # of the time, and late beats: less does not count as blocked
-BLOCKED_LEAST_S = 0.0005  # per request, if measured: less may be clocks and interrupts
-# How long a request would have waited alone is uncertain if others account for more than CONTENDED
-# of its time in the app, or if over ALONE requests kept a loop (or GIL) busy for over FULL of it
-CONTENDED, FULL, ALONE = 0.1, 0.8, 1.2
+MAX_REQUESTS = 5000  # requests in the sample
+MIN_SUCCESS_SHARE = 0.5  # of the answers: with fewer successes, needs are unknown
+MIN_IDLE_S = 0.3  # sampled before the load, for the CPU of idle workers
+MIN_BLOCKED_SHARE, MIN_LATE_BEATS = 0.01, 3  # of the time; with less, nothing is blocked
+MIN_BLOCKED_S = 0.0005  # per request, if measured: less may be clocks and interrupts
+# How long a request would have waited alone is uncertain if others account for more than
+# MIN_CONTENDED_SHARE of its time in the app, or if over MAX_REQUESTS_ALONE requests kept a loop (or
+# GIL) busy for over BUSY_LOOP_SHARE of it
+MIN_CONTENDED_SHARE, BUSY_LOOP_SHARE, MAX_REQUESTS_ALONE = 0.1, 0.8, 1.2
 
 
 class Cost(Struct, frozen=True):
@@ -111,13 +112,13 @@ class GapFromLoneRequests(Finding):
 def needs_of(facts: Facts) -> Needs | Finding:
     """What the requests of this trial need, or why that is unknown."""
     spans, mixed = success_spans(facts), tuple[Finding, ...]()
-    if spans is None and facts.outcome.success >= HALF:  # failures use the server, too
+    if spans is None and facts.outcome.success >= MIN_SUCCESS_SHARE:  # failures use the server, too
         spans = facts.finished
-        if facts.outcome.success < MOSTLY:
+        if facts.outcome.success < MOSTLY_SUCCESSES:
             mixed = (_failures(FailuresInMean, facts),)
     spans = [span for span in spans or () if span.end_ns is not None]
     if not spans:
-        few = facts.outcome.success < HALF
+        few = facts.outcome.success < MIN_SUCCESS_SHARE
         return _failures(RequestsFailed, facts) if few else NO_REQUESTS
     cost = _cost(facts)
     if cost is None:
@@ -190,7 +191,7 @@ def _idle(before: Sequence[WorkersSample]) -> float:
     """Cores that idle workers use; 0 if they were sampled too briefly before the load."""
     first, last = before[0], before[-1]
     length_s = (last.at_ns - first.at_ns) / NS
-    return _used_s(first, last) / length_s if length_s >= IDLE_LEAST_S else 0.0
+    return _used_s(first, last) / length_s if length_s >= MIN_IDLE_S else 0.0
 
 
 class Crowded(Struct, frozen=True):
@@ -206,7 +207,7 @@ def crowded(facts: Facts) -> Crowded | None:
     """CPU per request in the steady window; None if it was not sampled or too many requests failed.
     Under a light load each request wakes its worker; under a heavy one several share a wake-up."""
     window = facts.window
-    if window is None or not window.rps or facts.outcome.success < MOSTLY:
+    if window is None or not window.rps or facts.outcome.success < MOSTLY_SUCCESSES:
         return None
     samples = [one for one in facts.seen.processes if window.contains(one.at_ns)]
     server, tool, interrupts = (
@@ -262,7 +263,7 @@ def _parts(
     mean_s = fmean(measured_s) if measured_s else max(0.0, cost.cpu_s - outside_s)
     queued_s = cost.core_wait_s * (mean_s / cost.cpu_s if cost.cpu_s > 0 else 1.0)
     asleep_s = [one for span in spans if (one := _asleep_s(span.cost)) is not None]
-    blocks = bool(asleep_s) and fmean(asleep_s) >= BLOCKED_LEAST_S
+    blocks = bool(asleep_s) and fmean(asleep_s) >= MIN_BLOCKED_S
     blocked_s = 0.0 if asleep_s else _blocked_s(facts, len(spans))
 
     def part(span: Span) -> NeedPart:
@@ -297,7 +298,7 @@ def _crowd(spans: Sequence[Span], parts: Sequence[NeedPart], *, loop: bool) -> C
     held_up_s = [part.held_up_s for part in parts if part.held_up_s is not None]
     if held_up_s:
         share = fmean(held_up_s) / max(fmean(part.length_s for part in parts), 1 / NS)
-        return Crowd(fmean(held_up_s), certain=share <= CONTENDED)
+        return Crowd(fmean(held_up_s), certain=share <= MIN_CONTENDED_SHARE)
     aside_s = 0.0 if loop else fmean(part.queued_s for part in parts)
     length_s = fmean(part.length_s for part in parts) - aside_s
     busy_s = max(0.0, fmean(part.busy_s for part in parts) - aside_s)
@@ -306,8 +307,8 @@ def _crowd(spans: Sequence[Span], parts: Sequence[NeedPart], *, loop: bool) -> C
     count = under_way(spans)
     lost_s = max(0.0, length_s - busy_s - elsewhere_s(busy_s, count, length_s))
     # A loop that is always busy hides how long its requests wait for anything else
-    full = count > ALONE and count * busy_s > FULL * length_s
-    return Crowd(lost_s, certain=not full and lost_s <= CONTENDED * length_s)
+    full = count > MAX_REQUESTS_ALONE and count * busy_s > BUSY_LOOP_SHARE * length_s
+    return Crowd(lost_s, certain=not full and lost_s <= MIN_CONTENDED_SHARE * length_s)
 
 
 def _requests(
@@ -330,10 +331,10 @@ def _requests(
             route=_route(span, routes, asked),
         )
 
-    beside = beside_gil(spans) if under_way(spans) < ALONE else {}
+    beside = beside_gil(spans) if under_way(spans) < MAX_REQUESTS_ALONE else {}
     named = (timing for timing in facts.measurement.timings if timing.request_id is not None)
     asked = {one.request_id: one.route for one in named} if routes else {}
-    every = -(-len(spans) // MOST)
+    every = -(-len(spans) // MAX_REQUESTS)
     return tuple(map(need, spans[::every], parts[::every]))
 
 
@@ -368,7 +369,7 @@ def _blocked_s(facts: Facts, requests: int) -> float:
     """Seconds per request in calls that held up the loop; 0 without evidence, or if the class
     serves one request at a time, so blocking delays no other."""
     use = None if facts.data.worker_class.slots == "one" else loop_use(facts)
-    if use is None or use.worst.blocked < BLOCKED or use.worst.late < LATE:
+    if use is None or use.worst.blocked < MIN_BLOCKED_SHARE or use.worst.late < MIN_LATE_BEATS:
         return 0.0
     blocked = sum(worker.blocked * worker.observed_s for worker in use.workers)
     return blocked / max(1.0, facts.window.completed if facts.window else requests)

@@ -24,7 +24,7 @@ from workerlab.numbers.intervals import TRIALS, Ratio
 
 SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less are the same
 LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is reported
-ONE_LEVEL = 0.02  # rates that differ by less are one level; its least loaded cell counts
+MAX_LEVEL_DIFFERENCE = 0.02  # rates that differ by less are one level; its least loaded cell counts
 EXPLAINING_SHARE = 0.5  # of a difference, at least, to explain it
 NOT_CONCLUSIVE = ("invalid", "inconclusive")
 
@@ -165,7 +165,7 @@ def counterpart(opened: Trials, cells: Iterable[CellResult]) -> Trials | None:
     if not levels:
         return None
     nearest = min(distance for distance, _ in levels)
-    near = [trials for distance, trials in levels if distance <= nearest + ONE_LEVEL]
+    near = [trials for distance, trials in levels if distance <= nearest + MAX_LEVEL_DIFFERENCE]
     return min(near, key=lambda trials: trials.cell.concurrency)
 
 

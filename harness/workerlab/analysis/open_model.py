@@ -7,7 +7,7 @@ the part before it was sent.
 
 The verdict of a valid cell, and its reason, in this order:
 
-    saturated        the server refused REFUSED of the requests or more
+    saturated        the server refused REFUSED_SHARE of the requests or more
     below, at        all was sent, the backlog does not grow (`growth`) and what was due came out:
                      the server keeps up; at capacity from 95 % of the capacity on that the closed
                      cells found
@@ -15,7 +15,7 @@ The verdict of a valid cell, and its reason, in this order:
                      it does not keep up
     generator-bound  not all was sent, or late, while connections were idle: the load tool is slow
     saturated        not all was sent, and connections were busy: the backlog reached the load tool;
-                     or the backlog grows, over at least LEAST_S
+                     or the backlog grows, over at least MIN_GROWTH_LOAD_S
     inconclusive     growth over a shorter time, growth within the scatter of service times, or less
                      done than requested with nothing full that would explain it
 
@@ -51,10 +51,10 @@ from workerlab.analysis.diagnosis import findings_at_rate
 from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance_of
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import shed_share, success_response
-from workerlab.analysis.growth import SLOPE, Growth, growth
+from workerlab.analysis.growth import MIN_SLOPE, Growth, growth
 from workerlab.analysis.samples import missing_notes
 from workerlab.analysis.stall import MachinePause
-from workerlab.analysis.verdict import REFUSED, Reason
+from workerlab.analysis.verdict import REFUSED_SHARE, Reason
 from workerlab.finding import Finding
 from workerlab.model import (
     Breakdown,
@@ -68,14 +68,14 @@ from workerlab.model import (
 )
 from workerlab.numbers.units import fill
 
-LEAST_S = 10.0  # of load: growth over less may be chance
-KEEPS_UP = 0.97  # of what was due is answered
-CHANCE = 2.0  # square roots of the number due: a passing queue may hold these at the end
-ALL_SENT = 0.99
-CONNECTIONS_BUSY = 0.45
-NEAR = 0.95  # of the capacity
-LATE = 0.25  # of the mean response
-MISSING = 1e-9  # instead of a zero denominator
+MIN_GROWTH_LOAD_S = 10.0  # of load: growth over less may be chance
+KEEPS_UP_SHARE = 0.97  # of what was due is answered
+PASSING_QUEUE_ROOTS = 2.0  # square roots of the number due that a passing queue may hold
+ALL_SENT_SHARE = 0.99
+BUSY_CONNECTIONS_SHARE = 0.45
+NEAR_CAPACITY_SHARE = 0.95  # of the capacity
+LATE_SHARE = 0.25  # of the mean response
+MIN_DENOMINATOR = 1e-9  # instead of a zero denominator
 
 
 class Offered(Struct, frozen=True):
@@ -124,25 +124,25 @@ class Offered(Struct, frozen=True):
 
     @property
     def all_sent(self) -> bool:
-        return self.due is None or (self.measurement.sent or 0) >= ALL_SENT * self.due
+        return self.due is None or (self.measurement.sent or 0) >= ALL_SENT_SHARE * self.due
 
     @property
     def idle(self) -> bool:
         """Whether connections were always free; if so, unsent or late requests are the load tool's
         doing."""
-        return self.busy is not None and self.busy < CONNECTIONS_BUSY * self.connections
+        return self.busy is not None and self.busy < BUSY_CONNECTIONS_SHARE * self.connections
 
     @property
     def late(self) -> bool:
         lag, mean = self.measurement.lag.mean, self.measurement.response.mean
-        return lag is not None and mean is not None and lag >= LATE * mean > 0
+        return lag is not None and mean is not None and lag >= LATE_SHARE * mean > 0
 
     @property
     def disturbance(self) -> Disturbance | None:
         """The disturbance by other programs or machines, if it may be why the server does not keep
         up: without it, a full server would have done at most `done_rps` / (1 - share)."""
         noise = disturbance_of(self.core_wait)
-        if noise is None or self._could(noise.share) <= (1 - SLOPE) * self.asked_rps:
+        if noise is None or self._could(noise.share) <= (1 - MIN_SLOPE) * self.asked_rps:
             return None
         return noise
 
@@ -158,21 +158,21 @@ class Offered(Struct, frozen=True):
         if self.idle and self.late:
             lag_s, mean_s = self.measurement.lag.mean or 0.0, self.measurement.response.mean or 0.0
             paused_s = min(lag_s, stall.late_s(self.pauses_s, self.lasts_s))
-            return lag_s - paused_s < LATE * (mean_s - paused_s)
-        return self._could(part) > (1 - SLOPE) * self.asked_rps
+            return lag_s - paused_s < LATE_SHARE * (mean_s - paused_s)
+        return self._could(part) > (1 - MIN_SLOPE) * self.asked_rps
 
     def _could(self, share: float) -> float:
         """Requests/s if this share of the time were not lost; infinite if nothing is full."""
         if self.growth is None or not self.growth.full:
             return inf
-        return self.growth.done_rps / max(MISSING, 1 - share)
+        return self.growth.done_rps / max(MIN_DENOMINATOR, 1 - share)
 
     @property
     def came_out(self) -> bool:
         """Whether what was due was answered, except for what chance leaves in flight at the end."""
         arrivals = self.due_rps * self.lasts_s
-        fewer = CHANCE / sqrt(arrivals) if arrivals > 0 else 0.0
-        return self.done_rps >= min(KEEPS_UP, 1 - fewer) * self.due_rps
+        fewer = PASSING_QUEUE_ROOTS / sqrt(arrivals) if arrivals > 0 else 0.0
+        return self.done_rps >= min(KEEPS_UP_SHARE, 1 - fewer) * self.due_rps
 
     @property
     def keeps_up(self) -> bool:
@@ -261,10 +261,10 @@ def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
         but = SCATTER if growth is not None and growth.full else NOTHING_FULL
         return "inconclusive", FewerAnswered(but=but, **backlog)
     backlog["done_rps"] = growth.done_rps
-    if offered.lasts_s < LEAST_S:
+    if offered.lasts_s < MIN_GROWTH_LOAD_S:
         lasts = fill("over {lasts_s:duration}", {"lasts_s": offered.lasts_s})
         but = f", but {lasts} such a backlog may be chance: let the load last"
-        return "inconclusive", FewerAnswered(but=but, least_s=LEAST_S, **backlog)
+        return "inconclusive", FewerAnswered(but=but, least_s=MIN_GROWTH_LOAD_S, **backlog)
     grows_rps = max(0.0, offered.asked_rps - growth.done_rps)
     if not growth.full:
         grows_rps = growth.slope * offered.asked_rps
@@ -285,7 +285,7 @@ class KeepsUp(Reason):
 
 def _keeps_up(offered: Offered) -> tuple[Verdict, KeepsUp]:
     capacity_rps, times = offered.capacity_rps, offered.typical
-    near = capacity_rps is not None and offered.asked_rps >= NEAR * capacity_rps
+    near = capacity_rps is not None and offered.asked_rps >= NEAR_CAPACITY_SHARE * capacity_rps
     return "at capacity" if near else "below capacity", KeepsUp(
         asked_rps=offered.asked_rps,
         due_rps=offered.due_rps,
@@ -330,7 +330,7 @@ def _too_slow(offered: Offered) -> ToolTooSlow:
     )
 
 
-TOLD = 0.05  # of the mean response: with more lag, a breakdown would need a part for it
+MAX_LAG_SHARE = 0.05  # of the mean response: with more lag, a breakdown would need a part for it
 
 
 def capacity_of(report: Report, cell: Cell) -> float | None:
@@ -408,7 +408,7 @@ class ArrivalsRefused(Reason):
 
 def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, ArrivalsRefused] | None:
     """Saturated if the server refused many requests: by its own answer, it does not keep up."""
-    if (share := shed_share(facts)) < REFUSED:
+    if (share := shed_share(facts)) < REFUSED_SHARE:
         return None
     return "saturated", ArrivalsRefused(
         asked_rps=facts.asked_rps,
@@ -421,7 +421,7 @@ def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, ArrivalsRefused] 
 def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     """Only if each request was followed: the estimates assume the closed loop's N = X * R."""
     lag_s = facts.measurement.lag.mean or 0.0
-    if lag_s > TOLD * (facts.measurement.response.mean or 0.0):
+    if lag_s > MAX_LAG_SHARE * (facts.measurement.response.mean or 0.0):
         return Breakdown(), (NoBreakdownAsSentLate(lag_s),)
     parts, left_out = breakdown(facts)
     return (parts, left_out) if parts.exact else (Breakdown(), ())

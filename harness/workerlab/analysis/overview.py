@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Literal
 
-from workerlab.analysis.comparison import SIMILAR, tie
+from workerlab.analysis.comparison import SIMILAR_RATIO, tie
 from workerlab.analysis.diagnosis.slots import (
     FullAcceptQueue,
     IdleWhileClientsWait,
@@ -119,7 +119,7 @@ def compared(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool
         name for name in names if rivals[name] is most or tie(most.valid, rivals[name].valid)
     )
     least_rps, most_rps = min(_rps(rivals[name]) for name in best), _rps(most)
-    alike = most_rps < SIMILAR * least_rps
+    alike = most_rps < SIMILAR_RATIO * least_rps
     lead: Leads | LeadsByChance
     if len(best) > 1 and not alike:
         lead = LeadsByChance(least_rps, most_rps)

@@ -30,20 +30,20 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.handshakes import DONE
+from workerlab.analysis.handshakes import ESTABLISHED
 from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
 from workerlab.model import Phase
 from workerlab.numbers.samples import quantile
 
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
-FULL = 0.95  # of the maximum of ESTABLISHED
-CHANGE = 0.05  # of the same
-RISING = 3  # samples, at least
-PARTS = 20
-ABOVE, SCATTER = 1.10, 3.0
-GROWS = 1.15
-POINTS = 100  # parts of the response times over time
+FULL_SHARE = 0.95  # of the maximum of ESTABLISHED
+MIN_CHANGE_SHARE = 0.05  # of the same
+MIN_RISING_SAMPLES = 3  # samples, at least
+RESPONSE_PARTS = 20
+ABOVE_LEVEL_RATIO, SCATTER_DEVIATIONS = 1.10, 3.0
+GROWTH_RATIO = 1.15
+CURVE_POINTS = 100  # parts of the response times over time
 
 Response = tuple[float, float]  # when it ended and how long it took, seconds
 
@@ -66,9 +66,9 @@ def phases(
     samples. `sockets`: by time, the first before the load. `responses`: in any order. `in_app`:
     these are times in the app, not response times."""
     most = max((one.client for one in sockets), default=0)
-    if most < 1 or len(sockets) < RISING:
+    if most < 1 or len(sockets) < MIN_RISING_SAMPLES:
         return ()
-    full = next(i for i, one in enumerate(sockets) if one.client >= FULL * most)
+    full = next(i for i, one in enumerate(sockets) if one.client >= FULL_SHARE * most)
     rises = _rises(sockets[: full + 1], most)
     closes = _closes(sockets, full, most)
     begin_s = sockets[full].at_s
@@ -94,10 +94,10 @@ def _rises(until: Sequence[Sockets], most: int) -> bool:
     """Whether these samples show connections that open, and none that close."""
     highest = 0
     for one in until:
-        if one.client < highest - CHANGE * most:
+        if one.client < highest - MIN_CHANGE_SHARE * most:
             return False
         highest = max(highest, one.client)
-    return len([one for one in until if one.client]) >= RISING
+    return len([one for one in until if one.client]) >= MIN_RISING_SAMPLES
 
 
 def _closes(sockets: Sequence[Sockets], first: int, most: int) -> int | None:
@@ -105,8 +105,8 @@ def _closes(sockets: Sequence[Sockets], first: int, most: int) -> int | None:
     least = sockets[0].closing
     for i, one in enumerate(sockets):
         least = min(least, one.closing)
-        grown = one.closing - least >= max(1.0, CHANGE * most)
-        if i > first and (grown or one.client < FULL * most):
+        grown = one.closing - least >= max(1.0, MIN_CHANGE_SHARE * most)
+        if i > first and (grown or one.client < FULL_SHARE * most):
             return i - 1
     return None
 
@@ -116,18 +116,20 @@ def _settled_s(
 ) -> tuple[float | None, float | None]:
     """When response times have fallen to their steady level (None: they were not above it), and
     when they have risen to it (`begin_s`: they were not below it; None: they rose to the end)."""
-    wide_s = (end_s - begin_s) / PARTS
-    parts = [(i, median(took_s)) for i, took_s in _parts(responses, begin_s, wide_s, PARTS)]
-    if len(parts) < RISING:
+    wide_s = (end_s - begin_s) / RESPONSE_PARTS
+    parts = [
+        (i, median(took_s)) for i, took_s in _parts(responses, begin_s, wide_s, RESPONSE_PARTS)
+    ]
+    if len(parts) < MIN_RISING_SAMPLES:
         return None, begin_s
     times = [took_s for _, took_s in parts]
     later = times[len(times) // 2 :]
     level = median(later)
-    scatter = SCATTER * median(abs(took_s - level) for took_s in later)
-    down = next(i for i, took_s in parts if took_s <= ABOVE * level + scatter)
-    up = next(i for i, took_s in parts if took_s >= level / ABOVE - scatter)
+    scatter = SCATTER_DEVIATIONS * median(abs(took_s - level) for took_s in later)
+    down = next(i for i, took_s in parts if took_s <= ABOVE_LEVEL_RATIO * level + scatter)
+    up = next(i for i, took_s in parts if took_s >= level / ABOVE_LEVEL_RATIO - scatter)
     first, quarter = parts[0][0], max(1, len(times) // 4)
-    grows = median(times[-quarter:]) > GROWS * median(times[-2 * quarter : -quarter])
+    grows = median(times[-quarter:]) > GROWTH_RATIO * median(times[-2 * quarter : -quarter])
     risen_s = begin_s + wide_s * up if up > first else begin_s
     return begin_s + wide_s * down if down > first else None, None if grows else risen_s
 
@@ -264,8 +266,8 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
     sockets = [
         Sockets(
             at_s=max(0.0, (sample.at_ns - facts.started_ns) / NS),
-            client=sample.client.get(DONE, 0),
-            server=sample.server.get(DONE, 0),
+            client=sample.client.get(ESTABLISHED, 0),
+            server=sample.server.get(ESTABLISHED, 0),
             closing=sum(states.values()),
             states=states,
         )
@@ -307,8 +309,8 @@ def over_time(
     responses: Sequence[Response], end_s: float
 ) -> tuple[tuple[float, float, float], ...]:
     """(moment, median, 95 %) of equal parts of the load, without those in which none ended."""
-    wide_s = end_s / POINTS
-    parts = _parts(responses, 0.0, wide_s, POINTS)
+    wide_s = end_s / CURVE_POINTS
+    parts = _parts(responses, 0.0, wide_s, CURVE_POINTS)
     ordered = [((i + 0.5) * wide_s, sorted(took_s)) for i, took_s in parts]
     return tuple((at_s, quantile(each, 0.5), quantile(each, 0.95)) for at_s, each in ordered)
 

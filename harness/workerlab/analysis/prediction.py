@@ -9,8 +9,8 @@ all of them, and the first one on a core gets it. Of 4 gthread workers one got 1
 equal share and another 0.03 to 0.65 times; of 3, once 2.1 and 0.3. Which one is favoured changes
 within a load, so shares that are equal in the end may have been unequal all the time. Loops, which
 accept only when they have nothing else to do, stayed between 0.6 and 1.4. So the draws go from
-equal odds to `UNFAIR` in equal steps; the middle odds predicted the p95 of gthread with 2 and 4
-workers best. Tried and left out, as both stay within that range: odds that change every
+equal odds to `UNFAIR_ODDS` in equal steps; the middle odds predicted the p95 of gthread with 2 and
+4 workers best. Tried and left out, as both stay within that range: odds that change every
 second, and a worker that has just accepted getting the next connection, too.
 
 Before a request waits, a loop computes Gunicorn's part, to accept and parse it (`FIRST_S`); apps
@@ -32,8 +32,8 @@ from workerlab.model import Needs, RequestNeed, Server, Summary, WorkerClass
 from workerlab.numbers.samples import quantile, summarise
 
 FIRST_S = 0.0006  # CPU of gevent and uvicorn before the app is called
-UNFAIR = 0.25  # odds of a worker relative to the one before it, at worst
-UNFAIR_LOOP = 0.6
+UNFAIR_ODDS = 0.25  # odds of a worker relative to the one before it, at worst
+UNFAIR_LOOP_ODDS = 0.6
 
 
 class Predicted(Struct, frozen=True):
@@ -93,7 +93,7 @@ def layout_of(
 def dealt(layout: Layout, row: WorkerClass, worse: float) -> Layout:
     """The layout if connections are distributed evenly (`worse` 0), as unevenly as possible (1), or
     in between."""
-    unfair = UNFAIR_LOOP if layout.loop else UNFAIR
+    unfair = UNFAIR_LOOP_ODDS if layout.loop else UNFAIR_ODDS
     if not row.accepts_first:
         return replace(layout, first_s=FIRST_S)
     fairness = 1 - (1 - unfair) * worse

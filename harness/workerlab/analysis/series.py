@@ -27,20 +27,28 @@ from msgspec import Struct
 from workerlab.analysis.batches import precision
 from workerlab.analysis.core_wait import is_disturbed
 from workerlab.analysis.facts import Facts, TrialData
-from workerlab.analysis.knee import FLAT, REACHED, Capacity, Knee, Sample, capacity, knee
+from workerlab.analysis.knee import (
+    FLAT_RATIO,
+    REACHED_SHARE,
+    Capacity,
+    Knee,
+    Sample,
+    capacity,
+    knee,
+)
 from workerlab.analysis.samples import durations_s
-from workerlab.analysis.slots import FULL, occupancy, overhead_s
+from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, overhead_s
 from workerlab.analysis.stall import stood_still
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Server
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
-CONTRADICTED = 1.05  # times the load's limit: a longer lone response is replaced by it
+CONTRADICTED_RATIO = 1.05  # times the load's limit: a longer lone response is replaced by it
 # Of the median: if the mean differs by less, the tail comes from the machine, not from the app
-AGREE = 0.05
-KNOWN = 0.02  # half of an interval, relative to the mean: lone requests are precise enough
-ENOUGH = 16  # spans needed for an interval of their mean
-MOSTLY = 0.99  # share of successes from which on spans of failures do not change the mean
+MAX_MEAN_DIFFERENCE = 0.05
+PRECISE_HALF_SHARE = 0.02  # half of an interval / mean, up to which lone requests are precise
+MIN_SPANS = 16  # spans needed for an interval of their mean
+MIN_SUCCESS_SHARE = 0.99  # so that spans of failures do not change the mean
 
 
 class R0(Struct, frozen=True):
@@ -54,7 +62,7 @@ class R0(Struct, frozen=True):
         return self.half_s / self.seconds if self.half_s and self.seconds else 0.0
 
 
-UNKNOWN = R0(0.0, None)  # no lone request was answered; then no trial is valid
+UNKNOWN_R0 = R0(0.0, None)  # no lone request was answered; then no trial is valid
 
 
 def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
@@ -80,7 +88,7 @@ def _of_lone(values: Sequence[float]) -> R0 | None:
     if len(values) == 1:
         return R0(values[0], None)
     middle, found = median(values), _mean(values)
-    alike = abs(found.seconds - middle) <= AGREE * middle
+    alike = abs(found.seconds - middle) <= MAX_MEAN_DIFFERENCE * middle
     return R0(middle, found.half_s) if alike else found
 
 
@@ -98,12 +106,12 @@ class SlowerAlone(Finding):
 
 def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:
     """R0, corrected by the valid closed-loop trials, and a note if the load contradicts it."""
-    lightest = _of_lightest(closed) if lone.relative_half > KNOWN else None
+    lightest = _of_lightest(closed) if lone.relative_half > PRECISE_HALF_SHARE else None
     if lightest and abs(lightest.seconds - lone.seconds) <= (lone.half_s or 0.0):
         lone = min(lone, lightest, key=lambda one: one.relative_half)
     limits_s = [facts.parallel / rps for facts in closed if (rps := facts.throughput_rps) > 0]
     most_s = min(limits_s, default=None)
-    if most_s is None or lone.seconds <= CONTRADICTED * most_s:
+    if most_s is None or lone.seconds <= CONTRADICTED_RATIO * most_s:
         return lone, ()
     return R0(most_s, lone.half_s), (SlowerAlone(lone.seconds, most_s),)
 
@@ -113,15 +121,18 @@ def _of_lightest(closed: Sequence[Facts]) -> R0 | None:
     lowest = min((facts.connections for facts in closed), default=0)
     trials = [facts for facts in closed if facts.connections == lowest]
     spans_s = [span_s for facts in trials for span_s in durations_s(facts.finished)]
-    if len(spans_s) < ENOUGH or min(facts.outcome.success for facts in trials) < MOSTLY:
+    if (
+        len(spans_s) < MIN_SPANS
+        or min(facts.outcome.success for facts in trials) < MIN_SUCCESS_SHARE
+    ):
         return None
     spans = _mean(spans_s)
     return R0(spans.seconds + median(map(overhead_s, trials)), spans.half_s)
 
 
-STEP = 1.5  # times as many connections: a smaller step cannot show that throughput levels off
-HALF = 0.5  # share of their time served: the response time is twice that of a lone request
-OVER = 1.05  # times as many connections as slots: beyond that, some have to wait
+MIN_STEP_RATIO = 1.5  # of connections: a smaller step cannot show that throughput levels off
+HALF_SERVED = 0.5  # share of their time served: the response time is twice that of a lone request
+OVER_SLOTS_RATIO = 1.05  # times as many connections as slots: beyond that, some have to wait
 
 # Why the load tool was the limit; (): it was not; None: unknown
 Reasons = tuple[Finding, ...] | None
@@ -171,43 +182,43 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         connection. Computed for the whole level: all its trials get the same answer."""
         n = facts.connections
         chance = math.hypot(self.halves[n], self.r0.relative_half)
-        return n > 1 and self.served(n) * (1 + chance) < REACHED
+        return n > 1 and self.served(n) * (1 + chance) < REACHED_SHARE
 
     def stood_still_alone(self, facts: Facts) -> bool:
         """Whether requests took longer than a lone one only because the machine stood still. Never
         with more connections than slots: then some wait in any case."""
         n, lost = facts.connections, stood_still(facts)
-        if not lost or (facts.slots and n > OVER * facts.slots):
+        if not lost or (facts.slots and n > OVER_SLOTS_RATIO * facts.slots):
             return False
-        return self.served(n) / (1 - lost) >= REACHED
+        return self.served(n) / (1 - lost) >= REACHED_SHARE
 
     def grows(self, n: int) -> bool | None:
         """Whether a higher level brings more than the best level up to `n`; for the highest level,
         whether it still gained on a lower one. None if no other level shows it, or the gain may be
         chance. The best level is the reference, so no level beyond a flat one can grow."""
-        weak = self.served(n) <= HALF
+        weak = self.served(n) <= HALF_SERVED
         best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
         more = [self.gains(best, level, weak=weak) for level in self.levels if level > n]
         if True in more:
             return True
-        if any(level >= STEP * n for level in self.levels):
+        if any(level >= MIN_STEP_RATIO * n for level in self.levels):
             return None if None in more else False
-        less = [level for level in self.levels if STEP * level <= n]
+        less = [level for level in self.levels if MIN_STEP_RATIO * level <= n]
         if not less or not self.levels[n]:
             return None
         return self.gains(max(less, key=self.levels.__getitem__), n, weak=weak)
 
     def levels_off(self, n: int) -> bool:
-        """Whether there are higher levels (by STEP), and none of them serves more than this one."""
-        higher = [level for level in self.levels if level >= STEP * n]
+        """Whether there are higher levels (by MIN_STEP_RATIO), and none of them serves more."""
+        higher = [level for level in self.levels if level >= MIN_STEP_RATIO * n]
         return bool(higher) and all(self.gains(n, one) is False for one in higher)
 
     def gains(self, low: int, high: int, *, weak: bool = False) -> bool | None:
-        """Whether `high` serves more than `low` by a factor of more than FLAT; None if that may be
-        chance. `weak`: requests wait most of their time. Then a gain up to the square root of
-        high/low comes from uneven distribution, not from spare capacity."""
+        """Whether `high` serves more than `low` by a factor of more than FLAT_RATIO; None if that
+        may be chance. `weak`: requests wait most of their time; then a gain up to the square root
+        of high/low comes from uneven distribution, not from spare capacity."""
         factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
-        if factor <= max(FLAT, math.sqrt(high / low) if weak else 0.0):
+        if factor <= max(FLAT_RATIO, math.sqrt(high / low) if weak else 0.0):
             return False
         return True if factor > 1 + math.hypot(self.halves[low], self.halves[high]) else None
 
@@ -224,11 +235,11 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def full(self) -> bool:
         """Whether some trial occupied all slots: then the slots are the limit."""
-        return any((occupancy(one) or 0.0) >= FULL for one in self.free)
+        return any((occupancy(one) or 0.0) >= FULL_OCCUPANCY for one in self.free)
 
     def knee_of(self, trials: Sequence[Facts]) -> Knee:
         """The knee that these trials show."""
-        full = any((occupancy(trial) or 0.0) >= FULL for trial in trials)
+        full = any((occupancy(trial) or 0.0) >= FULL_OCCUPANCY for trial in trials)
         return knee(rates_by_level(trials), self.r0.seconds, self.slots, full=full)
 
     @cached_property

@@ -305,7 +305,7 @@ class Loops(Events):
             self._poll(worker)
 
 
-LONG_S = 0.002  # of computing: an idle process takes no longer to wake up and accept
+LONG_COMPUTING_S = 0.002  # of computing: an idle process takes no longer to wake up and accept
 
 
 class Threads(Events):
@@ -325,7 +325,7 @@ class Threads(Events):
         Gunicorn's own short computing does not count: a worker that has just accepted is awake, and
         of two connections within half a millisecond two thirds go to the same of two workers."""
         computing = worker.computing
-        return bool(computing) and self.requests[computing[0][0]].cpu_s > LONG_S
+        return bool(computing) and self.requests[computing[0][0]].cpu_s > LONG_COMPUTING_S
 
     def _accept(self, worker: Worker, request: int) -> None:
         worker.room -= 1

@@ -67,7 +67,7 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Window
 from workerlab.model import ConnectionSample, Span, SpanCost
 
-FULL = 0.95  # occupancy from which on all slots count as taken
+FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
 
 
 @once
@@ -84,7 +84,7 @@ def taken(facts: Facts, window: Window) -> float | None:
     closes = window.closes_ns
     taken_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
     capable_s = slots * window.length_s
-    if taken_s < FULL * capable_s and facts.connections >= FULL * slots:
+    if taken_s < FULL_OCCUPANCY * capable_s and facts.connections >= FULL_OCCUPANCY * slots:
         taken_s += window.inside_s(_between(facts, round(overhead_s(facts) * NS)))
     return min(1.0, facts.parallel / slots, taken_s / capable_s)
 
@@ -148,7 +148,9 @@ def _between(facts: Facts, most_ns: int) -> Iterator[tuple[int, int]]:
 
 
 MIN_GAPS = 8  # gaps needed for their median
-NEAR_NS = 150_000_000  # between two accept-queue samples that cover the moments in between
+MAX_SAMPLE_GAP_NS = (
+    150_000_000  # between two accept-queue samples that cover the moments in between
+)
 
 
 @once
@@ -205,12 +207,12 @@ class _Waited:
         before, after = bisect_right(self._at_ns, freed_ns) - 1, bisect_left(self._at_ns, freed_ns)
         if before < 0 or after >= len(self._queue):
             return False
-        near = self._at_ns[after] - self._at_ns[before] <= NEAR_NS
+        near = self._at_ns[after] - self._at_ns[before] <= MAX_SAMPLE_GAP_NS
         return near and min(self._queue[before].length, self._queue[after].length) > 0
 
 
-REFUTED = 1.05  # times the prediction: R0 is no more precise than that
-SAMPLES = 3  # with fewer, one at the window's edge, where connections close, weighs too much
+REFUTED_RATIO = 1.05  # times the prediction: R0 is no more precise than that
+MIN_SAMPLES = 3  # with fewer, one at the window's edge, where connections close, weighs too much
 
 
 @once
@@ -226,10 +228,10 @@ def kept_connections(facts: Facts) -> Mapping[int, int] | None:
 def held_by(
     samples: Sequence[ConnectionSample], pids: Sequence[int], window: Window
 ) -> Mapping[int, int] | None:
-    """How many connections each worker held: the median in the window; None with fewer than SAMPLES
-    samples."""
+    """How many connections each worker held: the median in the window; None with fewer than
+    MIN_SAMPLES samples."""
     inside = [sample for sample in samples if window.contains(sample.at_ns)]
-    if len(inside) < SAMPLES:
+    if len(inside) < MIN_SAMPLES:
         return None
     return {
         pid: round(median(sample.per_worker.get(pid, 0) for sample in inside))
@@ -261,7 +263,7 @@ def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None
     each = facts.data.worker_class.slots_per_worker(facts.cell.server)
     working = sum(held if each is None else min(held, each) for held in kept.values())
     found_rps, measured = min(working / lone_s, bound_rps), precision(facts).throughput_rps
-    if measured is not None and measured.mean - measured.half > REFUTED * found_rps:
+    if measured is not None and measured.mean - measured.half > REFUTED_RATIO * found_rps:
         return None
     return found_rps
 
@@ -296,9 +298,10 @@ def _share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
     return 1 - held_share / computing if significant else 0.0
 
 
-UNEVEN = 0.05  # of the usable slots
-WAIT, TIMES = 2, 2.0  # of the fullest worker: connections beyond its slots; times the emptiest's
-TAKEN = 0.9  # of the busiest worker's taken slots: below, a worker had room
+MIN_IDLE_SHARE = 0.05  # of the usable slots
+MIN_WAITING_CONNECTIONS = 2  # of the fullest worker, beyond its slots
+MIN_CONNECTIONS_RATIO = 2.0  # of the fullest worker to the emptiest
+MIN_TAKEN_SHARE = 0.9  # of the busiest worker's taken slots: below, a worker had room
 
 
 class Dealing(Struct, frozen=True):
@@ -335,10 +338,10 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
         idle, times = _on_average(kept, held, each), _times(kept, each)
     else:
         idle, times = _at_once(facts, window, each), None
-    if idle < UNEVEN * slots and times is None:
+    if idle < MIN_IDLE_SHARE * slots and times is None:
         return None
     taken = {pid: min(1.0, held.get(pid, 0.0) / each) for pid in pids}
-    if idle >= UNEVEN * slots:
+    if idle >= MIN_IDLE_SHARE * slots:
         return Dealing(taken, slots, idle=idle)
     return Dealing(taken, slots, times=times)
 
@@ -367,16 +370,16 @@ def _held(facts: Facts, window: Window) -> Mapping[int, float]:
 def _on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -> float:
     busiest = max((min(each, held.get(pid, 0.0)) for pid in kept), default=0.0)
     idle = sum(max(0.0, busiest - held.get(pid, 0.0)) for pid in kept)
-    full = [pid for pid in kept if held.get(pid, 0.0) >= TAKEN * busiest]
+    full = [pid for pid in kept if held.get(pid, 0.0) >= MIN_TAKEN_SHARE * busiest]
     waiting = sum(max(0.0, kept[pid] - max(each, held.get(pid, 0.0))) for pid in full)
     return min(idle, waiting)
 
 
 def _times(kept: Mapping[int, int], each: int) -> float | None:
-    """Connections of the fullest worker / those of the emptiest; None if that is below TIMES, or
-    hardly any of them waits."""
+    """Connections of the fullest worker / those of the emptiest; None if that is below
+    MIN_CONNECTIONS_RATIO, or hardly any of them waits."""
     most, least = max(kept.values()), min(kept.values())
-    apart = most >= each + WAIT and most >= TIMES * max(1, least)
+    apart = most >= each + MIN_WAITING_CONNECTIONS and most >= MIN_CONNECTIONS_RATIO * max(1, least)
     return most / max(1, least) if apart else None
 
 

@@ -48,8 +48,8 @@ from workerlab.analysis.slots import slot_changes
 from workerlab.finding import Finding
 from workerlab.model import Pause, Span
 
-UNSEEN_S = 0.1  # added to each pause: until the observer was due to wake up
-CHANCE = 2.0  # times as many may be due in a pause by chance, or wait for those that were
+UNSEEN_PAUSE_S = 0.1  # added to each pause: until the observer was due to wake up
+CHANCE_RATIO = 2.0  # times as many may be due in a pause by chance, or wait for those that were
 NOTICEABLE_SHARE = 0.01  # of the load
 
 
@@ -61,7 +61,7 @@ def lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
     if part is not None:
         from_ns, until_ns = part.opens_ns, part.closes_ns
     seen = (_inside_s(pause, from_ns, until_ns) for pause in facts.seen.pauses)
-    return tuple(length_s + UNSEEN_S for length_s in seen if length_s > 0)
+    return tuple(length_s + UNSEEN_PAUSE_S for length_s in seen if length_s > 0)
 
 
 def paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
@@ -77,12 +77,14 @@ def running_s(facts: Facts, begins_ns: int, ends_ns: int) -> float:
 
 def late_s(pauses_s: Sequence[float], load_s: float) -> float:
     """Upper bound of how late requests of a schedule were sent on average due to these pauses."""
-    return CHANCE * sum(one_s * one_s / 2 for one_s in pauses_s) / load_s if load_s > 0 else 0.0
+    return (
+        CHANCE_RATIO * sum(one_s * one_s / 2 for one_s in pauses_s) / load_s if load_s > 0 else 0.0
+    )
 
 
 def part(pauses_s: Sequence[float], load_s: float) -> float:
     """Upper bound of the share of requests that were due in these pauses; 0 to 1."""
-    return min(1.0, CHANCE * sum(pauses_s) / load_s) if load_s > 0 else 0.0
+    return min(1.0, CHANCE_RATIO * sum(pauses_s) / load_s) if load_s > 0 else 0.0
 
 
 class MachinePause(Finding):
@@ -120,12 +122,12 @@ def _inside_s(pause: Pause, begins_ns: int, ends_ns: int) -> float:
     return max(0, min(pause.to_ns, ends_ns) - max(pause.from_ns, begins_ns)) / NS
 
 
-APART = 0.9  # of the steady throughput: a lower one of the whole load is noted
-STALLED = 0.7  # likewise: below, it is a stall even without evidence of dropped handshakes
-MOSTLY = 0.95  # share of successes: with fewer, only the whole load's rate is known
-MOST_STILL = 0.9  # of the time, at most: the remainder would be too short to judge
-EXPLAINS = 0.5  # of the extra time of the load
-PAUSE_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
+APART_RATIO = 0.9  # of the steady throughput: a lower one of the whole load is noted
+STALLED_RATIO = 0.7  # likewise: below, it is a stall even without evidence of dropped handshakes
+MIN_SUCCESS_SHARE = 0.95  # share of successes: with fewer, only the whole load's rate is known
+MAX_STILL_SHARE = 0.9  # of the time, at most: the remainder would be too short to judge
+MIN_EXPLAINED_SHARE = 0.5  # of the extra time of the load
+SLOT_GAP_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
 
 
 class Stall(Struct, frozen=True):
@@ -198,7 +200,7 @@ def _successes_rps(facts: Facts, window: Window) -> float:
     spans, share_of_all = success_spans(facts), facts.outcome.success
     if spans is None or not facts.outcome.failed:
         whole = whole_load(facts)
-        few = share_of_all < MOSTLY and whole is not None
+        few = share_of_all < MIN_SUCCESS_SHARE and whole is not None
         return (whole if few and whole else window).rps * share_of_all
     counted = ended(spans, facts.counted_ns)
     return completions(counted, window.opens_ns, window.closes_ns) / window.length_s
@@ -215,7 +217,7 @@ def stood_still(facts: Facts) -> float:
     part = headline(facts)
     if part is None or noticeable(facts) is None:
         return 0.0
-    return min(MOST_STILL, sum(lengths_s(facts, part)) / part.length_s)
+    return min(MAX_STILL_SHARE, sum(lengths_s(facts, part)) / part.length_s)
 
 
 class SlowerAsAWhole(Finding):
@@ -229,7 +231,7 @@ class SlowerAsAWhole(Finding):
 def apart(facts: Facts) -> tuple[Finding, ...]:
     """A note if the whole load's throughput is over 10 % below its steady part's."""
     whole, steady = whole_load(facts), facts.window
-    if whole is None or steady is None or stalled(facts) or whole.rps >= APART * steady.rps:
+    if whole is None or steady is None or stalled(facts) or whole.rps >= APART_RATIO * steady.rps:
         return ()
     return (SlowerAsAWhole(whole_rps(facts), headline_rps(facts)),)
 
@@ -244,12 +246,12 @@ def stalled(facts: Facts) -> Stall | None:
         return None
     shakes = handshakes(facts)
     dropped = shakes.dropped or shakes.suspected  # as the kernel, or times to connect, show it
-    least = APART if dropped else STALLED
+    least = APART_RATIO if dropped else STALLED_RATIO
     (whole_s, whole_rps), (steady_s, steady_rps) = _running(facts, whole), _running(facts, steady)
     if min(whole_s, steady_s) <= 0 or whole_rps >= least * steady_rps:
         return None
     stall, longer_s = idle(facts, whole), whole_s * (1 - whole_rps / steady_rps)
-    return stall if stall.idle_s >= EXPLAINS * longer_s else None
+    return stall if stall.idle_s >= MIN_EXPLAINED_SHARE * longer_s else None
 
 
 def _running(facts: Facts, window: Window) -> tuple[float, float]:
@@ -327,5 +329,5 @@ def _changes(facts: Facts, closes_ns: int) -> Iterator[tuple[int, int, int, int,
     for pause in facts.seen.pauses:
         yield pause.from_ns, 0, 0, 0, 0, 1
         yield pause.to_ns, 0, 0, 0, 0, -1
-    for change in slot_changes(facts, closes_ns=closes_ns, beside_ns=PAUSE_NS):
+    for change in slot_changes(facts, closes_ns=closes_ns, beside_ns=SLOT_GAP_NS):
         yield *change, 0, 0

@@ -4,7 +4,7 @@
       both ends keep the limit            met
       both ends break it                  broken
       the limit is on a step, from one    undecidable: if 5 % take a second, p95 is one or the other
-      value to STEP times as much         by chance, anew in each launch
+      value to STEP_RATIO times as much         by chance, anew in each launch
       else                                not shown: too few requests, or too close to tell
 
 A failed request counts as slower than any limit, as otherwise a server that answers 500 at once
@@ -58,9 +58,9 @@ Result = Literal["met", "broken", "undecidable", "not shown"]
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 TAIL, ERROR_TAIL = 0.025, 0.05
-NORMAL = 1.96  # the normal quantile of TAIL
-CLEAN = 3.0  # divided by the limit: so many requests without a failure show it
-STEP = 1.5  # times the value before it: hardly ever so in a smooth distribution
+TAIL_Z = 1.96  # the normal quantile of TAIL
+RULE_OF_THREE = 3.0  # divided by the limit: so many requests without a failure show it
+STEP_RATIO = 1.5  # times the value before it: hardly ever so in a smooth distribution
 MIN_SLOW = 5  # requests above the step: fewer are not a second kind of request
 STRAY_SHARE = 0.1  # of these may be on the step, and as many of the others
 BATCHES = 8  # equal parts of a load
@@ -132,7 +132,7 @@ class StepAtLimit(Finding):
     failed: Literal["", "failed"]
 
 
-UNKNOWN = Note("the load tool does not tell")
+UNKNOWN_OUTCOME = Note("the load tool does not tell")
 TOO_CLOSE = Note("too close to tell")
 MEASURED = {
     "time": "{metric} {value:duration}[[ (95 % interval {low:duration} to {high:duration})]]",
@@ -168,7 +168,7 @@ class TermOutcome(Finding, kw_only=True):
 def judge(term: Term, requests: Requests) -> TermOutcome:
     estimated = estimate(term.metric, requests)
     if estimated is None:
-        return _outcome(term, requests, None, "not shown", UNKNOWN)
+        return _outcome(term, requests, None, "not shown", UNKNOWN_OUTCOME)
     best, worst = estimated.low, estimated.high
     if term.kind == "rps":
         best, worst = worst, best
@@ -208,7 +208,7 @@ def _outcome(
 def needed(term: Term) -> int:
     """The fewest requests that, all within the limit, show that a term is met."""
     if term.kind == "errors":
-        return math.ceil(CLEAN / term.limit - 1e-9)
+        return math.ceil(RULE_OF_THREE / term.limit - 1e-9)
     q = QUANTILES.get(term.metric)
     return 1 if q is None else clean_needed(q, TAIL)
 
@@ -232,7 +232,7 @@ def step_at_limit(term: Term, requests: Requests) -> StepAtLimit | None:
         return None
     stray = min(int(STRAY_SHARE * slow), within - 1)
     below_s, above_s = _at(times_s, within - stray), _at(times_s, within + stray + 1)
-    if above_s < STEP * below_s:
+    if above_s < STEP_RATIO * below_s:
         return None
     return StepAtLimit(
         metric=term.metric,
@@ -336,7 +336,7 @@ def _alike(in_order: Sequence[float], limit_s: float) -> float:
     share = fmean(beyond) if beyond else 0.0
     if not 0 < share < 1 or len(beyond) < BATCHES:
         return 1.0
-    few = (student(BATCHES - 1) / NORMAL) ** 2
+    few = (student(BATCHES - 1) / TAIL_Z) ** 2
     chance = share * (1 - share) * BATCHES / len(beyond)
     return max(1.0, few * variance(_means(beyond)) / chance)
 

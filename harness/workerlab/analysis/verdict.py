@@ -58,20 +58,20 @@ from workerlab.analysis.diagnosis.loop import loops_in_use
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import shed_share
 from workerlab.analysis.handshakes import drops, handshakes
-from workerlab.analysis.knee import REACHED
-from workerlab.analysis.load_tool import INSIDE, NearCeiling
-from workerlab.analysis.series import HALF, OVER, Series
-from workerlab.analysis.slots import FULL, occupancy, uneven_dealing
+from workerlab.analysis.knee import REACHED_SHARE
+from workerlab.analysis.load_tool import INSIDE_SHARE, NearCeiling
+from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, Series
+from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, uneven_dealing
 from workerlab.analysis.stall import MachinePause, stalled, stood_still
 from workerlab.finding import Finding
 from workerlab.model import Verdict
 
-REFUSED = 0.05  # of the requests
-LOST = 0.9  # of the response, at most: the remainder would be too short to judge
-BUSY = 0.9  # share of the cores, or of a loop's time, from which on they are full
-SURELY = 0.8  # u without waiting for a core; below it, other programs do not explain waiting
-LONGER = 1.5  # service time / R0: from here on, distribution is not what keeps slots idle
-DEALT = 2.0  # idle slots / cost of waiting for a core: from here on, it does not explain them
+REFUSED_SHARE = 0.05  # of the requests
+MAX_LOST_SHARE = 0.9  # of the response, at most: the remainder would be too short to judge
+BUSY_SHARE = 0.9  # share of the cores, or of a loop's time, from which on they are full
+MIN_UNDISTURBED_SERVED = 0.8  # below it, other programs do not explain waiting
+LONGER_SERVICE_RATIO = 1.5  # of R0: then distribution is not what keeps slots idle
+UNEXPLAINED_IDLE_RATIO = 2.0  # idle slots / wait for a core, which does not explain them
 
 
 class FailedRequests(Finding):
@@ -154,10 +154,10 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     n, slots, taken = facts.connections, facts.slots, occupancy(facts)
     if bound := series.bound.get(facts.key):
         return "generator-bound", generator_bound(facts, bound)
-    if (share := shed_share(facts)) >= REFUSED:
+    if (share := shed_share(facts)) >= REFUSED_SHARE:
         return "saturated", RequestsRefused(n, share)
-    if slots and taken is not None and taken >= FULL:
-        if n > OVER * slots:
+    if slots and taken is not None and taken >= FULL_OCCUPANCY:
+        if n > OVER_SLOTS_RATIO * slots:
             return "saturated", why_waiting(facts, series)
         return "at capacity", SlotsFilled(n, "filled", slots, waited(facts))
     if handshakes(facts).dropped:
@@ -166,13 +166,13 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     paused = series.stood_still_alone(facts)
     if series.waits(facts) and not paused and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
-    slow = n > 1 and series.served(n) < REACHED
-    if still and lost and slow and not (paused and lost <= HALF):
+    slow = n > 1 and series.served(n) < REACHED_SHARE
+    if still and lost and slow and not (paused and lost <= HALF_SERVED):
         return "inconclusive", WaitsHiddenByPause(still)
-    if slots and n >= REACHED * slots:
+    if slots and n >= REACHED_SHARE * slots:
         return "at capacity", SlotsFilled(n, "had", slots, waited(facts))
     knee = series.knee.connections
-    if not slots and not series.disturbed and knee is not None and n >= REACHED * knee:
+    if not slots and not series.disturbed and knee is not None and n >= REACHED_SHARE * knee:
         return "at capacity", KneeReached(n, facts.rps)
     return "below capacity", SlotsFree(
         connections=n,
@@ -186,7 +186,7 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
 def _explains(facts: Facts, series: Series) -> bool:
     """Whether requests wait only because others had the cores. Not if that cost most of the time:
     the remainder is too imprecise."""
-    return _lost(facts) <= HALF and _undisturbed(facts, series) >= REACHED
+    return _lost(facts) <= HALF_SERVED and _undisturbed(facts, series) >= REACHED_SHARE
 
 
 def _undisturbed(facts: Facts, series: Series) -> float:
@@ -197,14 +197,14 @@ def _undisturbed(facts: Facts, series: Series) -> float:
 def _lost(facts: Facts) -> float:
     """The share of the response in which other programs or virtual machines had the core."""
     found = core_wait(facts)
-    return min(found.taken, LOST) if found else 0.0
+    return min(found.taken, MAX_LOST_SHARE) if found else 0.0
 
 
 def _waited(facts: Facts) -> float:
     """The share of the response spent waiting for a core, whatever used it: slots also idle while
     workers wait for each other."""
     found = core_wait(facts)
-    return min(found.share, LOST) if found else 0.0
+    return min(found.share, MAX_LOST_SHARE) if found else 0.0
 
 
 class SlotsTaken(Reason):
@@ -240,15 +240,15 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     """The verdict if requests wait or are slowed down although slots are free."""
     n, slots = facts.connections, facts.slots
     waits = why_waiting(facts, series)
-    if slots and n > OVER * slots:
+    if slots and n > OVER_SLOTS_RATIO * slots:
         return _crowded(facts, waits, disturbed)
-    if slots and series.full and n < REACHED * slots:
-        shared = series.levels_off(n) and _undisturbed(facts, series) < SURELY
+    if slots and series.full and n < REACHED_SHARE * slots:
+        shared = series.levels_off(n) and _undisturbed(facts, series) < MIN_UNDISTURBED_SERVED
         return "saturated" if shared else "below capacity", waits
     if slots and series.full and (disturbed or series.levels_off(n)):
         return "at capacity", SlotsTaken(n, "all" if n >= slots else "nearly all", slots)
     undisturbed = _undisturbed(facts, series)
-    noise = bool(disturbed) and undisturbed > HALF
+    noise = bool(disturbed) and undisturbed > HALF_SERVED
     if _dealt(facts, series) or (
         noise and slots and n < slots and not facts.data.worker_class.loop
     ):
@@ -257,7 +257,9 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
         return "saturated", waits
     grows = series.grows(n)
     if disturbed and noise and grows is not True:
-        by_chance = grows is None and undisturbed < SURELY and len(series.levels) > 1
+        by_chance = (
+            grows is None and undisturbed < MIN_UNDISTURBED_SERVED and len(series.levels) > 1
+        )
         return "inconclusive", GrowthUnknown(waits, WITHIN_CHANCE) if by_chance else disturbed
     return _by_levels(facts, series, waits)
 
@@ -265,9 +267,9 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
 def _crowded(facts: Facts, waits: Reason, disturbed: Finding | None) -> tuple[Verdict, Finding]:
     """More connections than slots. Requests that are not in the server do not wait for a slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
-    if disturbed and idle > HALF and idle < DEALT * _waited(facts):
+    if disturbed and idle > HALF_SERVED and idle < UNEXPLAINED_IDLE_RATIO * _waited(facts):
         return "inconclusive", disturbed
-    if inside is None or inside >= INSIDE * n or _resource_full(facts, 1.0):
+    if inside is None or inside >= INSIDE_SHARE * n or _resource_full(facts, 1.0):
         return "saturated", waits
     return "inconclusive", HeldOutside(n, inside, facts.tool)
 
@@ -278,12 +280,12 @@ def _dealt(facts: Facts, series: Series) -> bool:
     n, slots = facts.connections, facts.slots
     if not slots or facts.data.worker_class.loop or len(facts.record.worker_pids) < 2:
         return False
-    if (inside := in_server(facts)) is not None and inside < INSIDE * n:
+    if (inside := in_server(facts)) is not None and inside < INSIDE_SHARE * n:
         return False  # the load tool may hold them
-    if (facts.service.mean or 0.0) >= LONGER * series.r0.seconds:
+    if (facts.service.mean or 0.0) >= LONGER_SERVICE_RATIO * series.r0.seconds:
         return False
     idle = 1 - (occupancy(facts) or 0.0) * slots / n
-    return idle > 1 - REACHED and idle >= DEALT * _waited(facts)
+    return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * _waited(facts)
 
 
 def _by_levels(facts: Facts, series: Series, waits: Reason) -> tuple[Verdict, Reason]:
@@ -291,9 +293,9 @@ def _by_levels(facts: Facts, series: Series, waits: Reason) -> tuple[Verdict, Re
     grows = series.grows(n)
     if grows is not None:
         return "below capacity" if grows else "saturated", waits
-    if inside is not None and inside < INSIDE * n:
+    if inside is not None and inside < INSIDE_SHARE * n:
         return "inconclusive", HeldOutside(n, inside, facts.tool)
-    if series.served(n) <= HALF:
+    if series.served(n) <= HALF_SERVED:
         return "saturated", waits
     if len(series.levels) == 1:
         return "inconclusive", GrowthUnknown(waits, ONE_LEVEL, add=2 * n)
@@ -308,9 +310,11 @@ def _resource_full(facts: Facts, served: float) -> bool:
     usage, workers = facts.usage, facts.workers
     cores = facts.seen.cores or workers
     own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
-    if facts.connections > OVER * workers and loops_in_use(facts) > min(served, BUSY):
+    if facts.connections > OVER_SLOTS_RATIO * workers and loops_in_use(facts) > min(
+        served, BUSY_SHARE
+    ):
         return True
-    return max(own / min(workers, facts.cores or workers), (own + beside) / cores) >= BUSY
+    return max(own / min(workers, facts.cores or workers), (own + beside) / cores) >= BUSY_SHARE
 
 
 class SlotsIdled(Reason):
@@ -379,9 +383,9 @@ def why_waiting(facts: Facts, series: Series) -> Reason:
     if stall := stalled(facts):
         return SlotsIdled(n, stall.idle_s, stall.load_s, drops=dropped)
     slower = slots is None and service_s - lone_s > wait_s  # it is most of the extra time
-    if slower or wait_s < (1 - REACHED) * response_s:
+    if slower or wait_s < (1 - REACHED_SHARE) * response_s:
         return SlowedDown(n, service_s, lone_s, drops=dropped)
-    if slots is not None and rps >= REACHED * possible_rps:
+    if slots is not None and rps >= REACHED_SHARE * possible_rps:
         return SlotsShared(n, slots, wait_s, response_s, drops=dropped)
     return BelowPossible(
         connections=n,
@@ -400,7 +404,7 @@ def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
         return DealtUnevenly(tuple(sorted(facts.per_worker.values(), reverse=True)))
     if slots is None:
         return MostInApp("where up to", used, limit=facts.no_limit)
-    few = used < REACHED * facts.parallel
+    few = used < REACHED_SHARE * facts.parallel
     return MostInApp("because at most" if few else "although up to", used, slots)
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from workerlab import codec
 from workerlab import run_store as store
 from workerlab.analysis.facts import TrialData, unusable
-from workerlab.analysis.load_tool import SAFE, Ceiling
+from workerlab.analysis.load_tool import SAFE_CEILING_RATIO, Ceiling
 from workerlab.analysis.samples import per_second
 from workerlab.experiments.reading import evidence, report_of
 from workerlab.experiments.trial import null_task
@@ -94,7 +94,7 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
     for cell in () if plan.load_hosts else plan.cells:
         sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
         together = cell.concurrency if slots is None else min(cell.concurrency, slots)
-        wanted = SAFE * together * cell.server.instances
+        wanted = SAFE_CEILING_RATIO * together * cell.server.instances
         slow = sleep_s and wanted / sleep_s <= FLOORS.get(cell.tool, 0.0)
         if not slow and not cell.server.null:
             keys.append(key_of(cell))
@@ -103,7 +103,7 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
 
 def near_its_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
     """Whether the rate may be all that the tool can do."""
-    return SAFE * rates.get(key, 0.0) > FLOORS.get(key.tool, 0.0)
+    return SAFE_CEILING_RATIO * rates.get(key, 0.0) > FLOORS.get(key.tool, 0.0)
 
 
 def reached(directory: Path) -> Mapping[CeilingKey, float]:

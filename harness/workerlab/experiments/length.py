@@ -30,7 +30,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from workerlab.analysis.batches import BATCH_S, ENOUGH, Precision, precision
+from workerlab.analysis.batches import BATCH_S, ENOUGH_BATCHES, Precision, precision
 from workerlab.analysis.checks import CHECKS
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.samples import Window
@@ -99,7 +99,7 @@ def load_for_precision(
     edges_s = 2 * load.concurrency / rps  # until all slots are busy, and until all are free
     slack = 1 + min(rate_error, MAX_SLACK_SHARE)
     available_s = min((left_s - edges_s) / slack, MAX_FOLLOW_UP_REQUESTS / rps)
-    steady_s = ENOUGH * BATCH_S * COUNTED_LOAD_MARGIN
+    steady_s = ENOUGH_BATCHES * BATCH_S * COUNTED_LOAD_MARGIN
     if rate_error <= ROUGH_PRECISION or steady_s < MIN_GROWTH * lasted_s:
         steady_s = max(steady_s, _needed_s(estimate, rate_error))
         steady_s = steady_s if steady_s * (1 + MIN_GROWTH) <= available_s else available_s

@@ -26,7 +26,7 @@ from workerlab.numbers.units import three_digits
 
 Effect = Literal["more", "less", "none", "chance"]
 
-COUNTS = 1.03  # times: throughputs that differ by less count as equal
+EQUAL_RATIO = 1.03  # times: throughputs that differ by less count as equal
 ROUNDING = 1e-9  # floating-point error of integer degrees of freedom
 FOUR_OF_FIVE = 0.8416  # standard normal quantile of 0.8
 TRIALS = 3  # of each side: with fewer, the interval is too wide to be useful
@@ -83,7 +83,7 @@ class Ratio(Struct, frozen=True):
     @property
     def differs(self) -> bool | None:
         """Whether the interval lies beyond a relevant difference; None without an interval."""
-        return self.beyond(COUNTS)
+        return self.beyond(EQUAL_RATIO)
 
     def effect(self, times: float) -> Effect | None:
         """What the whole interval shows: "more" or "less" by at least `times`, "none" if it is

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders.analysis import asking, derived, evidence, ns, saying, server, with_spans
-from workerlab.analysis.batches import ENOUGH, Estimate, Precision, precision
+from workerlab.analysis.batches import ENOUGH_BATCHES, Estimate, Precision, precision
 from workerlab.analysis.facts import TrialData
 
 SEEDS = 100
@@ -68,7 +68,7 @@ def test_a_pause_after_each_round_is_no_variance() -> None:
     )
     shorter = with_spans(trial, (type(s)(s.pid, s.start_ns, end) for s, end in paused))
     found = of(shorter)
-    assert found.batches >= ENOUGH
+    assert found.batches >= ENOUGH_BATCHES
     assert found.variation == pytest.approx(0.0, abs=1e-6)
     assert known(found.service_s).mean == pytest.approx(0.050)
 
@@ -101,7 +101,7 @@ def test_what_drifts_is_known_badly() -> None:
     seem to know their own mean to some percent."""
     found = of(evidence(server(), 8, rounds=40, delays=lambda number: 1 + number / 160))
     throughput = known(found.throughput_rps)
-    assert found.batches <= ENOUGH
+    assert found.batches <= ENOUGH_BATCHES
     assert throughput.half > 0.25 * throughput.mean
 
 

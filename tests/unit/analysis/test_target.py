@@ -12,7 +12,7 @@ import pytest
 
 from workerlab.analysis.target import (
     TOO_CLOSE,
-    UNKNOWN,
+    UNKNOWN_OUTCOME,
     Requests,
     StepAtLimit,
     TermOutcome,
@@ -227,7 +227,7 @@ def test_throughput() -> None:
 def test_nothing_was_answered() -> None:
     for target in ("p95<1s", "errors<1%", "mean<1s", "max<1s", "rps>1"):
         found = outcome(target, [])
-        assert (found.result, found.why) == ("not shown", UNKNOWN)
+        assert (found.result, found.why) == ("not shown", UNKNOWN_OUTCOME)
 
 
 # --- where nobody timed each request ------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_of_a_summary_of_few_requests_a_value_shows_little() -> None:
 
 def test_failures_beside_a_summary() -> None:
     some, many = (Requests(summary=SEEN, succeeded=1000, failed=n) for n in (10, 200))
-    assert judge(parse("p95<300ms")[0], some).why == UNKNOWN
+    assert judge(parse("p95<300ms")[0], some).why == UNKNOWN_OUTCOME
     assert judge(parse("p95<300ms")[0], many).result == "broken"
 
 

@@ -28,10 +28,10 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.finding import Note
 from workerlab.model import ConnectionSample, QueueSample
 from workerlab.report.html.timeline_data import (
-    BARS,
+    BARS_OF_PAGE,
     CONNECTS,
-    LEAST,
-    MOST,
+    MAX_BARS,
+    MIN_BARS,
     POINTS,
     Timeline,
     row_numbers,
@@ -57,7 +57,7 @@ def test_lanes_never_overlap_and_are_no_more_than_were_open_at_once(
     assert sorted(placed) == list(range(most))
 
 
-def seen(trial: TrialData, budget: int = MOST) -> Timeline:
+def seen(trial: TrialData, budget: int = MAX_BARS) -> Timeline:
     return timeline(derived(trial), budget)
 
 
@@ -117,7 +117,7 @@ def test_however_many_requests_there_are_the_bars_are_bounded() -> None:
     spans, last = small.spans.spans, small.spans.spans[-1]
     many = derived(with_spans(small, spans + (last,) * (requests - len(spans))))
     (found,) = timelines([many])
-    assert (len(found.bars), found.spans) == (MOST, requests)
+    assert (len(found.bars), found.spans) == (MAX_BARS, requests)
     assert str(found.notes[0]).endswith(", 800 of 100,000 requests.")
     assert len(found.queue) <= POINTS
 
@@ -125,8 +125,8 @@ def test_however_many_requests_there_are_the_bars_are_bounded() -> None:
 def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
     one = evidence(SYNC, 8, rounds=30)
     cells = [derived(asking(one, concurrency=n)) for n in range(1, 100)]
-    assert sum(len(one.bars) for one in timelines(cells[:70])) == BARS
-    assert {len(one.bars) for one in timelines(cells)} == {LEAST}
+    assert sum(len(one.bars) for one in timelines(cells[:70])) == BARS_OF_PAGE
+    assert {len(one.bars) for one in timelines(cells)} == {MIN_BARS}
 
 
 def test_a_timeline_is_of_the_first_valid_trial() -> None:

@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 from workerlab.analysis.breakdown import in_server
 from workerlab.analysis.core_wait import core_wait, is_disturbed
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
-from workerlab.analysis.diagnosis.service import BUSY_MACHINE, Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.service import BUSY_MACHINE_SHARE, Drift, Shared, SlowFirst
 from workerlab.analysis.diagnosis.slots import UnevenDealing, WaitingForSlots
 from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait
 from workerlab.numbers.units import FORMATS, fill
 
-COMPUTING = 0.85  # of a core per worker: GIL handovers and accepting take the rest
-MOSTLY, PART = 0.7, 0.25  # CPU time, as a share of a lone response
-COUNTS = 0.25  # of all cores: a smaller share does not exhaust the machine
-IDLE = 0.5  # occupancy: below it, a wait for a core hardly limits the workers
-INSIDE = 0.5  # of the requests in flight: as many must be in the server
+COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest
+MOSTLY_CPU_SHARE, PARTLY_CPU_SHARE = 0.7, 0.25  # CPU time, as a share of a lone response
+MIN_MACHINE_SHARE = 0.25  # of all cores: a smaller share does not exhaust the machine
+IDLE_OCCUPANCY = 0.5  # occupancy: below it, a wait for a core hardly limits the workers
+INSIDE_SHARE = 0.5  # of the requests in flight: as many must be in the server
 
 # Workers without a core hold their slots longer and leave others idle. More slots or an even
 # distribution of connections would not help, requests need not share anything else, and a machine
@@ -128,7 +128,9 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     using = {"the server": server} | ({"the load tool": tool} if tool else {})
     using |= cell.app_metrics.cores if cell.app_metrics else {}
     used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
-    by_us = server >= COUNTS * cores and sum(using.values()) >= BUSY_MACHINE * cores
+    by_us = (
+        server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= BUSY_MACHINE_SHARE * cores
+    )
     if by_us:
         busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
         how = fill(busy, {"cores": cores, "host": used.host_busy, "used_by": used_by})
@@ -138,7 +140,7 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     else:
         return None
     noise = () if by_us else (CLOSE_OTHER_PROGRAMS,)
-    elsewhere = (TOOL_ELSEWHERE,) if tool >= COUNTS * cores else ()
+    elsewhere = (TOOL_ELSEWHERE,) if tool >= MIN_MACHINE_SHARE * cores else ()
     return BusyMachine(
         connections=facts.connections,
         rps=facts.throughput_rps,
@@ -167,7 +169,7 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
     fewer_cores = (facts.cell.server.cores or workers) < workers
     if used is None or facts.connections <= workers:
         return None
-    if used >= COMPUTING * (cores if cores and fewer_cores else workers):
+    if used >= COMPUTING_SHARE * (cores if cores and fewer_cores else workers):
         all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
         how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
     elif (need := _needed(facts, cell)) and workers <= (cores or 0):
@@ -195,20 +197,20 @@ def _while_serving(facts: Facts) -> float | None:
 
 def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
     """CPU per request, if other programs kept the workers from a core: what the workers used then
-    shows no limit. None unless it is most of a lone response (MOSTLY), or a part of it (PART) and
-    the workers computed or waited for a core all the time."""
+    shows no limit. None unless it is most of a lone response (MOSTLY_CPU_SHARE), or a part of it
+    (PARTLY_CPU_SHARE) and the workers computed or waited for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, wait = facts.cell.server.workers, core_wait(facts)
     if used is None or not facts.rps or not lone_s or not wait or not is_disturbed(facts):
         return None
     if cell.verdict == "below capacity":
         return None  # more connections bring more: CPU is not the limit
-    if (inside := in_server(facts)) is not None and inside < INSIDE * facts.connections:
+    if (inside := in_server(facts)) is not None and inside < INSIDE_SHARE * facts.connections:
         return None  # most requests are in the load tool
     cpu_s, busy = used / facts.rps, used + wait.worker_s * facts.rps
-    idle = (cell.occupancy if cell.occupancy is not None else 1.0) < IDLE
-    always = busy >= COMPUTING * workers and cpu_s >= PART * lone_s and not idle
-    if cpu_s < MOSTLY * lone_s and not always:
+    idle = (cell.occupancy if cell.occupancy is not None else 1.0) < IDLE_OCCUPANCY
+    always = busy >= COMPUTING_SHARE * workers and cpu_s >= PARTLY_CPU_SHARE * lone_s and not idle
+    if cpu_s < MOSTLY_CPU_SHARE * lone_s and not always:
         return None
     return {"cpu_s": cpu_s, "lone_s": lone_s if lone_s >= cpu_s else None, "workers": workers}
 
@@ -238,6 +240,6 @@ def load_tool(facts: Facts, cell: CellResult) -> LoadToolIsLimit | None:
     if not cell.generator_bound:
         return None
     host = facts.usage.host_busy
-    busy = host is not None and host > BUSY_MACHINE
+    busy = host is not None and host > BUSY_MACHINE_SHARE
     advice = fill(LOAD_FROM_ELSEWHERE if busy else FASTER_TOOL, {"host": host})
     return LoadToolIsLimit(limit=cell.reason, advice=(advice,))

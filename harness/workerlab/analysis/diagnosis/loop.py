@@ -42,7 +42,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.base import Advised
-from workerlab.analysis.diagnosis.service import COMPUTING, Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.service import COMPUTING_SHARE, Drift, Shared, SlowFirst
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, service_s, waits
 from workerlab.analysis.event_loop import LoopUse, held_up, loop_use
 from workerlab.analysis.facts import Facts
@@ -52,21 +52,21 @@ from workerlab.model import CellResult, CodeLine, StackSample
 from workerlab.numbers.units import fill, format_duration
 
 # Shares of the time: by calls that delay beats, by calls of any length, by one or two long ones
-SHARE, SHORT, MOSTLY = 0.01, 0.1, 0.5
-LATE_BEATS, EACH = 3, 2  # of all workers, and of the most blocked one
-BLOCKED = 0.9  # of the time in the app: a hello-world app stays below it
-LONG_S, QUEUED = 0.005, 0.05  # service time, and the share of it that others wait
+BLOCKED_BY_LATE_SHARE, BLOCKED_BY_SHORT_SHARE, MOSTLY_BLOCKED_SHARE = 0.01, 0.1, 0.5
+MIN_LATE_BEATS, MIN_LATE_BEATS_OF_WORKER = 3, 2  # of all workers, and of the most blocked one
+BLOCKED_SHARE = 0.9  # of the time in the app: a hello-world app stays below it
+LONG_SERVICE_S, QUEUED_SHARE = 0.005, 0.05  # service time, and the share of it that others wait
 
 HELD_UP_NS = 3_000_000  # a beat overdue for this long: the loop is held up
 HELD_NS = 3_000_000  # the GIL is held, if for this long
-LEAST = 3  # samples
-LEAST_HELD = 2  # no sample is possible while the GIL is held
+MIN_SAMPLES = 3  # samples
+MIN_HELD_SAMPLES = 2  # no sample is possible while the GIL is held
 # With fewer samples of a held GIL, they must amount to a quarter of what the thread computed: else
 # the machine may have kept the sampler from a core, unseen by any counter
-FEW_HELD, OF_ITS_CPU = 6, 0.25
-BESIDE = 0.1  # of the first of its kind: less is a neighbouring line
+FEW_HELD_SAMPLES, HELD_CPU_SHARE = 6, 0.25
+NEIGHBOUR_SHARE = 0.1  # of the first of its kind: less is a neighbouring line
 EVERY_NS = 10_000_000  # between samples: a call may have lasted this much longer than seen
-ONE_CALL = 0.7  # of the time without a beat: it was one call
+ONE_CALL_SHARE = 0.7  # of the time without a beat: it was one call
 
 BY_BEATS = (
     "Something blocks the event loop at least {blocked:percent} of the time, up to"
@@ -138,11 +138,11 @@ def _serves_many(facts: Facts) -> bool:
 def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     worst, late = use.worst, sum(worker.late for worker in use.workers)
     blocked = worst.blocked - use.stolen_s / worst.observed_s
-    if late >= LATE_BEATS and worst.late >= EACH:
-        alarm = blocked >= SHARE
+    if late >= MIN_LATE_BEATS and worst.late >= MIN_LATE_BEATS_OF_WORKER:
+        alarm = blocked >= BLOCKED_BY_LATE_SHARE
     else:
         by_late_beats = worst.late * worst.longest_s / worst.observed_s  # at most
-        alarm = blocked >= MOSTLY or blocked - by_late_beats >= SHORT
+        alarm = blocked >= MOSTLY_BLOCKED_SHARE or blocked - by_late_beats >= BLOCKED_BY_SHORT_SHARE
     crowded = facts.connections > len(facts.record.worker_pids) or facts.two_at_once
     if not alarm or not crowded:
         return None
@@ -165,12 +165,12 @@ def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
     if busy is None or not waits(facts, cell):
         return None
     queued_s, served_s = cell.breakdown.in_worker_s or 0.0, service_s(cell)
-    behind = served_s >= LONG_S and queued_s >= QUEUED * served_s
-    if busy < BLOCKED and not behind:
+    behind = served_s >= LONG_SERVICE_S and queued_s >= QUEUED_SHARE * served_s
+    if busy < BLOCKED_SHARE and not behind:
         return None
     workers, cores = facts.cell.server.workers, facts.seen.cores
     used, load = facts.usage.server_cores, {"connections": facts.connections, "workers": workers}
-    computes = used is not None and used >= COMPUTING * min(workers, cores or workers)
+    computes = used is not None and used >= COMPUTING_SHARE * min(workers, cores or workers)
     moving = fill(MOVE_COMPUTING, {"cores": used, **load}) if computes else None
     return BlockedLoop(fill(BY_SPANS, load), advice=(moving or _replace_calls(facts),))
 
@@ -281,12 +281,14 @@ def _lines(
     amounts = {place: sum(map(part, of_place)) for place, of_place in places.items()}
     ran_ns = (sample.others_ran_ns if others else sample.ran_ns for sample in samples)
     computed_ns = sum(max(ns, 0) for ns in ran_ns)
-    least_ns = max(SHARE * whole_ns, BESIDE * max(amounts.values(), default=0.0))
+    least_ns = max(
+        BLOCKED_BY_LATE_SHARE * whole_ns, NEIGHBOUR_SHARE * max(amounts.values(), default=0.0)
+    )
     for place, of_place in places.items():
         counted, amount_ns = list(filter(part, of_place)), amounts[place]
-        if amount_ns < least_ns or len(counted) < (LEAST_HELD if held else LEAST):
+        if amount_ns < least_ns or len(counted) < (MIN_HELD_SAMPLES if held else MIN_SAMPLES):
             continue
-        if held and len(counted) < FEW_HELD and amount_ns < OF_ITS_CPU * computed_ns:
+        if held and len(counted) < FEW_HELD_SAMPLES and amount_ns < HELD_CPU_SHARE * computed_ns:
             continue
         share_ns = amount_ns if held else sum(map(_with_core_ns, of_place))
         yield amount_ns, _line(facts, how, counted, part, share_ns / whole_ns)
@@ -327,7 +329,7 @@ def _effect(samples: Sequence[StackSample], longest_ns: float, part: Part) -> st
     call_ns = max(sample.stuck_ns for sample in samples) + EVERY_NS
     call = f", by several calls in a row of {format_duration(call_ns / NS)} at most"
     effect = f"the loop is held up for as long as {longest}"
-    return effect + (call if call_ns < ONE_CALL * longest_ns else "")
+    return effect + (call if call_ns < ONE_CALL_SHARE * longest_ns else "")
 
 
 # --- how much of a sample counts ------------------------------------------------------------------

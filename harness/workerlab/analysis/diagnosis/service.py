@@ -61,9 +61,9 @@ from workerlab.analysis.core_wait import core_wait, is_disturbed
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.analysis.facts import ANSWERED, NEVER_ACCEPTED, Facts, once
-from workerlab.analysis.failures import MOSTLY as MOSTLY_SUCCESSES
 from workerlab.analysis.failures import (
-    REFUSED,
+    MOSTLY_SUCCESSES,
+    REFUSING_STATUSES,
     ended,
     failed_share,
     refused,
@@ -74,35 +74,38 @@ from workerlab.analysis.failures import (
 )
 from workerlab.analysis.handshakes import handshakes
 from workerlab.analysis.samples import NS, durations_s
-from workerlab.analysis.series import STEP, Series
-from workerlab.analysis.slots import FULL as FULL_SLOTS
-from workerlab.analysis.slots import occupancy, overhead_s
+from workerlab.analysis.series import MIN_STEP_RATIO, Series
+from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, overhead_s
 from workerlab.analysis.stall import paused, stalled
 from workerlab.model import CellResult, Span
 from workerlab.numbers.samples import mann_kendall, quantile, slope
 
-CHANCE = 0.01
-MANY, QUARTER = 8, 0.25  # lone requests needed to compare quartiles
-LONGER, LEAST_S = 1.25, 0.005  # minimum increase over a lone one: factor, seconds
-DOUBTFUL = 1.5  # the factor if other programs had the cores, or for another launch
-REQUESTS = 32  # minimum under load
-COMPUTING = 0.7  # of the cores its workers could use
-BUSY_MACHINE = 0.9  # of all cores
-NEEDS_CPU, MOSTLY_CPU = 0.1, 0.4  # of a lone request's time
+MAX_CHANCE = 0.01
+MIN_LONE_REQUESTS, LOWER_QUARTILE = 8, 0.25  # needed to compare quartiles
+MAX_LOST_SHARE = 0.25  # of the response, to other programs
+MIN_INCREASE_RATIO, MIN_INCREASE_S = 1.25, 0.005  # over a lone request
+DOUBTFUL_INCREASE_RATIO = 1.5  # the factor if other programs had the cores, or for another launch
+MIN_REQUESTS = 32  # under load
+COMPUTING_SHARE = 0.7  # of the cores its workers could use
+BUSY_MACHINE_SHARE = 0.9  # of all cores
+NEEDS_CPU_SHARE, MOSTLY_CPU_SHARE = 0.1, 0.4  # of a lone request's time
 
-FEWEST = 16  # requests of a batch, so that the fastest had a core
-BATCHES, LEAST, LOAD_S = 8, 32, 1.0  # requests (twice as many to cut), steady seconds
-BEYOND = 1.25  # times what waiting for a core can explain
-COMPUTES = 0.1  # of the fastest request's time is CPU: other programs stretch that, too
-BATCH_S = 1.0  # minimum: all of a shorter batch may have waited for a core
-FASTEST = 2.6  # |z| of the fastest request of each batch
-STEADILY = 3.3  # |z| of eight means that rise, or fall, every time
-FEW = 0.01  # maximum share of failures
-TREND, SINGLE = 2.35, 3.0  # |z| of the batches' means, and of single requests
-CHANGED = 0.10  # change, as a share of the median batch
-COMPARED = 512  # single requests compared in pairs; of more, every n-th
-FIRST, SLOW, MOSTLY = 5, 0.9, 0.5  # requests needed; quantile of the rest; share above it
-SLOW_BY_CHANCE, FEW_FIRST = 1e-5, 32  # chance of so many; of more, half is less likely
+MIN_BATCH_REQUESTS = 16  # requests of a batch, so that the fastest had a core
+BATCHES = 8
+MIN_DRIFT_REQUESTS = 32  # twice as many to cut the first ones off
+MIN_STEADY_S = 1.0
+BEYOND_WAIT_RATIO = 1.25  # times what waiting for a core can explain
+COMPUTES_SHARE = 0.1  # of the fastest request's time is CPU: other programs stretch that, too
+MIN_BATCH_S = 1.0  # all of a shorter batch may have waited for a core
+FASTEST_Z = 2.6  # |z| of the fastest request of each batch
+STEADY_TREND_Z = 3.3  # |z| of eight means that rise, or fall, every time
+MAX_FAILED_SHARE = 0.01
+TREND_Z, SINGLE_TREND_Z = 2.35, 3.0  # |z| of the batches' means, and of single requests
+MIN_CHANGE_SHARE = 0.10  # change, as a share of the median batch
+MAX_COMPARED = 512  # single requests compared in pairs; of more, every n-th
+MIN_FIRST = 5  # requests that are slow at first
+SLOW_QUANTILE, MIN_SLOW_SHARE = 0.9, 0.5  # of the rest; of the first ones, above it
+MAX_SLOW_CHANCE, FEW_REQUESTS = 1e-5, 32  # chance of so many; of more, half is less likely
 
 LOOK_FOR_WHAT_IS_SHARED = (
     "look for what they share (a lock, a pool of connections or threads, a service behind the app)"
@@ -117,11 +120,11 @@ def computes(facts: Facts) -> bool:
     cores, usage, workers = facts.cores, facts.usage, facts.cell.server.workers
     if (used := usage.server_cores) is None:
         return False
-    if used >= COMPUTING * min(workers, cores or workers):
+    if used >= COMPUTING_SHARE * min(workers, cores or workers):
         return True
     # Where the wait for a core is measured, only that of processes that requests start is missing
-    needs = MOSTLY_CPU if core_wait(facts) else NEEDS_CPU
-    crowded = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE
+    needs = MOSTLY_CPU_SHARE if core_wait(facts) else NEEDS_CPU_SHARE
+    crowded = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE_SHARE
     alone_s = min(facts.record.alone_s, default=0.0)
     return crowded and bool(facts.rps) and used / facts.rps >= needs * alone_s
 
@@ -199,19 +202,19 @@ def _than_alone(facts: Facts) -> Longer | None:
 
 def _above(times: Sequence[float], alone: Sequence[float], facts: Facts) -> Longer | None:
     """Compares a low quantile under load with a high one of lone requests; both are sorted."""
-    if len(times) < REQUESTS:
+    if len(times) < MIN_REQUESTS:
         return None
-    if len(alone) < MANY:
-        most_s, low_s = alone[-1], quantile(times, min(0.5, CHANCE ** (1 / len(alone))))
+    if len(alone) < MIN_LONE_REQUESTS:
+        most_s, low_s = alone[-1], quantile(times, min(0.5, MAX_CHANCE ** (1 / len(alone))))
     else:
-        most_s, low_s = quantile(alone, 1 - QUARTER), quantile(times, QUARTER)
+        most_s, low_s = quantile(alone, 1 - LOWER_QUARTILE), quantile(times, LOWER_QUARTILE)
     low_s *= 1 - _lost(facts)
     return Longer(low_s, most_s) if _beyond(low_s, most_s, facts) else None
 
 
 def _beyond(low_s: float, most_s: float, facts: Facts, *, other_launch: bool = False) -> bool:
-    longer = DOUBTFUL if other_launch or is_disturbed(facts) else LONGER
-    return low_s >= max(longer * most_s, most_s + LEAST_S)
+    longer = DOUBTFUL_INCREASE_RATIO if other_launch or is_disturbed(facts) else MIN_INCREASE_RATIO
+    return low_s >= max(longer * most_s, most_s + MIN_INCREASE_S)
 
 
 def _than_fewer(facts: Facts, series: Series) -> Longer | None:
@@ -219,7 +222,7 @@ def _than_fewer(facts: Facts, series: Series) -> Longer | None:
     it varies. The intervals must not overlap."""
     fewest = min(series.closed, key=attrgetter("connections"))
     own, other = _mean(facts), _mean(fewest)
-    if fewest.connections * STEP > facts.connections or own is None or other is None:
+    if fewest.connections * MIN_STEP_RATIO > facts.connections or own is None or other is None:
         return None
     low_s, most_s = (own.mean - own.half) * (1 - _lost(facts)), other.mean + other.half
     if not _beyond(low_s, most_s, facts, other_launch=True):
@@ -229,18 +232,18 @@ def _than_fewer(facts: Facts, series: Series) -> Longer | None:
 
 def _mean(facts: Facts) -> Estimate | None:
     """Mean service time of successes; None if there are few, or if they compute."""
-    few = facts.outcome.success < MOSTLY_SUCCESSES or len(facts.finished) < REQUESTS
+    few = facts.outcome.success < MOSTLY_SUCCESSES or len(facts.finished) < MIN_REQUESTS
     return None if few or computes(facts) else precision(facts).service_s
 
 
 def _with_no_more(facts: Facts, series: Series) -> Longer | None:
     """By throughput: slots are free and requests wait, but more connections bring no more."""
     n, taken = facts.connections, occupancy(facts)
-    if not series.waits(facts) or not series.levels_off(n) or (taken or 0.0) >= FULL_SLOTS:
+    if not series.waits(facts) or not series.levels_off(n) or (taken or 0.0) >= FULL_OCCUPANCY:
         return None
-    above = [trial for trial in series.closed if trial.connections >= STEP * n]
+    above = [trial for trial in series.closed if trial.connections >= MIN_STEP_RATIO * n]
     trials = (facts, *above)
-    if any(_lost(trial) > QUARTER or computes(trial) or stalled(trial) for trial in trials):
+    if any(_lost(trial) > MAX_LOST_SHARE or computes(trial) or stalled(trial) for trial in trials):
         return None
     own, lone_s = _mean(facts), fmean(facts.record.alone_s)
     more = max(trial.connections for trial in above)
@@ -294,9 +297,9 @@ class SlowFirst(Diagnosis):
 
 def drift_of(times_s: Sequence[float]) -> Drift | None:
     """The drift of service times, given in the order in which the requests began."""
-    if len(times_s) < LEAST:
+    if len(times_s) < MIN_DRIFT_REQUESTS:
         return None
-    return _drift(times_s, fmean, TREND)
+    return _drift(times_s, fmean, TREND_Z)
 
 
 def _drift(
@@ -306,10 +309,10 @@ def _drift(
     batches = _batches(times_s)
     values = list(map(of, batches))
     change_s, z = slope(values) * (BATCHES - 1), mann_kendall(values)
-    if abs(z) < least or abs(change_s) < CHANGED * median(values):
+    if abs(z) < least or abs(change_s) < MIN_CHANGE_SHARE * median(values):
         return None
-    single = mann_kendall(times_s[:: -(-len(times_s) // COMPARED)])
-    if abs(single) < SINGLE or single * z < 0:
+    single = mann_kendall(times_s[:: -(-len(times_s) // MAX_COMPARED)])
+    if abs(single) < SINGLE_TREND_Z or single * z < 0:
         return None
     return Drift(
         first_s=fmean(batches[0]),
@@ -340,28 +343,28 @@ def cut_of(times_s: Sequence[float]) -> int:
 
 def slow_first_of(times_s: Sequence[float]) -> int:
     """How many requests were slow at first; 0 if none."""
-    if len(times_s) < 2 * LEAST or (cut := cut_of(times_s)) < FIRST:
+    if len(times_s) < 2 * MIN_DRIFT_REQUESTS or (cut := cut_of(times_s)) < MIN_FIRST:
         return 0
-    above = quantile(sorted(times_s[cut:]), SLOW)
+    above = quantile(sorted(times_s[cut:]), SLOW_QUANTILE)
     slow = list(accumulate(value > above for value in times_s[:cut]))
     typical = fmean(times_s[cut:])
-    while cut and times_s[cut - 1] < LONGER * typical:
+    while cut and times_s[cut - 1] < MIN_INCREASE_RATIO * typical:
         cut -= 1  # MSER may cut a little late
-    while cut >= FIRST and not _slow_as_a_whole(slow[cut - 1], cut):
+    while cut >= MIN_FIRST and not _slow_as_a_whole(slow[cut - 1], cut):
         cut -= 1
     first, rest = times_s[:cut], times_s[cut:]
-    if cut < FIRST or fmean(first) < LONGER * fmean(rest) or drift_of(rest):
+    if cut < MIN_FIRST or fmean(first) < MIN_INCREASE_RATIO * fmean(rest) or drift_of(rest):
         return 0
     return cut
 
 
 def _slow_as_a_whole(slow: int, count: int) -> bool:
     """Whether at least half of them are slow, and hardly by chance."""
-    if slow < MOSTLY * count or count > FEW_FIRST:
-        return slow >= MOSTLY * count
-    tail, rare = range(slow, count + 1), 1 - SLOW
-    chance = sum(comb(count, k) * rare**k * SLOW ** (count - k) for k in tail)
-    return chance <= 1.01 * SLOW_BY_CHANCE
+    if slow < MIN_SLOW_SHARE * count or count > FEW_REQUESTS:
+        return slow >= MIN_SLOW_SHARE * count
+    tail, rare = range(slow, count + 1), 1 - SLOW_QUANTILE
+    chance = sum(comb(count, k) * rare**k * SLOW_QUANTILE ** (count - k) for k in tail)
+    return chance <= 1.01 * MAX_SLOW_CHANCE
 
 
 # --- of a trial ---------------------------------------------------------------------------------
@@ -375,7 +378,7 @@ def slow_first(facts: Facts) -> SlowFirst | None:
     if not (cut := slow_first_of(times_s)):
         return None
     first_s, rest_s = fmean(times_s[:cut]), fmean(times_s[cut:])
-    if cut * (first_s - rest_s) < BEYOND * _lost_s(facts, times_s):
+    if cut * (first_s - rest_s) < BEYOND_WAIT_RATIO * _lost_s(facts, times_s):
         return None
     until_s = (max(span.end_ns or 0 for span in spans[:cut]) - facts.started_ns) / NS
     return SlowFirst(requests=cut, first_s=first_s, rest_s=rest_s, until_s=until_s)
@@ -390,15 +393,15 @@ def drift(facts: Facts) -> Drift | None:
     times_s = durations_s(span for span in _successes(facts) if window.contains(span.start_ns))
     trend, half = drift_of(times_s), len(times_s) // 2
     apart_s = abs(sum(times_s[-half:]) - sum(times_s[:half]))
-    by_others = is_disturbed(facts) and (trend is None or abs(trend.z) < STEADILY)
-    if not by_others and apart_s >= BEYOND * _lost_s(facts, times_s):
+    by_others = is_disturbed(facts) and (trend is None or abs(trend.z) < STEADY_TREND_Z)
+    if not by_others and apart_s >= BEYOND_WAIT_RATIO * _lost_s(facts, times_s):
         return trend
-    if len(times_s) < BATCHES * FEWEST or window.length_s < BATCHES * BATCH_S:
+    if len(times_s) < BATCHES * MIN_BATCH_REQUESTS or window.length_s < BATCHES * MIN_BATCH_S:
         return None
     used = facts.usage.server_cores
-    if used is None or used >= COMPUTES * min(times_s) * facts.rps:
+    if used is None or used >= COMPUTES_SHARE * min(times_s) * facts.rps:
         return None
-    return _drift(times_s, min, FASTEST)
+    return _drift(times_s, min, FASTEST_Z)
 
 
 def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
@@ -419,11 +422,11 @@ def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
 def _successes(facts: Facts) -> Sequence[Span]:
     """Spans of successes, without the lone first one. Empty if failures may be among them, or if
     the load was so short that a moment without a core is a large part of it."""
-    if facts.window is None or facts.window.length_s < LOAD_S:
+    if facts.window is None or facts.window.length_s < MIN_STEADY_S:
         return ()
     spans = success_spans(facts)
     if spans is None:
-        spans = facts.finished if failed_share(facts) <= FEW else ()
+        spans = facts.finished if failed_share(facts) <= MAX_FAILED_SHARE else ()
     together = spans[1:] if facts.data.lone_first else spans
     return [span for span in together if not paused(facts, span.start_ns, span.end_ns or 0)]
 
@@ -493,7 +496,7 @@ def failing(facts: Facts, _cell: CellResult) -> Failing | None:
         requests=causes.total(),
         share=min(1.0, causes.total() / ended(facts)),
         causes=dict(sorted(causes.items())),
-        statuses=tuple(map(str, sorted(wrong_statuses(facts).keys() - REFUSED))),
+        statuses=tuple(map(str, sorted(wrong_statuses(facts).keys() - REFUSING_STATUSES))),
     )
 
 

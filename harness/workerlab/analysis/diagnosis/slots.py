@@ -14,16 +14,16 @@ from workerlab.analysis.breakdown import waited
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import counted, drops, growth, handshakes, steps
-from workerlab.analysis.knee import REACHED
-from workerlab.analysis.slots import FULL, Dealing, occupancy, uneven_dealing
+from workerlab.analysis.knee import REACHED_SHARE
+from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, occupancy, uneven_dealing
 from workerlab.analysis.stall import Stall, stalled, whole_rps
 from workerlab.finding import Finding
 from workerlab.model import CellResult
 from workerlab.numbers.units import fill, format_duration
 
-PLACE = 0.1  # share of the waiting: a place with less is not named
+MIN_PLACE_SHARE = 0.1  # share of the waiting: a place with less is not named
 MIN_WAIT_S = 0.005  # a shorter wait, or connect, counts as none
-LONGER = 1.5  # times a lone response
+LONGER_RESPONSE_RATIO = 1.5  # times a lone response
 
 # The parts of a Breakdown in which requests wait
 PLACES = {
@@ -50,7 +50,7 @@ def longer_backlog(facts: Facts) -> str:
 def waits(facts: Facts, cell: CellResult) -> bool:
     """Whether requests take longer than a lone one, with others to wait for."""
     n = facts.connections
-    return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED
+    return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED_SHARE
 
 
 def service_s(cell: CellResult) -> float:
@@ -59,7 +59,7 @@ def service_s(cell: CellResult) -> float:
 
 def full(facts: Facts) -> bool:
     """Whether all slots were taken in the steady window."""
-    return (occupancy(facts) or 0.0) >= FULL
+    return (occupancy(facts) or 0.0) >= FULL_OCCUPANCY
 
 
 def _response_s(facts: Facts, cell: CellResult) -> float:
@@ -80,7 +80,7 @@ def _sharing(facts: Facts) -> str:
         sentence = "{n:# connection} have {slots:# slot}"
     else:
         sentence = "{n:# connection} share {slots:# slot}[[, of which at most {few} were used]]"
-    few = used if used < REACHED * facts.parallel else None
+    few = used if used < REACHED_SHARE * facts.parallel else None
     values = {"used": used, "slots": slots, "limit": facts.no_limit, "few": few}
     return fill(sentence, {"n": facts.connections, **values})
 
@@ -96,7 +96,7 @@ def _waiting(facts: Facts, cell: CellResult) -> str:
     places = [
         f"{format_duration(wait_s)} {words[place]}"
         for wait_s, place in waits_s
-        if wait_s >= PLACE * waited_s
+        if wait_s >= MIN_PLACE_SHARE * waited_s
     ] or [f"{format_duration(waited_s)}, in no place that is known"]
     others = facts.connections - (facts.slots or facts.connections)
     who = "requests wait"
@@ -109,7 +109,7 @@ def _overtaken(facts: Facts, cell: CellResult) -> str | None:
     """A hint if the median is far below the mean: by medians, a short queue would look faster than
     a long one, in which no request overtakes another."""
     p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
-    if p50_s is None or mean_s is None or p50_s > REACHED * mean_s:
+    if p50_s is None or mean_s is None or p50_s > REACHED_SHARE * mean_s:
         return None
     mean, median = format_duration(mean_s), format_duration(p50_s)
     return (
@@ -141,11 +141,11 @@ def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
     unmeasured reason: more slots might not help."""
     if not full(facts) or facts.slots is None or facts.connections <= facts.slots:
         return None
-    if _waited_s(facts, cell) < (1 - REACHED) * _response_s(facts, cell):
+    if _waited_s(facts, cell) < (1 - REACHED_SHARE) * _response_s(facts, cell):
         return None
     connect_s, lone_s = cell.breakdown.connect_s, cell.lone_s or 0.0
     in_queue = cell.breakdown.accept_queue_s and (connect_s or 0.0) < MIN_WAIT_S
-    held_longer = lone_s and service_s(cell) >= LONGER * lone_s
+    held_longer = lone_s and service_s(cell) >= LONGER_RESPONSE_RATIO * lone_s
     return WaitingForSlots(
         sharing=_sharing(facts),
         waiting=_waiting(facts, cell),
@@ -356,7 +356,7 @@ def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Diagnosis:
     n, slots = facts.connections, facts.slots
     used: dict[str, Any] = {"connections": n, "used": facts.open_at_once, "slots": slots}
     used |= {"limit": facts.no_limit, "waited": waited(facts)}
-    if cell.verdict == "at capacity" and slots is not None and n >= REACHED * slots:
+    if cell.verdict == "at capacity" and slots is not None and n >= REACHED_SHARE * slots:
         return AllSlotsBusy(**used, busy=None if full(facts) else cell.occupancy)
     return NothingWaits(**used)
 
@@ -364,7 +364,7 @@ def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Diagnosis:
 def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
     """The time inside the app, or outside, is left out if it hardly contributes."""
     response_s, inside_s, lone_s = _response_s(facts, cell), service_s(cell), cell.lone_s or 0.0
-    least_s = PLACE * (response_s - lone_s)
+    least_s = MIN_PLACE_SHARE * (response_s - lone_s)
     return Unexplained(
         connections=facts.connections,
         response_s=response_s,

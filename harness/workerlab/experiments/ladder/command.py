@@ -57,7 +57,7 @@ POSTS = 1000
 POST = "1"  # every user reads its page
 ANSWER_S = 120.0  # enough to store a thousand posts on a busy machine
 NO_SINGLE_USER = "A single user is not measured: the load comes from other hosts."
-FULL, QUICK = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
+FULL_LOAD, QUICK_LOAD = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def urls_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def users_of(options: argparse.Namespace) -> int:
-    users: int = options.users or (QUICK if options.quick else FULL)[0]
+    users: int = options.users or (QUICK_LOAD if options.quick else FULL_LOAD)[0]
     return users
 
 
@@ -132,7 +132,7 @@ def plan_of(
     gunicorns: preflight.Interpreters,
     notes: tuple[Finding, ...],
 ) -> Plan:
-    users, (_, duration_s, trials) = users_of(options), QUICK if options.quick else FULL
+    users, (_, duration_s, trials) = users_of(options), QUICK_LOAD if options.quick else FULL_LOAD
     single = [] if options.load_hosts else [(ONE_USER_TOOL, ONE_USER)]
     loads = [*single, *((tool, users) for tool in tools)]
     search = {USUAL_USERS: users} if options.find_limit else {}

@@ -36,7 +36,7 @@ from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLo
 from workerlab.finding import Answer, Finding
 from workerlab.model import CellResult
 
-FULL = 0.8  # of what a component can use
+FULL_SHARE = 0.8  # of what a component can use
 HOST_FULL = 0.9  # of all cores
 SLOTS_FULL = 0.9
 MAX_TIMES_USERS = 8  # the users of the steps, at most, in a search
@@ -156,7 +156,7 @@ def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
     if slots and busy is not None and busy >= SLOTS_FULL:
         yield SlotsLimit(slots=slots, busy=min(1.0, busy), usage=usage)
     host_busy, pool_s = step.mean("usage.host_busy") or 0.0, step.app_metric("spent_s", "pool")
-    if pool_s and host_busy < FULL and pool_s > longest_other_part_s(step):
+    if pool_s and host_busy < FULL_SHARE and pool_s > longest_other_part_s(step):
         yield PoolLimit(wait_s=pool_s, usage=usage)
     if host_busy >= HOST_FULL:
         yield MachineLimit(usage=usage)
@@ -174,7 +174,7 @@ def cpu_limits(
         (configuration.service(configuration.storage), storage, cores),
         ("app", app, min(workers, cores or workers)),
     ):
-        if used is not None and usable and used >= FULL * usable:
+        if used is not None and usable and used >= FULL_SHARE * usable:
             yield CpuLimit(component=component, used=used, cores=usable, usage=usage)
 
 

@@ -80,8 +80,8 @@ def row_numbers(intervals: Iterable[tuple[float, float]]) -> list[int]:
     return numbers
 
 
-BARS = 14_000  # on one page, shared by its timelines
-MOST, LEAST = 800, 150  # in one timeline
+BARS_OF_PAGE = 14_000  # on one page, shared by its timelines
+MAX_BARS, MIN_BARS = 800, 150  # in one timeline
 POINTS = 300  # of a series
 WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of a bar of connect times
 CONNECTS = 100  # of these bars at most, unless the widest are too narrow
@@ -92,11 +92,11 @@ T = TypeVar("T", QueueSample, ProcessSample, ConnectionSample)
 
 def timelines(trials: Sequence[Facts]) -> tuple[Timeline, ...]:
     """The timelines of one page."""
-    budget = max(LEAST, min(MOST, BARS // max(1, len(trials))))
+    budget = max(MIN_BARS, min(MAX_BARS, BARS_OF_PAGE // max(1, len(trials))))
     return tuple(timeline(facts, budget) for facts in trials)
 
 
-def timeline(facts: Facts, budget: int = MOST) -> Timeline:
+def timeline(facts: Facts, budget: int = MAX_BARS) -> Timeline:
     """A valid trial over time, with at most `budget` of its requests."""
     spans, ended = facts.spans[:budget], facts.ended_ns
     cut = facts.spans[budget].start_ns if len(facts.spans) > budget else ended

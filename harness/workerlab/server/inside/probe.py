@@ -32,7 +32,7 @@ from .maps import HEADER_BYTES, SPANS, create_map, free_path
 RECORD = SPANS.record
 CELL = 8
 FIRST = HEADER_BYTES // CELL  # the cell of the first record
-FULL = 3  # the header's cell for "records are missing"
+FULL_CELL = 3  # the header's cell for "records are missing"
 BODY = "http.response.body"
 PATHSEND = "http.response.pathsend"  # a whole file as the last message
 SCRATCH = 5  # cells 5 to 7 of the header, for what must not be recorded
@@ -159,8 +159,8 @@ def begin(port: int, name: str) -> int:
 
 
 def overflow() -> int:
-    """No record is left: set FULL, and use the scratch cells."""
-    cells[FULL] = 1
+    """No record is left: set FULL_CELL, and use the scratch cells."""
+    cells[FULL_CELL] = 1
     return SCRATCH
 
 
