@@ -148,9 +148,7 @@ def _between(facts: Facts, most_ns: int) -> Iterator[tuple[int, int]]:
 
 
 MIN_GAPS = 8  # gaps needed for their median
-MAX_SAMPLE_GAP_NS = (
-    150_000_000  # between two accept-queue samples that cover the moments in between
-)
+MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples that cover the time in between
 
 
 @once
