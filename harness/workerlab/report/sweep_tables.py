@@ -1,8 +1,9 @@
 """The tables of a sweep: cells, where the time goes, kept-alive connections, closed and open loop,
 the routes of a mix, the figures that ab prints, and classes.
 
-A new column is one line here: a `Column` with heading, meaning and value, or, for a key that JSON
-has, a `column`, which takes all three from `shapes.py`.
+A new column is an entry of CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column` with
+heading, meaning and value, or, for a key that JSON has, a `column`, which takes all three from
+`shapes.py`.
 
 The tables of the closed loop have no cells of the open model: their connections are not kept busy,
 and neither knee nor bound applies to them.
@@ -57,7 +58,7 @@ def response(name: str, meaning: str, expendable: int = 0) -> Column:
 
 
 SUCCESSES = "response time of successes"
-COLUMNS = (
+ROUTE_COLUMNS = (
     Column("requests", "count", meaning="complete answers"),
     Column("failed", "count"),
     response("p50", SUCCESSES),
@@ -77,7 +78,11 @@ def route_table(
     if not shown:
         return
     rows = tuple(
-        (*(column.of(cell) for column in leading), name, *(column.of(route) for column in COLUMNS))
+        (
+            *(column.of(cell) for column in leading),
+            name,
+            *(column.of(route) for column in ROUTE_COLUMNS),
+        )
         for cell, name, route in shown
     )
     responses = [route.response for _, _, route in shown]
@@ -89,7 +94,7 @@ def route_table(
     )
     yield Table(
         title="The routes of the mix",
-        columns=(*leading, Column("route", "text"), *COLUMNS),
+        columns=(*leading, Column("route", "text"), *ROUTE_COLUMNS),
         rows=rows,
         note=note if left_out > 0 else None,
         keys=len(leading),
@@ -144,8 +149,8 @@ def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[Failin
         )
 
 
-TOTALS = tuple(column(name, of=JsonAb) for name in JsonAb.__struct_fields__)
-AB_TIMES = (
+AB_TOTAL_COLUMNS = tuple(column(name, of=JsonAb) for name in JsonAb.__struct_fields__)
+AB_TIME_COLUMNS = (
     Column(
         "time_of",
         "text",
@@ -163,18 +168,18 @@ def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterato
     for cell in cells:
         if cell.ab is not None:
             key = tuple(column.of(cell) for column in leading)
-            totals.append((*key, *(total.of(cell.ab) for total in TOTALS)))
+            totals.append((*key, *(total.of(cell.ab) for total in AB_TOTAL_COLUMNS)))
             times += [(*key, name, *astuple(row)) for name, row in cell.ab.times.items()]
     yield Table(
         title="What ab printed",
-        columns=(*leading, *TOTALS),
+        columns=(*leading, *AB_TOTAL_COLUMNS),
         rows=tuple(totals),
         keys=len(leading),
         detailed=True,
     )
     yield Table(
         title="Connection times as ab printed them",
-        columns=(*leading, *AB_TIMES),
+        columns=(*leading, *AB_TIME_COLUMNS),
         rows=tuple(times),
         keys=len(leading),
         unit="ms",
@@ -184,7 +189,7 @@ def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterato
 
 EXACT_S = 0.2  # a shorter time, in seconds with two decimals, can be off by more than 2.5 %
 NEGLIGIBLE = 0.01  # share of the longest time in a row; digits of shorter times do not matter
-TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "lag.p95")
+SHOWN_TIMES = ("response.p50", "response.p95", "response.p99", "response.max", "lag.p95")
 
 Cells = Sequence[CellResult]
 Columns = Sequence[Column]
@@ -193,10 +198,14 @@ Columns = Sequence[Column]
 def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
     """All tables that have rows."""
     closed = [cell for cell in report.cells if cell.trial.cell.rate is None]
-    leading = leading_columns(names, CONCURRENCY)
-    judged = [TARGET] if any(cell.target for cell in report.cells) else []
+    leading = leading_columns(names, CONCURRENCY_COLUMN)
+    judged = [TARGET_COLUMN] if any(cell.target for cell in report.cells) else []
     mixed = [cell for cell in report.cells if cell.routes]
-    load = LOAD if any(cell.trial.cell.rate is not None for cell in mixed) else CONCURRENCY
+    load = (
+        LOAD_COLUMN
+        if any(cell.trial.cell.rate is not None for cell in mixed)
+        else CONCURRENCY_COLUMN
+    )
     tables = (
         *(
             replace(table, keys=len(leading) - 1 - names.trials)
@@ -204,7 +213,9 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
                 cells_table(closed, [*leading, *result_columns(closed), *judged]),
                 breakdown_table(closed, leading),
                 keepalive_table(closed, leading),
-                open_table(report.cells, [*leading_columns(names, LOAD), *OPEN, *judged]),
+                open_table(
+                    report.cells, [*leading_columns(names, LOAD_COLUMN), *RATE_COLUMNS, *judged]
+                ),
             )
         ),
         *route_table(mixed, leading_columns(names, load), unit_of),
@@ -233,7 +244,7 @@ def unit_of(rows: list[list[float]]) -> str:
 
 def _times(cell: CellResult) -> list[float]:
     """The times that tables show of a cell: seconds, absolute, without zeros."""
-    paths = (*TIMES, *(f"breakdown.{part}_s" for part in PARTS))
+    paths = (*SHOWN_TIMES, *(f"breakdown.{part}_s" for part in PARTS))
     return [abs(time_s) for time in attrgetter(*paths)(cell) if (time_s := finite(time))]
 
 
@@ -248,9 +259,11 @@ def load_of(cell: CellResult) -> str:
     return f"open, {rate.label}{'' if rate.share is not None else '/s'}"
 
 
-CONCURRENCY = column("concurrency")
-LOAD = Column("load", "text", value=load_of)
-KEPT = column("keepalive", value=lambda cell: "on" if cell.trial.cell.keepalive else "off")
+CONCURRENCY_COLUMN = column("concurrency")
+LOAD_COLUMN = Column("load", "text", value=load_of)
+KEEPALIVE_COLUMN = column(
+    "keepalive", value=lambda cell: "on" if cell.trial.cell.keepalive else "off"
+)
 
 
 def leading_columns(names: Names, load: Column) -> list[Column]:
@@ -260,7 +273,7 @@ def leading_columns(names: Names, load: Column) -> list[Column]:
         *(column(name, value=partial(_setting, name)) for name in names.settings),
         *([column("tool")] if names.tools else []),
         *([column("tool_processes")] if names.processes else []),
-        *([KEPT] if names.keepalive else []),
+        *([KEEPALIVE_COLUMN] if names.keepalive else []),
         load,
         *([column("trial")] if names.trials else []),
     ]
@@ -286,7 +299,7 @@ def slots(result: CellResult | ClassResult) -> Value:
     return "unlimited" if result.worker_class.slots_known else "not known"
 
 
-RESULTS = (
+CLOSED_COLUMNS = (
     column("slots_configured", 1, slots),
     column("slots_measured", 1),
     column("occupancy", 5),
@@ -307,20 +320,20 @@ RESULTS = (
     column("failed", 1),
     column("verdict"),
 )
-TARGET = column("target", value=target_of)
+TARGET_COLUMN = column("target", value=target_of)
 LOWER_BOUND = (
     "generator-bound: the load tool was the limit, so the figures are a lower bound of the server."
 )
 
 
 def result_columns(cells: Cells) -> list[Column]:
-    """RESULTS without the columns that carry no information for these cells."""
+    """CLOSED_COLUMNS without the columns that carry no information for these cells."""
     shown = {
         "occupancy": any(cell.occupancy is not None for cell in cells),
         "throughput_half_rps": any(map(is_uncertain, cells)),
         "mean_s": any(map(dropped_handshakes, cells)),
     }
-    return [column for column in RESULTS if shown.get(column.name, True)]
+    return [column for column in CLOSED_COLUMNS if shown.get(column.name, True)]
 
 
 def cells_table(cells: Cells, columns: Columns) -> Table:
@@ -334,7 +347,7 @@ def cells_table(cells: Cells, columns: Columns) -> Table:
 RESPONSE_MEAN = Column(
     "response_mean_s", "seconds", 2, heading="response", value=attrgetter("breakdown.response_s")
 )
-SPENT = tuple(
+PART_COLUMNS = tuple(
     Column(
         f"{part}_s",
         "seconds",
@@ -350,7 +363,7 @@ SPENT = tuple(
 def breakdown_table(closed: Cells, leading: Columns) -> Table:
     cells = [cell for cell in closed if cell.breakdown.response_s is not None]
     mixed = len({cell.breakdown.exact for cell in cells}) > 1
-    columns = [*leading, RESPONSE_MEAN, *SPENT, *([column("split_exact")] if mixed else [])]
+    columns = [*leading, RESPONSE_MEAN, *PART_COLUMNS, *([column("split_exact")] if mixed else [])]
     note, why = sources_of(cells)
     return replace(
         table_of(f"Where the time goes, mean of {part_of_load(cells)}", columns, cells, note),
@@ -401,7 +414,7 @@ def _dealt(cell: CellResult) -> str | None:
 
 
 SINCE_DUE = "response time, open: since the request was due"
-OPEN = (
+RATE_COLUMNS = (
     column("asked_rps", 4),
     replace(
         column("sent_rps"),
@@ -484,7 +497,7 @@ def _per_worker(name: str, group: ClassResult) -> float | None:
     return None if knee is None else knee / group.server.workers
 
 
-CLASSES = (
+CLASS_COLUMNS = (
     column("slots_configured", value=slots),
     column("slots_measured"),
     column("capacity_rps", of=JsonClass),
@@ -503,7 +516,7 @@ RATIOS = (
 def class_table(groups: Sequence[ClassResult], names: Names) -> Table:
     columns = (
         Column("series", "text", heading="class", value=names.series),
-        *CLASSES,
+        *CLASS_COLUMNS,
         *(RATIOS if any(group.knee_predicted for group in groups) else ()),
     )
     rows = tuple(tuple(column.of(group) for column in columns) for group in groups)
