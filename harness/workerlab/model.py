@@ -823,7 +823,7 @@ class Usage(Struct, frozen=True):
     receive_calls_s: float | None = None
 
 
-MIN_WAIT_SHARE = 0.05  # of the response time: a shorter wait for a core is negligible
+MIN_CORE_WAIT_SHARE = 0.05  # of the response time: a shorter wait for a core is negligible
 MIN_OTHERS_CORES = 0.25  # cores: others that use fewer are not the reason
 
 
@@ -855,20 +855,20 @@ class CoreWait(Struct, frozen=True):
         return 1 - (1 - self.lost) * (1 - self.stolen_share)
 
     @property
-    def disturbed(self) -> bool:
+    def by_programs(self) -> bool:
         """Whether other programs kept the load from a core for long enough to change its
         figures."""
-        return self.lost >= MIN_WAIT_SHARE and (self.others_cores or 0.0) >= MIN_OTHERS_CORES
+        return self.lost >= MIN_CORE_WAIT_SHARE and (self.others_cores or 0.0) >= MIN_OTHERS_CORES
 
     @property
-    def stolen(self) -> bool:
+    def by_machines(self) -> bool:
         """Whether other machines did."""
-        return self.taken >= MIN_WAIT_SHARE and (self.steal_cores or 0.0) >= MIN_OTHERS_CORES
+        return self.taken >= MIN_CORE_WAIT_SHARE and (self.steal_cores or 0.0) >= MIN_OTHERS_CORES
 
     @property
-    def doubtful(self) -> bool:
+    def disturbed(self) -> bool:
         """Whether the figures are unreliable, as others used the cores."""
-        return self.disturbed or self.stolen
+        return self.by_programs or self.by_machines
 
 
 class AppMetrics(Struct, frozen=True):
@@ -1081,7 +1081,7 @@ class Chart(Struct, frozen=True):
 
 class Document(Struct, frozen=True):
     """What a run has to show, whichever command made it (`kind`), before it has a format. From
-    `cells` on as in Report: of a sweep."""
+    `cells` on: of a sweep, `facts` and what Report has, too, as there."""
 
     run: str
     kind: str

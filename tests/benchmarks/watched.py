@@ -20,7 +20,7 @@ import psutil
 from workerlab import codec
 from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
 from workerlab.experiments.live.side import LiveServer, Side
-from workerlab.report.player.places import as_told
+from workerlab.report.player.places import as_rows
 
 TICK_S = 0.05
 WARM_S = 1.0
@@ -39,7 +39,7 @@ def measured(
     while time.monotonic() - began_s < seconds:
         time.sleep(TICK_S)
         if watched:
-            codec.encode(as_told(live.look().moves, 0))
+            codec.encode(as_rows(live.look().moves, 0))
         else:
             served += answers_in(live)
     used_s, lasted_s = cpu() - cpu_s, time.monotonic() - began_s

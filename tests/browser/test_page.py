@@ -17,7 +17,7 @@ from tests.builders.ladder import whole as whole_ladder
 from tests.builders.runs import recorded
 from workerlab.experiments.results import document_of
 from workerlab.model import Column, Document, Table
-from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.kernel import has_queue, in_timeline
 from workerlab.report.html.series import all_series, timelines_of
 from workerlab.report.html.series import over_time as observed_cells

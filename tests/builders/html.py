@@ -19,8 +19,8 @@ from workerlab.model import (
     Summary,
     Trial,
 )
-from workerlab.report.document import of_sweep
 from workerlab.report.html.timeline_data import Bar, Moment, Timeline, row_numbers
+from workerlab.report.sweep_document import of_sweep
 from workerlab.server.worker_classes import class_named
 
 SLEEP_S = 1.0

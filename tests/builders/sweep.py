@@ -18,7 +18,7 @@ from tests.builders.open_model import opened
 from workerlab.analysis import analyse
 from workerlab.finding import stored
 from workerlab.model import Document, Fault, Rate
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.slo import parse
 
 

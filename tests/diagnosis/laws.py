@@ -14,7 +14,7 @@ from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Report
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.report.values import text
 
 LITTLE = 0.05

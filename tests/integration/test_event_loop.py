@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import ROOT, Lab, Serve, fetch, right_unless_still, until
-from workerlab.observe.maps import read_beats
+from workerlab.observe.map_readers import read_beats
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
 LOOPS = {"asgi": "blocking_asgi", "uvicorn": "blocking_asgi", "tornado": "blocking_tornado"}

@@ -16,11 +16,11 @@ from statistics import median
 from workerlab.analysis.cell_targets import with_targets
 from workerlab.analysis.cells import invalid, result
 from workerlab.analysis.checks import contradictions
-from workerlab.analysis.class_result import class_result
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.load_tool import with_limits
 from workerlab.analysis.open_model import best_rps, open_result
-from workerlab.analysis.series import R0, UNKNOWN_R0, Series, lone_responses, under_load
+from workerlab.analysis.series import R0, UNKNOWN_R0, Series, lone_r0_by_server, r0_under_load
+from workerlab.analysis.series_result import class_result
 from workerlab.finding import Finding, Note
 from workerlab.model import Cell, CellResult, ClassResult, Report
 from workerlab.notes import Unfinished
@@ -46,7 +46,7 @@ def analyse(
     rate. `place`: how commands name the run; "": by its name. `terms`: of a target to judge the
     cells by."""
     done = [trial for trial in trials if trial.record is not None]
-    lone, members = lone_responses(done), defaultdict[Cell, list[TrialData]](list)
+    lone, members = lone_r0_by_server(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
         members[trial.cell.series].append(trial)
     checked = [_series(key, own, lone[key.server]) for key, own in members.items()]
@@ -90,7 +90,7 @@ def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:
             valid.append(facts)
     closed = [facts for facts in valid if not facts.open_model]
     at_rate = [facts for facts in valid if facts.open_model]
-    r0, notes = under_load(lone, closed) if lone else (UNKNOWN_R0, ())
+    r0, notes = r0_under_load(lone, closed) if lone else (UNKNOWN_R0, ())
     return Series(key, trials, r0, closed, at_rate, without, notes)
 
 
@@ -99,7 +99,7 @@ def _results(series: Series) -> Iterable[CellResult]:
     closed = [result(facts, series) for facts in series.closed]
     yield from closed
     most_rps = series.capacity.rps or best_rps(closed)
-    reached = series.knee.connections is not None
+    reached = series.provisional_knee.connections is not None
     yield from (open_result(facts, most_rps, reached=reached) for facts in series.at_rate)
 
 
@@ -112,7 +112,7 @@ def _place(cell: CellResult) -> tuple[bool, float, int, int]:
 
 
 def _first_of_cells(valid: Iterable[Facts]) -> Iterable[Facts]:
-    """The first valid trial of each cell, in the order of the cells."""
+    """The first valid trial of each cell, in the order of the plan, those at a rate last."""
     first: dict[Cell, Facts] = {}
     for facts in valid:
         if facts.data.trial.number <= first.setdefault(facts.cell, facts).data.trial.number:

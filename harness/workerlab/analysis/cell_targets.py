@@ -140,7 +140,7 @@ def doubt(term: Term, outcome: TermOutcome, cell: CellResult, own: Requests) -> 
     if met and term.kind == "time" and cell.trial.cell.rate and cell.verdict == "saturated":
         return BACKLOG
     wait = cell.core_wait
-    if met or errors or wait is None or not wait.doubtful:
+    if met or errors or wait is None or not wait.disturbed:
         return None
     if broken and cell.verdict == "saturated" and not holds_without(term, outcome, wait.taken):
         return None

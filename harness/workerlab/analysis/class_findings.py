@@ -89,7 +89,7 @@ def identities(ab: AbReport, load: Label) -> AbIdentities | None:
     )
 
 
-MIN_EXPLAINED_SHARE = 0.5  # of the gap from knee to slots, by a reason's share of requests
+MIN_EXPLAINED_SHARE = 0.5  # of the gap from knee to slots: a reason's share, of requests or time
 BELOW_SLOTS_SHARE = 0.95  # of the slots: a lower knee is below them
 BELOW_BOUND_SHARE = 0.95  # of the bound: with less throughput, something limits the cell
 

@@ -30,7 +30,7 @@ from workerlab.numbers.units import FORMATS, amount, format_bytes, format_durati
 
 LOOKS = (4, 6, 9, 13, 19, 28, 40)  # after so many pairs
 SIMILAR_RATIO = 1.05  # times: single launches whose throughputs differ by less are a tie
-FALSE_ALARM_PROBABILITY = 0.05  # of any difference, in a whole comparison
+FALSE_ALARM_PROBABILITY = 0.05  # that any difference is found where there is none
 
 Word = Literal["different", "same", "inconclusive"]
 Kind = Literal["ratio", "part", "share"]

@@ -133,7 +133,7 @@ def wait_in(part: Stretch) -> CoreWait | None:
 def is_disturbed(facts: Facts) -> bool:
     """Whether other programs or machines had the cores for long enough to distort the figures."""
     wait = core_wait(facts)
-    return wait is not None and wait.doubtful
+    return wait is not None and wait.disturbed
 
 
 def lost_share(

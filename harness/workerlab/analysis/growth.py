@@ -35,14 +35,15 @@ from statistics import fmean, pstdev
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
+from workerlab.analysis.handshakes import ESTABLISHED
 from workerlab.analysis.samples import NS, Window, completions, durations_s, ended, per_second
 from workerlab.analysis.slots import FULL_OCCUPANCY, taken
 from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope
 
 GROWTH_PARTS = 8
-MIN_SLOPE = 0.02  # of what arrives
-SLOPE_Z = 2.35  # standard errors: exceeded by chance in one of a hundred
-CONNECTED = "ESTABLISHED"
+MIN_EXCESS_SHARE = 0.02  # of what arrives
+DEFICIT_Z = 2.35  # standard errors: exceeded by chance in one of a hundred
+FULL_CPU_SHARE = 0.95  # of the cores that the workers could use
 
 
 class Growth(Struct, frozen=True):
@@ -71,7 +72,9 @@ def growth(facts: Facts) -> Growth | None:
     part_s = facts.window.length_s / GROWTH_PARTS
     z, gain = mann_kendall(levels), slope(levels) / part_s / facts.asked_rps
     apart = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
-    grows = z >= SIGNIFICANT and gain >= MIN_SLOPE and apart and _more_asked(facts, half) is True
+    grows = (
+        z >= SIGNIFICANT and gain >= MIN_EXCESS_SHARE and apart and _more_asked(facts, half) is True
+    )
     return Growth(half.rps, "", grows, z, gain)
 
 
@@ -92,7 +95,7 @@ def _full(facts: Facts, half: Window) -> tuple[str, float]:
     could = min(facts.workers, facts.cores or facts.workers)
     return (
         ("workers", used / could)
-        if used is not None and used >= FULL_OCCUPANCY * could
+        if used is not None and used >= FULL_CPU_SHARE * could
         else ("", 0.0)
     )
 
@@ -101,12 +104,12 @@ def _more_asked(facts: Facts, half: Window, share: float = 1.0) -> bool | None:
     """Whether the requested rate exceeds what could be done at full use (`share`: the actual use);
     None if the excess is within the scatter."""
     could_rps = half.rps / min(1.0, share)
-    if could_rps > (1 - MIN_SLOPE) * facts.asked_rps:
+    if could_rps > (1 - MIN_EXCESS_SHARE) * facts.asked_rps:
         return False
     services_s = durations_s(facts.finished)
     varies = pstdev(services_s) / fmean(services_s) if fmean(services_s) > 0 else 0.0
     error_rps = half.rps * varies / sqrt(max(1.0, half.completed))
-    return True if facts.asked_rps - could_rps >= SLOPE_Z * error_rps else None
+    return True if facts.asked_rps - could_rps >= DEFICIT_Z * error_rps else None
 
 
 def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
@@ -122,6 +125,6 @@ def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
             if one.end_s is not None
         ]
         return [part.inside_s(stays) / part.length_s for part in parts]
-    seen = [(sample.at_ns, sample.client.get(CONNECTED, 0)) for sample in facts.seen.connections]
+    seen = [(sample.at_ns, sample.client.get(ESTABLISHED, 0)) for sample in facts.seen.connections]
     levels = [part.level(seen, 2) for part in parts]
     return [level for level in levels if level is not None]

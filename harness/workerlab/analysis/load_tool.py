@@ -42,7 +42,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import ESTABLISHED, handshakes
 from workerlab.analysis.knee import FLAT_RATIO, REACHED_SHARE
 from workerlab.analysis.samples import per_second
-from workerlab.analysis.series import Reasons, Series
+from workerlab.analysis.series import MIN_STEP_RATIO, Reasons, Series
 from workerlab.finding import Finding
 from workerlab.model import Measurement, Server
 from workerlab.numbers.intervals import ratio
@@ -51,8 +51,7 @@ BUSY_UNIT_SHARE = 0.8  # of a core, per thread or process of the tool
 BUSY_RESOURCE_SHARE = 0.9  # of a resource of the server: from here on it is busy
 INSIDE_SHARE = 0.5  # of the requests in flight: from here on they are in the server
 SAFE_CEILING_RATIO = 3.0  # times the measured throughput: such a ceiling clears the tool
-MIN_SERVER_LONE_S = 0.01  # of a lone response: from here on the client's part hardly counts
-MIN_PLATEAU_STEP = 1.5  # times as many connections: fewer cannot show a plateau
+MIN_CLEAR_LONE_S = 0.01  # of a lone response: from here on the client's part hardly counts
 MIN_SAMPLED_S = 0.5  # of the steady part, for CPU
 MIN_LOAD_S = 2.0  # of a load, for CPU that contains the tool's own start
 MIN_SAMPLES = 3  # of connections, at least
@@ -128,7 +127,7 @@ def limits(facts: Facts, compared: ToolComparison) -> Reasons:
     if not found:
         return None
     gives_all = facts.rps >= REACHED_SHARE * facts.parallel / compared.lone_s
-    if gives_all and compared.lone_s >= MIN_SERVER_LONE_S:
+    if gives_all and compared.lone_s >= MIN_CLEAR_LONE_S:
         return own_limits(facts)
     if is_disturbed(facts):
         return own_limits(facts) or None
@@ -185,7 +184,7 @@ class ServerIdleAtPlateau(Finding):
 
 def plateau(facts: Facts, compared: ToolComparison) -> Answer:
     n = facts.connections
-    lower = [at for at, rps in compared.levels.items() if MIN_PLATEAU_STEP * at <= n and rps > 0]
+    lower = [at for at, rps in compared.levels.items() if MIN_STEP_RATIO * at <= n and rps > 0]
     below = max(lower, default=None)
     inside = in_server(facts)
     resources = _resources(facts, compared.lone_s)

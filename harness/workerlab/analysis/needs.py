@@ -52,15 +52,15 @@ from workerlab.model import (
     WorkersSample,
 )
 
-MAX_REQUESTS = 5000  # requests in the sample
+MAX_SAMPLED_REQUESTS = 5000  # requests in the sample
 MIN_SUCCESS_SHARE = 0.5  # of the answers: with fewer successes, needs are unknown
 MIN_IDLE_S = 0.3  # sampled before the load, for the CPU of idle workers
 MIN_BLOCKED_SHARE, MIN_LATE_BEATS = 0.01, 3  # of the time; with less, nothing is blocked
 MIN_BLOCKED_S = 0.0005  # per request, if measured: less may be clocks and interrupts
 # How long a request would have waited alone is uncertain if others account for more than
-# MIN_CONTENDED_SHARE of its time in the app, or if over MAX_REQUESTS_ALONE requests kept a loop (or
+# MAX_CERTAIN_SHARE of its time in the app, or if over ALONE_IN_FLIGHT requests kept a loop (or
 # GIL) busy for over BUSY_LOOP_SHARE of it
-MIN_CONTENDED_SHARE, BUSY_LOOP_SHARE, MAX_REQUESTS_ALONE = 0.1, 0.8, 1.2
+MAX_CERTAIN_SHARE, BUSY_LOOP_SHARE, ALONE_IN_FLIGHT = 0.1, 0.8, 1.2
 
 
 class Cost(Struct, frozen=True):
@@ -298,7 +298,7 @@ def _crowd(spans: Sequence[Span], parts: Sequence[NeedPart], *, loop: bool) -> C
     held_up_s = [part.held_up_s for part in parts if part.held_up_s is not None]
     if held_up_s:
         share = fmean(held_up_s) / max(fmean(part.length_s for part in parts), 1 / NS)
-        return Crowd(fmean(held_up_s), certain=share <= MIN_CONTENDED_SHARE)
+        return Crowd(fmean(held_up_s), certain=share <= MAX_CERTAIN_SHARE)
     aside_s = 0.0 if loop else fmean(part.queued_s for part in parts)
     length_s = fmean(part.length_s for part in parts) - aside_s
     busy_s = max(0.0, fmean(part.busy_s for part in parts) - aside_s)
@@ -307,8 +307,8 @@ def _crowd(spans: Sequence[Span], parts: Sequence[NeedPart], *, loop: bool) -> C
     count = under_way(spans)
     lost_s = max(0.0, length_s - busy_s - elsewhere_s(busy_s, count, length_s))
     # A loop that is always busy hides how long its requests wait for anything else
-    full = count > MAX_REQUESTS_ALONE and count * busy_s > BUSY_LOOP_SHARE * length_s
-    return Crowd(lost_s, certain=not full and lost_s <= MIN_CONTENDED_SHARE * length_s)
+    full = count > ALONE_IN_FLIGHT and count * busy_s > BUSY_LOOP_SHARE * length_s
+    return Crowd(lost_s, certain=not full and lost_s <= MAX_CERTAIN_SHARE * length_s)
 
 
 def _requests(
@@ -331,10 +331,10 @@ def _requests(
             route=_route(span, routes, asked),
         )
 
-    beside = beside_gil(spans) if under_way(spans) < MAX_REQUESTS_ALONE else {}
+    beside = beside_gil(spans) if under_way(spans) < ALONE_IN_FLIGHT else {}
     named = (timing for timing in facts.measurement.timings if timing.request_id is not None)
     asked = {one.request_id: one.route for one in named} if routes else {}
-    every = -(-len(spans) // MAX_REQUESTS)
+    every = -(-len(spans) // MAX_SAMPLED_REQUESTS)
     return tuple(map(need, spans[::every], parts[::every]))
 
 

@@ -51,7 +51,7 @@ from workerlab.analysis.diagnosis import findings_at_rate
 from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance_of
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import shed_share, success_response
-from workerlab.analysis.growth import MIN_SLOPE, Growth, growth
+from workerlab.analysis.growth import MIN_EXCESS_SHARE, Growth, growth
 from workerlab.analysis.samples import missing_notes
 from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.verdict import REFUSED_SHARE, Reason
@@ -142,7 +142,7 @@ class Offered(Struct, frozen=True):
         """The disturbance by other programs or machines, if it may be why the server does not keep
         up: without it, a full server would have done at most `done_rps` / (1 - share)."""
         noise = disturbance_of(self.core_wait)
-        if noise is None or self._could(noise.share) <= (1 - MIN_SLOPE) * self.asked_rps:
+        if noise is None or self._could(noise.share) <= (1 - MIN_EXCESS_SHARE) * self.asked_rps:
             return None
         return noise
 
@@ -159,7 +159,7 @@ class Offered(Struct, frozen=True):
             lag_s, mean_s = self.measurement.lag.mean or 0.0, self.measurement.response.mean or 0.0
             paused_s = min(lag_s, stall.late_s(self.pauses_s, self.lasts_s))
             return lag_s - paused_s < LATE_SHARE * (mean_s - paused_s)
-        return self._could(part) > (1 - MIN_SLOPE) * self.asked_rps
+        return self._could(part) > (1 - MIN_EXCESS_SHARE) * self.asked_rps
 
     def _could(self, share: float) -> float:
         """Requests/s if this share of the time were not lost; infinite if nothing is full."""

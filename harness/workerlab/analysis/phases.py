@@ -258,6 +258,7 @@ def _churn(after: Sequence[Sockets], most: int, times_s: Sequence[float]) -> Pha
 # --- of a trial ---------------------------------------------------------------------------
 
 
+@once
 def phases_of(facts: Facts) -> tuple[Phase, ...]:
     """The phases of a closed loop on kept connections; () for other loads, whose connections open
     and close all the time."""

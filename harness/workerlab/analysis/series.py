@@ -1,19 +1,19 @@
-"""A series: the cells that differ only in load. At which load does throughput stop growing?
+"""A series: cells that differ only in load. Computes R0, and how throughput grows with the load.
 
-R0 is how long a request holds a slot when it has the server to itself; the throughput bound follows
-from it. It comes from the lone requests, which two other sources may correct:
+R0 is how long a request holds a slot when it has the server to itself, which gives the throughput
+bound. It is measured by lone requests and may be corrected from two other sources:
 
     lone requests      sent one at a time before the load: their median if their mean is within 5 %
                        of it, else their mean; the 95 % interval is Student's. For a mix, rounds of
                        its routes, each with the weighted mean of its requests
-    the lightest load  the mean span of the lowest level plus a lone request's overhead (response
+    the lowest level   the mean span of the lowest level plus a lone request's overhead (response
                        time less span), if this lies inside the interval of the lone requests and is
                        more precise: for random service times a few lone requests say little
     the load's limit   X <= min(N, C)/R0, so R0 <= min(N, C)/X. If lone requests took longer,
                        something else slowed them down, and this limit replaces them
 
-Only successes count, for lone requests and under load: an app that sheds load answers its failures
-immediately.
+Only successes count, for lone requests and under load: an app that sheds load refuses requests
+immediately, which would make R0 too short.
 """
 
 import math
@@ -43,29 +43,30 @@ from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Server
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
-CONTRADICTED_RATIO = 1.05  # times the load's limit: a longer lone response is replaced by it
-# Of the median: if the mean differs by less, the tail comes from the machine, not from the app
+CONTRADICTED_RATIO = 1.05  # lone R0 / the load's limit, above which the limit replaces it
+# If the mean is within this share of the median, the tail is attributed to the machine
 MAX_MEAN_DIFFERENCE = 0.05
-PRECISE_HALF_SHARE = 0.02  # half of an interval / mean, up to which lone requests are precise
+PRECISE_HALF_SHARE = 0.02  # half of an interval / mean; at most that: precise
 MIN_SPANS = 16  # spans needed for an interval of their mean
-MIN_SUCCESS_SHARE = 0.99  # so that spans of failures do not change the mean
+MIN_SUCCESS_SHARE = 0.99  # with fewer, spans of failures would distort the mean
 
 
 class R0(Struct, frozen=True):
-    """Seconds, and half of the 95 % interval: None where there are too few responses to tell."""
+    """R0 in seconds. `half_s`: half of its 95 % interval; None with too few responses."""
 
     seconds: float
     half_s: float | None
 
     @property
     def relative_half(self) -> float:
+        """0.0 if unknown."""
         return self.half_s / self.seconds if self.half_s and self.seconds else 0.0
 
 
 UNKNOWN_R0 = R0(0.0, None)  # no lone request was answered; then no trial is valid
 
 
-def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
+def lone_r0_by_server(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
     """R0 of each server from the lone requests of all its trials: those of the warm-up and, if the
     tool reports it, its own lone first request. Their whole response time counts, since a slot is
     held for longer than the app runs. None if there are none."""
@@ -79,20 +80,20 @@ def lone_responses(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]:
             found += [
                 duration_s for duration_s in (*trial.record.alone_s, own or 0.0) if duration_s > 0
             ]
-    return {server: _of_lone(found) for server, found in values.items()}
+    return {server: _r0_from_lone(found) for server, found in values.items()}
 
 
-def _of_lone(values: Sequence[float]) -> R0 | None:
+def _r0_from_lone(values: Sequence[float]) -> R0 | None:
     if not values:
         return None
     if len(values) == 1:
         return R0(values[0], None)
-    middle, found = median(values), _mean(values)
+    middle, found = median(values), _mean_r0(values)
     alike = abs(found.seconds - middle) <= MAX_MEAN_DIFFERENCE * middle
     return R0(middle, found.half_s) if alike else found
 
 
-def _mean(values: Sequence[float]) -> R0:
+def _mean_r0(values: Sequence[float]) -> R0:
     return R0(fmean(values), half_of_mean(values))
 
 
@@ -104,11 +105,11 @@ class SlowerAlone(Finding):
     most_s: float
 
 
-def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:
+def r0_under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ...]]:
     """R0, corrected by the valid closed-loop trials, and a note if the load contradicts it."""
-    lightest = _of_lightest(closed) if lone.relative_half > PRECISE_HALF_SHARE else None
-    if lightest and abs(lightest.seconds - lone.seconds) <= (lone.half_s or 0.0):
-        lone = min(lone, lightest, key=lambda one: one.relative_half)
+    lowest = _r0_at_lowest_level(closed) if lone.relative_half > PRECISE_HALF_SHARE else None
+    if lowest and abs(lowest.seconds - lone.seconds) <= (lone.half_s or 0.0):
+        lone = min(lone, lowest, key=lambda one: one.relative_half)
     limits_s = [facts.parallel / rps for facts in closed if (rps := facts.throughput_rps) > 0]
     most_s = min(limits_s, default=None)
     if most_s is None or lone.seconds <= CONTRADICTED_RATIO * most_s:
@@ -116,7 +117,7 @@ def under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding, ..
     return R0(most_s, lone.half_s), (SlowerAlone(lone.seconds, most_s),)
 
 
-def _of_lightest(closed: Sequence[Facts]) -> R0 | None:
+def _r0_at_lowest_level(closed: Sequence[Facts]) -> R0 | None:
     """R0 from the spans of the lowest level; None if there are few, or failures among them."""
     lowest = min((facts.connections for facts in closed), default=0)
     trials = [facts for facts in closed if facts.connections == lowest]
@@ -126,7 +127,7 @@ def _of_lightest(closed: Sequence[Facts]) -> R0 | None:
         or min(facts.outcome.success for facts in trials) < MIN_SUCCESS_SHARE
     ):
         return None
-    spans = _mean(spans_s)
+    spans = _mean_r0(spans_s)
     return R0(spans.seconds + median(map(overhead_s, trials)), spans.half_s)
 
 
@@ -139,9 +140,8 @@ Reasons = tuple[Finding, ...] | None
 
 
 class Series(Struct, dict=True, frozen=True, eq=False):
-    """The trials of a series, and which of them are valid. Knee and capacity are the server's, so
-    trials that the load tool held up (`bound`, by key) say nothing of them but that there is more.
-    """
+    """The trials of a series, and which of them are valid. Knee and capacity are the server's:
+    trials limited by the load tool (`bound`, by key) show only a lower limit of both."""
 
     key: Cell
     trials: Sequence[TrialData]
@@ -165,7 +165,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return rates_by_level(self.closed)
 
     @cached_property
-    def halves(self) -> Mapping[int, float]:
+    def relative_halves(self) -> Mapping[int, float]:
         """Half of the 95 % interval of each level, relative to its mean: over its trials if there
         are enough, else the widest over the batches of one trial."""
         found: dict[int, list[Facts]] = defaultdict(list)
@@ -173,16 +173,16 @@ class Series(Struct, dict=True, frozen=True, eq=False):
             found[facts.connections].append(facts)
         return {level: _half(trials) for level, trials in found.items()}
 
-    def served(self, n: int) -> float:
+    def served_share(self, n: int) -> float:
         """u = X*R0/N of a level: the share of their time in which its connections are served."""
         return self.levels[n] * self.r0.seconds / n
 
-    def waits(self, facts: Facts) -> bool:
+    def requests_wait(self, facts: Facts) -> bool:
         """Whether requests take longer than a lone one, beyond chance, with more than one
         connection. Computed for the whole level: all its trials get the same answer."""
         n = facts.connections
-        chance = math.hypot(self.halves[n], self.r0.relative_half)
-        return n > 1 and self.served(n) * (1 + chance) < REACHED_SHARE
+        chance = math.hypot(self.relative_halves[n], self.r0.relative_half)
+        return n > 1 and self.served_share(n) * (1 + chance) < REACHED_SHARE
 
     def stood_still_alone(self, facts: Facts) -> bool:
         """Whether requests took longer than a lone one only because the machine stood still. Never
@@ -190,15 +190,19 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         n, lost = facts.connections, stood_still(facts)
         if not lost or (facts.slots and n > OVER_SLOTS_RATIO * facts.slots):
             return False
-        return self.served(n) / (1 - lost) >= REACHED_SHARE
+        return self.served_share(n) / (1 - lost) >= REACHED_SHARE
 
     def grows(self, n: int) -> bool | None:
         """Whether a higher level brings more than the best level up to `n`; for the highest level,
-        whether it still gained on a lower one. None if no other level shows it, or the gain may be
-        chance. The best level is the reference, so no level beyond a flat one can grow."""
-        weak = self.served(n) <= HALF_SERVED
+        whether it still gained on a lower one. None if no other level can tell, or the gain may be
+        due to chance. The best level is the reference, so no level beyond a flat one can grow."""
+        mostly_waiting = self.served_share(n) <= HALF_SERVED
         best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
-        more = [self.gains(best, level, weak=weak) for level in self.levels if level > n]
+        more = [
+            self.gains(best, level, mostly_waiting=mostly_waiting)
+            for level in self.levels
+            if level > n
+        ]
         if True in more:
             return True
         if any(level >= MIN_STEP_RATIO * n for level in self.levels):
@@ -206,36 +210,41 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         less = [level for level in self.levels if MIN_STEP_RATIO * level <= n]
         if not less or not self.levels[n]:
             return None
-        return self.gains(max(less, key=self.levels.__getitem__), n, weak=weak)
+        return self.gains(max(less, key=self.levels.__getitem__), n, mostly_waiting=mostly_waiting)
 
     def levels_off(self, n: int) -> bool:
         """Whether there are higher levels (by MIN_STEP_RATIO), and none of them serves more."""
         higher = [level for level in self.levels if level >= MIN_STEP_RATIO * n]
         return bool(higher) and all(self.gains(n, one) is False for one in higher)
 
-    def gains(self, low: int, high: int, *, weak: bool = False) -> bool | None:
+    def gains(self, low: int, high: int, *, mostly_waiting: bool = False) -> bool | None:
         """Whether `high` serves more than `low` by a factor of more than FLAT_RATIO; None if that
-        may be chance. `weak`: requests wait most of their time; then a gain up to the square root
-        of high/low comes from uneven distribution, not from spare capacity."""
+        may be chance. `mostly_waiting`: the requests; then a gain up to the square root of
+        high/low comes from uneven distribution, not from spare capacity."""
         factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
-        if factor <= max(FLAT_RATIO, math.sqrt(high / low) if weak else 0.0):
+        if factor <= max(FLAT_RATIO, math.sqrt(high / low) if mostly_waiting else 0.0):
             return False
-        return True if factor > 1 + math.hypot(self.halves[low], self.halves[high]) else None
+        return (
+            True
+            if factor > 1 + math.hypot(self.relative_halves[low], self.relative_halves[high])
+            else None
+        )
 
     @cached_property
-    def free(self) -> Sequence[Facts]:
+    def not_tool_limited(self) -> Sequence[Facts]:
         """The trials in which the load tool is not known to be the limit."""
         return [facts for facts in self.closed if not self.bound.get(facts.key)]
 
     @cached_property
     def disturbed(self) -> bool:
-        """Whether others kept some trial waiting for a core; throughput may level off for that."""
-        return any(map(is_disturbed, self.free))
+        """Whether others kept some trial waiting for a core, which may be why throughput
+        levels off."""
+        return any(map(is_disturbed, self.not_tool_limited))
 
     @cached_property
-    def full(self) -> bool:
+    def slots_filled(self) -> bool:
         """Whether some trial occupied all slots: then the slots are the limit."""
-        return any((occupancy(one) or 0.0) >= FULL_OCCUPANCY for one in self.free)
+        return any((occupancy(one) or 0.0) >= FULL_OCCUPANCY for one in self.not_tool_limited)
 
     def knee_of(self, trials: Sequence[Facts]) -> Knee:
         """The knee that these trials show."""
@@ -243,20 +252,21 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return knee(rates_by_level(trials), self.r0.seconds, self.slots, full=full)
 
     @cached_property
-    def knee(self) -> Knee:
-        """The knee before the verdicts are known; `class_result` makes the final one."""
-        return self.knee_of(self.free)
+    def provisional_knee(self) -> Knee:
+        """The knee before the verdicts are known; `series_result.final_knee` is the one shown."""
+        return self.knee_of(self.not_tool_limited)
 
     @cached_property
     def capacity(self) -> Capacity:
         samples = [
             Sample(facts.connections, facts.data.trial.number, facts.throughput_rps)
-            for facts in self.free
+            for facts in self.not_tool_limited
             if facts.throughput_rps
         ]
-        if not samples and len(self.free) < len(self.closed):
+        if not samples and len(self.not_tool_limited) < len(self.closed):
             return Capacity(note=f"{self.key.tool} is the limit in every cell")
-        return capacity(samples, self.r0.seconds, flat=self.knee.connections is not None)
+        flat = self.provisional_knee.connections is not None
+        return capacity(samples, self.r0.seconds, flat=flat)
 
 
 def rates_by_level(trials: Iterable[Facts]) -> Mapping[int, float]:

@@ -4,7 +4,7 @@
       both ends keep the limit            met
       both ends break it                  broken
       the limit is on a step, from one    undecidable: if 5 % take a second, p95 is one or the other
-      value to STEP_RATIO times as much         by chance, anew in each launch
+      value to STEP_RATIO times as much   by chance, anew in each launch
       else                                not shown: too few requests, or too close to tell
 
 A failed request counts as slower than any limit, as otherwise a server that answers 500 at once

@@ -68,7 +68,7 @@ class Replicates(Struct, Generic[R], frozen=True):
     def core_wait(self) -> CoreWait | None:
         """Of the result that lost the largest share to waiting for a core, disturbed ones first."""
         waits = [wait for result in self.valid if (wait := _read(result, "core_wait")) is not None]
-        return max(waits, key=lambda wait: (wait.doubtful, wait.share), default=None)
+        return max(waits, key=lambda wait: (wait.disturbed, wait.share), default=None)
 
 
 class Trials(Replicates[CellResult], frozen=True, kw_only=True):

@@ -67,11 +67,12 @@ from workerlab.finding import Finding
 from workerlab.model import Verdict
 
 REFUSED_SHARE = 0.05  # of the requests
+MOSTLY_SHARE = 0.5  # of the response, or of the slots
 MAX_LOST_SHARE = 0.9  # of the response, at most: the remainder would be too short to judge
 BUSY_SHARE = 0.9  # share of the cores, or of a loop's time, from which on they are full
 MIN_UNDISTURBED_SERVED = 0.8  # below it, other programs do not explain waiting
 LONGER_SERVICE_RATIO = 1.5  # of R0: then distribution is not what keeps slots idle
-UNEXPLAINED_IDLE_RATIO = 2.0  # idle slots / wait for a core, which does not explain them
+UNEXPLAINED_IDLE_RATIO = 2.0  # idle slots / wait for a core; from here on it is not why
 
 
 class FailedRequests(Finding):
@@ -164,14 +165,14 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
         return "saturated", why_waiting(facts, series)
     disturbed, lost, still = disturbance(facts), stood_still(facts), stall.noticeable(facts)
     paused = series.stood_still_alone(facts)
-    if series.waits(facts) and not paused and not (disturbed and _explains(facts, series)):
+    if series.requests_wait(facts) and not paused and not (disturbed and _explains(facts, series)):
         return _unbound(facts, series, disturbed)
-    slow = n > 1 and series.served(n) < REACHED_SHARE
-    if still and lost and slow and not (paused and lost <= HALF_SERVED):
+    slow = n > 1 and series.served_share(n) < REACHED_SHARE
+    if still and lost and slow and not (paused and lost <= MOSTLY_SHARE):
         return "inconclusive", WaitsHiddenByPause(still)
     if slots and n >= REACHED_SHARE * slots:
         return "at capacity", SlotsFilled(n, "had", slots, waited(facts))
-    knee = series.knee.connections
+    knee = series.provisional_knee.connections
     if not slots and not series.disturbed and knee is not None and n >= REACHED_SHARE * knee:
         return "at capacity", KneeReached(n, facts.rps)
     return "below capacity", SlotsFree(
@@ -186,12 +187,12 @@ def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
 def _explains(facts: Facts, series: Series) -> bool:
     """Whether requests wait only because others had the cores. Not if that cost most of the time:
     the remainder is too imprecise."""
-    return _lost(facts) <= HALF_SERVED and _undisturbed(facts, series) >= REACHED_SHARE
+    return _lost(facts) <= MOSTLY_SHARE and _undisturbed(facts, series) >= REACHED_SHARE
 
 
 def _undisturbed(facts: Facts, series: Series) -> float:
     """u without the cost of waiting for a core that others had."""
-    return min(1.0, series.served(facts.connections) / (1 - _lost(facts)))
+    return min(1.0, series.served_share(facts.connections) / (1 - _lost(facts)))
 
 
 def _lost(facts: Facts) -> float:
@@ -242,10 +243,10 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
     waits = why_waiting(facts, series)
     if slots and n > OVER_SLOTS_RATIO * slots:
         return _crowded(facts, waits, disturbed)
-    if slots and series.full and n < REACHED_SHARE * slots:
+    if slots and series.slots_filled and n < REACHED_SHARE * slots:
         shared = series.levels_off(n) and _undisturbed(facts, series) < MIN_UNDISTURBED_SERVED
         return "saturated" if shared else "below capacity", waits
-    if slots and series.full and (disturbed or series.levels_off(n)):
+    if slots and series.slots_filled and (disturbed or series.levels_off(n)):
         return "at capacity", SlotsTaken(n, "all" if n >= slots else "nearly all", slots)
     undisturbed = _undisturbed(facts, series)
     noise = bool(disturbed) and undisturbed > HALF_SERVED
@@ -267,7 +268,7 @@ def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[V
 def _crowded(facts: Facts, waits: Reason, disturbed: Finding | None) -> tuple[Verdict, Finding]:
     """More connections than slots. Requests that are not in the server do not wait for a slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
-    if disturbed and idle > HALF_SERVED and idle < UNEXPLAINED_IDLE_RATIO * _waited(facts):
+    if disturbed and idle > MOSTLY_SHARE and idle < UNEXPLAINED_IDLE_RATIO * _waited(facts):
         return "inconclusive", disturbed
     if inside is None or inside >= INSIDE_SHARE * n or _resource_full(facts, 1.0):
         return "saturated", waits
@@ -295,7 +296,7 @@ def _by_levels(facts: Facts, series: Series, waits: Reason) -> tuple[Verdict, Re
         return "below capacity" if grows else "saturated", waits
     if inside is not None and inside < INSIDE_SHARE * n:
         return "inconclusive", HeldOutside(n, inside, facts.tool)
-    if series.served(n) <= HALF_SERVED:
+    if series.served_share(n) <= HALF_SERVED:
         return "saturated", waits
     if len(series.levels) == 1:
         return "inconclusive", GrowthUnknown(waits, ONE_LEVEL, add=2 * n)

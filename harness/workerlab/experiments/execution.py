@@ -21,7 +21,7 @@ from workerlab.experiments.jobs import Jobs
 from workerlab.experiments.length import next_load
 from workerlab.experiments.planning import why_unavailable
 from workerlab.experiments.reading import report_of
-from workerlab.experiments.side_by_side import Lanes
+from workerlab.experiments.side_by_side import ParallelTrials
 from workerlab.experiments.trial import Task, discard_attempt, null_task
 from workerlab.experiments.trial import run as run_trial
 from workerlab.load.locust import missing_hosts
@@ -146,8 +146,8 @@ class Execution:
             self._ended(trial, record)
 
     def together(self, batch: Sequence[Trial]) -> None:
-        lanes = Lanes(self.jobs, self._begin, self._writer.ended, self._ended)
-        for trial, cores in lanes.run(batch):
+        parallel = ParallelTrials(self.jobs, self._begin, self._writer.ended, self._ended)
+        for trial, cores in parallel.run(batch):
             self.alone(trial, cores)
 
     def _rps(self, trial: Trial) -> float | None:
@@ -223,7 +223,8 @@ class Rates:
     first."""
 
     def __init__(self, directory: Path) -> None:
-        self._report = cache(lambda: report_of(run_store.load(directory)))
+        # Without facts: they would keep all spans and timings in memory while later trials run
+        self._report = cache(lambda: replace(report_of(run_store.load(directory)), facts=()))
 
     def of(self, trial: Trial) -> float | Fault | None:
         """Requests/s; None for a closed cell; a Fault if no closed cell shows the capacity."""

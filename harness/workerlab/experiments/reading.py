@@ -31,7 +31,7 @@ from workerlab.model import (
 )
 from workerlab.notes import Unfinished
 from workerlab.numbers.histogram import Histogram
-from workerlab.observe.maps import read_beats, read_stacks
+from workerlab.observe.map_readers import read_beats, read_stacks
 from workerlab.observe.observations import read_observations
 from workerlab.observe.spans import read_spans
 from workerlab.paths import bundled_root, label_of
@@ -209,7 +209,7 @@ def read_before(run: Run) -> TrialCache:
     return _read[1]
 
 
-def report_of(run: Run, known: TrialCache | None = None) -> Report:
+def report_of(run: Run, *, known: TrialCache | None = None) -> Report:
     """The analysis of a run without its loads on null servers. `known`: as in `trial_data`."""
     trials = [data for data in trial_data(run, known) if data.cell.server.null is None]
     terms = parse(run.plan.slo) if run.plan.slo else ()

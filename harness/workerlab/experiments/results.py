@@ -13,7 +13,7 @@ from workerlab.experiments import EXPERIMENTS, part
 from workerlab.experiments.reading import find
 from workerlab.model import Document, UsageError
 from workerlab.report import FORMATS, publish, text
-from workerlab.report.document import SWEEP
+from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import text as message
 from workerlab.terminal.console import output_columns, program, short, tell
 

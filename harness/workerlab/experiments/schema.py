@@ -33,10 +33,10 @@ def add_options(to: argparse.ArgumentParser) -> None:
 
 def schema_of(kinds: Iterable[str]) -> dict[str, Any]:
     """JSON Schema of the documents of these commands."""
-    from workerlab.report import shapes  # imported late: --help does not need it
+    from workerlab.report import json_types  # imported late: --help does not need it
     from workerlab.report.json import shape_of
 
-    return shapes.json_schema({kind: shape_of(kind) for kind in kinds})
+    return json_types.json_schema({kind: shape_of(kind) for kind in kinds})
 
 
 def command(options: argparse.Namespace) -> int:

@@ -172,7 +172,7 @@ def switching(interval_s: float) -> Iterator[None]:
         sys.setswitchinterval(before_s)
 
 
-class Lanes:
+class ParallelTrials:
     """Runs a batch of trials in parallel. `begin(trial, turn, lab)` returns the task, or None after
     recording that the trial cannot run; `keep(record)` stores a record; `ended(trial, record)`
     handles it. All three are called in the thread that calls `run`."""

@@ -20,7 +20,7 @@ from workerlab.experiments.length import drained, keep_pilot
 from workerlab.load.registry import tool_named
 from workerlab.model import Command, Fault, Load, Record, Trial
 from workerlab.observe.cpu import Lab
-from workerlab.observe.maps import shrink
+from workerlab.observe.map_readers import shrink
 from workerlab.observe.observer import Observer
 from workerlab.server.null_server import null_server
 from workerlab.server.process import Guarded

@@ -10,10 +10,10 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from workerlab.model import Span, SpanCost, Spans
-from workerlab.observe.maps import READ_RECORDS, header, records
+from workerlab.observe.map_readers import READ_RECORDS, header, records
 from workerlab.server.inside.maps import COSTS, HEADER, HEADER_BYTES, SPANS
 
-PATTERN = "spans-*.map"
+PATTERN = f"{SPANS.kind}-*.map"
 RECORD = SPANS.record
 
 
@@ -60,7 +60,7 @@ def read_spans(directory: Path) -> Spans:
     spans: list[Span] = []
     full: list[int] = []
     for path in sorted(directory.glob(PATTERN)):
-        beside = path.with_name(path.name.replace("spans-", "costs-", 1))
+        beside = path.with_name(path.name.replace(SPANS.kind, COSTS.kind, 1))
         costs_data = beside.read_bytes() if beside.exists() else None
         pid, was_full, worker_spans = parse_map(path.read_bytes(), costs_data)
         spans += worker_spans

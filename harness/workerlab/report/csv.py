@@ -17,8 +17,8 @@ from workerlab import codec
 from workerlab.analysis.verdict import TrialInvalid
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Document, Server, Trial, Value
-from workerlab.report.document import SWEEP
-from workerlab.report.shapes import JsonCellRow
+from workerlab.report.json_types import JsonCellRow
+from workerlab.report.sweep_document import SWEEP
 from workerlab.report.text import clean
 from workerlab.report.values import DIGITS, cell, counts_text, jsonable, text
 

@@ -11,8 +11,8 @@ import json
 from workerlab import codec
 from workerlab.finding import Finding
 from workerlab.model import SCHEMA, Chart, ChartSeries, Document, Level, Mark, Table
-from workerlab.report import shapes
-from workerlab.report.document import SWEEP
+from workerlab.report import json_types
+from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import DIGITS, cell, filled, group, heading, jsonable, rounded, spoken
 
 
@@ -21,12 +21,12 @@ def render(document: Document) -> str:
     return json.dumps(codec.plain(json_of(document)), indent=2, allow_nan=False) + "\n"
 
 
-def shape_of(kind: str) -> type[shapes.JsonDocument]:
+def shape_of(kind: str) -> type[json_types.JsonDocument]:
     """The type of all documents of this kind."""
-    return shapes.JsonSweep if kind == SWEEP else shapes.JsonTables
+    return json_types.JsonSweep if kind == SWEEP else json_types.JsonTables
 
 
-def json_of(document: Document) -> shapes.JsonDocument:
+def json_of(document: Document) -> json_types.JsonDocument:
     """The fields of every document, plus those of its kind."""
     own = _sweep(document) if document.kind == SWEEP else _tables(document)
     return filled(
@@ -41,12 +41,12 @@ def json_of(document: Document) -> shapes.JsonDocument:
 
 def _sweep(document: Document) -> dict[str, object]:
     phases = {
-        key: [filled(shapes.JsonPhase, phase) for phase in phases]
+        key: [filled(json_types.JsonPhase, phase) for phase in phases]
         for key, phases in document.phases.items()
     }
     return {
         "cells": [
-            cell(result, shapes.JsonCell, phases=phases.get(result.trial.key, []))
+            cell(result, json_types.JsonCell, phases=phases.get(result.trial.key, []))
             for result in document.cells
         ],
         "classes": [group(result) for result in document.classes],
@@ -61,17 +61,19 @@ def _tables(document: Document) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding) -> shapes.JsonFinding:
-    return filled(shapes.JsonFinding, finding, question=finding.question, answer=spoken(finding))
+def _finding(finding: Finding) -> json_types.JsonFinding:
+    return filled(
+        json_types.JsonFinding, finding, question=finding.question, answer=spoken(finding)
+    )
 
 
-def _table(table: Table) -> shapes.JsonTable:
+def _table(table: Table) -> json_types.JsonTable:
     names = [column.name for column in table.columns]
     return filled(
-        shapes.JsonTable,
+        json_types.JsonTable,
         table,
         columns=[
-            filled(shapes.JsonColumn, column, title=heading(column)) for column in table.columns
+            filled(json_types.JsonColumn, column, title=heading(column)) for column in table.columns
         ],
         rows=[
             dict(zip(names, (jsonable(value, DIGITS) for value in row), strict=True))
@@ -81,9 +83,9 @@ def _table(table: Table) -> shapes.JsonTable:
     )
 
 
-def _chart(chart: Chart) -> shapes.JsonChart:
+def _chart(chart: Chart) -> json_types.JsonChart:
     return filled(
-        shapes.JsonChart,
+        json_types.JsonChart,
         chart,
         series=[_series(series) for series in chart.series],
         level=None if chart.level is None else _level(chart.level),
@@ -91,20 +93,20 @@ def _chart(chart: Chart) -> shapes.JsonChart:
     )
 
 
-def _level(level: Level) -> shapes.JsonLevel:
-    return filled(shapes.JsonLevel, level, y=jsonable(level.y, DIGITS))
+def _level(level: Level) -> json_types.JsonLevel:
+    return filled(json_types.JsonLevel, level, y=jsonable(level.y, DIGITS))
 
 
-def _series(series: ChartSeries) -> shapes.JsonSeries:
+def _series(series: ChartSeries) -> json_types.JsonSeries:
     return filled(
-        shapes.JsonSeries,
+        json_types.JsonSeries,
         series,
         points=jsonable(series.points, DIGITS),
         marks=[_mark(mark) for mark in series.marks],
     )
 
 
-def _mark(mark: Mark) -> shapes.JsonMark:
+def _mark(mark: Mark) -> json_types.JsonMark:
     return filled(
-        shapes.JsonMark, mark, low=jsonable(mark.low, DIGITS), high=jsonable(mark.high, DIGITS)
+        json_types.JsonMark, mark, low=jsonable(mark.low, DIGITS), high=jsonable(mark.high, DIGITS)
     )

@@ -3,7 +3,7 @@ the routes of a mix, the figures that ab prints, and classes.
 
 A new column is an entry of CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column` with
 heading, meaning and value, or, for a key that JSON has, a `column`, which takes all three from
-`shapes.py`.
+`json_types.py`.
 
 The tables of the closed loop have no cells of the open model: their connections are not kept busy,
 and neither knee nor bound applies to them.
@@ -38,7 +38,7 @@ from workerlab.model import (
     Value,
 )
 from workerlab.numbers.units import amount, counted, fill
-from workerlab.report.shapes import JsonAb, JsonClass, JsonSplit, column, keys_of
+from workerlab.report.json_types import JsonAb, JsonClass, JsonSplit, column, keys_of
 from workerlab.report.values import PARTS, Names, by_series, finite, taken
 
 ROUTES_OF_CELL = 20  # most failures first, then most requests

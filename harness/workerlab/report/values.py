@@ -30,10 +30,10 @@ from workerlab.model import (
 )
 from workerlab.numbers.units import counted, fill, listed
 from workerlab.paths import BUNDLED_GUNICORN
-from workerlab.report import shapes
+from workerlab.report import json_types
 
 S = TypeVar("S", bound=Struct)
-R = TypeVar("R", bound=shapes.JsonCellRow)
+R = TypeVar("R", bound=json_types.JsonCellRow)
 
 AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
 CORES = ("share", "others_share", "others_cores", "steal_cores")  # of CoreWait
@@ -78,7 +78,7 @@ def filled(kind: type[S], source: object, **values: Any) -> S:
     `JsonKey`. `NAME_ms` is read from the distribution NAME, in seconds."""
     paths = {
         name: key.path or name.removesuffix("_ms")
-        for name, key in shapes.keys_of(kind).items()
+        for name, key in json_types.keys_of(kind).items()
         if name not in values
     }
     own = {name: _plain(attrgetter(path)(source)) for name, path in paths.items()}
@@ -87,7 +87,7 @@ def filled(kind: type[S], source: object, **values: Any) -> S:
 
 def _plain(value: object) -> object:
     if isinstance(value, Summary):
-        return milliseconds(shapes.JsonMilliseconds, value)
+        return milliseconds(json_types.JsonMilliseconds, value)
     if isinstance(value, Finding):
         return spoken(value)
     if isinstance(value, Mapping):
@@ -117,17 +117,17 @@ def cell(result: CellResult, kind: type[R], **more: Any) -> R:
         kind,
         result,
         **_settings(result.server),
-        served_by=shapes.JsonServedBy(
+        served_by=json_types.JsonServedBy(
             gunicorn=result.served_by.get("gunicorn"), python=result.served_by.get("python")
         ),
-        in_force=shapes.JsonInForce(**{name: result.in_force.get(name) for name in AMOUNTS}),
+        in_force=json_types.JsonInForce(**{name: result.in_force.get(name) for name in AMOUNTS}),
         not_taken=[name for name in AMOUNTS if not taken(name, result)],
         sleep_s=rounded(result.sleep_s, 6),
-        waiting_split_ms=milliseconds(shapes.JsonSplit, result.breakdown),
+        waiting_split_ms=milliseconds(json_types.JsonSplit, result.breakdown),
         **_machine(result),
         **_ab(result.ab),
         rate=result.trial.cell.rate and result.trial.cell.rate.label,
-        routes={name: filled(shapes.JsonRoute, route) for name, route in result.routes.items()},
+        routes={name: filled(json_types.JsonRoute, route) for name, route in result.routes.items()},
         **more,
     )
 
@@ -139,45 +139,47 @@ def _machine(result: CellResult) -> dict[str, Struct]:
     seconds = {name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")}
     return {
         "kernel": filled(
-            shapes.JsonKernel,
+            json_types.JsonKernel,
             result.counters,
             accept_queue_max=result.accept_queue_max,
             accept_queue_limit=result.accept_queue_limit,
         ),
-        "cpu": filled(shapes.JsonCpu, usage),
-        "core_wait": shapes.JsonCoreWait(**shares, **seconds),
-        "rss_bytes": shapes.JsonRss(
+        "cpu": filled(json_types.JsonCpu, usage),
+        "core_wait": json_types.JsonCoreWait(**shares, **seconds),
+        "rss_bytes": json_types.JsonRss(
             server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
         ),
     }
 
 
 def _ab(printed: AbReport | None) -> dict[str, Struct]:
-    totals = {name: getattr(printed, name, None) for name in shapes.JsonAb.__struct_fields__}
+    totals = {name: getattr(printed, name, None) for name in json_types.JsonAb.__struct_fields__}
     times = printed.times if printed else dict.fromkeys(AB_TIMES, AbTimes())
-    rows = {f"ab_{name}_ms": milliseconds(shapes.JsonAbTimes, row) for name, row in times.items()}
-    return {"ab": shapes.JsonAb(**totals), **rows}
+    rows = {
+        f"ab_{name}_ms": milliseconds(json_types.JsonAbTimes, row) for name, row in times.items()
+    }
+    return {"ab": json_types.JsonAb(**totals), **rows}
 
 
-def group(result: ClassResult) -> shapes.JsonClass:
+def group(result: ClassResult) -> json_types.JsonClass:
     """The cells of one (server, load tool, processes, keep-alive)."""
     return filled(
-        shapes.JsonClass, result, **_settings(result.server), knee=rounded(result.knee, 3)
+        json_types.JsonClass, result, **_settings(result.server), knee=rounded(result.knee, 3)
     )
 
 
 def _settings(server: Server) -> dict[str, Any]:
     """The settings of a server. Versions are null if they are those of the run's environment."""
-    own = {name: getattr(server, name) for name in shapes.JsonSettings.__struct_fields__}
+    own = {name: getattr(server, name) for name in json_types.JsonSettings.__struct_fields__}
     return {**own, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 
-def spoken(label: Label | None) -> shapes.JsonText | str:
+def spoken(label: Label | None) -> json_types.JsonText | str:
     """A finding as its code, values and sentence; a plain name unchanged; "" for None."""
     if not isinstance(label, Finding):
         return label or ""
     values: Any = jsonable(label.values, DIGITS)
-    return shapes.JsonText(code=label.code, values=values, text=text(label))
+    return json_types.JsonText(code=label.code, values=values, text=text(label))
 
 
 def jsonable(value: object, digits: int = 17) -> object:

@@ -34,7 +34,7 @@ from workerlab.analysis.cell_targets import (
 from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.target import TermOutcome
 from workerlab.model import CellResult, CoreWait, Document, Pause, Rate, Summary
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.slo import parse
 
 TARGET = "p95<150ms,errors<5%"
@@ -178,7 +178,7 @@ def test_errors_are_the_servers_even_where_the_load_tool_is_the_limit() -> None:
 def test_what_is_met_beside_other_programs_is_met_what_is_broken_is_not_shown() -> None:
     """Of a share of 30 % of the response time."""
     noise = CoreWait(0.3, 0.01, others_cores=1.0, others_share=0.3)
-    assert noise.doubtful
+    assert noise.disturbed
     trial = closed(4)
     cell = replace(plain(trial), core_wait=noise)
     assert outcome_of(cell, trial, "p95<150ms").result == "met"

@@ -99,8 +99,8 @@ def test_seconds_per_request() -> None:
     assert seen.tool_s == pytest.approx(0.002, rel=0.01)
     assert seen.others_cores == pytest.approx(1.5)
     assert seen.share == pytest.approx(0.12, abs=0.005)
-    assert seen.disturbed
-    assert not seen.stolen
+    assert seen.by_programs
+    assert not seen.by_machines
 
 
 def test_a_queue_in_front_of_the_slots_takes_its_share() -> None:
@@ -113,14 +113,14 @@ def test_sleeping_apps_are_exact_however_many_cores_are_taken() -> None:
     trial = evidence(connections=4, delay_s=1.0, rounds=10, tool="fast")
     seen = found(noisy(trial, server_wait=0.02, tool_wait=0.01, others=1.9))
     assert seen.share < 0.01
-    assert not seen.disturbed
+    assert not seen.by_programs
     assert disturbance(derived(noisy(trial, server_wait=0.02, others=1.9))) is None
 
 
 def test_waiting_for_each_other_is_no_disturbance() -> None:
     seen = found(four(server_wait=3.0, others=0.2))
     assert seen.share > 0.5
-    assert not seen.disturbed
+    assert not seen.by_programs
 
 
 def test_what_is_not_others() -> None:
@@ -139,8 +139,8 @@ def test_what_is_not_others() -> None:
 def test_beside_other_trials_strangers_are_still_told_from_the_lab() -> None:
     noise = four(server_wait=0.4, others=1.2, beside=0.3)
     assert found(noise).others_cores == pytest.approx(1.2)
-    assert found(noise).disturbed
-    assert not found(four(server_wait=0.4, others=0.0, beside=1.5)).disturbed
+    assert found(noise).by_programs
+    assert not found(four(server_wait=0.4, others=0.0, beside=1.5)).by_programs
 
 
 def test_the_machine_is_as_busy_as_without_other_trials() -> None:
@@ -158,7 +158,7 @@ def test_what_nobody_saw_is_missing() -> None:
     assert core_wait(derived(four(server_wait=None))) is None
     unseen = found(four(server_wait=0.4, tool_wait=None, steal=None))
     assert (unseen.tool_s, unseen.steal_cores) == (None, None)
-    assert not unseen.stolen
+    assert not unseen.by_machines
     elsewhere = replace(four(server_wait=0.4, tool_wait=3.0), elsewhere=True)
     assert found(elsewhere).tool_s is None
     assert found(elsewhere).share == pytest.approx(0.1, abs=0.005)
@@ -181,16 +181,16 @@ def test_a_load_between_two_samples_has_its_wait() -> None:
     assert found(short).tool_s is None
     assert found(short).share == pytest.approx(0.1, abs=0.04)
     assert found(short).others_cores == pytest.approx(1.5, rel=0.01)
-    assert found(short).disturbed
+    assert found(short).by_programs
 
 
 def test_computing_lost_to_another_machine() -> None:
     """A tenth of what the host was busy is gone; all of a response is computing."""
     trial = recording(four(server_cores=1.2, steal=0.3, others=0.0), lone_s=(0.03,))
     seen = found(trial)
-    assert seen.stolen_share == pytest.approx(0.3 / 1.55, rel=0.05)
-    assert seen.stolen
-    assert not seen.disturbed
+    assert seen.by_machines_share == pytest.approx(0.3 / 1.55, rel=0.05)
+    assert seen.by_machines
+    assert not seen.by_programs
 
 
 # --- what is said ---------------------------------------------------------------------------------

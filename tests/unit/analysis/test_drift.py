@@ -25,9 +25,9 @@ from workerlab.analysis.diagnosis.service import (
     Drift,
     Shared,
     SlowFirst,
+    count_slow_first,
     drift,
     drift_of,
-    slow_first_of,
 )
 from workerlab.model import Pause
 
@@ -52,7 +52,7 @@ def test_chance_is_no_change(kind: str, requests: int) -> None:
     """|z| >= 3 alone gives 0.27 %, that is 3 of 200 in less than one of 50 times; both tests
     together, and slowness of one in 100,000, give fewer."""
     drifts = sum(drift_of(series(kind, seed, requests)) is not None for seed in range(SEEDS))
-    slow = sum(slow_first_of(series(kind, seed, requests)) > 0 for seed in range(SEEDS))
+    slow = sum(count_slow_first(series(kind, seed, requests)) > 0 for seed in range(SEEDS))
     assert drifts <= 2
     assert slow <= 2
 
@@ -65,7 +65,7 @@ def test_a_drift_is_always_found(factor: float) -> None:
         found = drift_of(changing)
         assert found is not None
         assert (found.z > 0) == (factor > 1)
-        assert slow_first_of(changing) == 0
+        assert count_slow_first(changing) == 0
 
 
 def test_a_drift_takes_enough_requests_and_a_tenth() -> None:
@@ -78,17 +78,17 @@ def test_a_drift_takes_enough_requests_and_a_tenth() -> None:
 def test_slow_at_first_is_always_found(first: int) -> None:
     for seed in range(20):
         times = series("sleeping", seed, 160)
-        found = slow_first_of([one * (3 if i < first else 1) for i, one in enumerate(times)])
+        found = count_slow_first([one * (3 if i < first else 1) for i, one in enumerate(times)])
         assert found == pytest.approx(first, abs=first / 4)
 
 
 def test_one_of_the_first_may_be_fast() -> None:
     """A pool has one connection already."""
-    assert slow_first_of([0.05, *[1.05] * 7, *[0.05] * 232]) == 8
+    assert count_slow_first([0.05, *[1.05] * 7, *[0.05] * 232]) == 8
 
 
 def test_four_slow_requests_are_an_accident() -> None:
-    assert slow_first_of([*[1.05] * 4, *[0.05, 0.051] * 80]) == 0
+    assert count_slow_first([*[1.05] * 4, *[0.05, 0.051] * 80]) == 0
 
 
 def test_of_a_trial() -> None:

@@ -30,10 +30,10 @@ from workerlab.analysis.open_model import (
 )
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
-from workerlab.report.document import of_sweep
 from workerlab.report.html.figure import spec
 from workerlab.report.html.page import figures
 from workerlab.report.html.pictures import picture
+from workerlab.report.sweep_document import of_sweep
 from workerlab.report.values import text
 
 LEVELS = (1, 2, 4, 8, 16)
@@ -259,7 +259,7 @@ def test_who_would_not_keep_up_without_them_either_is_saturated() -> None:
 def test_who_keeps_up_beside_other_programs_does_so() -> None:
     found = cell(run(noisy(share(0.5), server_wait=0.4, others=1.2)))
     assert found.core_wait is not None
-    assert found.core_wait.disturbed
+    assert found.core_wait.by_programs
     assert found.verdict == "below capacity"
 
 

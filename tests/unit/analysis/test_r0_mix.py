@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, saying
-from workerlab.analysis.series import lone_responses
+from workerlab.analysis.series import lone_r0_by_server
 
 
 def test_rounds_are_what_its_mean_and_interval_are_of() -> None:
@@ -15,7 +15,7 @@ def test_rounds_are_what_its_mean_and_interval_are_of() -> None:
     rounds = (0.01, 1.0, 0.03, 1.4, 0.02, 1.2)
     record = replace(data.record, lone_s=rounds, lone_weights=(0.9, 0.1))
     # The tool's own first request is of one route, and says nothing of the others
-    found = lone_responses([replace(saying(data, lone_s=0.01), record=record)])[data.cell.server]
+    found = lone_r0_by_server([replace(saying(data, lone_s=0.01), record=record)])[data.cell.server]
     assert found is not None
     means = [0.109, 0.167, 0.138]
     assert found.seconds == pytest.approx(sum(means) / 3)

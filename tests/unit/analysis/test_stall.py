@@ -34,7 +34,7 @@ from workerlab.analysis.stall import in_flight_s, stalled, whole_load
 from workerlab.analysis.verdict import SlotsIdled
 from workerlab.experiments.reading import trial_data
 from workerlab.model import CellResult, Pause
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.report.values import text
 from workerlab.run_store import load
 

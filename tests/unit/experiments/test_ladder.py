@@ -63,7 +63,7 @@ from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.model import CellResult, CoreWait, Document, Table
 from workerlab.report import FORMATS
 from workerlab.report import text as terminal
-from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.html.chart_figures import chart_figures
 
 CALM = Seen(1000, app=0.2, storage=0.1, tool=0.1)
 A = TypeVar("A", bound=Answer)

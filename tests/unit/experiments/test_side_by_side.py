@@ -1,5 +1,5 @@
 """Trials in threads of their own: who waits for whom, what is on file, and how all of them end.
-Their tasks have no server: the gate and the lanes are what is tested."""
+Their tasks have no server: the gate and the parallel trials are what is tested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workerlab.experiments.side_by_side import (
     INTERRUPTED,
     Cancelled,
     JobSlot,
-    Lanes,
+    ParallelTrials,
     StartupBarrier,
 )
 from workerlab.experiments.trial import Task
@@ -99,11 +99,12 @@ def test_the_end_reaches_whoever_waits(wait: str) -> None:
         gate.look()
 
 
-# --- lanes ----------------------------------------------------------------------------------------
+# --- parallel trials ------------------------------------------------------------------------
 
 
 class Bench:
-    """Lanes whose trials do nothing but `step`, which stands for a server that starts and more."""
+    """Parallel trials that do nothing but `step`, which stands for a server that starts and
+    more."""
 
     def __init__(self, place: Path, step: Step, **changes: Any) -> None:
         self.place, self.step = place, step
@@ -120,8 +121,10 @@ class Bench:
 
     def run(self, cores: int = 2) -> list[tuple[Trial, float]]:
         jobs = Jobs(self.plan, cores, requested_rps, drops_known=True)
-        lanes = Lanes(jobs, self._begin, self.keep, lambda one, _: self.ended.append(one.key))
-        return lanes.run(self.todo)
+        parallel = ParallelTrials(
+            jobs, self._begin, self.keep, lambda one, _: self.ended.append(one.key)
+        )
+        return parallel.run(self.todo)
 
     def _begin(self, one: Trial, turn: Turn, _lab: object) -> Task:
         @contextmanager

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.model import Beat, Beats
-from workerlab.observe.maps import parse_beats, read_beats
+from workerlab.observe.map_readers import parse_beats, read_beats
 from workerlab.server.inside.maps import BEATS, HEADER, HEADER_BYTES
 
 MAGIC, RECORD = BEATS.magic, BEATS.record

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.model import Span, Spans
-from workerlab.observe.maps import READ_RECORDS, shrink, used_bytes
+from workerlab.observe.map_readers import READ_RECORDS, shrink, used_bytes
 from workerlab.observe.spans import Following, parse_map, read_spans, served
 from workerlab.server.inside.maps import HEADER, HEADER_BYTES, SPANS
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workerlab import codec
 from workerlab.model import CodeLine, Stacks, StackSample
-from workerlab.observe.maps import parse_lines, parse_stack_samples, read_stacks
+from workerlab.observe.map_readers import parse_lines, parse_stack_samples, read_stacks
 from workerlab.server.inside.maps import HEADER, HEADER_BYTES, STACKS
 
 MAGIC, RECORD = STACKS.magic, STACKS.record

@@ -14,8 +14,8 @@ from workerlab.analysis import analyse
 from workerlab.analysis.class_findings import identities
 from workerlab.model import AbTimes, CellResult, Document
 from workerlab.report import FORMATS, text
-from workerlab.report.document import of_sweep
 from workerlab.report.html import page
+from workerlab.report.sweep_document import of_sweep
 
 SPIKES = AbTimes(0.0, 0.951, 0.21, 1.002, 1.013)
 

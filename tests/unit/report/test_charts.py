@@ -11,7 +11,7 @@ from tests.builders.document import full_document
 from tests.builders.page import rendered
 from workerlab.model import Chart, ChartSeries, Column, Document, Level, Mark, Table
 from workerlab.report.html import pictures, render
-from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.figure import OWN_AXIS, PICTURE_SERIES, grouped, spec
 from workerlab.report.values import text
 

@@ -12,7 +12,7 @@ from workerlab.analysis import analyse
 from workerlab.analysis.knee import closed_bound
 from workerlab.model import App, Document
 from workerlab.report import FORMATS, text
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 
 SLEEP_S, CPU_S, WORKERS = 0.08, 0.02, 2
 

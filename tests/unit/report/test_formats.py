@@ -27,8 +27,8 @@ from workerlab.experiments.results import document_of
 from workerlab.model import SCHEMA, Document, Report
 from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
-from workerlab.report.document import of_sweep
 from workerlab.report.grid import grid
+from workerlab.report.sweep_document import of_sweep
 from workerlab.report.text import natural
 from workerlab.report.values import PARTS
 

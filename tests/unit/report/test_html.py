@@ -47,7 +47,6 @@ from workerlab.model import (
     Server,
     Table,
 )
-from workerlab.report.document import AffectedCells, CellsNote, Overhead, of_sweep
 from workerlab.report.html import pictures, render
 from workerlab.report.html.figure import Figure, spec
 from workerlab.report.html.over_time import corners
@@ -70,6 +69,7 @@ from workerlab.report.html.series import over_time as observed
 from workerlab.report.html.timeline import SHORT
 from workerlab.report.html.timeline_data import Bar, Timeline
 from workerlab.report.player import SCRIPTS
+from workerlab.report.sweep_document import AffectedCells, CellsNote, Overhead, of_sweep
 from workerlab.report.values import text
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -15,7 +15,7 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import TrialFault
 from workerlab.model import Document, QueueSample
 from workerlab.report import FORMATS
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.report.values import text
 
 

@@ -17,7 +17,7 @@ from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS
-from workerlab.report.document import AffectedCells, of_sweep
+from workerlab.report.sweep_document import AffectedCells, of_sweep
 from workerlab.report.text import COLOURS, render
 from workerlab.report.values import text
 

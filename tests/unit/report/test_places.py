@@ -20,7 +20,7 @@ from workerlab.report.player.places import (
     QUEUED,
     Event,
     Places,
-    as_told,
+    as_rows,
 )
 
 MS = 1_000_000
@@ -38,7 +38,7 @@ def test_a_request_goes_its_way() -> None:
         Event(6, "e", 7),
     ]  # fmt: skip
     random.Random(1).shuffle(events)
-    places.hear(events)
+    places.process(events)
     ways = [CONNECTING, QUEUED, IN_APP, ANSWERED]
     assert told(places) == [(7, place, 0 if place >= IN_APP else None) for place in ways]
     assert (places.answered, places.failed, places.under_way) == (1, 0, 0)
@@ -46,7 +46,7 @@ def test_a_request_goes_its_way() -> None:
 
 def test_what_failed_is_no_answer() -> None:
     places = Places(accepts_first=False)
-    places.hear([Event(1, "b", 1), Event(9, "f", 1)])
+    places.process([Event(1, "b", 1), Event(9, "f", 1)])
     assert told(places)[-1] == (1, FAILED, None)
     assert (places.answered, places.failed) == (0, 1)
     assert places.sample(10).p50 is None
@@ -54,14 +54,14 @@ def test_what_failed_is_no_answer() -> None:
 
 def test_who_gave_up_stays_where_the_server_has_it() -> None:
     places = Places(accepts_first=False)
-    places.hear(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
-    places.hear([Event(4, "s", 1, 100), Event(5, "b", 4)])
-    places.hear(Event(6, "f", n, cause="gave_up") for n in (1, 2, 4))
+    places.process(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
+    places.process([Event(4, "s", 1, 100), Event(5, "b", 4)])
+    places.process(Event(6, "f", n, cause="gave_up") for n in (1, 2, 4))
     assert (places.failed, places.under_way) == (3, 1)
     assert places.counts == [0, 2, 0, 1]  # the fourth had no connection yet: nobody has it
-    places.settle(7, queue=2)
+    places.infer_queue(7, queue=2)
     assert places.oldest_s(10) == 7e-9  # of the only one whose client waits
-    places.hear([Event(8, "x", 1, 100), Event(9, "s", 2, 100), Event(12, "x", 2, 100)])
+    places.process([Event(8, "x", 1, 100), Event(9, "s", 2, 100), Event(12, "x", 2, 100)])
     assert (places.counts, places.failed) == ([0, 1, 0, 0], 3)
     assert [places.wasted(since) for since in (0, 9, 13)] == [2, 1, 0]
     assert [place for number, place, _ in told(places) if number == 1][-2:] == [IN_APP, FAILED]
@@ -71,10 +71,10 @@ def test_who_gave_up_stays_where_the_server_has_it() -> None:
 def test_no_mean_of_a_time_in_which_clients_gave_up() -> None:
     """By Little's law, their time would be that of those who were answered."""
     places, second = Places(accepts_first=False), 10**9
-    places.hear(Event(start, kind, n) for start, n in ((1, 1), (second, 2)) for kind in "bc")
-    places.hear([Event(3, "s", 1, 9), Event(second, "x", 1, 9), Event(second, "e", 1)])
+    places.process(Event(start, kind, n) for start, n in ((1, 1), (second, 2)) for kind in "bc")
+    places.process([Event(3, "s", 1, 9), Event(second, "x", 1, 9), Event(second, "e", 1)])
     assert places.sample(2 * second, 2.0).mean is not None
-    places.hear([Event(2 * second + 1, "f", 2, cause="gave_up")])
+    places.process([Event(2 * second + 1, "f", 2, cause="gave_up")])
     assert places.sample(2 * second + 1, 2.0).mean is None
     assert places.sample(2 * second + 1, 2.0).rps is not None
 
@@ -89,7 +89,7 @@ def test_no_mean_before_a_load_has_lasted_as_long() -> None:
         events += [Event(ends_ns, "e", number), Event(ends_ns, "b", number + 16)]
     means, heard_ns = [], 0
     for at_ns in (2 * second, 3.9 * second, 8.5 * second):
-        places.hear(event for event in events if heard_ns < event.at_ns <= at_ns)
+        places.process(event for event in events if heard_ns < event.at_ns <= at_ns)
         heard_ns, sample = int(at_ns), places.sample(int(at_ns))
         assert sample.rps == pytest.approx(4, rel=0.01)
         means.append(sample.mean)
@@ -98,46 +98,46 @@ def test_no_mean_before_a_load_has_lasted_as_long() -> None:
 
 def test_who_gives_up_while_the_answer_is_on_its_way_was_not_served_in_vain() -> None:
     places = Places(accepts_first=False)
-    places.hear([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
-    places.hear([Event(5, "f", 1, cause="gave_up")])
+    places.process([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
+    places.process([Event(5, "f", 1, cause="gave_up")])
     assert (places.under_way, places.counts, places.wasted(0)) == (0, [0, 0, 0, 0], 0)
 
 
 def test_a_span_may_be_seen_before_its_client_says_that_it_began() -> None:
     places = Places(accepts_first=False)
-    places.hear([Event(3, "s", 4, 100)])
+    places.process([Event(3, "s", 4, 100)])
     assert told(places) == []
-    places.hear([Event(1, "b", 4), Event(2, "c", 4)])
-    assert [(move.place, move.worker) for move in places.now(5)][1:] == [(IN_APP, 0)]
-    places.hear([Event(3, "s", 4, 100), Event(4, "x", 4, 100), Event(5, "e", 4)])  # told again
-    places.hear([Event(3, "s", 4, 100)])  # long over
+    places.process([Event(1, "b", 4), Event(2, "c", 4)])
+    assert [(move.place, move.worker) for move in places.snapshot(5)][1:] == [(IN_APP, 0)]
+    places.process([Event(3, "s", 4, 100), Event(4, "x", 4, 100), Event(5, "e", 4)])  # told again
+    places.process([Event(3, "s", 4, 100)])  # long over
     assert places.under_way == 0
     assert [place for _, place, _ in told(places)].count(IN_APP) == 1
 
 
 def ups(places: Places, count: int) -> None:
     """So many connections are up, in this order."""
-    places.hear(Event(n, kind, n) for n in range(1, count + 1) for kind in "bc")
+    places.process(Event(n, kind, n) for n in range(1, count + 1) for kind in "bc")
     places.moves()
 
 
 def test_the_kernel_tells_how_many_wait_in_its_queue_and_the_first_are_accepted_first() -> None:
     places = Places(accepts_first=True)
     ups(places, 5)
-    places.settle(10, 2)
+    places.infer_queue(10, 2)
     assert told(places) == [(1, IN_WORKER, None), (2, IN_WORKER, None), (3, IN_WORKER, None)]
-    places.settle(11, 4)  # a new look at the same
+    places.infer_queue(11, 4)  # a new look at the same
     assert told(places) == [(2, QUEUED, None), (3, QUEUED, None)]
-    places.settle(12, None)  # nobody knows
+    places.infer_queue(12, None)  # nobody knows
     assert told(places) == []
 
 
 def test_a_class_that_accepts_when_it_has_a_slot_is_in_between_for_a_moment_only() -> None:
     places = Places(accepts_first=False)
     ups(places, 3)
-    places.settle(10, 2)
+    places.infer_queue(10, 2)
     assert told(places) == []
-    places.settle(11, 2)  # for longer than a moment
+    places.infer_queue(11, 2)  # for longer than a moment
     assert told(places) == [(1, IN_WORKER, None)]
 
 
@@ -146,22 +146,22 @@ def test_what_finds_no_room_in_a_full_queue_is_not_connected_whatever_it_thinks(
     places = Places(accepts_first=False)
     ups(places, 4)
     for at_ns in (10, 11):
-        places.settle(at_ns, 2, 2)
+        places.infer_queue(at_ns, 2, 2)
     assert told(places) == [(4, CONNECTING, None), (3, CONNECTING, None)]
-    places.settle(12, 1, 2)  # one was accepted, its slot is still to be seen
-    places.hear([Event(13, "s", 1, 9)])
-    places.settle(14, 2, 2)
-    now = {move.number: move.place for move in places.now(15)}
+    places.infer_queue(12, 1, 2)  # one was accepted, its slot is still to be seen
+    places.process([Event(13, "s", 1, 9)])
+    places.infer_queue(14, 2, 2)
+    now = {move.number: move.place for move in places.snapshot(15)}
     assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: CONNECTING}
 
 
 def test_the_queue_never_holds_more_than_the_kernel_lets_in() -> None:
     places = Places(accepts_first=False, slots=1)
-    places.settle(1, 0, 4)
+    places.infer_queue(1, 0, 4)
     for number in range(8):
-        places.hear([Event(2 + number, "b", number), Event(2 + number, "c", number)])
+        places.process([Event(2 + number, "b", number), Event(2 + number, "c", number)])
     assert places.counts[QUEUED] == 5
-    places.settle(20, 5, 4)
+    places.infer_queue(20, 5, 4)
     assert places.counts[:IN_WORKER] == [3, 5]
 
 
@@ -181,16 +181,16 @@ def test_at_no_moment_the_queue_holds_more_than_the_kernel_lets_in(
     begun = [will_be_told for connections, _, _ in steps for will_be_told in connections]
     timed = {number for number, will_be_told in enumerate(begun, 1) if will_be_told}
     places = Places(accepts_first=accepts_first, slots=slots, timed=timed)
-    places.settle(0, 0, 2)
+    places.infer_queue(0, 0, 2)
     newest, served, where = 0, 0, dict[int, int]()
     for at_ns, (connections, serves, queue) in enumerate(steps, 1):
         numbers = range(newest + 1, newest + 1 + len(connections))
-        places.hear(Event(at_ns, kind, number) for number in numbers for kind in "bc")
+        places.process(Event(at_ns, kind, number) for number in numbers for kind in "bc")
         newest += len(connections)
         for number in range(served + 1, min(served + serves, newest) + 1):
-            places.hear([Event(at_ns, kind, number, 9) for kind in "sxe"])
+            places.process([Event(at_ns, kind, number, 9) for kind in "sxe"])
             served = number
-        places.settle(at_ns, queue, 2)
+        places.infer_queue(at_ns, queue, 2)
         for _, moves in groupby(places.moves(), key=attrgetter("at_ns")):
             where |= {move.number: move.place for move in moves}
             assert list(where.values()).count(QUEUED) <= 3
@@ -200,11 +200,11 @@ def test_at_no_moment_the_queue_holds_more_than_the_kernel_lets_in(
 def test_figures_are_of_the_present_load_alone() -> None:
     second = 1000 * MS
     places = Places(accepts_first=False)
-    places.hear([Event(1, "b", 1), Event(1, "b", 2), Event(second, "e", 1)])
-    places.change(second)
-    places.hear([Event(second, "b", 3)])
+    places.process([Event(1, "b", 1), Event(1, "b", 2), Event(second, "e", 1)])
+    places.start_load(second)
+    places.process([Event(second, "b", 3)])
     assert (places.sample(2 * second).left, places.sample(2 * second).settled) == (1, False)
-    places.hear([Event(2 * second, "e", 2), Event(5 * second // 2, "e", 3)])
+    places.process([Event(2 * second, "e", 2), Event(5 * second // 2, "e", 3)])
     found = places.sample(4 * second + 1)
     assert (found.left, found.settled, found.p50) == (0, True, 1.5)  # the one before took 2 s
     assert not places.sample(3 * second).settled
@@ -214,16 +214,18 @@ def test_no_more_are_in_between_than_there_are_free_slots() -> None:
     """So that it is known at the first look who has found no room."""
     places = Places(accepts_first=False, slots=2)
     ups(places, 6)
-    places.hear([Event(7, "s", 1, 9)])
-    places.settle(10, 2, 2)  # five wait, two are in the queue, and one may be on its way to a slot
-    now = {move.number: move.place for move in places.now(15)}
+    places.process([Event(7, "s", 1, 9)])
+    places.infer_queue(
+        10, 2, 2
+    )  # five wait, two are in the queue, and one may be on its way to a slot
+    now = {move.number: move.place for move in places.snapshot(15)}
     assert now == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: QUEUED, 5: CONNECTING, 6: CONNECTING}
     for at_ns in (
         20,
         30,
     ):  # there is room again, and those that found none still think themselves in
-        places.settle(at_ns, 1, 2)
-    now = {move.number: move.place for move in places.now(35)}
+        places.infer_queue(at_ns, 1, 2)
+    now = {move.number: move.place for move in places.snapshot(35)}
     assert now == {1: IN_APP, 2: IN_WORKER, 3: QUEUED, 4: CONNECTING, 5: CONNECTING, 6: CONNECTING}
 
 
@@ -231,8 +233,8 @@ def test_who_comes_late_hears_where_they_are_and_when_they_began() -> None:
     """By which the picture knows whose client has given up."""
     places = Places(accepts_first=False)
     ups(places, 2)
-    places.hear([Event(9, "s", 1, 7), Event(10, "b", 3)])
-    assert [(move.number, move.place, move.worker, move.at_ns) for move in places.now(20)] == [
+    places.process([Event(9, "s", 1, 7), Event(10, "b", 3)])
+    assert [(move.number, move.place, move.worker, move.at_ns) for move in places.snapshot(20)] == [
         (1, CONNECTING, None, 1), (2, CONNECTING, None, 2), (3, CONNECTING, None, 10),
         (1, IN_APP, 0, 20), (2, QUEUED, None, 20),
     ]  # fmt: skip
@@ -240,8 +242,8 @@ def test_who_comes_late_hears_where_they_are_and_when_they_began() -> None:
 
 def test_a_request_on_a_kept_connection_is_in_no_accept_queue() -> None:
     places = Places(accepts_first=False)
-    places.hear([Event(1, "b", 1), Event(1, "k", 1)])
-    places.settle(2, 1)  # of others
+    places.process([Event(1, "b", 1), Event(1, "k", 1)])
+    places.infer_queue(2, 1)  # of others
     assert told(places) == [(1, CONNECTING, None), (1, IN_WORKER, None)]
 
 
@@ -249,64 +251,66 @@ def test_who_is_known_to_be_accepted_waits_in_that_worker() -> None:
     """And whose accept will be told is in the queue until then, however long that looks."""
     places = Places(accepts_first=True, timed={1, 2})
     ups(places, 3)
-    places.settle(10, 0)
+    places.infer_queue(10, 0)
     assert told(places) == [(3, IN_WORKER, None)]  # of this one nobody will tell
-    places.hear([Event(11, "a", 2, 8)])
+    places.process([Event(11, "a", 2, 8)])
     assert told(places) == [(2, IN_WORKER, 0)]
-    places.settle(12, 5)  # a number of others does not bring it back
+    places.infer_queue(12, 5)  # a number of others does not bring it back
     assert told(places) == [(3, QUEUED, None)]
-    places.hear([Event(13, "s", 2, 8), Event(14, "a", 1, 9), Event(14, "s", 1, 9)])
+    places.process([Event(13, "s", 2, 8), Event(14, "a", 1, 9), Event(14, "s", 1, 9)])
     assert told(places) == [(2, IN_APP, 0), (1, IN_WORKER, 1), (1, IN_APP, 1)]
-    places.settle(15, 0)
+    places.infer_queue(15, 0)
     assert told(places) == [(3, IN_WORKER, None)]
 
 
 def test_what_has_left_the_app_and_is_not_answered_is_still_in_its_worker() -> None:
     places = Places(accepts_first=True)
-    places.hear([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
+    places.process([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
     places.moves()
-    places.settle(5, 0)
+    places.infer_queue(5, 0)
     assert told(places) == [(1, IN_WORKER, 0)]
 
 
 def test_a_worker_of_one_slot_never_has_two_in_its_app() -> None:
     places = Places(accepts_first=False, slots=2)
-    places.hear(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
-    places.hear([Event(4, "s", 1, 9), Event(5, "x", 1, 9), Event(5, "s", 2, 8)])
+    places.process(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
+    places.process([Event(4, "s", 1, 9), Event(5, "x", 1, 9), Event(5, "s", 2, 8)])
     places.moves()
-    places.hear([Event(6, "s", 3, 9), Event(7, "e", 1)])  # whose client is slow to see its answer
+    places.process(
+        [Event(6, "s", 3, 9), Event(7, "e", 1)]
+    )  # whose client is slow to see its answer
     assert told(places) == [(1, IN_WORKER, 0), (3, IN_APP, 0), (1, ANSWERED, 0)]
 
 
 def test_of_many_requests_a_part_is_drawn_and_all_are_counted() -> None:
     places = Places(accepts_first=False)
-    places.hear(Event(n, "b", n) for n in range(1, 3 * DRAWN + 1))
+    places.process(Event(n, "b", n) for n in range(1, 3 * DRAWN + 1))
     drawn = {number for number, _, _ in told(places)}
     assert DRAWN < len(drawn) < 2 * DRAWN
     assert places.every == 3
-    places.hear(Event(9999, "e", n) for n in range(1, 3 * DRAWN + 1))
+    places.process(Event(9999, "e", n) for n in range(1, 3 * DRAWN + 1))
     assert {number for number, _, _ in told(places)} == drawn
     assert places.answered == 3 * DRAWN
 
 
 def test_all_are_drawn_only_when_nobody_is_left_of_whom_a_part_was() -> None:
     places = Places(accepts_first=False)
-    places.hear(Event(n, "b", n) for n in range(1, DRAWN + 9))
-    places.hear(Event(9000, "e", n) for n in range(1, DRAWN))
-    places.hear([Event(9001, "b", 9001)])
+    places.process(Event(n, "b", n) for n in range(1, DRAWN + 9))
+    places.process(Event(9000, "e", n) for n in range(1, DRAWN))
+    places.process([Event(9001, "b", 9001)])
     assert (places.every, places.drawn_of) == (1, 2)
-    places.hear(Event(9002, "e", n) for n in range(DRAWN, DRAWN + 9))
+    places.process(Event(9002, "e", n) for n in range(DRAWN, DRAWN + 9))
     assert places.drawn_of == 1
 
 
 def test_all_are_counted_where_they_are_and_all_in_the_app_are_drawn() -> None:
     places = Places(accepts_first=False)
-    places.hear(Event(n, kind, n) for n in range(1, 3 * DRAWN + 1) for kind in "bc")
+    places.process(Event(n, kind, n) for n in range(1, 3 * DRAWN + 1) for kind in "bc")
     few = [number for number in range(1, 3 * DRAWN + 1) if number % 3][-4:]  # not drawn as yet
-    places.hear(Event(9000 + n, "s", number, 7) for n, number in enumerate(few))
+    places.process(Event(9000 + n, "s", number, 7) for n, number in enumerate(few))
     assert places.counts == [0, 3 * DRAWN - 4, 0, 4]
     assert [number for number, place, _ in told(places) if place == IN_APP] == few
-    places.hear([Event(9999, "e", few[0]), Event(9999, "f", few[1], cause="closed")])
+    places.process([Event(9999, "e", few[0]), Event(9999, "f", few[1], cause="closed")])
     assert places.counts == [0, 3 * DRAWN - 4, 0, 2]
     assert sum(places.counts) == places.under_way
     assert places.sample(9999).causes == {"closed": 1}
@@ -314,7 +318,7 @@ def test_all_are_counted_where_they_are_and_all_in_the_app_are_drawn() -> None:
 
 def test_the_parts_of_an_answer_are_those_that_were_told() -> None:
     places = Places(accepts_first=False)
-    places.hear([
+    places.process([
         Event(1, "b", 1), Event(4, "c", 1), Event(20, "s", 1, 9, accept_ns=14),
         Event(50, "x", 1, 9), Event(51, "e", 1),
         Event(1, "b", 2), Event(4, "c", 2), Event(20, "s", 2, 9), Event(51, "e", 2),
@@ -330,7 +334,7 @@ def test_figures_are_of_the_latest_answers() -> None:
     places.recent_s = 2.0
     for n in range(40):  # ten a second, 0.3 s each
         begun = n * 100 * MS
-        places.hear([
+        places.process([
             Event(begun, "b", n + 1), Event(begun, "s", n + 1, 7),
             Event(begun + 300 * MS, "x", n + 1, 7), Event(begun + 300 * MS, "e", n + 1),
         ])  # fmt: skip
@@ -351,7 +355,7 @@ def test_answers_that_come_in_batches_make_a_steady_rate(at_ms: int) -> None:
         numbers = range(4 * batch + 1, 4 * batch + 5)
         events = [Event(batch * 1000 * MS, kind, n, 9) for n in numbers for kind in "bcs"]
         events += [Event((batch + 1) * 1000 * MS, kind, n, 9) for n in numbers for kind in "xe"]
-        places.hear(event for event in events if event.at_ns <= at_ms * MS)
+        places.process(event for event in events if event.at_ns <= at_ms * MS)
     assert places.sample(at_ms * MS).rps == pytest.approx(4, rel=0.001)
     assert places.sample(at_ms * MS, 3.3).rps == pytest.approx(4, rel=0.001)
 
@@ -359,10 +363,10 @@ def test_answers_that_come_in_batches_make_a_steady_rate(at_ms: int) -> None:
 def test_the_mean_is_of_those_that_are_still_under_way_too() -> None:
     """Four clients, of which one has waited all the time for its first answer."""
     places = Places(accepts_first=False)
-    places.hear([Event(0, "b", 1)])
+    places.process([Event(0, "b", 1)])
     for n in range(30):
         number, begun = n + 2, n // 3 * 1000 * MS
-        places.hear([
+        places.process([
             Event(begun, "b", number), Event(begun, "s", number, 7),
             Event(begun + 1000 * MS, "x", number, 7), Event(begun + 1000 * MS, "e", number),
         ])  # fmt: skip
@@ -375,5 +379,5 @@ def test_the_mean_is_of_those_that_are_still_under_way_too() -> None:
 
 def test_times_are_told_in_milliseconds() -> None:
     places = Places(accepts_first=False)
-    places.hear([Event(5 * MS, "b", 1)])
-    assert as_told(places.moves(), 2 * MS) == [[1, CONNECTING, None, 3.0]]
+    places.process([Event(5 * MS, "b", 1)])
+    assert as_rows(places.moves(), 2 * MS) == [[1, CONNECTING, None, 3.0]]

@@ -13,7 +13,7 @@ from tests.builders.analysis import evidence
 from workerlab.analysis import TrialData, analyse
 from workerlab.model import Document, RouteResult, Summary
 from workerlab.report import FORMATS
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.report.sweep_tables import ROUTES_OF_CELL, FailingRoute
 from workerlab.report.text import render
 

@@ -24,7 +24,7 @@ from tests.builders.conditions import LONG_S, until
 from tests.builders.processes import stand_still, started
 from workerlab.analysis.event_loop import unexplained_ns
 from workerlab.model import Beat
-from workerlab.observe.maps import read_beats, shrink
+from workerlab.observe.map_readers import read_beats, shrink
 from workerlab.server.inside import heartbeat, waits
 from workerlab.server.inside.maps import BEATS, HEADER_BYTES, create_map, free_path
 

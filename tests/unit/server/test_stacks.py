@@ -19,7 +19,7 @@ import pytest
 
 from tests.builders.conditions import LONG_S
 from workerlab.model import CodeLine, Stacks
-from workerlab.observe.maps import read_stacks
+from workerlab.observe.map_readers import read_stacks
 from workerlab.server.inside import heartbeat, stacks, waits
 from workerlab.server.inside.maps import BEATS, STACKS, create_map, free_path
 

@@ -20,7 +20,7 @@ from workerlab.finding import stored
 from workerlab.model import EnvironmentProblem, Plan, Server, UsageError, WorkerClass
 from workerlab.notes import FlagIgnored, SettingIgnored
 from workerlab.report import FORMATS
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.server import preflight
 from workerlab.server.preflight import Interpreter, interpreter
 from workerlab.server.worker_classes import CLASSES, WORKER_CLASSES, class_named, configured_slots

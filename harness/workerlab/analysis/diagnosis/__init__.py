@@ -65,7 +65,7 @@ def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis,
         kind for kind in diagnoses if isinstance(kind, Failures) and kind.share >= MANY_FAILED_SHARE
     ]
     if not many and all(isinstance(diagnosis, Failures) for diagnosis in diagnoses):
-        waits = series.waits(facts) and not series.stood_still_alone(facts)
+        waits = series.requests_wait(facts) and not series.stood_still_alone(facts)
         diagnoses.append(without_cause(facts, cell, waits=waits))
     inconclusive = cell.verdict == "inconclusive"
 

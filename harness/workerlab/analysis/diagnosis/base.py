@@ -10,8 +10,9 @@
         wait_s: float
 
 The advice is appended to the sentence: "Requests wait 20.0 ms for the disk; a faster disk brings
-more." The rule below the class returns an instance for the facts of a trial, or None. If the advice
-depends on the evidence, the class derives from `Advised`, and the rule passes the advice.
+more." The rule below the class returns an instance for the facts of a trial, or None, and is listed
+in `__init__.py`. If the advice depends on the evidence, the class derives from `Advised`, and the
+rule passes the advice.
 """
 
 from __future__ import annotations

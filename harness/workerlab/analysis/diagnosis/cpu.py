@@ -85,9 +85,9 @@ class CoresStolen(Disturbance):
 
 
 def disturbance_of(wait: CoreWait | None) -> Disturbance | None:
-    if wait is None or not wait.doubtful:
+    if wait is None or not wait.disturbed:
         return None
-    return CoresTaken(wait.lost, wait) if wait.disturbed else CoresStolen(wait.taken, wait)
+    return CoresTaken(wait.lost, wait) if wait.by_programs else CoresStolen(wait.taken, wait)
 
 
 def disturbance(facts: Facts) -> Disturbance | None:

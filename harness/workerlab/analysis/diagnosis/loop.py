@@ -42,7 +42,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.base import Advised
-from workerlab.analysis.diagnosis.service import COMPUTING_SHARE, Drift, Shared, SlowFirst
+from workerlab.analysis.diagnosis.service import WORKERS_BUSY_SHARE, Drift, Shared, SlowFirst
 from workerlab.analysis.diagnosis.slots import WaitingForSlots, service_s, waits
 from workerlab.analysis.event_loop import LoopUse, held_up, loop_use
 from workerlab.analysis.facts import Facts
@@ -64,6 +64,7 @@ MIN_HELD_SAMPLES = 2  # no sample is possible while the GIL is held
 # With fewer samples of a held GIL, they must amount to a quarter of what the thread computed: else
 # the machine may have kept the sampler from a core, unseen by any counter
 FEW_HELD_SAMPLES, HELD_CPU_SHARE = 6, 0.25
+MIN_LINE_SHARE = 0.01  # of the time: a line with less is not named
 NEIGHBOUR_SHARE = 0.1  # of the first of its kind: less is a neighbouring line
 EVERY_NS = 10_000_000  # between samples: a call may have lasted this much longer than seen
 ONE_CALL_SHARE = 0.7  # of the time without a beat: it was one call
@@ -170,7 +171,7 @@ def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
         return None
     workers, cores = facts.cell.server.workers, facts.seen.cores
     used, load = facts.usage.server_cores, {"connections": facts.connections, "workers": workers}
-    computes = used is not None and used >= COMPUTING_SHARE * min(workers, cores or workers)
+    computes = used is not None and used >= WORKERS_BUSY_SHARE * min(workers, cores or workers)
     moving = fill(MOVE_COMPUTING, {"cores": used, **load}) if computes else None
     return BlockedLoop(fill(BY_SPANS, load), advice=(moving or _replace_calls(facts),))
 
@@ -281,9 +282,7 @@ def _lines(
     amounts = {place: sum(map(part, of_place)) for place, of_place in places.items()}
     ran_ns = (sample.others_ran_ns if others else sample.ran_ns for sample in samples)
     computed_ns = sum(max(ns, 0) for ns in ran_ns)
-    least_ns = max(
-        BLOCKED_BY_LATE_SHARE * whole_ns, NEIGHBOUR_SHARE * max(amounts.values(), default=0.0)
-    )
+    least_ns = max(MIN_LINE_SHARE * whole_ns, NEIGHBOUR_SHARE * max(amounts.values(), default=0.0))
     for place, of_place in places.items():
         counted, amount_ns = list(filter(part, of_place)), amounts[place]
         if amount_ns < least_ns or len(counted) < (MIN_HELD_SAMPLES if held else MIN_SAMPLES):

@@ -1,8 +1,8 @@
 """Diagnoses of service times (a shared resource, drift, a slow start) and of failed requests.
 
 Shared: requests wait for a lock, a pool or the GIL, so together they spend longer in the app than a
-lone one. Ranks are compared, because a few lone requests say little of a service that varies: if
-one in ten is slow, the lone ones are all fast, and the mean under load is far above theirs with
+lone one. Ranks are compared, because a few lone requests say little about a service that varies: if
+one in ten is slow, the lone ones may all be fast, and the mean under load is far above theirs with
 nothing shared. If times under load are those of lone requests, n of these all lie below the
 quantile q of the former with probability q^n, whatever the distribution: q = 0.01^(1/n), at most
 the median. With many lone requests, their upper quartile replaces their maximum, and the lower
@@ -12,20 +12,20 @@ are nearly always slow; a heavy tail is slow in its tail only.
 Other levels can show what a few lone requests cannot: the same service with fewer requests at once,
 by the intervals of both means; and throughput that stays the same with more requests, while slots
 are free. These are other launches, and no interval of one load covers how a service varies between
-launches, so times must be half as long again.
+launches, so times must be 50 % longer.
 
-Times must be 25 % and 5 ms longer (for so long the GIL and the kernel let others run), and
+Times must be 25 % and 5 ms longer (the time slice that the GIL and the kernel give others), and
 computing must not explain it: workers that compute, or requests that need CPU on a machine without
-a free core. The wait for a core is subtracted first; if other programs had the cores, times must be
-half as long again. Rejected: an interval of the difference of means (Welch) to lone requests, for
+a free core. The wait for a core is subtracted first; if other programs used the cores, times must
+be 50 % longer. Rejected: an interval of the difference of means (Welch) to lone requests, for
 the reason above.
 
 Drift: the means of eight batches of requests, in the order in which they began, and the test of
-Mann and Kendall for a trend, |z| >= 2.35 (1.4 % of eight independent values reach it, in any
-order). Batches make it robust against dependent neighbours, which single requests have under load.
-As a run tests many cells, two more conditions must hold: |z| >= 3 over single requests (0.27 % by
-chance), and a change of at least 10 % from the first to the last batch, by Sen's slope. One slow
-request of a heavy tail moves the mean of a batch, but hardly the ranks of single requests.
+Mann and Kendall for a trend, |z| >= 2.35 (reached by chance in 1.4 % of sequences of eight
+independent values). Batches make it robust against dependent neighbours, which single requests have
+under load. As a run tests many cells, two more conditions must hold: |z| >= 3 over single requests
+(0.27 % by chance), and a change of at least 10 % from the first to the last batch, by Sen's slope.
+One slow request of a heavy tail moves the mean of a batch, but hardly the ranks of single requests.
 
 Slow at first: MSER (White 1997) cuts off the beginning of a load where the standard error of the
 rest's mean is smallest. It also cuts off slow requests of a heavy tail that happen to come early,
@@ -33,10 +33,10 @@ so the beginning must be slow as a whole: at least half of its requests are slow
 of the rest, which chance gives in one of 100,000 (binomial: 5 of 5, 6 of 7); they take 25 % longer
 on average; and the rest must not drift. A server that becomes faster all the time drifts.
 
-Other programs come and go, too. All the wait for a core could lie in the first requests, or in one
-half of the load, so both findings must exceed it by 25 %. A drift may show instead in the fastest
-request of each batch, |z| >= 2.6 and by 10 %: of at least 16, over at least a second, some had a
-core. Neither is tested if the server itself takes the cores.
+Other programs also come and go, so the whole wait for a core may fall on the first requests, or on
+one half of the load: both findings must exceed it by 25 %. A drift may show instead in the fastest
+request of each batch, |z| >= 2.6 and by 10 %: among 16 or more, in a second or more, at least
+one had a core. Neither is tested if the server itself takes the cores.
 
 Requests count in the order in which they began, without a lone first one; for a drift, those that
 began in the steady window. Requests during which the machine stood still are left out.
@@ -82,20 +82,20 @@ from workerlab.numbers.samples import mann_kendall, quantile, slope
 
 MAX_CHANCE = 0.01
 MIN_LONE_REQUESTS, LOWER_QUARTILE = 8, 0.25  # needed to compare quartiles
-MAX_LOST_SHARE = 0.25  # of the response, to other programs
-MIN_INCREASE_RATIO, MIN_INCREASE_S = 1.25, 0.005  # over a lone request
+MAX_CORE_WAIT_SHARE = 0.25  # of the response
+MIN_INCREASE_RATIO, MIN_INCREASE_S = 1.25, 0.005  # over lone requests, or the rest of the load
 DOUBTFUL_INCREASE_RATIO = 1.5  # the factor if other programs had the cores, or for another launch
 MIN_REQUESTS = 32  # under load
-COMPUTING_SHARE = 0.7  # of the cores its workers could use
+WORKERS_BUSY_SHARE = 0.7  # of the cores its workers could use
 BUSY_MACHINE_SHARE = 0.9  # of all cores
-NEEDS_CPU_SHARE, MOSTLY_CPU_SHARE = 0.1, 0.4  # of a lone request's time
+NEEDS_CPU_OF_LONE, MOSTLY_CPU_OF_LONE = 0.1, 0.4  # of a lone request's time
 
 MIN_BATCH_REQUESTS = 16  # requests of a batch, so that the fastest had a core
 BATCHES = 8
 MIN_DRIFT_REQUESTS = 32  # twice as many to cut the first ones off
 MIN_STEADY_S = 1.0
 BEYOND_WAIT_RATIO = 1.25  # times what waiting for a core can explain
-COMPUTES_SHARE = 0.1  # of the fastest request's time is CPU: other programs stretch that, too
+MIN_CPU_OF_FASTEST = 0.1  # of the fastest request's time is CPU: other programs stretch that, too
 MIN_BATCH_S = 1.0  # all of a shorter batch may have waited for a core
 FASTEST_Z = 2.6  # |z| of the fastest request of each batch
 STEADY_TREND_Z = 3.3  # |z| of eight means that rise, or fall, every time
@@ -103,15 +103,16 @@ MAX_FAILED_SHARE = 0.01
 TREND_Z, SINGLE_TREND_Z = 2.35, 3.0  # |z| of the batches' means, and of single requests
 MIN_CHANGE_SHARE = 0.10  # change, as a share of the median batch
 MAX_COMPARED = 512  # single requests compared in pairs; of more, every n-th
-MIN_FIRST = 5  # requests that are slow at first
+MIN_SLOW_FIRST = 5  # requests; fewer are not reported
 SLOW_QUANTILE, MIN_SLOW_SHARE = 0.9, 0.5  # of the rest; of the first ones, above it
-MAX_SLOW_CHANCE, FEW_REQUESTS = 1e-5, 32  # chance of so many; of more, half is less likely
+MAX_SLOW_CHANCE = 1e-5  # of so many slow ones
+FEW_REQUESTS = 32  # above it, half being slow is rarer still
 
 LOOK_FOR_WHAT_IS_SHARED = (
     "look for what they share (a lock, a pool of connections or threads, a service behind the app)"
 )
 LOOK_FOR_GROWTH = "look for what grows with every request (a list, a table, a file)"
-WARM_UP = "load it for longer, and do what is done only once (pools, caches) when it starts"
+WARM_UP = "measure for longer, and do one-time work (pools, caches) at start-up"
 
 
 @once
@@ -120,10 +121,10 @@ def computes(facts: Facts) -> bool:
     cores, usage, workers = facts.cores, facts.usage, facts.cell.server.workers
     if (used := usage.server_cores) is None:
         return False
-    if used >= COMPUTING_SHARE * min(workers, cores or workers):
+    if used >= WORKERS_BUSY_SHARE * min(workers, cores or workers):
         return True
     # Where the wait for a core is measured, only that of processes that requests start is missing
-    needs = MOSTLY_CPU_SHARE if core_wait(facts) else NEEDS_CPU_SHARE
+    needs = MOSTLY_CPU_OF_LONE if core_wait(facts) else NEEDS_CPU_OF_LONE
     crowded = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE_SHARE
     alone_s = min(facts.record.alone_s, default=0.0)
     return crowded and bool(facts.rps) and used / facts.rps >= needs * alone_s
@@ -132,9 +133,10 @@ def computes(facts: Facts) -> bool:
 # --- something shared -----------------------------------------------------------------------------
 
 
-class Longer(Struct, frozen=True):
-    """What most requests exceed, and what others take that have less company, seconds. `fewer`,
-    `more`: connections of the other level that shows it, None where lone requests do."""
+class LongerThan(Struct, frozen=True):
+    """`low_s`: a time that most requests exceed; `others_s`: that of requests with fewer beside
+    them. `fewer`, `more`: connections of the other level that shows it, None where lone requests
+    do."""
 
     low_s: float
     others_s: float
@@ -147,17 +149,18 @@ class Shared(Diagnosis):
     [[ ± {half_s:duration}]] inside the app, a lone one {lone_s:duration}
     [[, {longer.others_s:duration} with {longer.fewer:# connection}]], and computing does not
     explain it[[ (the server uses {used:.2f} of {cores:# core})]]
-    [[; {longer.more:# connection} get no more]]: requests wait for something that they share"""
+    [[; {longer.more:# connection} bring no more throughput]]: requests wait for something they
+    share"""
 
     rank, advice = 60, (LOOK_FOR_WHAT_IS_SHARED,)
     explains = (WaitingForSlots,)  # what waits for a lock fills the slots
-    below_slots = "requests wait for something that they share"
+    below_slots = "requests wait for something they share"
 
     connections: int
     service_s: float | None
     half_s: float | None
     lone_s: float
-    longer: Longer
+    longer: LongerThan
     lone_requests: int
     used: float | None
     cores: int | None
@@ -167,7 +170,11 @@ def shared(facts: Facts, cell: CellResult, series: Series) -> Shared | None:
     """Diagnosed if requests slow each other down. For loads that do not compute."""
     if facts.connections < 2:
         return None
-    longer = _than_alone(facts) or _than_fewer(facts, series) or _with_no_more(facts, series)
+    longer = (
+        _longer_than_alone(facts)
+        or _longer_than_fewer(facts, series)
+        or _no_gain_with_more(facts, series)
+    )
     if longer is None:
         return None
     cores, estimate = facts.seen.cores, precision(facts).service_s
@@ -184,7 +191,7 @@ def shared(facts: Facts, cell: CellResult, series: Series) -> Shared | None:
     )
 
 
-def _than_alone(facts: Facts) -> Longer | None:
+def _longer_than_alone(facts: Facts) -> LongerThan | None:
     """Compares ranks with lone requests: of all requests, then of the worker that had most of them
     at once, as those of the others share with fewer."""
     beside_s, window, spans = overhead_s(facts), facts.window, success_spans(facts)
@@ -196,11 +203,15 @@ def _than_alone(facts: Facts) -> Longer | None:
     for span in inside:
         by_worker[span.pid] += durations_s([span])
     fullest = max(by_worker.values(), key=sum, default=[])
-    candidates = (_above(sorted(times), alone, facts) for times in (durations_s(inside), fullest))
+    candidates = (
+        _compare_quantiles(sorted(times), alone, facts) for times in (durations_s(inside), fullest)
+    )
     return next(filter(None, candidates), None)
 
 
-def _above(times: Sequence[float], alone: Sequence[float], facts: Facts) -> Longer | None:
+def _compare_quantiles(
+    times: Sequence[float], alone: Sequence[float], facts: Facts
+) -> LongerThan | None:
     """Compares a low quantile under load with a high one of lone requests; both are sorted."""
     if len(times) < MIN_REQUESTS:
         return None
@@ -209,15 +220,17 @@ def _above(times: Sequence[float], alone: Sequence[float], facts: Facts) -> Long
     else:
         most_s, low_s = quantile(alone, 1 - LOWER_QUARTILE), quantile(times, LOWER_QUARTILE)
     low_s *= 1 - _lost(facts)
-    return Longer(low_s, most_s) if _beyond(low_s, most_s, facts) else None
+    return LongerThan(low_s, most_s) if _clearly_longer(low_s, most_s, facts) else None
 
 
-def _beyond(low_s: float, most_s: float, facts: Facts, *, other_launch: bool = False) -> bool:
+def _clearly_longer(
+    low_s: float, most_s: float, facts: Facts, *, other_launch: bool = False
+) -> bool:
     longer = DOUBTFUL_INCREASE_RATIO if other_launch or is_disturbed(facts) else MIN_INCREASE_RATIO
     return low_s >= max(longer * most_s, most_s + MIN_INCREASE_S)
 
 
-def _than_fewer(facts: Facts, series: Series) -> Longer | None:
+def _longer_than_fewer(facts: Facts, series: Series) -> LongerThan | None:
     """Compares means with the lowest level: the same service with fewer requests at once, however
     it varies. The intervals must not overlap."""
     fewest = min(series.closed, key=attrgetter("connections"))
@@ -225,9 +238,9 @@ def _than_fewer(facts: Facts, series: Series) -> Longer | None:
     if fewest.connections * MIN_STEP_RATIO > facts.connections or own is None or other is None:
         return None
     low_s, most_s = (own.mean - own.half) * (1 - _lost(facts)), other.mean + other.half
-    if not _beyond(low_s, most_s, facts, other_launch=True):
+    if not _clearly_longer(low_s, most_s, facts, other_launch=True):
         return None
-    return Longer(low_s, most_s, fewer=fewest.connections)
+    return LongerThan(low_s, most_s, fewer=fewest.connections)
 
 
 def _mean(facts: Facts) -> Estimate | None:
@@ -236,22 +249,28 @@ def _mean(facts: Facts) -> Estimate | None:
     return None if few or computes(facts) else precision(facts).service_s
 
 
-def _with_no_more(facts: Facts, series: Series) -> Longer | None:
+def _no_gain_with_more(facts: Facts, series: Series) -> LongerThan | None:
     """By throughput: slots are free and requests wait, but more connections bring no more."""
     n, taken = facts.connections, occupancy(facts)
-    if not series.waits(facts) or not series.levels_off(n) or (taken or 0.0) >= FULL_OCCUPANCY:
+    if (
+        not series.requests_wait(facts)
+        or not series.levels_off(n)
+        or (taken or 0.0) >= FULL_OCCUPANCY
+    ):
         return None
     above = [trial for trial in series.closed if trial.connections >= MIN_STEP_RATIO * n]
     trials = (facts, *above)
-    if any(_lost(trial) > MAX_LOST_SHARE or computes(trial) or stalled(trial) for trial in trials):
+    if any(
+        _lost(trial) > MAX_CORE_WAIT_SHARE or computes(trial) or stalled(trial) for trial in trials
+    ):
         return None
     own, lone_s = _mean(facts), fmean(facts.record.alone_s)
     more = max(trial.connections for trial in above)
     if own is None:
         return None
     low_s = (own.mean - own.half) * (1 - _lost(facts))
-    beyond = _beyond(low_s, lone_s, facts, other_launch=True)
-    return Longer(low_s, lone_s, more=more) if beyond else None
+    beyond = _clearly_longer(low_s, lone_s, facts, other_launch=True)
+    return LongerThan(low_s, lone_s, more=more) if beyond else None
 
 
 def _lost(facts: Facts) -> float:
@@ -299,10 +318,10 @@ def drift_of(times_s: Sequence[float]) -> Drift | None:
     """The drift of service times, given in the order in which the requests began."""
     if len(times_s) < MIN_DRIFT_REQUESTS:
         return None
-    return _drift(times_s, fmean, TREND_Z)
+    return _trend(times_s, fmean, TREND_Z)
 
 
-def _drift(
+def _trend(
     times_s: Sequence[float], of: Callable[[Sequence[float]], float], least: float
 ) -> Drift | None:
     """`of`: the statistic of a batch; `least`: its minimum |z|."""
@@ -328,7 +347,7 @@ def _batches(times_s: Sequence[float]) -> Sequence[Sequence[float]]:
     return [times_s[since:until] for since, until in pairwise(edges)]
 
 
-def cut_of(times_s: Sequence[float]) -> int:
+def mser_cut(times_s: Sequence[float]) -> int:
     """How many values to cut off at the beginning, at most half of them: MSER (White 1997)."""
     count = len(times_s)
     tails = list(accumulate(reversed(times_s)))[::-1]
@@ -341,19 +360,19 @@ def cut_of(times_s: Sequence[float]) -> int:
     return min(range(count // 2), key=error, default=0)
 
 
-def slow_first_of(times_s: Sequence[float]) -> int:
+def count_slow_first(times_s: Sequence[float]) -> int:
     """How many requests were slow at first; 0 if none."""
-    if len(times_s) < 2 * MIN_DRIFT_REQUESTS or (cut := cut_of(times_s)) < MIN_FIRST:
+    if len(times_s) < 2 * MIN_DRIFT_REQUESTS or (cut := mser_cut(times_s)) < MIN_SLOW_FIRST:
         return 0
     above = quantile(sorted(times_s[cut:]), SLOW_QUANTILE)
     slow = list(accumulate(value > above for value in times_s[:cut]))
     typical = fmean(times_s[cut:])
     while cut and times_s[cut - 1] < MIN_INCREASE_RATIO * typical:
         cut -= 1  # MSER may cut a little late
-    while cut >= MIN_FIRST and not _slow_as_a_whole(slow[cut - 1], cut):
+    while cut >= MIN_SLOW_FIRST and not _slow_as_a_whole(slow[cut - 1], cut):
         cut -= 1
     first, rest = times_s[:cut], times_s[cut:]
-    if cut < MIN_FIRST or fmean(first) < MIN_INCREASE_RATIO * fmean(rest) or drift_of(rest):
+    if cut < MIN_SLOW_FIRST or fmean(first) < MIN_INCREASE_RATIO * fmean(rest) or drift_of(rest):
         return 0
     return cut
 
@@ -364,10 +383,10 @@ def _slow_as_a_whole(slow: int, count: int) -> bool:
         return slow >= MIN_SLOW_SHARE * count
     tail, rare = range(slow, count + 1), 1 - SLOW_QUANTILE
     chance = sum(comb(count, k) * rare**k * SLOW_QUANTILE ** (count - k) for k in tail)
-    return chance <= 1.01 * MAX_SLOW_CHANCE
+    return chance <= 1.01 * MAX_SLOW_CHANCE  # 5 of 5 is exactly the limit, up to rounding
 
 
-# --- of a trial ---------------------------------------------------------------------------------
+# --- applied to a trial -------------------------------------------------------------------------
 
 
 @once
@@ -375,7 +394,7 @@ def slow_first(facts: Facts) -> SlowFirst | None:
     """Also valid if the workers compute, in a load whose requests seldom wait for each other."""
     spans = _successes(facts)
     times_s = durations_s(spans)
-    if not (cut := slow_first_of(times_s)):
+    if not (cut := count_slow_first(times_s)):
         return None
     first_s, rest_s = fmean(times_s[:cut]), fmean(times_s[cut:])
     if cut * (first_s - rest_s) < BEYOND_WAIT_RATIO * _lost_s(facts, times_s):
@@ -386,7 +405,7 @@ def slow_first(facts: Facts) -> SlowFirst | None:
 
 @once
 def drift(facts: Facts) -> Drift | None:
-    """Also valid if the workers compute, as `slow_first`."""
+    """Also valid if the workers compute, like `slow_first`."""
     window = facts.window
     if window is None or slow_first(facts):
         return None
@@ -399,14 +418,14 @@ def drift(facts: Facts) -> Drift | None:
     if len(times_s) < BATCHES * MIN_BATCH_REQUESTS or window.length_s < BATCHES * MIN_BATCH_S:
         return None
     used = facts.usage.server_cores
-    if used is None or used >= COMPUTES_SHARE * min(times_s) * facts.rps:
+    if used is None or used >= MIN_CPU_OF_FASTEST * min(times_s) * facts.rps:
         return None
-    return _drift(times_s, min, FASTEST_Z)
+    return _trend(times_s, min, FASTEST_Z)
 
 
 def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
-    """Upper bound of the part of these times, all together, in which other programs or machines had
-    the core. Waits of requests for each other are not in it: they drift with the requests."""
+    """Upper bound of the part of these times, all together, in which other programs or machines
+    used the core. Excludes the requests' waits for each other, which drift with them."""
     if (waited := core_wait(facts)) is None:
         return 0.0
     lost_s = waited.taken * sum(times_s)
@@ -430,6 +449,8 @@ def _successes(facts: Facts) -> Sequence[Span]:
     together = spans[1:] if facts.data.lone_first else spans
     return [span for span in together if not paused(facts, span.start_ns, span.end_ns or 0)]
 
+
+# --- failures -----------------------------------------------------------------------------------
 
 MANY_FAILED_SHARE = 0.05  # of the requests: then failures come before most other diagnoses
 

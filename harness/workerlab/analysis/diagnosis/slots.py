@@ -23,7 +23,7 @@ from workerlab.numbers.units import fill, format_duration
 
 MIN_PLACE_SHARE = 0.1  # share of the waiting: a place with less is not named
 MIN_WAIT_S = 0.005  # a shorter wait, or connect, counts as none
-LONGER_RESPONSE_RATIO = 1.5  # times a lone response
+LONGER_SERVICE_RATIO = 1.5  # times a lone response
 
 # The parts of a Breakdown in which requests wait
 PLACES = {
@@ -145,7 +145,7 @@ def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
         return None
     connect_s, lone_s = cell.breakdown.connect_s, cell.lone_s or 0.0
     in_queue = cell.breakdown.accept_queue_s and (connect_s or 0.0) < MIN_WAIT_S
-    held_longer = lone_s and service_s(cell) >= LONGER_RESPONSE_RATIO * lone_s
+    held_longer = lone_s and service_s(cell) >= LONGER_SERVICE_RATIO * lone_s
     return WaitingForSlots(
         sharing=_sharing(facts),
         waiting=_waiting(facts, cell),

@@ -161,7 +161,7 @@ def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
 def disturbance(compared: GroupChanges) -> str:
     """A sentence on how many launches other programs or virtual machines disturbed; "" if none."""
     launches = [cell for pair in compared.pairs for cell in pair]
-    disturbed = sum(cell.core_wait is not None and cell.core_wait.doubtful for cell in launches)
+    disturbed = sum(cell.core_wait is not None and cell.core_wait.disturbed for cell in launches)
     if not disturbed:
         return ""
     return f"{disturbed} of the {len(launches)} launches had to wait for a core that others used."

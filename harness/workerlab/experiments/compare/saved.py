@@ -36,7 +36,7 @@ from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, classes, levels
 from workerlab.plan import SLEEP_ENV
 from workerlab.report import publish
-from workerlab.report.document import SWEEP
+from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import text
 from workerlab.run_store import Run
 from workerlab.server import preflight

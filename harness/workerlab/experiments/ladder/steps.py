@@ -221,7 +221,7 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
     def disturbance(self) -> Disturbance | None:
         """The worst disturbance by others, if it affected half of the trials or more."""
         waits = [result.core_wait for result in self.valid if result.core_wait]
-        often = 2 * sum(wait.doubtful for wait in waits) >= len(self.valid)
+        often = 2 * sum(wait.disturbed for wait in waits) >= len(self.valid)
         return worst(waits) if often else None
 
     @property

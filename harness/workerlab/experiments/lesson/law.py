@@ -26,36 +26,6 @@ from workerlab.finding import Finding, Note
 from workerlab.numbers.units import count_text, counted, fill, format_duration
 from workerlab.server.worker_classes import configured_slots
 
-
-def erlang_c(rate_rps: float, mean_s: float, slots: int) -> float:
-    """Probability that a request of M/M/c waits, by the recursion of Erlang B. Raises ValueError if
-    there is no steady state."""
-    busy = _busy(rate_rps, mean_s, slots)
-    blocked = 1.0
-    for number in range(1, slots + 1):
-        blocked = busy * slots * blocked / (number + busy * slots * blocked)
-    return blocked / (1 - busy * (1 - blocked))
-
-
-def allen_cunneen(
-    rate_rps: float, mean_s: float, square_s2: float, slots: int, arrivals_cv2: float = 1.0
-) -> float:
-    """Approximate mean waiting time of G/G/c in seconds: Erlang C's, times the mean of the squared
-    coefficients of variation of arrivals (1: Poisson) and service; exact for M/M/c and M/G/1. A
-    load of 45 s does not reach this steady state, and stays far from it at 90 % of the capacity."""
-    busy = _busy(rate_rps, mean_s, slots)
-    service_cv2 = max(0.0, square_s2 / mean_s**2 - 1)
-    exponential_s = erlang_c(rate_rps, mean_s, slots) * mean_s / (slots * (1 - busy))
-    return exponential_s * (arrivals_cv2 + service_cv2) / 2
-
-
-def _busy(rate_rps: float, mean_s: float, slots: int) -> float:
-    busy = rate_rps * mean_s / slots
-    if not 0 <= busy < 1:
-        raise ValueError(f"no steady state: {busy:.3g} of the slots would be busy")
-    return busy
-
-
 # Without a limit, the number of requests in flight is Poisson. It is this many standard deviations
 # above its mean 1/30 000 of the time (normal approximation)
 RARE_DEVIATIONS = 4
@@ -242,6 +212,39 @@ CAPACITY = (
     " serves [[up to {at_once:# request}]][[{unlimited}]] at once"
 )
 KEPT = "A connection that is kept stays with its worker: others may be free meanwhile."
+
+
+# --- waiting at random arrivals --------------------------------------------------------------------
+
+
+def erlang_c(rate_rps: float, mean_s: float, slots: int) -> float:
+    """Probability that a request of M/M/c waits, by the recursion of Erlang B. Raises ValueError if
+    there is no steady state."""
+    busy = _busy(rate_rps, mean_s, slots)
+    blocked = 1.0
+    for number in range(1, slots + 1):
+        blocked = busy * slots * blocked / (number + busy * slots * blocked)
+    return blocked / (1 - busy * (1 - blocked))
+
+
+def allen_cunneen(
+    rate_rps: float, mean_s: float, square_s2: float, slots: int, arrivals_cv2: float = 1.0
+) -> float:
+    """Approximate mean waiting time of G/G/c in seconds: Erlang C's, times the mean of the squared
+    coefficients of variation of arrivals (1: Poisson) and service; exact for M/M/c and M/G/1. A
+    load of a minute or less does not reach this steady state, and stays far from it at 90 % of
+    the capacity."""
+    busy = _busy(rate_rps, mean_s, slots)
+    service_cv2 = max(0.0, square_s2 / mean_s**2 - 1)
+    exponential_s = erlang_c(rate_rps, mean_s, slots) * mean_s / (slots * (1 - busy))
+    return exponential_s * (arrivals_cv2 + service_cv2) / 2
+
+
+def _busy(rate_rps: float, mean_s: float, slots: int) -> float:
+    busy = rate_rps * mean_s / slots
+    if not 0 <= busy < 1:
+        raise ValueError(f"no steady state: {busy:.3g} of the slots would be busy")
+    return busy
 
 
 # --- the sentence about a load --------------------------------------------------------------------

@@ -20,7 +20,7 @@ from workerlab.experiments.lesson.words import LiveFigures
 from workerlab.experiments.live.side import LiveServer, Look, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
-from workerlab.report.player.places import Move, as_told
+from workerlab.report.player.places import Move, as_rows
 from workerlab.server.limits import cores
 from workerlab.terminal.console import tell
 
@@ -64,7 +64,7 @@ class Recorder:
             **side_view(step.server, step.load, cores()),
             "load": step.load,
             "workers": step.server.workers,
-            "moves": as_told(self._moves, origin_ns),
+            "moves": as_rows(self._moves, origin_ns),
             "samples": samples,
         }
         return {"length_ms": round((self._last_ns - origin_ns) / 1e6, 1), "sides": [side]}

@@ -102,7 +102,7 @@ class LiveServer:
         self._incomplete, self._later = b"", list[Event]()
         self._connections: int | None = None
         for pid in sorted(server.proofs):
-            self.places.worker(pid)
+            self.places.worker_number(pid)
         self.look()  # the limit of the accept queue must be known before the first connection
 
     @property
@@ -117,7 +117,7 @@ class LiveServer:
         command |= {"patience": load.patience_s} if load.patience_s else {}
         os.write(self._commands, json.dumps(command).encode() + b"\n")
         self.places.recent_s = load.recent_s
-        self.places.change(time.monotonic_ns())
+        self.places.start_load(time.monotonic_ns())
 
     def look(self) -> Look:
         now_ns = time.monotonic_ns()
@@ -132,12 +132,12 @@ class LiveServer:
                     events.append(Event(span.end_ns, "x", number, span.pid))
         # Events newer than this reading of the spans may belong to spans that are not read yet
         self._later = [event for event in events if event.at_ns > now_ns]
-        self.places.hear(event for event in events if event.at_ns <= now_ns)
+        self.places.process(event for event in events if event.at_ns <= now_ns)
         queue = limit = None
         with contextlib.suppress(Unseen):
             sample = self._queues.sample()
             queue, limit = sample.length, sample.limit
-        self.places.settle(now_ns, queue, limit)
+        self.places.infer_queue(now_ns, queue, limit)
         return Look(
             moves=self.places.moves(),
             queue=queue,
@@ -239,7 +239,7 @@ class Side:
     def now(self) -> list[Move] | None:
         """As `Places.now`. None while no server runs."""
         with self._lock:
-            return None if self.live is None else self.live.places.now(time.monotonic_ns())
+            return None if self.live is None else self.live.places.snapshot(time.monotonic_ns())
 
     def measured(self, over_s: float) -> LiveFigures | None:
         """Figures of the last `over_s` seconds. None while no server runs."""

@@ -29,7 +29,7 @@ from workerlab.experiments.lesson.words import no_outcome
 from workerlab.experiments.live.classroom import Classroom, Put
 from workerlab.experiments.live.recording import Recorder
 from workerlab.experiments.live.side import Side
-from workerlab.report.player.places import as_told
+from workerlab.report.player.places import as_rows
 from workerlab.server.limits import cores
 from workerlab.server.worker_classes import CLASSES
 
@@ -357,7 +357,7 @@ class Stage:
         if moves is None:
             return None
         unknown = dict.fromkeys(("connections", "sample", "counts"))
-        return {"moves": as_told(moves, self._origin_ns), "drawn": 1, **unknown}
+        return {"moves": as_rows(moves, self._origin_ns), "drawn": 1, **unknown}
 
     def _news_of(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
         current = side.look()
@@ -368,7 +368,7 @@ class Stage:
         if self._course is not None and self._course.phase == "run":
             self._recorder.add(look, sample)
         return {
-            "moves": as_told(look.moves, self._origin_ns),
+            "moves": as_rows(look.moves, self._origin_ns),
             "connections": look.connections,
             "drawn": look.drawn_of,
             "counts": look.counts,

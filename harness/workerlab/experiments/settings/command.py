@@ -21,9 +21,9 @@ from workerlab.experiments.planning import lacking, notes_on_gunicorn, version_o
 from workerlab.experiments.runner import Setup
 from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.gunicorn_file import FileLine, class_of, lines_of, strange
-from workerlab.experiments.settings.lanes import perform
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.common import SettingLaunch
+from workerlab.experiments.settings.launching import perform
 from workerlab.finding import stored
 from workerlab.model import App, Cell, EnvironmentProblem, Plan, Server, UsageError
 from workerlab.options import BadWord, names_of

@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, SettingsRequest
-from workerlab.experiments.settings.effect import HARMFUL, WORDS, Effect, Word
+from workerlab.experiments.settings.effect_types import HARMFUL, WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import FileLine
-from workerlab.experiments.settings.lanes import launch_name, seen_of
+from workerlab.experiments.settings.launching import launch_name, seen_of
 from workerlab.finding import Answer, Finding
 from workerlab.model import Column, Document, Table
 from workerlab.notes import NotMeasured

@@ -11,7 +11,7 @@ An effect is a code with numbers. A setting whose launch is missing has none.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workerlab.experiments.settings.effect import HAPPENINGS, Effect, Evidence, Setting
+from workerlab.experiments.settings.effect_types import HAPPENINGS, Effect, Evidence, Setting
 from workerlab.experiments.settings.launches import common, slots, times
 from workerlab.experiments.settings.site import FAR
 

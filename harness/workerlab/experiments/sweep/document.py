@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from workerlab.experiments.reading import report_of
 from workerlab.model import Document
 from workerlab.notes import ClientsLinger, FlagIgnored, ServerCoresBound, SettingIgnored
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.run_store import Run
 
 # Notes of the plan that also matter to readers of the results

@@ -11,7 +11,7 @@ from workerlab.analysis.open_closed import conclusive
 from workerlab.analysis.overview import LevelTrials, part_of_load
 from workerlab.model import CellResult, Chart, ChartSeries, Look
 from workerlab.numbers.units import amount, counted, format_duration, listed
-from workerlab.report.html.document_charts import Upright, chart_figure, looks_of
+from workerlab.report.html.chart_figures import Upright, chart_figure, looks_of
 from workerlab.report.html.figure import (
     OWN_AXIS,
     POINT,

@@ -28,13 +28,13 @@ from workerlab.finding import Finding
 from workerlab.model import Column, Document, Table, Verdict
 from workerlab.numbers.units import MISSING, counted, fill, format_duration
 from workerlab.report import player
-from workerlab.report.document import SWEEP, AffectedCells, Overhead
 from workerlab.report.grid import explained, grid
-from workerlab.report.html.document_charts import chart_figures
+from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.figure import DASHES, Figure, config, css, some, spec, var
 from workerlab.report.html.levels import breakdown, keepalive, longest_s, open_and_closed
 from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.throughput import throughput
+from workerlab.report.sweep_document import SWEEP, AffectedCells, Overhead
 from workerlab.report.values import text
 
 SIZE = 1_950_000  # bytes of the whole page

@@ -97,7 +97,16 @@ def timelines(trials: Sequence[Facts]) -> tuple[Timeline, ...]:
 
 
 def timeline(facts: Facts, budget: int = MAX_BARS) -> Timeline:
-    """A valid trial over time, with at most `budget` of its requests."""
+    """A valid trial over time, with at most `budget` of its requests. Made once: a page and
+    pictures may both need it."""
+    key = f"{__name__}.timeline-{budget}"
+    if key not in facts.derived:
+        facts.derived[key] = _timeline(facts, budget)
+    made: Timeline = facts.derived[key]
+    return made
+
+
+def _timeline(facts: Facts, budget: int) -> Timeline:
     spans, ended = facts.spans[:budget], facts.ended_ns
     cut = facts.spans[budget].start_ns if len(facts.spans) > budget else ended
     clock = _Clock(facts.started_ns, ended)

@@ -1,5 +1,6 @@
-"""The browser player of traces. It animates requests on the live page, in recorded lessons and on
-the report page. Its scripts have no dependencies and share one global name, Lab."""
+"""The browser player of traces, and where each request was (`places.py`). It animates requests on
+the live page, in recorded lessons and on the report page. Its scripts have no dependencies and
+share one global name, Lab."""
 
 from pathlib import Path
 

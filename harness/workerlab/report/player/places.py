@@ -1,4 +1,4 @@
-"""Where each request in flight is at each moment, from three sources. Pure.
+"""Follows each request in flight from place to place, from three sources. Does no I/O.
 
     the client    when it began, when its connection was established, when it was answered or failed
     the probe     when its connection was accepted, when it was in the app, and in which worker
@@ -33,7 +33,7 @@ from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
 RECENT_S = 2.0  # the window of rate and quantiles, at least
-KEPT_S = 40.0  # how long answers are kept
+ANSWERS_KEPT_S = 40.0  # how long answers are kept
 DRAWN = 600  # requests drawn at once; beyond that, only a part of those that wait
 MS_NS = 1e6
 ORDER = "bckasxef"  # of events at the same nanosecond
@@ -63,14 +63,14 @@ class Move(NamedTuple):
 
 
 class TracedRequest(Struct):
-    """`accepted_ns`: as the probe tells. `app_ns`, `left_ns`: when it entered and left the app. 0:
-    not yet. What has left it waits for its answer."""
+    """`accepted_ns`: as the probe reports it. `app_ns`, `left_ns`: when it entered and left the
+    app; 0: not yet. A request that has left it waits for its answer."""
 
     begun_ns: int
     place: int = CONNECTING
     worker: int | None = None
-    up_ns: int = 0  # its connection
-    kept: bool = False
+    connected_ns: int = 0
+    reused: bool = False  # its connection
     accepted_ns: int = 0
     app_ns: int = 0
     left_ns: int = 0
@@ -80,7 +80,7 @@ class TracedRequest(Struct):
     @property
     def waits_for_a_worker(self) -> bool:
         """Whether its connection is new and established, and no accept has been reported."""
-        return self.up_ns > 0 and not (self.kept or self.accepted_ns or self.app_ns)
+        return self.connected_ns > 0 and not (self.reused or self.accepted_ns or self.app_ns)
 
 
 class ClientAnswer(NamedTuple):
@@ -94,23 +94,20 @@ class ClientAnswer(NamedTuple):
 
 
 class PlacesSample(Struct, frozen=True):
-    """Of the latest answers: per second; median and p95 of their response times, seconds. `mean`:
-    by Little's law, of all that were under way meanwhile, as in `samples`; None where a client gave
-    up meanwhile, and until the load has lasted as long as that mean. None: there were none.
-    `failed`, `answered`: since the beginning; `causes`: how many failed of what. `left`: so many
-    requests of the load before are still under way. `settled`: the answers are of this load alone,
-    over the whole window."""
+    """Figures of the latest answers; times in seconds. None: there was no answer."""
 
     rps: float | None
+    # Response time of all requests in flight in the window, by Little's law; None if a client gave
+    # up in it, and until the load has lasted as long as this mean
     mean: float | None
     p50: float | None
     p95: float | None
-    failed: int
+    failed: int  # this and the next since the beginning
     answered: int
     under_way: int
-    causes: dict[str, int] = {}
-    left: int = 0
-    settled: bool = True
+    causes: dict[str, int] = {}  # failed requests by cause
+    left: int = 0  # requests of the previous load still in flight
+    settled: bool = True  # all answers in the window are of this load
 
 
 class Places:
@@ -123,7 +120,7 @@ class Places:
     ) -> None:
         self._accepts_first, self._slots, self._timed = accepts_first, slots, timed
         self._requests: dict[int, TracedRequest] = {}
-        self._leaving = set[int]()  # have left the app, but are drawn in it until `_let_go`
+        self._leaving = set[int]()  # have left the app, but are drawn in it until `_release`
         self._early: dict[int, list[Event]] = {}  # of the app, reported before the client's b
         self._workers: dict[int, int] = {}  # their numbers, by pid
         self._moves: list[Move] = []
@@ -135,7 +132,7 @@ class Places:
         self._gave_up_ns = 0  # when a client last gave up
         self._causes: Counter[str] = Counter()
         self._at = [0] * (FAILED + 1)  # requests at each place
-        self.every = 1  # one request in so many is drawn
+        self.every = 1  # one request in this many is drawn
         self.recent_s = RECENT_S
         self._limit: int | None = None  # of the accept queue, as last reported by the kernel
         self._opens_ns: int | None = None  # since when all answers are of this load
@@ -155,26 +152,26 @@ class Places:
     @property
     def drawn_of(self) -> int:
         """As `every`, but at least 2 until all requests in flight are drawn."""
-        return max(self.every, 1 + any(not one.drawn for one in self._requests.values()))
+        return max(self.every, 1 + any(not request.drawn for request in self._requests.values()))
 
-    def change(self, now_ns: int) -> None:
+    def start_load(self, now_ns: int) -> None:
         """Start a new load: requests of the previous one are counted as `left`."""
         self._mark, self.left = self._newest, len(self._requests)
         if self._opens_ns is not None:
             self._opens_ns = now_ns
 
-    def worker(self, pid: int) -> int:
+    def worker_number(self, pid: int) -> int:
         return self._workers.setdefault(pid, len(self._workers))
 
-    def hear(self, events: Iterable[Event]) -> None:
-        """Process the events of one look, in any order."""
-        for one in sorted(events, key=lambda event: (event.at_ns, ORDER.index(event.kind))):
-            if one.kind == "b":
-                self._begin(one)
-            elif (request := self._requests.get(one.number)) is not None:
-                self._go_on(one, request)
-            elif one.kind in "sx" and one.number > self._newest:
-                self._early.setdefault(one.number, []).append(one)
+    def process(self, events: Iterable[Event]) -> None:
+        """Process the events of one poll, given in any order."""
+        for event in sorted(events, key=lambda event: (event.at_ns, ORDER.index(event.kind))):
+            if event.kind == "b":
+                self._begin(event)
+            elif (request := self._requests.get(event.number)) is not None:
+                self._advance(event, request)
+            elif event.kind in "sx" and event.number > self._newest:
+                self._early.setdefault(event.number, []).append(event)
 
     def _begin(self, event: Event) -> None:
         self.every, self._newest = 1 + len(self._requests) // DRAWN, event.number
@@ -184,20 +181,20 @@ class Places:
         self._at[CONNECTING] += 1
         self._move(event, request, CONNECTING)
         for early in self._early.pop(event.number, ()):
-            self._go_on(early, request)
+            self._advance(early, request)
 
-    def _go_on(self, event: Event, request: TracedRequest) -> None:
+    def _advance(self, event: Event, request: TracedRequest) -> None:
         if event.kind in "ck":
-            request.up_ns, request.kept = event.at_ns, event.kind == "k"
-            if request.place == CONNECTING and (request.kept or not self._full):
-                self._move(event, request, IN_WORKER if request.kept else QUEUED)
+            request.connected_ns, request.reused = event.at_ns, event.kind == "k"
+            if request.place == CONNECTING and (request.reused or not self._full):
+                self._move(event, request, IN_WORKER if request.reused else QUEUED)
         elif event.kind == "a":
-            request.worker, request.accepted_ns = self.worker(event.pid), event.at_ns
+            request.worker, request.accepted_ns = self.worker_number(event.pid), event.at_ns
             self._move(event, request, IN_WORKER)
         elif event.kind == "s":
             if not request.app_ns:  # else it is reported again, with its end
-                request.worker, request.app_ns = self.worker(event.pid), event.at_ns
-                self._let_go(event.at_ns, request.worker)
+                request.worker, request.app_ns = self.worker_number(event.pid), event.at_ns
+                self._release(event.at_ns, request.worker)
                 request.accepted_ns = request.accepted_ns or event.accept_ns
                 request.drawn = request.drawn or self._at[IN_APP] < DRAWN
                 self._move(event, request, IN_APP)
@@ -251,25 +248,25 @@ class Places:
         if request.drawn:
             self._moves.append(Move(event.number, place, request.worker, event.at_ns))
 
-    def _let_go(self, at_ns: int, worker: int | None = None) -> None:
+    def _release(self, at_ns: int, worker: int | None = None) -> None:
         """Move requests that have left the app (of that worker) out of it: their slot is free,
         whether or not they are answered."""
         for number in tuple(self._leaving):
-            if worker in (None, (one := self._requests[number]).worker):
+            if worker in (None, (request := self._requests[number]).worker):
                 self._leaving.discard(number)
-                self._move(Event(at_ns, "", number), one, IN_WORKER)
+                self._move(Event(at_ns, "", number), request, IN_WORKER)
 
     # --- inference -------------------------------------------------------------------------------
 
-    def settle(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
+    def infer_queue(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
         """Infer who is in the accept queue, of this length (None: unknown) and `limit`."""
-        self._let_go(now_ns)
+        self._release(now_ns)
         if queue is None:
             return
         waiting = [
-            (one.up_ns, number, one)
-            for number, one in self._requests.items()
-            if one.waits_for_a_worker
+            (request.connected_ns, number, request)
+            for number, request in self._requests.items()
+            if request.waits_for_a_worker
         ]
         self._limit = limit
         beyond = max(0, len(waiting) - queue)
@@ -289,15 +286,15 @@ class Places:
             lost = max(0, steady - free)
             steady -= lost
         room = math.inf if limit is None else limit + 1
-        for place_of, (_, number, one) in enumerate(sorted(waiting)):
+        for index, (_, number, request) in enumerate(sorted(waiting)):
             place = QUEUED if room else CONNECTING
-            if place_of >= len(waiting) - lost:
+            if index >= len(waiting) - lost:
                 place = CONNECTING
             elif steady and not full and number not in self._timed:
                 steady, place = steady - 1, IN_WORKER
             room -= place == QUEUED
-            if one.place != place:
-                self._move(Event(now_ns, "", number), one, place)
+            if request.place != place:
+                self._move(Event(now_ns, "", number), request, place)
 
     # --- output ----------------------------------------------------------------------------------
 
@@ -306,24 +303,29 @@ class Places:
         found, self._moves = self._moves, []
         return sorted(found, key=lambda move: move.at_ns)
 
-    def now(self, at_ns: int) -> list[Move]:
+    def snapshot(self, at_ns: int) -> list[Move]:
         """The drawn requests in flight, when they began and where they are, for a new viewer."""
-        drawn = [(number, one) for number, one in self._requests.items() if one.drawn]
+        drawn = [(number, request) for number, request in self._requests.items() if request.drawn]
         return [
-            *(Move(number, CONNECTING, None, one.begun_ns) for number, one in drawn),
-            *(Move(number, one.place, one.worker, at_ns) for number, one in drawn if one.place),
+            *(Move(number, CONNECTING, None, request.begun_ns) for number, request in drawn),
+            *(
+                Move(number, request.place, request.worker, at_ns)
+                for number, request in drawn
+                if request.place
+            ),
         ]
 
     def sample(self, now_ns: int, over_s: float | None = None) -> PlacesSample:
-        """Figures of the latest answers. `over_s`: of so many seconds, at most KEPT_S."""
+        """Figures of the latest answers. `over_s`: of this many seconds, at most
+        ANSWERS_KEPT_S."""
         over_ns = int((over_s or self.recent_s) * NS)
         opens_ns = max(now_ns - over_ns, self._opens_ns or 0)
-        while self._recent and self._recent[0].end_ns < now_ns - KEPT_S * NS:
+        while self._recent and self._recent[0].end_ns < now_ns - ANSWERS_KEPT_S * NS:
             self._recent.popleft()
-        while self._wasted and self._wasted[0] < now_ns - KEPT_S * NS:
+        while self._wasted and self._wasted[0] < now_ns - ANSWERS_KEPT_S * NS:
             self._wasted.popleft()
         answers = self.latest(opens_ns)
-        times_s = sorted(one.response_s for one in answers)
+        times_s = sorted(answer.response_s for answer in answers)
         p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
         rps = self._rps(answers, opens_ns, now_ns)
         mean = None
@@ -337,11 +339,13 @@ class Places:
 
     def latest(self, since_ns: int) -> list[ClientAnswer]:
         """The answers since then, latest first."""
-        return list(takewhile(lambda one: one.end_ns >= since_ns, reversed(self._recent)))
+        return list(takewhile(lambda answer: answer.end_ns >= since_ns, reversed(self._recent)))
 
     def _under_way_s(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float:
         """Mean number of requests in flight."""
-        begun = [(one.end_ns - round(one.response_s * NS), one.end_ns) for one in answers]
+        begun = [
+            (answer.end_ns - round(answer.response_s * NS), answer.end_ns) for answer in answers
+        ]
         begun += [(request.begun_ns, closes_ns) for request in self._awaited()]
         inside = sum(until - max(since, opens_ns) for since, until in begun)
         return inside / (closes_ns - opens_ns)
@@ -363,9 +367,9 @@ class Places:
         the median."""
         if closes_ns <= opens_ns or not answers:
             return 0.0 if self.answered else None
-        typical_ns = median(until - since for since, until in (one.app for one in answers))
+        typical_ns = median(until - since for since, until in (answer.app for answer in answers))
         in_app_ns = [request.app_ns for request in self._awaited() if request.place == IN_APP]
-        counted = [one.app for one in answers]
+        counted = [answer.app for answer in answers]
         counted += [(app_ns, max(closes_ns, app_ns + round(typical_ns))) for app_ns in in_app_ns]
         return completions(counted, opens_ns, closes_ns) * NS / (closes_ns - opens_ns)
 
@@ -374,13 +378,18 @@ def _parts(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int] | 
     """Nanoseconds in each place; None unless all are known and the connection is new. A client may
     learn that it is connected after a worker has accepted the connection."""
     accepted_ns, app_ns = request.accepted_ns, request.app_ns
-    if request.kept or not (request.up_ns and accepted_ns and app_ns):
+    if request.reused or not (request.connected_ns and accepted_ns and app_ns):
         return None
-    up_ns = min(request.up_ns, accepted_ns)
-    return up_ns - request.begun_ns, accepted_ns - up_ns, app_ns - accepted_ns, left_ns - app_ns
+    connected_ns = min(request.connected_ns, accepted_ns)
+    return (
+        connected_ns - request.begun_ns,
+        accepted_ns - connected_ns,
+        app_ns - accepted_ns,
+        left_ns - app_ns,
+    )
 
 
-def as_told(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | None]]:
+def as_rows(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | None]]:
     """The moves as rows for the page, times in milliseconds since `origin_ns`."""
     return [[m.number, m.place, m.worker, round((m.at_ns - origin_ns) / MS_NS, 1)] for m in moves]
 
@@ -388,34 +397,32 @@ def as_told(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | No
 # --- a finished trial -----------------------------------------------------------------------------
 
 STEP_NS = 50_000_000  # between two looks at the queue, as in the live lesson
-SAMPLED = 5  # steps between samples
-SEEN_NS = 1_000_000  # shorter waits are not shown
+STEPS_PER_SAMPLE = 5  # steps between samples
+MIN_SHOWN_NS = 1_000_000  # shorter waits are not shown
+
+
+TraceSample = tuple[float, float | None, float | None, float | None, int | None, int | None]
 
 
 class Trace(Struct, frozen=True):
     """Where each request of a trial was at each moment, to be played. `moves`: (request, place,
     its worker's number or None, ms since the load began), ascending in time; `samples`: (ms,
     answers/s, mean and p95 of the response in seconds, accept queue, requests under way). Where
-    the clients did not name their requests (`named`) only what was in the app is known one by
-    one."""
+    the clients did not name their requests (`named`), only requests in the app can be shown
+    individually."""
 
     server: Server
     slots: int | None
     accepts_first: bool
     length_ms: float  # of the part shown
     moves: tuple[tuple[int, int, int | None, float], ...]
-    samples: tuple[
-        tuple[float, float | None, float | None, float | None, int | None, int | None], ...
-    ]
+    samples: tuple[TraceSample, ...]
     named: bool = True
-    whole: bool = True  # the part shown is the whole load
-
-
-Sample = tuple[float, float | None, float | None, float | None, int | None, int | None]
+    whole: bool = True  # whether all of the load is shown
 
 
 def trace(facts: Facts, most: int) -> Trace | None:
-    """The replay of the first `most` requests, up to the start of the next; None if none was
+    """The replay of the first `most` requests, until the next one starts; None if no request was
     seen."""
     timings, until_ns = _first_timings(facts, most)
     named = bool(timings)
@@ -427,8 +434,8 @@ def trace(facts: Facts, most: int) -> Trace | None:
     accepts_first, timed = facts.data.worker_class.accepts_first, set(_timed(facts, timings))
     places = Places(accepts_first=accepts_first, slots=facts.slots, timed=timed)
     for pid in facts.per_worker:
-        places.worker(pid)
-    moves, samples = _played(facts, places, events, until_ns)
+        places.worker_number(pid)
+    moves, samples = _replay(facts, places, events, until_ns)
     if not named:  # arrivals and response times are unknown
         moves = [move for move in moves if move.place >= IN_APP]
         samples = [(at_ms, rps, None, None, queue, None) for at_ms, rps, _, _, queue, _ in samples]
@@ -451,24 +458,24 @@ def _ms(facts: Facts, at_ns: int) -> float:
     return round((at_ns - facts.started_ns) / MS_NS, 1)
 
 
-def _played(
+def _replay(
     facts: Facts, places: Places, events: list[Event], until_ns: int
-) -> tuple[list[Move], list[Sample]]:
+) -> tuple[list[Move], list[TraceSample]]:
     """The moves and samples, step by step as if watched live."""
-    queue, moves, samples = facts.data.observations.queue, list[Move](), list[Sample]()
+    queue, moves, samples = facts.data.observations.queue, list[Move](), list[TraceSample]()
     at_ns, length, limit, event, look, step = facts.started_ns, None, None, 0, 0, 0
     if queue:  # its length is known before the first connection is established
-        places.settle(at_ns, queue[0].length, queue[0].limit)
+        places.infer_queue(at_ns, queue[0].length, queue[0].limit)
     while at_ns < until_ns:
         at_ns, step, first = min(at_ns + STEP_NS, until_ns), step + 1, event
         while event < len(events) and events[event].at_ns <= at_ns:
             event += 1
-        places.hear(events[first:event])
+        places.process(events[first:event])
         while look < len(queue) and queue[look].at_ns <= at_ns:
             length, limit, look = queue[look].length, queue[look].limit, look + 1
-        places.settle(at_ns, length, limit)
+        places.infer_queue(at_ns, length, limit)
         moves += places.moves()
-        if step % SAMPLED == 0:
+        if step % STEPS_PER_SAMPLE == 0:
             seen = places.sample(at_ns)
             figures = (seen.rps, seen.mean, seen.p95, length, seen.under_way)
             samples.append((_ms(facts, at_ns), *figures))
@@ -492,7 +499,7 @@ def _first_timings(facts: Facts, most: int) -> tuple[list[Timing], int]:
 
 def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Event]:
     """`timings`: of the replayed requests; empty if they cannot be matched with spans."""
-    numbers = {one.request_id: number for number, one in enumerate(timings, 1)}
+    numbers = {timing.request_id: number for number, timing in enumerate(timings, 1)}
     accepted_ns = _timed(facts, timings)
     for timing in timings:
         yield from _of_client(facts, timing, numbers[timing.request_id])
@@ -503,7 +510,7 @@ def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Even
             continue
         if not timings:
             yield Event(span.start_ns, "b", number)
-        elif span.start_ns - accepted_ns.get(number, span.start_ns) >= SEEN_NS:
+        elif span.start_ns - accepted_ns.get(number, span.start_ns) >= MIN_SHOWN_NS:
             yield Event(accepted_ns[number], "a", number, span.pid)
         yield Event(span.start_ns, "s", number, span.pid)
         if span.end_ns is not None:
@@ -512,7 +519,9 @@ def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Even
 
 def _timed(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
     """When new connections were accepted, by the number of their request, if the probe timed it."""
-    numbers = {one.request_id: number for number, one in enumerate(timings, 1) if not one.reused}
+    numbers = {
+        timing.request_id: number for number, timing in enumerate(timings, 1) if not timing.reused
+    }
     return {
         numbers[span.request_id]: span.accept_ns
         for span in facts.spans
@@ -520,12 +529,12 @@ def _timed(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
     }
 
 
-def _of_client(facts: Facts, one: Timing, number: int) -> Iterator[Event]:
-    begun_ns = (facts.measurement.origin_ns or 0) + round(one.start_s * NS)
+def _of_client(facts: Facts, timing: Timing, number: int) -> Iterator[Event]:
+    begun_ns = (facts.measurement.origin_ns or 0) + round(timing.start_s * NS)
     yield Event(begun_ns, "b", number)
-    if one.reused:
+    if timing.reused:
         yield Event(begun_ns, "k", number)
-    elif one.connect_s is not None:
-        yield Event(begun_ns + round(one.connect_s * NS), "c", number)
-    ended_ns = facts.ended_ns if one.end_s is None else begun_ns + round(one.end_s * NS)
-    yield Event(ended_ns, "e" if one.cause is None and one.end_s is not None else "f", number)
+    elif timing.connect_s is not None:
+        yield Event(begun_ns + round(timing.connect_s * NS), "c", number)
+    ended_ns = facts.ended_ns if timing.end_s is None else begun_ns + round(timing.end_s * NS)
+    yield Event(ended_ns, "e" if timing.cause is None and timing.end_s is not None else "f", number)

@@ -1,5 +1,5 @@
 """What each request computes, inside the worker: an extended probe for trials that measure what
-requests need (`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded as the probe.
+requests need (`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded like the probe.
 
     sync, gthread        each request has a thread: its CPU clock and run-queue time, from the call
                          of the app to the close of the body

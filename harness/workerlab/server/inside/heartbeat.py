@@ -1,5 +1,5 @@
 """Whether the worker's event loop is free: a beat every 20 ms on the loop, and why beats are late.
-Stdlib only, syntax of Python 3.10, loaded as the probe.
+Stdlib only, syntax of Python 3.10, loaded like the probe.
 
 A beat is a timer of the loop that serves the requests: that of asyncio, uvloop, or the hub of
 gevent or eventlet. A loop that is held up runs its timers late. That alone does not blame the app:

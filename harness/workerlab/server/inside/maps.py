@@ -1,6 +1,6 @@
 """The maps in which each worker leaves its records: a header and fixed-size records in shared
-memory, so that they survive its death. `observe/maps.py` and `observe/spans.py` read them. Stdlib
-only, syntax of Python 3.10, as all files here.
+memory, so that they survive its death. `observe/map_readers.py` and `observe/spans.py` read them.
+Stdlib only, syntax of Python 3.10, as all files here.
 
 A map is fully allocated when it is created: a sparse file would end the worker with SIGBUS on a
 full disk.
@@ -19,7 +19,8 @@ HEADER_BYTES = 64
 
 
 class MapFormat(NamedTuple):
-    """`kind` begins the name of its files, `magic` the file; it changes with `record`."""
+    """`kind`: prefix of the names of its files. `magic`: their first bytes; changes with
+    `record`."""
 
     kind: str
     magic: bytes

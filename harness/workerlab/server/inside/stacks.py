@@ -1,6 +1,5 @@
 """Which line of the app runs while the worker's event loop is held up: a thread samples the loop's
-stack a hundred times a second. Stdlib only, syntax of Python 3.10, loaded as the
-probe.
+stack a hundred times a second. Stdlib only, syntax of Python 3.10, loaded like the probe.
 
 Beats show whether the loop is held up, and whether by a call that sleeps (`heartbeat`). This thread
 only finds the line: the deepest frame of the app, what it calls there, and what the loop has done

@@ -23,7 +23,7 @@ from workerlab.experiments.settings.document import (
     document,
     examined,
 )
-from workerlab.experiments.settings.effect import Effect
+from workerlab.experiments.settings.effect_types import Effect
 from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import class_of, lines_of, strange
 from workerlab.finding import Finding

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from workerlab.experiments.settings import lanes
-from workerlab.experiments.settings.lanes import SettingLanes
+from workerlab.experiments.settings import launching
 from workerlab.experiments.settings.launches.common import SettingLaunch
+from workerlab.experiments.settings.launching import ParallelLaunches
 from workerlab.experiments.settings.site import (
     STILL_S,
     LaneCancelled,
@@ -60,17 +60,17 @@ def test_a_launch_during_which_it_stood_still_is_made_again(
 ) -> None:
     made: list[Site] = []
 
-    def look(_: SettingLanes, site: Site, launch: SettingLaunch) -> None:
+    def look(_: ParallelLaunches, site: Site, launch: SettingLaunch) -> None:
         made.append(site)
         if len(made) < 3:
             raise StoodStill
 
-    monkeypatch.setattr(lanes.SettingLanes, "_look", look)
+    monkeypatch.setattr(launching.ParallelLaunches, "_look", look)
     server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
     cell = Cell(server, "", 1, name="sync-stop")
     plan = Plan("settings", (cell,), 1, 1, 0, "python", None, {}, ())
     (planned,) = trials(plan)
-    assert SettingLanes(tmp_path, plan).make(planned, lambda _: None).fault is None
+    assert ParallelLaunches(tmp_path, plan).make(planned, lambda _: None).fault is None
     assert len(made) == len(set(made)) == 3
 
 
@@ -94,7 +94,7 @@ def test_what_is_seen_of_a_server_that_was_ended_is_not_kept(
     site = Site(server, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
     plan = Plan("settings", (), 1, 1, 0, "python", None, {}, ())
     with site.statsd, pytest.raises(LaneCancelled):
-        SettingLanes(tmp_path, plan)._look(site, SettingLaunch("stop", lambda _: {}, look, 1.0))
+        ParallelLaunches(tmp_path, plan)._look(site, SettingLaunch("stop", lambda _: {}, look, 1.0))
     assert list(site.directory.iterdir()) == []
 
 

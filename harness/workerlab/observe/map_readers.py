@@ -59,7 +59,7 @@ def shrink(directory: Path) -> None:
             os.truncate(path, used_bytes(data))
 
 
-BEAT_MAPS = "beats-*.map"
+BEAT_MAPS = f"{BEATS.kind}-*.map"
 
 
 def parse_beats(data: bytes) -> tuple[int, bool, list[Beat]]:
@@ -85,7 +85,7 @@ def read_beats(directory: Path) -> Beats:
     return Beats(tuple(beats), tuple(cut))
 
 
-STACK_MAPS = "stacks-*.map"
+STACK_MAPS = f"{STACKS.kind}-*.map"
 
 
 def parse_stack_samples(data: bytes) -> tuple[int, tuple[StackSample, ...]]:

@@ -20,7 +20,7 @@ from workerlab.experiments import EXPERIMENTS
 from workerlab.experiments.results import document_of
 from workerlab.model import Document
 from workerlab.report import FORMATS
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.run_store import load
 
 GOLDENS = Path(__file__).parents[2] / "data" / "goldens"

@@ -12,14 +12,6 @@ from tests.builders.noise import noisy
 from tests.builders.open_model import opened
 from workerlab.analysis import analyse
 from workerlab.analysis.cells import result
-from workerlab.analysis.class_result import (
-    REPEAT,
-    KneeBetween,
-    KneeDoubtful,
-    RoomBeyond,
-    agreed,
-    class_result,
-)
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.knee import (
     IN_STEP,
@@ -33,9 +25,17 @@ from workerlab.analysis.knee import (
     ToolLimitFrom,
 )
 from workerlab.analysis.series import R0, Series
+from workerlab.analysis.series_result import (
+    REPEAT,
+    KneeBetween,
+    KneeDoubtful,
+    RoomBeyond,
+    class_result,
+    final_knee,
+)
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult, Rate, Verdict
-from workerlab.report.document import of_sweep
+from workerlab.report.sweep_document import of_sweep
 from workerlab.report.values import text
 
 
@@ -52,7 +52,7 @@ def judged(of: Series, words: Mapping[int, Verdict]) -> list[CellResult]:
 
 
 def knee(of: Series, **words: Verdict) -> Knee:
-    return agreed(of, judged(of, {int(name[1:]): word for name, word in words.items()}))
+    return final_knee(of, judged(of, {int(name[1:]): word for name, word in words.items()}))
 
 
 def test_a_saturated_level_asks_for_no_more_connections() -> None:
@@ -94,7 +94,7 @@ def test_growth_within_chance_is_no_growth() -> None:
     for cells_of, meaning, advice in ((of, "", "add"), (wide, WITHIN_CHANCE, REPEAT)):
         # Without the rule of a level at which nothing waits
         slow = Series(cells_of.key, cells_of.trials, R0(0.5, 0.0), cells_of.closed, (), ())
-        slow.__dict__.update({"halves": cells_of.halves})
+        slow.__dict__.update({"relative_halves": cells_of.relative_halves})
         found = knee(slow, c2="below capacity", c4="below capacity")
         assert isinstance(found.note, KneeAtLeast)
         assert isinstance(found.note.why, LastStep)

@@ -63,7 +63,7 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
     valid = [cell for cell in closed if cell.verdict != "invalid"]
     doubts = doubts_of(series, series.closed)
     clear = [cell for cell in valid if cell.trial.key not in doubts] or valid
-    most, knee = max(clear, key=_tells, default=None), agreed(series, valid)
+    most, knee = max(clear, key=_tells, default=None), final_knee(series, valid)
     return ClassResult(
         server=series.key.server,
         tool=series.key.tool,
@@ -142,7 +142,7 @@ class KneeDoubtful(KneeNote):
         return "inconclusive"
 
 
-def agreed(series: Series, valid: Sequence[CellResult]) -> Knee:
+def final_knee(series: Series, valid: Sequence[CellResult]) -> Knee:
     """The knee, consistent with the verdicts. `valid`: the valid cells of the closed loop.
 
     Trials in doubt (`doubts_of`) can only show that nothing waits despite the disturbance. Any
@@ -182,7 +182,7 @@ def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
     """Why trials show little about their server's throughput, by key; only those in doubt."""
     doubts: dict[str, Doubt] = {}
     for facts in trials:
-        half = series.halves[facts.connections]
+        half = series.relative_halves[facts.connections]
         if (others := disturbance(facts)) is not None:
             doubts[facts.key] = Doubt(others.doubt, others.share)
         elif half > MAX_HALF_SHARE:

@@ -51,13 +51,13 @@ def todo(directory: Path, plan: Plan) -> list[Trial]:
 def perform(directory: Path, plan: Plan) -> None:
     """Raises Stopped on a signal, EnvironmentProblem if the disk cannot be written."""
     remaining = todo(directory, plan)
-    lanes = SettingLanes(directory, plan)
+    parallel = ParallelLaunches(directory, plan)
     with (
         run_store.appending(directory) as writer,
         Progress(remaining, _predicted_s, name=described) as screen,
         ThreadPoolExecutor(PARALLEL_LAUNCHES) as pool,
     ):
-        futures = {pool.submit(lanes.make, trial, screen.begin): trial for trial in remaining}
+        futures = {pool.submit(parallel.make, trial, screen.begin): trial for trial in remaining}
         try:
             for future in as_completed(futures):
                 record = future.result()
@@ -67,7 +67,7 @@ def perform(directory: Path, plan: Plan) -> None:
                     raise EnvironmentProblem(record.fault.reason)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            lanes.end()
+            parallel.end()
             pool.shutdown()
             for record in _ended_well(futures, run_store.load(directory).records):
                 writer.ended(record)
@@ -96,7 +96,7 @@ def described(trial: Trial) -> str:
     return f"{trial.cell.server.variant}: {', '.join(settings[:SETTINGS_NAMED])}{more}"
 
 
-class SettingLanes:
+class ParallelLaunches:
     """Runs launches in threads, and can stop all of them."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:

@@ -30,7 +30,7 @@ from workerlab.analysis.open_closed import (
 from workerlab.analysis.trials import by_cell
 from workerlab.finding import Finding
 from workerlab.model import Document, Label, Rate, Table
-from workerlab.report.document import AffectedCells, CellsNote, Overhead, of_sweep
+from workerlab.report.sweep_document import AffectedCells, CellsNote, Overhead, of_sweep
 from workerlab.report.sweep_tables import side_by_side
 from workerlab.report.text import render
 from workerlab.report.values import text
