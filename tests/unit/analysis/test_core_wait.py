@@ -188,7 +188,7 @@ def test_computing_lost_to_another_machine() -> None:
     """A tenth of what the host was busy is gone; all of a response is computing."""
     trial = recording(four(server_cores=1.2, steal=0.3, others=0.0), lone_s=(0.03,))
     seen = found(trial)
-    assert seen.by_machines_share == pytest.approx(0.3 / 1.55, rel=0.05)
+    assert seen.stolen_share == pytest.approx(0.3 / 1.55, rel=0.05)
     assert seen.by_machines
     assert not seen.by_programs
 

@@ -90,7 +90,7 @@ def test_growth_from_a_level_that_waits_already_is_no_sign_of_room() -> None:
 def test_growth_within_chance_is_no_growth() -> None:
     of = series(2, 4)
     wide = series(2, 4)
-    wide.__dict__["halves"] = {2: 0.8, 4: 0.8}
+    wide.__dict__["relative_halves"] = {2: 0.8, 4: 0.8}
     for cells_of, meaning, advice in ((of, "", "add"), (wide, WITHIN_CHANCE, REPEAT)):
         # Without the rule of a level at which nothing waits
         slow = Series(cells_of.key, cells_of.trials, R0(0.5, 0.0), cells_of.closed, (), ())
@@ -126,7 +126,7 @@ def test_what_others_disturbed_shows_no_knee() -> None:
 
 def test_a_throughput_that_is_hardly_known_shows_no_knee() -> None:
     of = series(2, 4, 8)
-    of.__dict__["halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
+    of.__dict__["relative_halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
     found = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
     assert str(found.note) == (
         "inconclusive: at 8 connections the throughput is known to ± 30 % only"

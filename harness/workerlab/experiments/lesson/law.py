@@ -214,7 +214,7 @@ CAPACITY = (
 KEPT = "A connection that is kept stays with its worker: others may be free meanwhile."
 
 
-# --- waiting at random arrivals --------------------------------------------------------------------
+# --- waiting at random arrivals -----------------------------------------------------------------
 
 
 def erlang_c(rate_rps: float, mean_s: float, slots: int) -> float:
