@@ -29,11 +29,11 @@ PHONE = {"viewport": {"width": 360, "height": 740}}
 
 def late() -> Document:
     """Connections that were dropped, and several trials."""
-    one = over_time(trial("sync", 8), known=False)
-    found = replace(one, connects=((0.0, 0.05, 52), (1.0, 1.05, 11)), syn_steps_s=(1.0, 2.0))
+    drawn = over_time(trial("sync", 8), known=False)
+    dropping = replace(drawn, connects=((0.0, 0.05, 52), (1.0, 1.05, 11)), syn_steps_s=(1.0, 2.0))
     again = replace(cell(trial("sync", 8, number=2)), throughput_rps=4.1)
     whole = sweep(("sync",), (4, 8), known=False)
-    return replace(whole, cells=(*whole.cells, again), timelines=(whole.timelines[0], found))
+    return replace(whole, cells=(*whole.cells, again), timelines=(whole.timelines[0], dropping))
 
 
 def limitless(document: Document) -> Document:
@@ -83,10 +83,10 @@ def assert_marks(opened: Opened, one: Document) -> None:
             )
         )  # fmt: skip
         assert opened.marks(f"waiting-{group.slug}", "bars") == stacks
-        for result, found in observed_cells(group, timelines_of(one)):
+        for result, drawn in observed_cells(group, timelines_of(one)):
             at = f"{group.slug}-{result.trial.cell.concurrency}"
-            assert opened.marks(f"timeline-{at}", "served") == len(found.bars)
-            if has_queue(found) and not in_timeline(found):
+            assert opened.marks(f"timeline-{at}", "served") == len(drawn.bars)
+            if has_queue(drawn) and not in_timeline(drawn):
                 assert opened.marks(f"queue-{at}", "queue") == 1
 
 
@@ -252,10 +252,9 @@ def test_a_hundred_thousand_requests_open(open_page: Open, screenshots: Path) ->
     small = evidence(SYNC, 8, rounds=150, tool="fast")
     spans = small.spans.spans
     many = spans + spans[-1:] * (10**5 - len(spans))
-    one = replace(sweep(("sync",), (8,), tool="fast"), timelines=())
-    (found,) = timelines([derived(replace(small, spans=replace(small.spans, spans=many)))])
-    opened = open_page(replace(one, timelines=(found,)))
-    assert opened.marks("timeline-sync-8", "served") == len(found.bars) == MAX_BARS
+    (drawn,) = timelines([derived(replace(small, spans=replace(small.spans, spans=many)))])
+    opened = open_page(replace(sweep(("sync",), (8,), tool="fast"), timelines=(drawn,)))
+    assert opened.marks("timeline-sync-8", "served") == len(drawn.bars) == MAX_BARS
     assert opened.page.locator("svg.marks path").count() < 3 * MAX_BARS
     assert "800 of 100,000 requests" in opened.page.inner_text("main")
     opened.page.screenshot(path=screenshots / "many.png", full_page=True)

@@ -165,7 +165,7 @@ def sweep(
         classes=tuple(group(name, tool, knees.get(name)) for name in classes),
         setup_s={"start": 0.4, "warmup": 1.1, "stop": 0.1},
     )
-    timelines = tuple(over_time(one, known=known, observed=observed) for one in trials)
+    timelines = tuple(over_time(asked, known=known, observed=observed) for asked in trials)
     return replace(of_sweep(report), timelines=timelines)
 
 

@@ -239,16 +239,14 @@ def _connect(facts: Facts, _window: Window) -> Part:
 
 
 def _accept_queue(facts: Facts, window: Window) -> Part:
-    queue, both = facts.seen.queue, facts.seen.connections
-    length = window.level([(sample.at_ns, sample.length) for sample in queue], MIN_QUEUE_SAMPLES)
+    lengths = [(sample.at_ns, sample.length) for sample in facts.seen.queue]
+    length = window.level(lengths, MIN_QUEUE_SAMPLES)
     if length is None:
         return None
     more = 0.0
     if facts.overflowed:
-        more = (
-            window.level([(one.at_ns, half_open(one)) for one in both], MIN_CONNECTION_SAMPLES)
-            or 0.0
-        )
+        samples = [(sample.at_ns, half_open(sample)) for sample in facts.seen.connections]
+        more = window.level(samples, MIN_CONNECTION_SAMPLES) or 0.0
     counted_too = " and half-open connections" if more else ""
     return (length + more) / window.rps, f"queue length{counted_too}, by Little's law"
 
@@ -258,10 +256,10 @@ def _in_worker(facts: Facts, window: Window) -> Part:
     load asks for it); else from unread bytes."""
     accepts, requests = facts.accepts
     if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
-        known = window if facts.data.counted else _until_the_last_begun(facts, window)
-        if known is not None:
-            waited_s = known.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
-            return waited_s / known.completed, ACCEPT_SOURCE
+        part = window if facts.data.counted else _until_the_last_begun(facts, window)
+        if part is not None:
+            waited_s = part.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
+            return waited_s / part.completed, ACCEPT_SOURCE
     samples = [(sample.at_ns, sample.unread) for sample in facts.seen.connections]
     unread = window.level(samples, MIN_CONNECTION_SAMPLES)
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")

@@ -29,6 +29,7 @@ neither called bound nor cleared.
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from statistics import geometric_mean, median
 from typing import Literal
 
@@ -234,19 +235,23 @@ class NearCeiling(Finding):
 
 def ceiling(facts: Facts, compared: ToolComparison) -> Answer:
     cell = facts.cell
-    asked = cell.tool, cell.keepalive, cell.processes
-    known = [one for one in compared.ceilings if (one.tool, one.keepalive, one.processes) == asked]
-    known.sort(key=lambda one: one.connections)
-    if not known or facts.data.elsewhere:
+    of_tool = [
+        ceiling
+        for ceiling in compared.ceilings
+        if (ceiling.tool, ceiling.keepalive, ceiling.processes)
+        == (cell.tool, cell.keepalive, cell.processes)
+    ]
+    of_tool.sort(key=attrgetter("connections"))
+    if not of_tool or facts.data.elsewhere:
         return None
-    found = next((one for one in known if one.connections >= facts.connections), known[-1])
-    if found.rps >= SAFE_CEILING_RATIO * facts.rps:
+    nearest = next((at for at in of_tool if at.connections >= facts.connections), of_tool[-1])
+    if nearest.rps >= SAFE_CEILING_RATIO * facts.rps:
         return False
-    if found.at_least or found.rps < facts.rps:  # or it was disturbed when measured
+    if nearest.at_least or nearest.rps < facts.rps:  # or it was disturbed when measured
         return None
     return NearCeiling(
-        ceiling_rps=found.rps,
-        connections=found.connections,
+        ceiling_rps=nearest.rps,
+        connections=nearest.connections,
         times=SAFE_CEILING_RATIO,
         rps=facts.rps,
     )

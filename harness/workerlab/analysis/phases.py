@@ -65,48 +65,48 @@ def phases(
     """The phases in order of time, in seconds since the load began; empty if there are too few
     samples. `sockets`: by time, the first before the load. `responses`: in any order. `in_app`:
     these are times in the app, not response times."""
-    most = max((one.client for one in sockets), default=0)
+    most = max((sample.client for sample in sockets), default=0)
     if most < 1 or len(sockets) < MIN_RISING_SAMPLES:
         return ()
-    full = next(i for i, one in enumerate(sockets) if one.client >= FULL_SHARE * most)
+    full = next(i for i, sample in enumerate(sockets) if sample.client >= FULL_SHARE * most)
     rises = _rises(sockets[: full + 1], most)
     closes = _closes(sockets, full, most)
     begin_s = sockets[full].at_s
     end_s = sockets[-1].at_s if closes is None else sockets[closes].at_s
-    inside = [one for one in responses if begin_s < one[0] <= end_s]
+    inside = [response for response in responses if begin_s < response[0] <= end_s]
     drained_s, risen_s = _settled_s(inside, begin_s, end_s) if rises else (None, begin_s)
-    found = [_ramp(sockets[: full + 1], risen_s, end_s)] if rises else []
+    in_order = [_ramp(sockets[: full + 1], risen_s, end_s)] if rises else []
     if drained_s is not None:
-        found.append(_drain(inside, begin_s, drained_s))
+        in_order.append(_drain(inside, begin_s, drained_s))
         begin_s = drained_s
     else:
         begin_s = end_s if risen_s is None else risen_s  # None: never steady
     if end_s > begin_s:
-        still = [one for one in sockets if begin_s <= one.at_s <= end_s]
-        found.append(_steady(still, inside, (begin_s, end_s), in_app=in_app))
+        still = [sample for sample in sockets if begin_s <= sample.at_s <= end_s]
+        in_order.append(_steady(still, inside, (begin_s, end_s), in_app=in_app))
     if closes is not None:
         later = [] if in_app else [took_s for at_s, took_s in responses if at_s > end_s]
-        found.append(_churn(sockets[closes:], most, later))
-    return tuple(found)
+        in_order.append(_churn(sockets[closes:], most, later))
+    return tuple(in_order)
 
 
 def _rises(until: Sequence[Sockets], most: int) -> bool:
     """Whether these samples show connections that open, and none that close."""
     highest = 0
-    for one in until:
-        if one.client < highest - MIN_CHANGE_SHARE * most:
+    for sample in until:
+        if sample.client < highest - MIN_CHANGE_SHARE * most:
             return False
-        highest = max(highest, one.client)
-    return len([one for one in until if one.client]) >= MIN_RISING_SAMPLES
+        highest = max(highest, sample.client)
+    return len([sample for sample in until if sample.client]) >= MIN_RISING_SAMPLES
 
 
 def _closes(sockets: Sequence[Sockets], first: int, most: int) -> int | None:
     """Index of the last sample, from `first` on, before connections close; None if none close."""
     least = sockets[0].closing
-    for i, one in enumerate(sockets):
-        least = min(least, one.closing)
-        grown = one.closing - least >= max(1.0, MIN_CHANGE_SHARE * most)
-        if i > first and (grown or one.client < FULL_SHARE * most):
+    for i, sample in enumerate(sockets):
+        least = min(least, sample.closing)
+        grown = sample.closing - least >= max(1.0, MIN_CHANGE_SHARE * most)
+        if i > first and (grown or sample.client < FULL_SHARE * most):
             return i - 1
     return None
 
@@ -138,10 +138,10 @@ def _parts(
     responses: Iterable[Response], begin_s: float, wide_s: float, count: int
 ) -> list[tuple[int, list[float]]]:
     """Response times by the part in which they ended, of `count` equal ones, if any ended in it."""
-    found: dict[int, list[float]] = defaultdict(list)
+    by_part: dict[int, list[float]] = defaultdict(list)
     for at_s, took_s in responses if wide_s > 0 else ():
-        found[min(count - 1, max(0, int((at_s - begin_s) / wide_s)))].append(took_s)
-    return sorted(found.items())
+        by_part[min(count - 1, max(0, int((at_s - begin_s) / wide_s)))].append(took_s)
+    return sorted(by_part.items())
 
 
 # --- the evidence of each ------------------------------------------------------------------
@@ -221,8 +221,8 @@ def _steady(
     *,
     in_app: bool,
 ) -> Phase:
-    both = round(median(one.client + one.server for one in still)) if still else 0
-    users = round(median(one.client for one in still)) if still else 0
+    both = round(median(sample.client + sample.server for sample in still)) if still else 0
+    users = round(median(sample.client for sample in still)) if still else 0
     inside = [took_s for at_s, took_s in responses if at_s > stretch_s[0]]
     begin_s, end_s = stretch_s
     why = ConnectionsStay(
@@ -242,8 +242,8 @@ def _middle(times_s: Sequence[float]) -> dict[str, float]:
 
 
 def _churn(after: Sequence[Sockets], most: int, times_s: Sequence[float]) -> Phase:
-    before, closing = after[0], max(one.closing for one in after)
-    left = min(one.client for one in after)
+    before, closing = after[0], max(sample.closing for sample in after)
+    left = min(sample.client for sample in after)
     states = {name: max(sample.states.get(name, 0) for sample in after) for name in CLOSING}
     why = ConnectionsClose(
         closing=closing - before.closing,

@@ -20,6 +20,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from statistics import fmean, median
 
 from msgspec import Struct
@@ -72,15 +73,15 @@ def lone_r0_by_server(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]
     held for longer than the app runs. None if there are none."""
     values: dict[Server, list[float]] = defaultdict(list)
     for trial in trials:
-        found = values[trial.cell.server]
+        of_server = values[trial.cell.server]
         if trial.record is not None and trial.record.fault is None:
             # For a mix, the tool's own lone request is only one of the routes
             mixed, measurement = bool(trial.record.lone_weights), trial.measurement
             own = measurement.lone_s if measurement and not mixed else None
-            found += [
+            of_server += [
                 duration_s for duration_s in (*trial.record.alone_s, own or 0.0) if duration_s > 0
             ]
-    return {server: _r0_from_lone(found) for server, found in values.items()}
+    return {server: _r0_from_lone(of_server) for server, of_server in values.items()}
 
 
 def _r0_from_lone(values: Sequence[float]) -> R0 | None:
@@ -88,9 +89,9 @@ def _r0_from_lone(values: Sequence[float]) -> R0 | None:
         return None
     if len(values) == 1:
         return R0(values[0], None)
-    middle, found = median(values), _mean_r0(values)
-    alike = abs(found.seconds - middle) <= MAX_MEAN_DIFFERENCE * middle
-    return R0(middle, found.half_s) if alike else found
+    middle, mean = median(values), _mean_r0(values)
+    alike = abs(mean.seconds - middle) <= MAX_MEAN_DIFFERENCE * middle
+    return R0(middle, mean.half_s) if alike else mean
 
 
 def _mean_r0(values: Sequence[float]) -> R0:
@@ -109,7 +110,7 @@ def r0_under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding,
     """R0, corrected by the valid closed-loop trials, and a note if the load contradicts it."""
     lowest = _r0_at_lowest_level(closed) if lone.relative_half > PRECISE_HALF_SHARE else None
     if lowest and abs(lowest.seconds - lone.seconds) <= (lone.half_s or 0.0):
-        lone = min(lone, lowest, key=lambda one: one.relative_half)
+        lone = min(lone, lowest, key=attrgetter("relative_half"))
     limits_s = [facts.parallel / rps for facts in closed if (rps := facts.throughput_rps) > 0]
     most_s = min(limits_s, default=None)
     if most_s is None or lone.seconds <= CONTRADICTED_RATIO * most_s:
@@ -244,7 +245,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def slots_filled(self) -> bool:
         """Whether some trial occupied all slots: then the slots are the limit."""
-        return any((occupancy(one) or 0.0) >= FULL_OCCUPANCY for one in self.not_tool_limited)
+        return any((occupancy(trial) or 0.0) >= FULL_OCCUPANCY for trial in self.not_tool_limited)
 
     def knee_of(self, trials: Sequence[Facts]) -> Knee:
         """The knee that these trials show."""

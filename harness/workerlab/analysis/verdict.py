@@ -197,15 +197,15 @@ def _undisturbed(facts: Facts, series: Series) -> float:
 
 def _lost(facts: Facts) -> float:
     """The share of the response in which other programs or virtual machines had the core."""
-    found = core_wait(facts)
-    return min(found.taken, MAX_LOST_SHARE) if found else 0.0
+    wait = core_wait(facts)
+    return min(wait.taken, MAX_LOST_SHARE) if wait else 0.0
 
 
 def _waited(facts: Facts) -> float:
     """The share of the response spent waiting for a core, whatever used it: slots also idle while
     workers wait for each other."""
-    found = core_wait(facts)
-    return min(found.share, MAX_LOST_SHARE) if found else 0.0
+    wait = core_wait(facts)
+    return min(wait.share, MAX_LOST_SHARE) if wait else 0.0
 
 
 class SlotsTaken(Reason):

@@ -65,7 +65,7 @@ def requested_rps(trial: Trial) -> float | None:
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     """Trials without a record, and those whose cell is invalid."""
     run, trials_read = run_store.load(directory), dict[str, TrialData]()
-    cells = report_of(run, known=trials_read).cells if run.records else ()
+    cells = report_of(run, cache=trials_read).cells if run.records else ()
     valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
     null = (data for data in trials_read.values() if data.cell.server.null)
     valid |= {data.trial.key for data in null if unusable(data) is None}

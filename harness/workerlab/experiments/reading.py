@@ -168,17 +168,17 @@ def null_counts(raw: Path) -> NullCounts | None:
 TrialCache = dict[str, TrialData]  # by key of the trial
 
 
-def trial_data(run: Run, known: TrialCache | None = None) -> tuple[TrialData, ...]:
-    """Every planned trial, in the order of the plan. `known`: data read earlier from this run. It
+def trial_data(run: Run, cache: TrialCache | None = None) -> tuple[TrialData, ...]:
+    """Every planned trial, in the order of the plan. `cache`: data read earlier from this run. It
     is updated, and reused if the record is unchanged."""
-    before, read = known or {}, []
+    before, read = cache or {}, []
     for trial in grid(run.plan):
         record, data = run.records.get(trial.key), before.get(trial.key)
         if data is None or record is None or data.record != record or data.trial != trial:
             data = evidence(trial, record, run.plan, run.directory)
         read.append(data)
-    if known is not None:
-        known.update((data.trial.key, data) for data in read)
+    if cache is not None:
+        cache.update((data.trial.key, data) for data in read)
     return tuple(read)
 
 
@@ -209,8 +209,8 @@ def read_before(run: Run) -> TrialCache:
     return _read[1]
 
 
-def report_of(run: Run, *, known: TrialCache | None = None) -> Report:
-    """The analysis of a run without its loads on null servers. `known`: as in `trial_data`."""
-    trials = [data for data in trial_data(run, known) if data.cell.server.null is None]
+def report_of(run: Run, *, cache: TrialCache | None = None) -> Report:
+    """The analysis of a run without its loads on null servers. `cache`: as in `trial_data`."""
+    trials = [data for data in trial_data(run, cache) if data.cell.server.null is None]
     terms = parse(run.plan.slo) if run.plan.slo else ()
     return analyse(run.name, run.environment, trials, place=as_argument(run), terms=terms)

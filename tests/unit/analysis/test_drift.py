@@ -78,8 +78,8 @@ def test_a_drift_takes_enough_requests_and_a_tenth() -> None:
 def test_slow_at_first_is_always_found(first: int) -> None:
     for seed in range(20):
         times = series("sleeping", seed, 160)
-        found = count_slow_first([one * (3 if i < first else 1) for i, one in enumerate(times)])
-        assert found == pytest.approx(first, abs=first / 4)
+        slow = [time_s * (3 if i < first else 1) for i, time_s in enumerate(times)]
+        assert count_slow_first(slow) == pytest.approx(first, abs=first / 4)
 
 
 def test_one_of_the_first_may_be_fast() -> None:

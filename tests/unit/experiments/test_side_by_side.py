@@ -122,7 +122,7 @@ class Bench:
     def run(self, cores: int = 2) -> list[tuple[Trial, float]]:
         jobs = Jobs(self.plan, cores, requested_rps, drops_known=True)
         parallel = ParallelTrials(
-            jobs, self._begin, self.keep, lambda one, _: self.ended.append(one.key)
+            jobs, self._begin, self.keep, lambda trial, _: self.ended.append(trial.key)
         )
         return parallel.run(self.todo)
 

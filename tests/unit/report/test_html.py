@@ -201,13 +201,13 @@ def test_each_cell_can_be_played(name: str) -> None:
         if attributes.get("type") == "application/json" and attributes.get("id") is None
     ]  # fmt: skip
     timelines = timelines_of(whole).values()
-    known = [one.trace for one in timelines if one.trace is not None]
-    assert len(traces) == len(timelines) == len(known) > 0
-    assert sorted(len(one["sides"][0]["moves"]) for one in traces) == sorted(
-        len(one.moves) for one in known
+    computed = [timeline.trace for timeline in timelines if timeline.trace is not None]
+    assert len(traces) == len(timelines) == len(computed) > 0
+    assert sorted(len(trace["sides"][0]["moves"]) for trace in traces) == sorted(
+        len(trace.moves) for trace in computed
     )
-    for one in traces:
-        assert one["sides"][0]["moves"][-1][3] <= one["length_ms"]
+    for trace in traces:
+        assert trace["sides"][0]["moves"][-1][3] <= trace["length_ms"]
 
 
 def test_each_request_is_a_bar_and_each_wait_before_it_a_thin_one() -> None:
@@ -605,8 +605,10 @@ def test_a_class_without_a_row_is_on_the_page() -> None:
 
 
 def test_every_verdict_class_and_tool() -> None:
-    one = everything()
-    page = rendered(replace(one, facts=one.facts[7:]))  # apart from sync's, again and again
+    document = everything()
+    page = rendered(
+        replace(document, facts=document.facts[7:])
+    )  # apart from sync's, again and again
     assert "worker 7 [died]" in page.text
     assert [tag for tag, _ in page.elements].count("h1") == 1
 

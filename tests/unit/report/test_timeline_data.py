@@ -116,24 +116,24 @@ def test_however_many_requests_there_are_the_bars_are_bounded() -> None:
     small, requests = evidence(SYNC, 8, rounds=150), 10**5
     spans, last = small.spans.spans, small.spans.spans[-1]
     many = derived(with_spans(small, spans + (last,) * (requests - len(spans))))
-    (found,) = timelines([many])
-    assert (len(found.bars), found.spans) == (MAX_BARS, requests)
-    assert str(found.notes[0]).endswith(", 800 of 100,000 requests.")
-    assert len(found.queue) <= POINTS
+    (drawn,) = timelines([many])
+    assert (len(drawn.bars), drawn.spans) == (MAX_BARS, requests)
+    assert str(drawn.notes[0]).endswith(", 800 of 100,000 requests.")
+    assert len(drawn.queue) <= POINTS
 
 
 def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
-    one = evidence(SYNC, 8, rounds=30)
-    cells = [derived(asking(one, concurrency=n)) for n in range(1, 100)]
-    assert sum(len(one.bars) for one in timelines(cells[:70])) == BARS_OF_PAGE
-    assert {len(one.bars) for one in timelines(cells)} == {MIN_BARS}
+    measured = evidence(SYNC, 8, rounds=30)
+    cells = [derived(asking(measured, concurrency=n)) for n in range(1, 100)]
+    assert sum(len(drawn.bars) for drawn in timelines(cells[:70])) == BARS_OF_PAGE
+    assert {len(drawn.bars) for drawn in timelines(cells)} == {MIN_BARS}
 
 
 def test_a_timeline_is_of_the_first_valid_trial() -> None:
     trials = [evidence(SYNC, 8, trial=n) for n in (3, 2, 5)]
     died = replace(evidence(SYNC, 8), parse_error="cut off", measurement=None)
     report = analyse("run", {}, [died, *trials])
-    assert [one.key[-1] for one in timelines(report.facts)] == ["2"]
+    assert [drawn.key[-1] for drawn in timelines(report.facts)] == ["2"]
 
 
 # --- series ---------------------------------------------------------------------------------

@@ -604,9 +604,9 @@ def test_the_map_is_allocated_and_not_sparse(recording: Recording) -> None:
     """A hole would end the worker with SIGBUS when the disk fills up."""
     recording.map.unlink()
     recording.begin(100_000)
-    found = recording.map.stat()
-    assert found.st_size == HEADER_BYTES + 100_000 * SPANS.record.size
-    assert found.st_blocks * 512 >= found.st_size
+    file = recording.map.stat()
+    assert file.st_size == HEADER_BYTES + 100_000 * SPANS.record.size
+    assert file.st_blocks * 512 >= file.st_size
 
 
 def test_a_disk_without_room_leaves_no_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -703,22 +703,25 @@ IMPORTING = """
 import json, os, runpy, sys
 here, trial = sys.argv[1:]
 settings = {"configs": [f"{here}/class.py"], "settings": {"workers": 3}, "env": [], "records": 1}
-settings |= {"worker_class": None, "inside": "stacks"}
-with open(f"{trial}/launch.json", "w") as file:
-    json.dump(settings, file)
+settings |= {"worker_class": None, "inside": "stacks", "cores": None}
 os.environ["WORKERLAB_TRIAL"] = trial
 for name in ("introspect", "guard"):
     runpy.run_path(f"{here}/{name}.py")
-found = runpy.run_path(f"{here}/gunicorn_conf.py")
-assert found["workers"] == 3 and found["worker_class"] == "sync", found
+for workers in (3, 5):  # the second is a reload
+    settings["settings"]["workers"] = workers
+    with open(f"{trial}/launch.json", "w") as file:
+        json.dump(settings, file)
+    loaded = runpy.run_path(f"{here}/gunicorn_conf.py")
+    assert loaded["workers"] == workers and loaded["worker_class"] == "sync", loaded
 print("{}.{}".format(*sys.version_info))
 """
 
 
-def test_they_load_in_python_3_10(tmp_path: Path) -> None:
-    python = shutil.which("python3.10")
+@pytest.mark.parametrize("name", ["python3.10", sys.executable], ids=["3.10", "own"])
+def test_they_load_without_the_lab_and_again_on_a_reload(tmp_path: Path, name: str) -> None:
+    python = shutil.which(name)
     if python is None or subprocess.run([python, "-V"], capture_output=True).returncode:
-        pytest.skip("no python3.10 on PATH that runs")
+        pytest.skip(f"no {name} on PATH that runs")
     here, trial = tmp_path / "code", tmp_path / "trial"
     here.mkdir()
     trial.mkdir()
@@ -727,4 +730,5 @@ def test_they_load_in_python_3_10(tmp_path: Path) -> None:
     (here / "class.py").write_text("worker_class = 'sync'\nworkers = 1\n")
     words = [python, "-I", "-c", IMPORTING, str(here), str(trial)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "3.10\n", done.stderr
+    version = "3.10" if name == "python3.10" else "{}.{}".format(*sys.version_info)
+    assert done.stdout == f"{version}\n", done.stderr

@@ -214,9 +214,9 @@ class Study(Struct, dict=True, frozen=True, eq=False):
 
 
 def study_of(run: Run) -> Study:
-    known = read_before(run)
-    trials = trial_data(run, known)
-    cells = {cell.trial.key: cell for cell in report_of(run, known=known).cells}
+    cache = read_before(run)
+    trials = trial_data(run, cache)
+    cells = {cell.trial.key: cell for cell in report_of(run, cache=cache).cells}
     facts = {trial.trial.key: facts_of(trial) for trial in trials if trial.record is not None}
     needs, left_out = _needs(run, trials, facts)
     request = AdviseRequest.of(run.plan)

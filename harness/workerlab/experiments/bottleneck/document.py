@@ -186,7 +186,7 @@ class InvalidTrial(Finding):
 
 def document(run: Run) -> Document:
     trials: dict[str, TrialData] = {}
-    report = report_of(run, known=trials)
+    report = report_of(run, cache=trials)
     closing = [data for data in trials.values() if data.cell.server.null and data.record]
     return study(report, notes_of(run), closing)
 

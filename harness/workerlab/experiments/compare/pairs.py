@@ -163,7 +163,7 @@ def pairs_of(
 
 def compared(run: Run) -> list[GroupChanges]:
     """Every group, with the pairs stored so far."""
-    request, cells = CompareRequest.of(run.plan), report_of(run, known=read_before(run)).cells
+    request, cells = CompareRequest.of(run.plan), report_of(run, cache=read_before(run)).cells
     limits, comparisons = options.parse(request.limits) if request.limits else (), []
     for group, apart_by in zip(request.groups, apart(request.groups), strict=True):
         pairs, left_out = pairs_of(cells, group)

@@ -161,7 +161,7 @@ def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
     if (users := plan.details.get(USUAL_USERS)) is None:
         return None
     run = run_store.load(directory)
-    report = report_of(run, known=read_before(run))
+    report = report_of(run, cache=read_before(run))
     if load := next_load(ladder(report.cells, from_details(plan), report.environment, users)):
         more = replace(plan.cells[0], tool=load.tool, concurrency=load.users)
         return replace(plan, cells=(*plan.cells, more))

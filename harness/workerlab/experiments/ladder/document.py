@@ -293,7 +293,7 @@ def columns_of_times(steps: Steps) -> tuple[Column, ...]:
 
 def document(run: Run) -> Document:
     trials: TrialCache = {}
-    report, users = report_of(run, known=trials), run.plan.details.get(USUAL_USERS)
+    report, users = report_of(run, cache=trials), run.plan.details.get(USUAL_USERS)
     return study(report, from_details(run.plan), notes_of(run), users, trials)
 
 

@@ -14,6 +14,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Struct
@@ -111,14 +112,14 @@ def _timeline(facts: Facts, budget: int) -> Timeline:
     cut = facts.spans[budget].start_ns if len(facts.spans) > budget else ended
     clock = _Clock(facts.started_ns, ended)
     seen, steady, phases = facts.data.observations, facts.window, phases_of(facts)
-    peaks = (max(bucket, key=lambda one: one.length) for bucket in clock.buckets(seen.queue))
+    peaks = (max(bucket, key=attrgetter("length")) for bucket in clock.buckets(seen.queue))
     return Timeline(
         key=facts.key,
         bars=_bars(spans, _arrivals(facts, spans), clock, cut),
         shown=(0.0, clock.at_s(cut)),
         spans=len(facts.spans),
         workers=tuple(facts.per_worker),
-        queue=tuple((clock.at_s(one.at_ns), one.length) for one in peaks),
+        queue=tuple((clock.at_s(peak.at_ns), peak.length) for peak in peaks),
         queue_limit=seen.queue[-1].limit if seen.queue else None,
         states=tuple(_states(seen.connections, clock)),
         usage=tuple(_usage(clock.lasts(seen.processes), seen.cores, clock)),
@@ -147,10 +148,10 @@ class _Clock:
         """The samples of the load, one by one, or by bucket if there are too many."""
         inside = [sample for sample in samples if self.begun_ns <= sample.at_ns <= self.ended_ns]
         wide_ns = 1 if len(inside) <= POINTS else self.bucket_ns
-        found: dict[int, list[T]] = defaultdict(list)
+        by_bucket: dict[int, list[T]] = defaultdict(list)
         for sample in inside:
-            found[(sample.at_ns - self.begun_ns) // wide_ns].append(sample)
-        return found.values()
+            by_bucket[(sample.at_ns - self.begun_ns) // wide_ns].append(sample)
+        return by_bucket.values()
 
     def lasts(self, samples: Sequence[T]) -> list[T]:
         return [bucket[-1] for bucket in self.buckets(samples)]
@@ -171,23 +172,23 @@ def _bars(
 ) -> tuple[Bar, ...]:
     """`spans`: sorted by start. One that never ended is drawn to the end of what is shown."""
     ends = [max(cut, span.start_ns) if span.end_ns is None else span.end_ns for span in spans]
-    mine: dict[int, list[int]] = defaultdict(list)
-    for place, span in enumerate(spans):
-        mine[span.pid].append(place)
+    of_worker: dict[int, list[int]] = defaultdict(list)
+    for index, span in enumerate(spans):
+        of_worker[span.pid].append(index)
     rows: dict[int, int] = {}
-    for places in mine.values():
-        found = row_numbers((spans[place].start_ns, ends[place]) for place in places)
-        rows.update(zip(places, found, strict=True))
+    for indices in of_worker.values():
+        numbers = row_numbers((spans[index].start_ns, ends[index]) for index in indices)
+        rows.update(zip(indices, numbers, strict=True))
     arrived = [arrivals.get(span.request_id) for span in spans]
     return tuple(
         Bar(
             worker=span.pid,
-            row=rows[place],
+            row=rows[index],
             start_s=clock.at_s(span.start_ns),
             end_s=clock.at_s(end),
             arrived_s=None if at is None else clock.at_s(at),
         )
-        for place, (span, end, at) in enumerate(zip(spans, ends, arrived, strict=True))
+        for index, (span, end, at) in enumerate(zip(spans, ends, arrived, strict=True))
     )
 
 
@@ -199,7 +200,7 @@ def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tupl
         sample for sample in samples[-1:] if sample not in last and sample.at_ns > clock.ended_ns
     ]
     for side in ("client", "server"):
-        by_time = [(clock.at_s(one.at_ns), getattr(one, side)) for one in last]
+        by_time = [(clock.at_s(sample.at_ns), getattr(sample, side)) for sample in last]
         names = sorted({name for _, states in by_time for name in states})
         yield from (
             (at_s, f"{side} {name}", states.get(name, 0))
@@ -234,9 +235,9 @@ def _rate(before: float | None, now: float | None, passed_s: float) -> float | N
 def _connects(connects_s: Sequence[float]) -> tuple[tuple[float, float, int], ...]:
     """A histogram of connect times (from, to, count), without empty bars."""
     longest_s = max(connects_s, default=0.0)
-    wide = next((one for one in WIDTHS_S if longest_s <= one * CONNECTS), WIDTHS_S[-1])
-    found = Counter(int(one / wide) for one in connects_s)
-    return tuple((wide * i, wide * (i + 1), count) for i, count in sorted(found.items()))
+    wide_s = next((s for s in WIDTHS_S if longest_s <= s * CONNECTS), WIDTHS_S[-1])
+    counts = Counter(int(connect_s / wide_s) for connect_s in connects_s)
+    return tuple((wide_s * i, wide_s * (i + 1), count) for i, count in sorted(counts.items()))
 
 
 PARTLY_SEEN = {
