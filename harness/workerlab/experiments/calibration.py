@@ -46,7 +46,7 @@ MAX_CONNECTIONS = {"processes": 16, "threads": 64}
 REPEATS, DURATION_S = 3, 1.0
 SLOW_START, LONG_S = ("locust", "locust-fast"), 4.0  # start takes seconds: one longer load
 SLACK_S = 20.0  # after the planned end of the load, before the tool is killed
-FIRST_REQUESTS = 1000  # at least, of a tool that only counts: they show its rate
+FIRST_REQUESTS = 1000  # at least; first load of a tool that only counts, to learn its rate
 OTHERS_CORES, WAIT_SHARE = 0.25, 0.05  # cores of other programs, share of time waiting for a core
 SERVER_BUSY_SHARE = 0.9  # of its core: the server is the limit, not the tool
 # Requests/s that a tool reaches on any machine: slower cells need no ceiling
@@ -74,13 +74,13 @@ class CeilingKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        kept = " kept" if self.keepalive else ""
-        many = f" x{self.processes}" if self.processes > 1 else ""
-        return f"{self.tool}{many}, {self.connections}{kept} connections"
+        keepalive_text = " kept" if self.keepalive else ""
+        processes_text = f" x{self.processes}" if self.processes > 1 else ""
+        return f"{self.tool}{processes_text}, {self.connections}{keepalive_text} connections"
 
 
 def key_of(cell: Cell) -> CeilingKey:
-    """The ceiling for a cell: the next higher level, or the highest."""
+    """The ceiling to compare a cell with: at the next higher level, or at the highest."""
     level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
     max_connections = max(MAX_CONNECTIONS.get(cell.tool, level), cell.processes)
     return CeilingKey(cell.tool, cell.keepalive, cell.processes, min(level, max_connections))
@@ -93,16 +93,16 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
     keys = []
     for cell in () if plan.load_hosts else plan.cells:
         sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
-        together = cell.concurrency if slots is None else min(cell.concurrency, slots)
-        wanted = SAFE_CEILING_RATIO * together * cell.server.instances
-        slow = sleep_s and wanted / sleep_s <= FLOORS.get(cell.tool, 0.0)
+        in_flight = cell.concurrency if slots is None else min(cell.concurrency, slots)
+        safe_in_flight = SAFE_CEILING_RATIO * in_flight * cell.server.instances
+        slow = sleep_s and safe_in_flight / sleep_s <= FLOORS.get(cell.tool, 0.0)
         if not slow and not cell.server.null:
             keys.append(key_of(cell))
     return list(dict.fromkeys(keys))
 
 
 def near_its_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
-    """Whether the rate may be all that the tool can do."""
+    """Whether the cells came too close to the tool's floor to rule out the tool as the limit."""
     return SAFE_CEILING_RATIO * rates.get(key, 0.0) > FLOORS.get(key.tool, 0.0)
 
 
@@ -126,8 +126,8 @@ def fingerprint(tool: str, environment: Mapping[str, object]) -> str:
     machine = [environment.get(name) for name in ("cpu", "cores", "system", "python")]
     versions = environment.get("tools")
     version = versions.get(tool) if isinstance(versions, Mapping) else None
-    text = json.dumps([FORMAT, *machine, tool, version], default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    identity = json.dumps([FORMAT, *machine, tool, version], default=str)
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def _key(key: CeilingKey | Ceiling, environment: Mapping[str, object]) -> str:
@@ -156,16 +156,16 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
         return
     environment = store.load(directory).environment
     path = cache()
-    stored, wanted = read_cache(path), ceilings_needed(plan)
-    cached = {key: stored.get(_key(key, environment)) for key in wanted}
+    stored, keys = read_cache(path), ceilings_needed(plan)
+    cached = {key: stored.get(_key(key, environment)) for key in keys}
     if not always and None in cached.values():
         rates = reached(directory)
-        wanted = [key for key in wanted if cached[key] or near_its_limit(key, rates)]
+        keys = [key for key in keys if cached[key] or near_its_limit(key, rates)]
     ceilings, missing = list[Ceiling](), dict[str, str]()
-    for number, key in enumerate(wanted, 1):
+    for number, key in enumerate(keys, 1):
         ceiling: Ceiling | str | None = cached[key]
         if ceiling is None:
-            tell(f"measuring what {key.name} can do here, once for this machine")
+            tell(f"measuring the highest rate of {key.name}, once for this machine")
             ceiling = measure(key, directory / "calibration" / f"{number}-{key.tool}")
             if isinstance(ceiling, Ceiling):
                 write_cache(path, {**read_cache(path), _key(key, environment): ceiling})
@@ -173,12 +173,12 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
             ceilings.append(ceiling)
         else:
             missing[key.name] = ceiling
-            tell(f"the ceiling of {key.name} is not known: {ceiling}")
+            tell(f"no ceiling for {key.name}: {ceiling}")
     store.save_machine(directory, {"ceilings": ceilings, "ceilings_missing": missing})
 
 
 def measure(key: CeilingKey, place: Path) -> Ceiling | str:
-    """The median of a few short loads, whose files go into `place`, or why there is none."""
+    """The median of a few short loads, or why there is none. Their files go into `place`."""
     shutil.rmtree(place, ignore_errors=True)  # left by an interrupted attempt
     try:
         return _measure(key, place)
@@ -189,39 +189,39 @@ def measure(key: CeilingKey, place: Path) -> Ceiling | str:
 def _measure(key: CeilingKey, place: Path) -> Ceiling | str:
     requests = FIRST_REQUESTS + key.connections
     rates, busy = list[float](), list[float]()
-    timed = tool_named(key.tool).TIMED
+    timed = sized = tool_named(key.tool).TIMED  # sized: a load takes about a second
     repeats = 1 if key.tool in SLOW_START else REPEATS
     others = 0.0
     for number in range(1, repeats + 1 + (not timed)):
         data = _load(key, requests, number, place)
-        measured, counted = data.measurement, data.null
-        if measured is None:
+        measurement, counts = data.measurement, data.null
+        if measurement is None:
             return text(unusable(data))
-        if measured.failed:
-            return f"{measured.failed} of its requests failed"
-        if not measured.rps:
+        if measurement.failed:
+            return f"{measurement.failed} of its requests failed"
+        if not measurement.rps:
             return "its output has no rate"
         if data.observations.pauses:
             continue
         if (cores := disturbance(data)) is not None:
             others = max(others, cores)
-        elif timed or number > 1:
-            rates.append(measured.rps)
-            # Share of its core; 0 if unknown
-            measurable = counted is not None and measured.duration_s > 0
-            busy.append(counted.cpu_s / measured.duration_s if counted and measurable else 0.0)
-        else:  # the first load shows how many requests take a second
-            requests = max(requests, math.ceil(measured.rps * DURATION_S))
+        elif sized:
+            rates.append(measurement.rps)
+            # The server's CPU as a share of its core; 0 if unknown
+            measurable = counts is not None and measurement.duration_s > 0
+            busy.append(counts.cpu_s / measurement.duration_s if counts and measurable else 0.0)
+        else:  # the first undisturbed load shows how many requests take a second
+            sized, requests = True, max(requests, math.ceil(measurement.rps * DURATION_S))
     if not rates and not others:
-        return "the machine stood still meanwhile; the next run measures it"
+        return "the machine was paused during the measurement; the next run repeats it"
     if not rates:
         return f"other programs used {others:.1f} cores during it; close them before the next run"
     return Ceiling(*key, rps=median(rates), at_least=median(busy) >= SERVER_BUSY_SHARE)
 
 
 def disturbance(data: TrialData) -> float | None:
-    """Cores used by other programs, if these made the load tool or the server wait for a core; None
-    if the load was undisturbed, or if that is unknown."""
+    """Cores used by other programs if the load tool or the server waited for a core (assumed where
+    unknown); None if the load was undisturbed, or if the CPU usage of the host is unknown."""
     names = ("tool_cpu", "tool_wait", "server_cpu", "server_wait", "host_busy", "host_irq")
     rates = {
         name: per_second(

@@ -409,6 +409,13 @@ def test_a_grid_of_processes_and_coroutines() -> None:
     }
 
 
+def test_a_tool_with_more_processes_than_low_rate_connections_is_planned_at_full_rate() -> None:
+    generators = tuple(generators_of(["fast"], 40, ()))
+    planned = cells(generators, (64,), 1.0, True, None)
+    names = {(cell.name.partition("-")[0], cell.processes) for cell in planned}
+    assert names == {("low", 1), ("full", 1), ("full", 40)}
+
+
 def test_a_tool_that_only_counts_sends_no_more_than_the_delay_allows() -> None:
     (*_, cell) = cells([ComparedGenerator("ab")], (20,), 2.0, False, None, (0.0, 0.16))
     assert cell.load is not None

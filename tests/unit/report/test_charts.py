@@ -68,6 +68,13 @@ def test_many_lines_are_several_pictures(log: tuple[bool, bool]) -> None:
     assert written["chart-1-many.png"].startswith(b"\x89PNG")
 
 
+def test_an_axis_of_negative_values_shows_all_and_zero() -> None:
+    series = (ChartSeries("change", ((1.0, -20.0), (2.0, -5.0))),)
+    (figure,) = chart_figures(full_document(charts=(Chart("Change", "x", "%", series),)))
+    low, high = spec(figure.panes[0])["encoding"]["y"]["scale"]["domain"]
+    assert low <= -20.0 < 0.0 <= high
+
+
 @pytest.mark.parametrize("form", ["lines", "bars"])
 def test_what_others_would_make_slivers_of_has_an_axis_of_its_own(
     form: Literal["lines", "bars"],

@@ -35,11 +35,11 @@ TITLE = (
     "[[, served by {served}]]; {cores:number} {cores:core/cores}[[ (launched on {here:number})]]"
     "[[; Gunicorn {versions:list}]]."
 )
-KEPT_SETTING = "Kept, but measured without: {setting} = {value} was overridden, since {why}."
+KEPT_SETTING = "Kept, but overridden in the measurement: {setting} = {value}, since {why}."
 # Why launches are discarded
 VOIDS: Mapping[type[Finding], str] = {
-    LaunchDisturbed: "that other programs kept from a core",
-    LaunchPaused: "in which the machine or the lab stood still",
+    LaunchDisturbed: "delayed by other programs",
+    LaunchPaused: "during which the machine or the lab was paused",
     ToolLate: "in which the load tool was late",
 }
 
@@ -71,14 +71,14 @@ def _exit_code(result: AdviseResult, run: Run) -> int:
 
 
 class ConfigurationFile(Answer):
-    """{place}[[ {problem}.]][[. Start it: {start} -c {place}]]
+    """{place}[[ {problem}.]][[. Start it: {start}]]
     [[ with Gunicorn {gunicorn}, as it was measured]]"""
 
     question = "Where is the configuration?"
 
     place: str
     problem: Literal["", "could not be written"]
-    start: str | None  # shell command, without the file
+    start: str | None  # shell command
     gunicorn: str | None
 
 
@@ -87,11 +87,12 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
         request, written = result.study.request, _written(result, run)
         python = server.python or request.python
         start = f"{shlex.quote(python)} -m gunicorn" if python else request.start
+        place = str(_places(result, run)[-1])  # that of --write, if given
         version = server.gunicorn or result.study.plan.gunicorn or None
         yield ConfigurationFile(
-            place=str(_places(result, run)[-1]),  # that of --write, if given
+            place=place,
             problem="" if written else "could not be written",
-            start=start if written else None,
+            start=f"{start} -c {shlex.quote(place)}" if written else None,
             gunicorn=version if written else None,
         )
 
@@ -127,9 +128,9 @@ def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
     merged: dict[str, Finding] = {}
     for note in notes:
         key = note.code if isinstance(note, ForecastUncertain) else str(note)
-        before = merged.get(key)
-        if isinstance(note, ForecastUncertain) and isinstance(before, ForecastUncertain):
-            note = ForecastUncertain((*before.classes, *note.classes))
+        previous = merged.get(key)
+        if isinstance(note, ForecastUncertain) and isinstance(previous, ForecastUncertain):
+            note = ForecastUncertain((*previous.classes, *note.classes))
         merged[key] = note
     return merged.values()
 
@@ -158,15 +159,15 @@ def write_file(run: Run) -> None:
     study = study_of(run)
     result = result_of(search_of(study, run.plan))
     own, *others = _places(result, run)
-    before = own.read_text() if own.exists() else None
+    previous = own.read_text() if own.exists() else None
     if result.word != "recommended" or result.server is None:
         for place in (*others, own):
-            if place.exists() and place.read_text() == before:
+            if place.exists() and place.read_text() == previous:
                 place.unlink()
         return
     evidence = (answer for answer in answers(result) if not is_of_others(result, answer))
-    written = f"Measured by `workerlab advise`, run {run.name}:"
-    sentences = [written, title(result, run), *map(str, evidence)]
+    heading = f"Measured by `workerlab advise`, run {run.name}:"
+    sentences = [heading, title(result, run), *map(str, evidence)]
     request = study.request
     overridden = (note for note in run.plan.notes if note.code == OVERRIDDEN)
     kept = {note.values["setting"]: fill(KEPT_SETTING, note.values) for note in overridden}
@@ -178,7 +179,7 @@ def write_file(run: Run) -> None:
     own.unlink(missing_ok=True)  # if writing fails, no file of an earlier answer must remain
     _write(own, content)
     for place in others:
-        if place.exists() and place.read_text() != before:
+        if place.exists() and place.read_text() != previous:
             raise FileExistsError(f"{place} exists and was modified: move it away")
         _write(place, content)
 

@@ -63,7 +63,7 @@ def junit(groups: Iterable[GroupChanges], run: str) -> str:
 
 
 def write(place: Path, groups: Iterable[GroupChanges], run: str) -> None:
-    """Reports a file that cannot be written, without raising: the measurement is kept."""
+    """Write the limits as JUnit XML. Only reports a failure: the measurement is kept."""
     try:
         place.write_text(junit(groups, run))
     except OSError as error:
@@ -75,6 +75,8 @@ BESIDE_BASELINE = frozenset(
     {"command", "baseline", "at_least", "fail_if", "junit", "strict", "out", "format", "explain",
      "html"}
 )  # fmt: skip
+# Options allowed with two saved runs
+BESIDE_RUNS = BESIDE_BASELINE - {"baseline", "out"} | {"classes", "levels"}
 LOAD = ("tool", "processes", "keepalive", "concurrency", "rate")
 REQUESTS = ("method", "body_file", "mix")  # fields of the app
 PLANNED = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
@@ -83,7 +85,6 @@ SERVER = ("worker_class", "workers", "threads", "backlog", "worker_connections",
 LOAD_APART = 0.5  # difference of load averages; smaller ones occur on a quiet machine
 LOADED = "load_average_at_start"
 MACHINE = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn", LOADED)
-
 
 # Labels of differences, if the field name is not readable
 LABELS = {
@@ -123,9 +124,9 @@ def command(options: argparse.Namespace) -> int:
                 " FILE` makes the page"
             )
         return runner.command(options)
-    if not_allowed := _given(options) & {"a", "b", "resume", "out", "budget"}:
+    if not_allowed := _given(options) - BESIDE_RUNS:
         raise UsageError(
-            f"two saved runs are compared as they are: --{min(not_allowed)} is for new ones"
+            f"two saved runs are compared as they are: leave out {_as_typed(min(not_allowed))}"
         )
     _check(options)
     a, b = _side(options.classes), _side(options.levels)
@@ -255,8 +256,8 @@ def _launches(side: SavedSide, cells: Sequence[CellResult]) -> list[Launch]:
 def _spoilt(cell: CellResult) -> CellResult:
     """The cell, marked as invalid if the machine paused: launches of a sweep may run in parallel,
     so one pause affects all launches of a setting, and no interval shows it."""
-    still = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
-    return cell if still is None else replace(cell, verdict="invalid", reason=still)
+    pause = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
+    return cell if pause is None else replace(cell, verdict="invalid", reason=pause)
 
 
 # --- matching cells -------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def _of(cell: CellResult, name: str) -> object:
 
 
 def _axes(a: SavedSide, b: SavedSide) -> list[str]:
-    """The server settings that vary within a run, or have the same values in both."""
+    """The server settings that identify cells: they vary within a run, or are the same in both."""
     names = []
     for name in SERVER:
         values = [{_of(cell, name) for cell in side.cells} for side in (a, b)]
@@ -287,6 +288,7 @@ def _axes(a: SavedSide, b: SavedSide) -> list[str]:
 
 
 def _joined(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[CellResult]]]:
+    """The common cells of A and B. Raises UsageError if there are none, or the loads differ."""
     for name in PLANNED:
         value_a, value_b = (getattr(side.run.plan, name) for side in (a, b))
         if value_a != value_b:

@@ -32,8 +32,8 @@ from workerlab.server import preflight
 LEVELS = (1, 10, 100)
 DURATION_S = 2.0
 LOW_CONNECTIONS, LOW_DELAY_S, LOW_LEAST_S = 25, 0.05, 3.0
-# Assumed rates, for the request count of a tool that stops at a count (ab): with one connection,
-# with several, and with a new connection per request
+# Assumed requests/s, to size the request count of a tool that stops at one (ab): with one
+# connection, with several, and with a new connection per request
 COUNTED_RPS = {"one": 30_000, "several": 50_000, "anew": 8_000}
 SLACK_S = 60.0  # after the load, before a tool is killed
 MAX_DELAY_SHARE = 0.1  # of the duration: each connection gets at least ten answers
@@ -53,15 +53,15 @@ class ComparedGenerator(NamedTuple):
 def generators_of(
     names: Iterable[str], cores: int, processes: Sequence[int] = ()
 ) -> Iterator[ComparedGenerator]:
-    """Each tool in one process, except processes-coroutines; that tool and `fast` also in one per
-    core. `processes`: these numbers instead, for each tool that can send from several."""
+    """Each tool with one process, except processes-coroutines; that tool and `fast` also with one
+    per core. `processes` replaces these counts, for each tool that can send from several."""
     for name in names:
-        several = processes if tool_named(name).PROCESSES else ()
+        counts = processes if tool_named(name).PROCESSES else ()
         if not processes:
-            several = {"processes-coroutines": [max(2, cores)], "fast": [cores]}.get(name, [])
+            counts = {"processes-coroutines": [max(2, cores)], "fast": [cores]}.get(name, [])
         if name != "processes-coroutines":
             yield ComparedGenerator(name)
-        yield from (ComparedGenerator(name, many) for many in several if many > 1)
+        yield from (ComparedGenerator(name, count) for count in counts if count > 1)
 
 
 def cells(
@@ -74,8 +74,8 @@ def cells(
     *,
     per_process: bool = False,
 ) -> list[Cell]:
-    """The low rate first, then level by level: cells to compare run close in time. `delay_s`: of
-    the full-speed server. `per_process`: a level is the connections of each process."""
+    """Low-rate cells first, then level by level: cells to compare run close in time. `delay_s`:
+    (shortest, longest), of the full-speed server. `per_process`: levels count each process."""
     quick = NullServer(core=core, delay_s=delay_s)
     slow = replace(quick, delay_s=(LOW_DELAY_S, LOW_DELAY_S))
     connection_rps = 2 / sum(delay_s) if any(delay_s) else math.inf
@@ -89,7 +89,11 @@ def cells(
         rate = "low" if null is slow else "full"
         return null_cell(f"{rate}-{generator.name}-c{connections}", null, generator.tool, load)
 
-    planned = [cell(slow, generator, LOW_CONNECTIONS, low_s, low_rps) for generator in generators]
+    planned = [
+        cell(slow, generator, LOW_CONNECTIONS, low_s, low_rps)
+        for generator in generators
+        if generator.processes <= LOW_CONNECTIONS
+    ]
     for level, generator in product(sorted(set(levels)), generators):
         connections = level * generator.processes if per_process else level
         kind = "anew" if not keepalive else "one" if level == 1 else "several"
@@ -130,8 +134,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
     _check(tools, processes, delay_s, duration_s)
     keepalive, core = options.keepalive is not False, preflight.own_core()
     generators = tuple(generators_of(tools, preflight.cores() or 1, processes))
-    load = (levels, duration_s, keepalive, core, delay_s)
-    planned = cells(generators, *load, per_process=bool(processes))
+    settings = (levels, duration_s, keepalive, core, delay_s)
+    planned = cells(generators, *settings, per_process=bool(processes))
     details = {"server_core": core, "keepalive": keepalive, "delay_s": delay_s}
     plan = null_plan("generators", planned, notes, details)
     return replace(

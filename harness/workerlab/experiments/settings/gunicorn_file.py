@@ -23,13 +23,13 @@ PATHS = {
     **{row.path: row.name for row in WORKER_CLASSES.values() if row.path},
 }
 SIMILAR_NAMES = 0.8  # similarity at which a name may be a misspelling
-TEXT_COLUMNS = 40  # of a value that are shown
+TEXT_COLUMNS = 40  # of a value; the rest is cut off
 
 
 class FileLine(Struct, frozen=True):
     """The last line that sets a name. `number` counts from 1; `text`: the value as written, on one
-    line; `used`: whether the file itself uses the name. `sets`: False for an annotation without a
-    value (`threads: 4`), which sets nothing."""
+    line; `used`: whether the file itself uses or imports the name. `sets`: False for an annotation
+    without a value (`threads: 4`), which sets nothing."""
 
     number: int
     name: str
@@ -58,7 +58,7 @@ def lines_of(path: Path) -> tuple[FileLine, ...]:
         node.id for node in ast.walk(tree)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)
     }  # fmt: skip
-    lines = (replace(line, used=line.name in used) for line in last.values())
+    lines = (replace(line, used=line.used or line.name in used) for line in last.values())
     return tuple(sorted(lines, key=lambda line: line.number))
 
 
@@ -66,8 +66,12 @@ def _set_by(body: list[ast.stmt], source: str) -> Iterator[FileLine]:
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield FileLine(statement.lineno, statement.name, "")
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             yield from _assigned(statement, source)
+        elif isinstance(statement, ast.ImportFrom):
+            text = shorten(ast.get_source_segment(source, statement) or "", TEXT_COLUMNS)
+            for alias in statement.names:
+                yield FileLine(alias.lineno, alias.asname or alias.name, text, used=True)
         for inner in ("body", "orelse", "finalbody"):
             if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For)):
                 yield from _set_by(getattr(statement, inner, []), source)
@@ -75,16 +79,21 @@ def _set_by(body: list[ast.stmt], source: str) -> Iterator[FileLine]:
             yield from _set_by(handler.body, source)
 
 
-def _assigned(statement: ast.Assign | ast.AnnAssign, source: str) -> Iterator[FileLine]:
-    several = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    written, sets = statement.value, statement.value is not None
-    if written is None and isinstance(statement, ast.AnnAssign):
-        written = statement.annotation
-    segment = ast.get_source_segment(source, written) if written else None
+def _assigned(
+    statement: ast.Assign | ast.AnnAssign | ast.AugAssign, source: str
+) -> Iterator[FileLine]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    value: ast.AST | None = statement.value
+    sets = value is not None
+    if isinstance(statement, ast.AugAssign):
+        value = statement  # `workers *= 2`: its value alone is not that of the setting
+    elif isinstance(statement, ast.AnnAssign):
+        value = value or statement.annotation
+    segment = ast.get_source_segment(source, value) if value else None
     text = shorten(segment or "", TEXT_COLUMNS)
-    for target in several:
+    for target in targets:
         for node in ast.walk(target):
-            if isinstance(node, ast.Name):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield FileLine(statement.lineno, node.id, text, sets=sets)
 
 
@@ -99,14 +108,14 @@ def strange(lines: Iterable[FileLine], settings: Collection[str]) -> dict[str, s
 
 def shorten(text: str, columns: int) -> str:
     """The text on one line of at most `columns`."""
-    whole = " ".join(text.split())
-    return whole if len(whole) <= columns else f"{whole[: columns - 1]}…"
+    line = " ".join(text.split())
+    return line if len(line) <= columns else f"{line[: columns - 1]}…"
 
 
 def _meant(name: str, settings: Collection[str]) -> str:
     longer = [setting for setting in settings if setting.startswith(f"{name}_")]
-    close = longer if len(longer) == 1 else get_close_matches(name, settings, 1, SIMILAR_NAMES)
-    return next(iter(close), "")
+    matches = longer if len(longer) == 1 else get_close_matches(name, settings, 1, SIMILAR_NAMES)
+    return next(iter(matches), "")
 
 
 def class_of(settings: Mapping[str, object]) -> str:

@@ -8,9 +8,9 @@ single stacked bar is drawn.
 
 The scatter of `advise` has candidates as points, by cost and performance. A click on a point leads
 to its table row on the same page. The figure's table of numbers has the same links, for use without
-pointer or scripts. Points are not labelled: with dozens close together, no label would be legible.
+a mouse or scripts. Points are not labelled: with dozens close together, labels would be illegible.
 
-Bars are horizontal, as names are long; those of a sweep's levels, whose names are numbers, are
+Bars are horizontal, as names are long. For the levels of a sweep, whose names are numbers, they are
 vertical.
 """
 
@@ -62,7 +62,7 @@ class Point(Struct, frozen=True):
 
     @property
     def range(self) -> str:
-        """The ends of its whisker as text."""
+        """The ends of the point's whisker as text."""
         ends = some(self.mark.low, self.mark.high)
         return " to ".join(map(amount, ends)) if len(ends) == 2 else MISSING
 
@@ -111,7 +111,7 @@ def _points(chart: Chart, series: ChartSeries) -> list[Point]:
 
 
 def _where(chart: Chart, point: Point) -> str:
-    """Its x as text: the name of its place if the chart has names."""
+    """The point's x as text, or the name at x if the chart has names."""
     return text(chart.names[round(point.x)]) if chart.names else amount(point.x)
 
 
@@ -213,11 +213,11 @@ def _places(chart: Chart) -> dict[str, Any]:
 
 
 def _scale(values: Sequence[float], log: bool) -> dict[str, Any]:
-    """From 0 or a negative lowest value, or, if logarithmic, from a little below the lowest value,
-    to a little above the highest."""
+    """Scale and axis, to a little above the highest value. Linear: includes 0; logarithmic: from a
+    little below the lowest value."""
     low, high = min(values), max(values)
     if not log:
-        scale = alt.Scale(domain=[min(0.0, low), 1.08 * high or 1.0], nice=False)
+        scale = alt.Scale(domain=[min(0.0, low), max(0.0, 1.08 * high) or 1.0], nice=False)
         return {"scale": scale, "axis": alt.Axis(tickCount=6, labelOverlap=True)}
     low, high = low / 1.25, high * 1.25
     axis = alt.Axis(values=_ticks(low, high), format="~g", labelOverlap=True)
@@ -237,7 +237,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 NAME_LETTERS = 18  # per line of a name
 BAND = {"bars": 22, "stacked": 30}  # pixels: height of a horizontal bar
-WIDEST, SHARED = 90.0, 190  # pixels: width of a vertical bar, and of all on a phone
+WIDEST, SHARED = 90.0, 190  # pixels: maximum width of a vertical bar, and of all on a phone
 UPRIGHT_HEIGHT = 230
 ROOM = 16  # pixels between the bars of two names
 LINE = 14  # pixels: height of a line of a name
@@ -247,7 +247,7 @@ Drawn = Mapping[str, Points]  # by name of the series
 
 
 class Upright(Struct, frozen=True):
-    """`top`: what the axis reaches; `labels`: what stands above each stack."""
+    """For vertical bars. `top`: where the axis ends; `labels`: the text above each stack."""
 
     top: float | None = None
     labels: Sequence[str] = ()
@@ -332,7 +332,7 @@ def _ends(
 
 
 LINES = ("solid", "dashed", "dotted")
-FEW = 12  # chosen values at most that are all labelled
+FEW = 12  # chosen values: up to this many are all labelled
 
 
 def chart_figures(document: Document) -> list[Figure]:
@@ -350,8 +350,8 @@ def looks_of(charts: Iterable[Chart]) -> Looks:
     """Colour and shape of every series of these charts, by its name."""
     drawn = [series for chart in charts for series in chart.series]
     fixed = {text(series.name): series.look for series in drawn if series.look}
-    others = dict.fromkeys(words for series in drawn if (words := text(series.name)) not in fixed)
-    return fixed | {words: mark_of(place) for place, words in enumerate(others)}
+    others = dict.fromkeys(name for series in drawn if (name := text(series.name)) not in fixed)
+    return fixed | {name: mark_of(place) for place, name in enumerate(others)}
 
 
 def _figures(chart: Chart, name: str, looks: Looks) -> Sequence[Figure]:
@@ -392,8 +392,8 @@ def chart_figure(
     upright: Upright | None = None,
     axis: Sequence[float] = (),
 ) -> Figure | None:
-    """None if it has fewer than two points to show, or, if stacked, none. `upright`: for vertical
-    bars; `axis`: further values that the vertical axis of lines must include."""
+    """None if it has fewer than two points to show; one is enough for stacked bars. `upright`: for
+    vertical bars; `axis`: further values that the vertical axis of lines must include."""
     series = [(each.name, _drawable(each.points, chart.log)) for each in chart.series]
     series = [(label, points) for label, points in series if points]
     if sum(len(points) for _, points in series) < (1 if chart.form == "stacked" else 2):
@@ -485,7 +485,7 @@ def _lines(chart: Chart, drawn: Drawn, looks: Looks, axis: Sequence[float]) -> A
 
 
 def _across(chart: Chart, values: Sequence[float]) -> Any:
-    """Chosen values (at most three digits) get a tick each, measured ones padding at the sides."""
+    """Chosen values (at most three digits) get a tick each; measured ones get side padding."""
     axis = alt.Axis(format="~g", labelOverlap=True)
     scale = alt.Scale(type="log", nice=False) if chart.log[0] else alt.Scale(zero=False)
     if any(float(f"{value:.3g}") != value for value in values):
@@ -498,7 +498,7 @@ def _across(chart: Chart, values: Sequence[float]) -> Any:
 def _down(chart: Chart, values: Sequence[float]) -> Any:
     title = text(chart.y_title)
     if not chart.log[1]:
-        top = 1.06 * max(values) or 1.0
+        top = max(0.0, 1.06 * max(values)) or 1.0
         scale = alt.Scale(domain=[min(0.0, *values), top], nice=False)
         return alt.Y("y:Q", title=title, scale=scale)
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values) * 1.000001))

@@ -27,6 +27,15 @@ def test_lines_of_names_and_hooks(tmp_path: Path) -> None:
     )
 
 
+def test_imported_and_augmented_names_are_set(tmp_path: Path) -> None:
+    imports = "from base import (\n    workers,\n    pool as threads,\n)\n"
+    text = f"{imports}workers *= 2\nworkers.x = 1\n"
+    lines = read(tmp_path, text)
+    assert [(line.number, line.name) for line in lines] == [(3, "threads"), (5, "workers")]
+    assert lines[1].text == "workers *= 2"
+    assert strange(lines, ()) == {}
+
+
 def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
     text = "threads: 4\nworkers: int\nworkers = 2\nworkers: 3\nraw_env = [\n    'A=1',\n]\n"
     assert read(tmp_path, text) == (
