@@ -61,37 +61,37 @@ WIDE = 1.25  # first failing rate over last passing rate: the promised precision
 CLOSE = 1.075  # the same, if the budget allows
 AHEAD = 0.95  # of the forecast: the first rate tried on the way up
 BEYOND = 1.05  # times the leader's rate: a rival must reach it to be better
-HOPE = 0.5  # of a rate: candidates with a lower forecast are tried only if there are no others
+HOPE = 0.5  # of the target's or leader's rate: lower forecasts are tried only as a last resort
 SURER = 0.5  # of the forecast: the rate tried if few launches are left
 CONFIRMED = 2  # launches at the leader's last passing rate before rivals are tried
 ENOUGH = 9  # launches left: with no more, the leader is confirmed and no rivals are tried
-LAST_RATE = 4  # launches left: with fewer, one big step down, to leave some for confirming it
+LAST_RATE = 4  # launches left: with fewer, one big step down, to keep some for confirmation
 FEW = 3  # launches left for raising the rate: with fewer, big steps, from SURER of the forecast
-ROUNDING = 1.005  # times a rate: the most that `rounded` changes it
+ROUNDING = 1.005  # the largest factor by which `rounded` changes a rate
 BRACKET = 2  # launches that bring the leader's rates within WIDE of each other
 WELL_BELOW = 0.5  # of a limit: times below it need fewer requests for a verdict
 MORE = 2  # launches beyond LEAST, if they would show that the rate holds
 SPARE = 1  # launch reserved for the leader, in case one is discarded
 TRIES = 4  # candidates launched although they are forecast to break the target
-MAX_VOIDS = 4  # discarded launches of a candidate at the target's rate; also of a noisy machine
-MAX_VOIDS_BESIDE = 2  # the same at another rate, or if not all were discarded for noise
-LOWEST = 0.02  # of the target's rate
+MAX_VOIDS = 4  # discarded launches of a candidate at the target's rate, or in all due to noise
+MAX_VOIDS_BESIDE = 2  # of a candidate at another rate, or if noise was not the only cause
+LOWEST = 0.02  # of the target's rate: the lowest rate tried
 LOWEST_RPS = 0.1  # below it, a launch of a minute has too few requests
 LIMIT = "What would have to change?"
 
 
 class Next(Struct, frozen=True):
-    """A launch to be made."""
+    """The next launch to make."""
 
     server: Server
     rps: float
     schedule: int
-    short: bool = False  # to find rates worth a long launch
+    short: bool = False  # a short load, to find rates worth a long one
 
 
 class Reach(Struct, frozen=True):
-    """Of a candidate: the highest rate that passed below any that failed, and the lowest that
-    failed above it. None: there is none yet."""
+    """The measured limits of a candidate, requests/s. `last`: the highest passing rate below all
+    failing ones; `first`: the lowest failing rate. None: there is none yet."""
 
     last: float | None = None
     first: float | None = None
@@ -102,11 +102,12 @@ class Reach(Struct, frozen=True):
 
 
 class Search(Struct, dict=True, frozen=True, eq=False):
+    """The state of the search, derived from the launches so far and the forecasts."""
+
     study: Study
     terms: Sequence[Term]
     servers: Sequence[Server]  # all candidates of classes with known needs
     expected: Mapping[str, Expected]  # by the server's key
-
     foreseen: bool = True  # whether the forecast has been computed
 
     @property
@@ -115,8 +116,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def order(self) -> list[Server]:
         """Candidates that fit into memory, in the order in which they are tried."""
-        within = [server for server in self.servers if self.fits(server)]
-        best = max(map(self.highest, within), default=0.0)
+        fitting = [server for server in self.servers if self.fits(server)]
+        best = max(map(self.highest, fitting), default=0.0)
 
         def place(server: Server) -> tuple[object, ...]:
             highest = self.highest(server)
@@ -126,7 +127,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             near = highest >= NEAR * best
             return (not near, *((0.0, *self.cost(server)) if near else (-highest,)))
 
-        return sorted(within, key=place)
+        return sorted(fitting, key=place)
 
     def fits(self, server: Server) -> bool:
         limit, memory = (
@@ -148,7 +149,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """Whether any candidate is forecast to keep the target."""
         return any(self.highest(server) >= self.target_rps for server in self.order())
 
-    # --- what launches showed ----------------------------------------------------------------
+    # --- results of the launches -------------------------------------------------------------
 
     @cached_property
     def _standings(self) -> dict[Server, Standing]:
@@ -167,30 +168,30 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _standing(self, server: Server) -> Standing:
         last = self.reach(server).last or self.target_rps
         launches = self.study.of(server)
-        also = [launch for launch in launches if self.target_rps < launch.rps <= last]
-        return standing(self.study.at(server, self.target_rps), self.terms, also)
+        at_higher_rates = [launch for launch in launches if self.target_rps < launch.rps <= last]
+        return standing(self.study.at(server, self.target_rps), self.terms, at_higher_rates)
 
     def meets(self, server: Server) -> bool:
         return self.standing(server).word == "met"
 
     def reach(self, server: Server, *, unpromising: bool = False) -> Reach:
-        """`unpromising`: include rates with too many discarded launches for a prediction."""
+        """`unpromising`: include the rates that `_unpromising` excludes."""
         if (server, unpromising) not in self._reaches:
             self._reaches[server, unpromising] = self._reach(server, unpromising)
         return self._reaches[server, unpromising]
 
     def _reach(self, server: Server, unpromising: bool) -> Reach:
         rates = sorted({launch.rps for launch in self.study.of(server)})
-        tried = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
-        first = min((rps for rps in rates if tried[rps] is False), default=None)
-        under = [rps for rps in rates if tried[rps] and (first is None or rps < first)]
-        last = max((rps for rps in under if unpromising or not self._unpromising(server, rps)),
+        outcomes = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
+        first = min((rps for rps in rates if outcomes[rps] is False), default=None)
+        passing = [rps for rps in rates if outcomes[rps] and (first is None or rps < first)]
+        last = max((rps for rps in passing if unpromising or not self._unpromising(server, rps)),
                    default=None)  # fmt: skip
         return Reach(last, first)
 
     def _unpromising(self, server: Server, rps: float) -> bool:
-        """Whether too many launches at this rate, above the target's, were discarded for a
-        prediction: the machine or the load tool is near its limit."""
+        """Whether discarded launches leave too few for a prediction at this rate, which is above
+        the target's: the machine or the load tool is near its limit."""
         valid, launches = len(self.study.at(server, rps)), len(self.study.all_at(server, rps))
         voids = launches - valid
         return rps > self.target_rps and valid < LEAST and voids >= MAX_VOIDS_BESIDE
@@ -224,7 +225,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         )
 
     def _first_of(self, reached: Mapping[Server, float]) -> Server | None:
-        """The candidate with the highest rate; the cheapest of those within BEYOND of it."""
+        """The cheapest of the candidates within a factor of BEYOND of the highest rate."""
         most = max(reached.values(), default=0.0)
         near = [
             server for server, rps in reached.items() if not most or rounded(BEYOND * rps) > most
@@ -260,7 +261,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """Whether in every class requests are too slow even with the server to themselves."""
         return all(slow_alone(needs, self.terms) for needs in self.study.needs.values())
 
-    # --- what is next ------------------------------------------------------------------------
+    # --- the next launch ---------------------------------------------------------------------
 
     def next(self, left: float = math.inf, before: int = 0) -> Next | None:
         """The next launch; None if there is nothing more to find out. `left`: number of launches
@@ -272,16 +273,16 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             word = self.standing(server).word
             if word == "met":
                 return self._around(self.leader() or server, order, left)
-            following = self._launch(server, self.target_rps) if word == "not shown yet" else None
-            if following is not None:  # else too many of its launches were discarded
-                return following
+            next_launch = self._launch(server, self.target_rps) if word == "not shown yet" else None
+            if next_launch is not None:  # else too many of its launches were discarded
+                return next_launch
         return self._lower(order)
 
     def _hopeful(self, order: Sequence[Server]) -> list[Server]:
-        """Candidates worth a launch at the target's rate: those that are forecast to keep it, from
-        the class with the fewest broken candidates on, since those of a class behave alike; then,
-        as forecasts may be wrong, the first of each class with a forecast above HOPE times the
-        rate. If there are none, the first of each class."""
+        """Candidates worth a launch at the target's rate: those forecast to keep it, classes with
+        fewer broken candidates first, since candidates of a class behave alike; then, as forecasts
+        may be wrong, the first of each class with a forecast above HOPE times the rate. If there
+        are none, the first of each class."""
         broke = Counter(
             server.variant for server in order if self.standing(server).word == "broken"
         )
@@ -297,36 +298,36 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _around(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
         """Once a candidate meets the target: look for a better one, and for its highest rate."""
-        following, unknown = None, self.standing(leader).word == "not shown yet"
-        wanting = LEAST - len(self.study.at(leader, self.target_rps)) if unknown else 0
-        spare = left - wanting - SPARE
-        if not unknown or spare > 0:
-            following = self._second_class(leader, order) if spare > 0 else None
-            following = following or self._raise(leader, spare, WIDE)
-        if following is None and left > ENOUGH:
-            following = self._confirmed(leader) or self._rivals(leader, order)
-            following = following or self._raise(leader, spare, CLOSE)
+        next_launch, undecided = None, self.standing(leader).word == "not shown yet"
+        needed = LEAST - len(self.study.at(leader, self.target_rps)) if undecided else 0
+        spare = left - needed - SPARE
+        if not undecided or spare > 0:
+            next_launch = self._second_class(leader, order) if spare > 0 else None
+            next_launch = next_launch or self._raise(leader, spare, WIDE)
+        if next_launch is None and left > ENOUGH:
+            next_launch = self._confirmed(leader) or self._rivals(leader, order)
+            next_launch = next_launch or self._raise(leader, spare, CLOSE)
         winner, last = self.winner(), self.reach(leader).last
         if winner is not None and last is not None:  # reserve launches for the leader's last rate
-            wanting += max(0, LEAST - len(self.study.at(leader, last)))
-        if following is None and unknown and left >= wanting:
-            following = self._launch(leader, self.target_rps)
-        following = following or self._sure(winner or leader)
-        if following is None and winner is not None:
-            following = self._bracket(winner, left, leads=winner == leader)
-        if following is None and left > LEAST + BRACKET + SPARE:
-            following = self._long_shots(leader, order) or self._rivals(leader, order)
-            following = following or self._raise(leader, spare, CLOSE)
-        return following
+            needed += max(0, LEAST - len(self.study.at(leader, last)))
+        if next_launch is None and undecided and left >= needed:
+            next_launch = self._launch(leader, self.target_rps)
+        next_launch = next_launch or self._sure(winner or leader)
+        if next_launch is None and winner is not None:
+            next_launch = self._bracket(winner, left, leads=winner == leader)
+        if next_launch is None and left > LEAST + BRACKET + SPARE:
+            next_launch = self._long_shots(leader, order) or self._rivals(leader, order)
+            next_launch = next_launch or self._raise(leader, spare, CLOSE)
+        return next_launch
 
     def _bracket(self, winner: Server, left: float, leads: bool) -> Next | None:
         """Raise the winner's rate: to within WIDE if another candidate leads that the budget cannot
         confirm; to within CLOSE unless the winner is shown to break the target within WIDE of its
         last passing rate."""
-        following = None if leads else self._raise(winner, left, WIDE)
+        next_launch = None if leads else self._raise(winner, left, WIDE)
         last, breaks_at = self.reach(winner).last, self.breaks_at(winner)
-        if following or left < LEAST or (last and breaks_at and breaks_at <= WIDE * last):
-            return following
+        if next_launch or left < LEAST or (last and breaks_at and breaks_at <= WIDE * last):
+            return next_launch
         return self._raise(winner, left, CLOSE)
 
     def _second_class(self, leader: Server, order: Sequence[Server]) -> Next | None:
@@ -337,10 +338,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         others = self._unlaunched(leader, order)
         if not raised or not others or len(self._launched) > 1:
             return None
-        best, least = others[0], self._beyond(leader)
-        beyond = self._ceiling(leader) or rounded(WIDE * least)
-        further = min(beyond, rounded(WIDE * self.highest(best)))
-        return self._launch(best, max(least, further), short=True)
+        best, least_rps = others[0], self._beyond(leader)
+        ceiling = self._ceiling(leader) or rounded(WIDE * least_rps)
+        highest_rps = min(ceiling, rounded(WIDE * self.highest(best)))
+        return self._launch(best, max(least_rps, highest_rps), short=True)
 
     def _confirmed(self, leader: Server) -> Next | None:
         """A second launch at the leader's last passing rate: the first one may have passed by
@@ -350,16 +351,15 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self._launch(leader, last) if last is not None and few else None
 
     def _launch(self, server: Server, rps: float, *, short: bool = False) -> Next | None:
-        made = self.study.all_at(server, rps)
-        voids = [launch.void for launch in made if launch.void is not None]
-        noise = all(
-            isinstance(void, NOISE) for void in voids
-        )  # otherwise a repetition is unlikely to be valid
+        """None if too many launches of the server at this rate were discarded."""
+        launches = self.study.all_at(server, rps)
+        voids = [launch.void for launch in launches if launch.void is not None]
+        noise = all(isinstance(void, NOISE) for void in voids)  # other causes are likely to recur
         if len(voids) >= (MAX_VOIDS if noise and rps == self.target_rps else MAX_VOIDS_BESIDE):
             return None
         at_target = rps == self.target_rps and len(self.study.at(server, rps)) < LEAST
         short = short or (at_target and self.is_clear(server))
-        return Next(server, rps, 1 + len(made), short)
+        return Next(server, rps, 1 + len(launches), short)
 
     def is_clear(self, server: Server) -> bool:
         """Whether some launch at or above the target's rate, and every launch at that rate, stayed
@@ -380,18 +380,18 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """Raise the rate until the first failing rate is at most `within` times the last passing
         one. `left`: number of launches available for this."""
         last, first = self.reach(server).last or self.target_rps, self._ceiling(server)
+        if first is not None and first > within * last and self._nearly(server, first):
+            return self._launch(server, first)
         if left < LEAST - 1 and last > self.target_rps:
             return None  # keep the launches for confirming this rate
         if first is None:
             rates = {launch.rps for launch in self.study.of(server)}
             passed = [rps for rps in rates if rps > self.target_rps]
-            further = WIDE ** max(1, len(passed)) * last
-            if self.study.at(server, self.target_rps):  # rivals seldom go much further
-                further = max(further, (SURER if left < FEW else AHEAD) * self.highest(server))
-            return self._launch(server, rounded(further), short=True)
+            next_rps = WIDE ** max(1, len(passed)) * last
+            if self.study.at(server, self.target_rps):  # else a rival, seldom much better
+                next_rps = max(next_rps, (SURER if left < FEW else AHEAD) * self.highest(server))
+            return self._launch(server, rounded(next_rps), short=True)
         if first > within * last:
-            if self._nearly(server, first):
-                return self._launch(server, first)
             middle = self._below(server, last, first)
             if left < FEW and not self._held(server, first):
                 middle = rounded(math.sqrt(last * first))
@@ -410,7 +410,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _nearly(self, server: Server, rps: float) -> bool:
         """Whether all launches at this rate held, and one more like them would bring every bound
-        within its limit; no longer after LEAST + MORE launches."""
+        within its limit; False from LEAST + MORE launches on."""
         launches = self.study.at(server, rps)
         if not LEAST <= len(launches) < LEAST + MORE:
             return False
@@ -425,14 +425,14 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """Confirm the winner: launch its last passing rate LEAST times, then a rate that should
         break the target, then the target's rate until the limit on errors is decided."""
         last = self.reach(winner).last or self.target_rps
-        following = None
+        next_launch = None
         if len(self.study.at(winner, last)) < LEAST:
-            following = self._launch(winner, last)
-        if following is None and (broken := self._to_break(winner, last)):
-            following = self._launch(winner, broken, short=True)
-        if following is None and self.standing(winner).unshown:
-            following = self._launch(winner, self.target_rps)
-        return following
+            next_launch = self._launch(winner, last)
+        if next_launch is None and (broken := self._to_break(winner, last)):
+            next_launch = self._launch(winner, broken, short=True)
+        if next_launch is None and self.standing(winner).unshown:
+            next_launch = self._launch(winner, self.target_rps)
+        return next_launch
 
     def _to_break(self, server: Server, last: float) -> float | None:
         """A rate at which further launches may show that the target breaks: WIDE times the last
@@ -449,9 +449,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """The lowest rate above the last passing one that is shown to break the target. A single
         launch that breaks it slightly is not enough, nor are launches that all kept it, however
         much they vary."""
-        shown = [rps for rps in self._broken(server)
+        rates = [rps for rps in self._broken(server)
                  if standing(self.study.at(server, rps), self.terms).word == "broken"]  # fmt: skip
-        return min(shown, default=None)
+        return min(rates, default=None)
 
     def broken_at(self, server: Server) -> float | None:
         """The rate of `breaks_at`, else the lowest rate above the last passing one at which a
@@ -479,15 +479,15 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def _rivals(self, leader: Server, order: Sequence[Server]) -> Next | None:
         """A rival that may reach a higher rate, at the rate that would make it the leader."""
-        most, mark = self._promise(leader) or self.target_rps, self._beyond(leader)
-        expected = NEAR * min(most, self.highest(leader))
+        leader_rps, mark_rps = self._promise(leader) or self.target_rps, self._beyond(leader)
+        min_forecast = NEAR * min(leader_rps, self.highest(leader))
         for other in self._others(leader, order):
             ceiling = self._ceiling(other)
-            if self.highest(other) < expected or (ceiling and ceiling <= CLOSE * mark):
+            if self.highest(other) < min_forecast or (ceiling and ceiling <= CLOSE * mark_rps):
                 continue
-            following = self._launch(other, mark)
-            if following is not None:
-                return following
+            next_launch = self._launch(other, mark_rps)
+            if next_launch is not None:
+                return next_launch
         return None
 
     def _long_shots(self, leader: Server, order: Sequence[Server]) -> Next | None:
@@ -498,12 +498,12 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _unlaunched(self, leader: Server, order: Sequence[Server]) -> list[Server]:
         """The best candidate of each class without a launch, unless its forecast is below HOPE
         times the leader's rate; the highest forecast first."""
-        worth = HOPE * (self._promise(leader) or self.target_rps)
+        min_forecast = HOPE * (self._promise(leader) or self.target_rps)
         best = _first_of_each(sorted(order, key=self.highest, reverse=True))
         return [
             server
             for server in best
-            if server.variant not in self._launched and self.highest(server) >= worth
+            if server.variant not in self._launched and self.highest(server) >= min_forecast
         ]
 
     @property
@@ -525,27 +525,27 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         ]
         first = {server.variant: server for server in reversed(able)}
         first.pop(leader.variant, None)
-        own = [server for server in able if server.variant == leader.variant]
-        beside = sorted(
-            (server for server in own if server.threads == leader.threads),
+        same_class = [server for server in able if server.variant == leader.variant]
+        same_threads = sorted(
+            (server for server in same_class if server.threads == leader.threads),
             key=lambda server: server.workers,
         )
-        fewer = [server for server in beside if server.workers < leader.workers]
-        more = [server for server in beside if server.workers > leader.workers]
-        thumb = [server for server in more if server.workers == self.study.request.limits.thumb]
-        threads = [
+        smaller = [server for server in same_threads if server.workers < leader.workers]
+        larger = [server for server in same_threads if server.workers > leader.workers]
+        thumb = [server for server in larger if server.workers == self.study.request.limits.thumb]
+        more_threads = [
             server
-            for server in own
+            for server in same_class
             if server.workers == leader.workers and server.threads > leader.threads
         ]
-        return [*thumb, *more[:1], *fewer[-1:], *threads[:1], *first.values()]
+        return [*thumb, *larger[:1], *smaller[-1:], *more_threads[:1], *first.values()]
 
     def missed_by(self, server: Server) -> float:
         """The largest ratio of a measured time to its limit, in launches at the target's rate;
         infinite without launches."""
         times = (bound for bound in self.standing(server).bounds if bound.term.kind == "time")
-        missed = (bound.mean / bound.term.limit for bound in times if bound.mean is not None)
-        return max(missed, default=math.inf)
+        ratios = (bound.mean / bound.term.limit for bound in times if bound.mean is not None)
+        return max(ratios, default=math.inf)
 
     def nearest(self) -> Server | None:
         """The launched candidate with the highest passing rate, else the one whose times exceed the
@@ -621,9 +621,9 @@ class SlowAlone(Answer):
 
 
 def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
-    """The first term on a time that requests break even with the server to themselves, by more than
-    chance, since the needs come from a short load. Terms on `max` are skipped: the longest request
-    of a launch may be of a kind that is not in the needs."""
+    """The first term on a time that requests break even with the server to themselves, else None.
+    The difference must be significant, since the needs come from a short load. Terms on `max` are
+    skipped: the needs may not include the slowest kind of request."""
     times_s = [
         need.wait_s + need.cpu_s + need.blocked_s + need.nogil_s + needs.gap_s + needs.beside_s
         for need in needs.requests
@@ -648,5 +648,5 @@ def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
 def search_of(study: Study, plan: Plan) -> Search:
     expected = codec.convert(plan.details.get("expected", ()), tuple[Expected, ...])
     servers = codec.convert(plan.details.get("servers", ()), tuple[Server, ...])
-    by_key = {each.key: each for each in expected}
+    by_key = {forecast.key: forecast for forecast in expected}
     return Search(study, parse(study.request.slo), servers, by_key, "expected" in plan.details)

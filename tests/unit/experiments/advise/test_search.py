@@ -302,6 +302,22 @@ def test_what_scatters_has_a_rate_that_is_shown_in_the_end(budget: int) -> None:
     assert shown >= 25
 
 
+def test_the_last_launch_goes_to_a_rate_that_it_would_show_to_hold() -> None:
+    """Three launches kept the target, but vary too much for a bound: the fourth decides."""
+    world = World(0, classes=("sync",))
+    (server, *_) = world.search().order()
+    world.servers = [server]
+    measured = {1: (0.05, 0.05, 0.05), 4: (0.06, 0.07, 0.06), 8: (0.147, 0.109, 0.161), 10: (0.9,)}
+    for times, p95s in measured.items():
+        for schedule, p95_s in enumerate(p95s, 1):
+            world.p95_s = lambda _server, _rps, p95_s=p95_s: p95_s  # type: ignore[misc,method-assign]
+            world.rng = SimpleNamespace(gauss=lambda *_: 0.0, random=lambda: 1.0)  # type: ignore[assignment]
+            world.launch(Next(server, times * TARGET_RPS, schedule))
+    launch = world.search().next(1)
+    assert launch is not None
+    assert (launch.rps, launch.schedule) == (8 * TARGET_RPS, 4)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_all_classes_are_looked_at_before_one_is_looked_at_closely(seed: int) -> None:
     """Near the rate at which it breaks a candidate takes all the time there is; a second launch
