@@ -1,1 +1,1 @@
-"""Demo apps to load: the sleep app in three styles, and the two traps users fall into."""
+"""Demo apps: the sleep app in three styles, two common traps, and a small blog."""

@@ -1,8 +1,8 @@
-"""How the plain apps answer: what a request costs is spent, then comes a line of text with its
-length, no body for HEAD. They differ in how they sleep.
+"""The responses of the plain apps: they spend the request's cost, then answer with a line of text
+and its Content-Length (no body for HEAD). They differ only in how they sleep.
 
-A request's body is read before the answer. Left unread, it makes the kernel reset the connection
-when the server closes it, and the client loses an answer that was sent.
+A request's body is read before the answer. Otherwise the kernel would reset the connection when the
+server closes it, and the client would lose the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def wsgi_app(sleep: Callable[[float], None]) -> WSGIApplication:
-    """A WSGI app that sleeps by `sleep`, seconds."""
+    """A WSGI app that sleeps with `sleep` (seconds)."""
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
@@ -38,7 +38,7 @@ def wsgi_app(sleep: Callable[[float], None]) -> WSGIApplication:
 
 
 def asgi_app(sleep: Callable[[float], Awaitable[None]]) -> AsgiApp:
-    """An ASGI app that sleeps by `sleep`, seconds."""
+    """An ASGI app that sleeps with `sleep` (seconds)."""
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -89,7 +89,7 @@ async def asgi_answer(
 
 
 async def lifespan(receive: Receive, send: Send, **steps: Callable[[], Awaitable[None]]) -> None:
-    """Say yes to startup and shutdown, once the step of that name is done, if there is one."""
+    """Complete startup and shutdown, after awaiting the step of that name, if there is one."""
     while True:
         event = (await receive())["type"]
         if step := steps.get(event.removeprefix("lifespan.")):

@@ -1,16 +1,16 @@
 """A trap: `from time import sleep` under gevent with `preload_app`.
 
-Gevent makes `time.sleep` give way to other requests by putting its own function in place of it,
-and Gunicorn's gevent worker does that after the fork. The import below copies the *name* at the
-moment this module is loaded:
+Gevent replaces `time.sleep` with a function that lets other requests run, and Gunicorn's gevent
+worker applies this patch after the fork. The import below binds the function that `time.sleep` is
+at the moment this module is loaded:
 
-- without preloading, a worker loads the app after patching: the copy is gevent's, all is well;
-- with `preload_app = True` (`--preload`), the arbiter loads the app before it forks: the copy is
-  the original, it stops the whole worker, and thousands of slots shrink to one per worker.
+- without preloading, a worker loads the app after patching, and gets gevent's function;
+- with `preload_app = True` (`--preload`), the arbiter loads the app before it forks, and gets the
+  original: it blocks the whole worker, and thousands of slots shrink to one per worker.
 
-Nothing fails and nothing is logged. The cure: call `time.sleep`, looked up at each call as in
-`apps/sleep_wsgi.py`, or patch first thing in the configuration file. Eventlet patches in the
-arbiter, before any app is loaded, and does not fall into it.
+Nothing fails and nothing is logged. The fix: call `time.sleep`, which is looked up at each call
+(`apps/sleep_wsgi.py`), or patch at the top of the configuration file. Eventlet is not affected: it
+patches in the arbiter, before any app is loaded.
 """
 
 from time import sleep  # the trap

@@ -1,11 +1,11 @@
-"""What one request shall cost: seconds of sleep and milliseconds of CPU.
+"""The cost of one request: seconds of sleep and milliseconds of CPU.
 
-The environment sets what a request costs by default, its query may say otherwise:
+The environment sets the default, and the query string overrides it:
 
     WORKERLAB_SLEEP=0.5 WORKERLAB_CPU=20 gunicorn apps.sleep_wsgi:app
     curl '127.0.0.1:8000/?sleep=0.2&cpu=5'
 
-Other words in the query are left alone: they may tell requests apart.
+Other query parameters are ignored: a client may use them to tell requests apart.
 """
 
 import os
@@ -18,23 +18,23 @@ from urllib.parse import parse_qs
 MAX_SLEEP_S = 3600.0
 MAX_CPU_MS = 3_600_000.0
 
-# Stricter than float(), which also takes "nan", "inf", "1_000", " 1 " and the digits of any script.
+# Stricter than float(), which also accepts "nan", "inf", "1_000", " 1 " and non-ASCII digits.
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 class BadValue(ValueError):
-    """A value that cannot be served; the message is one sentence for the one who asked."""
+    """An invalid value; the message is one sentence for the user."""
 
 
 class Work(NamedTuple):
-    """What one request costs."""
+    """The cost of one request."""
 
     sleep_s: float
     cpu_ms: float
 
     @property
     def done(self) -> str:
-        """What the response says."""
+        """The text of the response."""
         burned = f" and burned {self.cpu_ms:g} ms of CPU" if self.cpu_ms else ""
         return f"slept {self.sleep_s:g} s{burned}"
 
@@ -48,7 +48,7 @@ def _number(name: str, text: str, unit: str, most: float) -> float:
 _sleep_s = partial(_number, unit="seconds", most=MAX_SLEEP_S)
 _cpu_ms = partial(_number, unit="milliseconds", most=MAX_CPU_MS)
 
-# Read at import, so that a bad value stops the server at boot instead of spoiling every answer.
+# Read at import, so that a bad value stops the server at boot instead of failing every request.
 DEFAULT = Work(
     sleep_s=_sleep_s("WORKERLAB_SLEEP", os.environ.get("WORKERLAB_SLEEP", "1")),
     cpu_ms=_cpu_ms("WORKERLAB_CPU", os.environ.get("WORKERLAB_CPU", "0")),
@@ -56,9 +56,9 @@ DEFAULT = Work(
 
 
 def work_for(query: str) -> Work:
-    """Read a query string such as `sleep=0.2&cpu=5`; what it leaves out is the default.
+    """Parse a query string such as `sleep=0.2&cpu=5`; missing values are the defaults.
 
-    Raises BadValue for a value that is no number, negative, above an hour, or given twice.
+    Raises BadValue for a value that is not a number, negative, above an hour, or given twice.
     """
     if not query:
         return DEFAULT
@@ -75,11 +75,11 @@ def work_for(query: str) -> Work:
 def burn(cpu_ms: float) -> None:
     """Keep the CPU busy until this thread has used `cpu_ms` of it.
 
-    Measured in CPU time of the thread: by the wall clock, a request would get the cheaper the
-    more others compete for the core, and overload would not show.
+    Measured in the thread's CPU time: in wall-clock time, a request would use less CPU the more
+    requests compete for the core, and overload would not show.
     """
     if not cpu_ms:
         return
     until = time.thread_time() + cpu_ms / 1000
     while time.thread_time() < until:
-        sum(range(100))  # a few microseconds between two looks at the clock
+        sum(range(100))  # a few microseconds between two clock readings

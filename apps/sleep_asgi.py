@@ -1,4 +1,4 @@
-"""The minimal sleep app as ASGI: it waits with `asyncio.sleep`, which lets others run."""
+"""The minimal sleep app as ASGI: it waits with `asyncio.sleep`, which lets other requests run."""
 
 import asyncio
 

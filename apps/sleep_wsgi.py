@@ -1,8 +1,8 @@
-"""The minimal sleep app as plain WSGI: what a request costs stands in `apps/knobs.py`."""
+"""The minimal sleep app as plain WSGI; `apps/knobs.py` sets the cost of a request."""
 
 import time
 
 from apps.answers import wsgi_app
 
-# Looked up at each call, so that it is the patched one under gevent and eventlet
+# Looked up at each call: under gevent and eventlet this is the patched function
 app = wsgi_app(lambda seconds: time.sleep(seconds))

@@ -1,48 +1,48 @@
-"""What the config files of all worker classes share, so that a comparison changes one thing only.
+"""Settings that all worker classes share, so that a comparison changes only one.
 
-Each class's file reads this one by its path, next to itself: `gunicorn -c` puts neither the
+The config file of each class runs this file by its path, because `gunicorn -c` puts neither the
 directory of the file nor the checkout on the import path.
 """
 
-# Loopback only: a benchmark is nothing to expose.
+# Loopback only: do not expose a benchmark.
 bind = "127.0.0.1:8000"
 
 workers = 4
 
-# Connections the kernel holds for us, already established but not yet accepted. It is cut to
-# net.core.somaxconn without a word.
+# Established connections that the kernel queues until they are accepted. Silently capped at
+# net.core.somaxconn.
 backlog = 2048
 
-# Per worker. For gevent and eventlet these are the slots; gthread accepts up to so many and queues
-# them itself; asgi, uvicorn, tornado and sync do not enforce it.
+# Per worker. For gevent and eventlet these are the slots; gthread accepts up to this many and
+# queues them itself; asgi, uvicorn, tornado and sync do not enforce it.
 worker_connections = 1000
 
-# A heartbeat, not a limit on requests: a worker that has not reported for so long is killed. A
-# blocked sync, gevent or async worker does not report, so it must exceed the longest request; and
-# a sync worker does not while it waits for a request, so that Gunicorn's default ends that wait.
+# A heartbeat, not a limit on requests: a worker that has not reported for this long is killed. A
+# blocked sync, gevent or async worker does not report, so it must exceed the longest request. Nor
+# does a sync worker that waits for a request: Gunicorn's default, used here, ends that wait.
 timeout = 30
 
-# How long requests may go on after TERM. The asgi class waits all of it, whatever is running.
+# Seconds for requests to finish after TERM. The asgi class always waits the full time.
 graceful_timeout = 1
 
-# Seconds an idle kept-alive connection stays open: Gunicorn's default. Sync never keeps alive.
+# Seconds that an idle keep-alive connection stays open: Gunicorn's default. Sync has no keep-alive.
 keepalive = 2
 
-# A worker that restarts under load is a dip in the curve.
+# Disabled: a worker that restarts under load would show as a dip in the curve.
 max_requests = 0
 max_requests_jitter = 0
 
-# One socket for all workers. With reuse_port each has its own queue and the kernel picks one by
-# hash, so that requests wait behind a busy worker while another idles.
+# One socket for all workers. With reuse_port each worker has its own queue and the kernel picks one
+# by hash, so requests can wait for a busy worker while another is idle.
 reuse_port = False
 
-# Each worker loads the app for itself. Preloading changes when gevent patches: see
+# Each worker loads the app itself. With preloading, the app is loaded before gevent patches: see
 # apps/imported_sleep.py.
 preload_app = False
 
-# Writing a line per request is work that this lab does not want to measure.
+# The lab does not want to measure the cost of a log line per request.
 accesslog = None
 loglevel = "info"
 
-# Otherwise Gunicorn 25.1 and later puts a socket under the user's home. Older ones ignore the name.
+# Otherwise Gunicorn 25.1 and later creates a socket in the user's home. Older versions ignore this.
 control_socket_disable = True

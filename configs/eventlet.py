@@ -1,7 +1,7 @@
-"""eventlet: a green thread per connection; what waits (sleep, sockets) gives way to the others.
+"""eventlet: a green thread per connection; one that waits (sleep, sockets) lets the others run.
 
-Slots: workers x worker_connections. Each worker accepts one more, which waits inside; the rest
-waits in the kernel. Patched in the arbiter, before any app is loaded. Gunicorn 26 removed it.
+Slots: workers x worker_connections. Each worker accepts one more connection, which waits inside;
+others wait in the kernel. Patches in the arbiter, before any app is loaded. Removed in Gunicorn 26.
 """
 
 from pathlib import Path

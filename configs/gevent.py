@@ -1,7 +1,7 @@
-"""gevent: a greenlet per connection; what waits (sleep, sockets) gives way to the others.
+"""gevent: a greenlet per connection; one that waits (sleep, sockets) lets the others run.
 
-Slots: workers x worker_connections; the rest waits in the kernel. Patched in each worker, after
-the fork: with `preload_app`, names imported before that stay unpatched and block, see
+Slots: workers x worker_connections; other connections wait in the kernel. Patches in each worker,
+after the fork: with `preload_app`, names imported before that stay unpatched and block, see
 apps/imported_sleep.py.
 """
 

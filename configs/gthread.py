@@ -1,8 +1,8 @@
 """gthread: a pool of threads per worker.
 
 Slots: workers x threads. A worker accepts up to `worker_connections` and queues them itself, even
-while another worker idles, so it may stay below its slots: connections are dealt unevenly. With
-`worker_connections` = `threads` they stay in the kernel queue and the split is even.
+while another worker is idle: the distribution is uneven, and slots may stay empty. With
+`worker_connections` = `threads` connections stay in the kernel queue, and the split is even.
 """
 
 from pathlib import Path

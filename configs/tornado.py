@@ -1,7 +1,7 @@
 """tornado: an event loop per worker.
 
-A WSGI app runs *on* the loop and blocks it. Slots: workers; what is accepted meanwhile waits in
-the loop, even while another worker idles. A native tornado application has no such limit.
+A WSGI app runs *on* the loop and blocks it. Slots: workers; connections accepted meanwhile wait in
+the loop, even while another worker is idle. A native tornado application has no such limit.
 """
 
 from pathlib import Path

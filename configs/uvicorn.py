@@ -1,7 +1,7 @@
 """uvicorn: ASGI apps on uvicorn's server, in a Gunicorn worker of the package uvicorn-worker.
 
-Slots: no limit. Everything is accepted at once: `threads` and `worker_connections` are not passed
-on. A subclass that sets `limit_concurrency` answers 503 beyond it.
+Slots: no limit. Every connection is accepted at once: `threads` and `worker_connections` are not
+passed on to uvicorn. A subclass that sets `limit_concurrency` answers 503 above that limit.
 
     gunicorn -c configs/uvicorn.py apps.sleep_asgi:app
     ASGI_LOOP=uvloop UVICORN_HTTP=httptools gunicorn -c configs/uvicorn.py apps.sleep_asgi:app
@@ -18,10 +18,10 @@ _choice = run_path(str(Path(__file__).with_name("choice.py")))["choice"]
 
 
 class PinnedUvicornWorker(UvicornWorker):
-    """UvicornWorker with its event loop and HTTP parser named instead of found.
+    """UvicornWorker with a fixed event loop and HTTP parser.
 
-    "auto" takes uvloop and httptools when they happen to be installed, and two machines would
-    measure two different things under one name.
+    "auto" uses uvloop and httptools if they are installed, so two machines would measure different
+    things under the same name.
     """
 
     CONFIG_KWARGS = {  # noqa: RUF012 - uvicorn's own spelling

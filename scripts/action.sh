@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What action.yml runs: compares two checkouts of an app, and exits as `workerlab compare` does: with 4
-# if a limit is exceeded. The Markdown goes to $GITHUB_STEP_SUMMARY and, where PULL_REQUEST has a number,
-# to a comment there, which the next run replaces. Everything else is in the environment, too:
+# Run by action.yml: compares two checkouts of an app. Exits as `workerlab compare` does: with 4 if
+# a limit is exceeded. Writes Markdown to $GITHUB_STEP_SUMMARY and, if PULL_REQUEST has a number, to
+# a comment on that pull request, which the next run replaces. Other environment variables:
 #
 #   WORKERLAB                       the command
 #   BASE HEAD                       the checkouts: A and B
-#   APP CLASSES LEVELS FAIL_IF      of `workerlab compare`
-#   OPTIONS                         more options of it, quoted as in a shell
-#   TITLE                           the heading, by which the comment is found again
-#   GH_TOKEN GITHUB_REPOSITORY      of the comment
+#   APP CLASSES LEVELS FAIL_IF      arguments of `workerlab compare`
+#   OPTIONS                         further options, quoted as in a shell
+#   TITLE                           the heading, which also identifies the comment
+#   GH_TOKEN GITHUB_REPOSITORY      for the comment
 set -euo pipefail
 
 markdown=$(mktemp)
 trap 'rm -f "$markdown"' EXIT
 
-# The lab finds the .venv of either side; where there is none, the Python on PATH serves both.
+# The lab uses the .venv of each side; if neither has one, the Python on PATH runs both.
 python=
 if [ ! -x "$BASE/.venv/bin/python" ] && [ ! -x "$HEAD/.venv/bin/python" ]; then
   python=$(command -v python || command -v python3)

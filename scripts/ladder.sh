@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up what is missing, then climbs down the ladder: scripts/ladder.sh [OPTION...]
+# Installs what is missing, then runs the ladder: scripts/ladder.sh [OPTION...]
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

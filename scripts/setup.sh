@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Sets up what is missing, and nothing when nothing is:
+# Installs what is missing; does nothing if everything is there:
 #
 #   scripts/setup.sh            .venv with .venv/bin/workerlab, and the load tools ab and wrk
-#   scripts/setup.sh --ladder   the same, and PostgreSQL and Redis for the ladder to stand on
-#   scripts/setup.sh --tox      .venv-tox with tox in place of .venv, the load tools, PostgreSQL and
-#                               Redis, and a browser for the page's tests
+#   scripts/setup.sh --ladder   the same, plus PostgreSQL and Redis for the ladder
+#   scripts/setup.sh --tox      .venv-tox with tox instead of .venv, the load tools, PostgreSQL and
+#                               Redis, and a browser for the tests of the report page
 #
-# System packages come from apt-get (as root, or by a sudo that asks for no password) or brew.
-# Without them the lab still works, with its own load generator in place of ab, and SQLite in place
-# of PostgreSQL. Servers are installed and not started: the lab starts its own. Only what cannot be
-# done without ends it: exit 3 and one sentence. Everything is said on standard error.
+# System packages come from apt-get (as root, or with passwordless sudo) or brew. Without them the
+# lab still works, with its own load generator instead of ab, and SQLite instead of PostgreSQL.
+# Servers are installed but not started: the lab starts its own. Fails only for missing essentials,
+# with exit code 3 and one sentence. All output goes to standard error.
 #
 # Written for bash 3.2, which macOS still has.
 set -euo pipefail
@@ -17,12 +17,12 @@ exec 1>&2
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 wait_s=600          # for another setup in this checkout
-marks=$root/.setup   # when which system packages were last asked for
+marks=$root/.setup   # times of the last attempts to install system packages
 retry_after_min=60  # before system packages that could not be installed are tried again
 log=
 python=
 apt_updated=
-system=${WORKERLAB_SYSTEM:-}  # where the system's own files stand; tests have others
+system=${WORKERLAB_SYSTEM:-}  # root of the system's own files; tests use another one
 policy=$system/usr/sbin/policy-rc.d
 clusters=$system/etc/postgresql-common/createcluster.d
 made_policy=
@@ -32,7 +32,7 @@ export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
 say() { echo "setup: $*"; }
 fail() { say "$*"; exit 3; }
 
-# --- small questions ------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------
 
 # Debian keeps PostgreSQL's programs outside the PATH.
 have() {
@@ -40,11 +40,11 @@ have() {
     { [ "$1" = initdb ] && compgen -G "$system/usr/lib/postgresql/*/bin/initdb" >/dev/null; }
 }
 
-# A fingerprint of all that decides what is installed: what is asked for, and where the checkout
-# stands, because an environment does not survive being moved.
+# A fingerprint of everything that determines the installation: the requirements, and the path of
+# the checkout, because a venv cannot be moved.
 wanted() { { cat "$root/pyproject.toml" "$root/constraints.txt"; echo "$root"; } | cksum; }
 
-# complete VENV PROGRAM: is it whole, up to date, and does its interpreter still run?
+# complete VENV PROGRAM: is it complete and up to date, and does its interpreter still run?
 complete() {
   local venv=$root/$1
   [ -x "$venv/bin/$2" ] &&
@@ -55,10 +55,10 @@ complete() {
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 can_make_venv() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
 
-# Debian's python3-pip without its python3-venv: that pip can fill an environment that has none.
+# Debian's python3-pip without python3-venv: its pip can install into a venv that has no pip.
 can_fill_venv() { "$1" -c 'import venv' && "$1" -m pip --python "$(command -v "$1")" --version; } >/dev/null 2>&1
 
-# What system packages this user cannot get need not be asked for by every sweep.
+# Not every sweep needs to try again to install system packages that this user cannot install.
 tried() { [ -n "$(find "$marks/$1-tried" -mmin "-$retry_after_min" 2>/dev/null)" ]; }
 mark_tried() { mkdir -p "$marks" && : >"$marks/$1-tried"; }
 have_browser() { have chromium || have chromium-browser || have google-chrome; }
@@ -70,7 +70,7 @@ browser_settled() { have_browser || tried browser; }
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
-# quietly WORDS...: runs a command, shows its output only if it fails.
+# quietly COMMAND...: runs a command, and shows its output only if it fails.
 quietly() {
   if "$@" >"$log" 2>&1 </dev/null; then return 0; fi
   tail -n 30 "$log"
@@ -91,15 +91,15 @@ apt_install() {
   if [ -z "$apt_updated" ]; then
     apt_updated=yes
     say "apt-get update"
-    # A mirror that cannot be reached need not be the one that is needed: go on.
+    # Continue: the mirror that is unreachable may not be the one that is needed.
     quietly apt update || say "apt-get update failed"
   fi
   say "apt-get install $*"
   quietly apt install --no-install-recommends "$@"
 }
 
-# Debian starts what it installs, now and at every boot, and makes a first database. For as long as
-# we install, its own switches are off, unless they have been set by somebody else.
+# Debian starts the servers that it installs, now and at every boot, and creates a database cluster.
+# Both are switched off during the installation, unless somebody else has configured them.
 hold_services() {
   if [ ! -e "$policy" ]; then
     made_policy=yes
@@ -119,7 +119,7 @@ release_services() {
   made_policy='' made_clusters=''
 }
 
-# get PROGRAM PACKAGE [PACKAGE-OF-A-SERVER-IN-BREW]
+# get PROGRAM PACKAGE [BREW-PACKAGE-OF-A-SERVER]
 get() {
   have "$1" && return 0
   if [ "$(uname -s)" = Darwin ]; then
@@ -140,7 +140,7 @@ get() {
 
 # --- python ---------------------------------------------------------------------------------
 
-# Sets `python`: new enough, and able to make a venv if any of them is.
+# Sets `python` to one that is new enough, and that can make a venv if any of them can.
 find_python() {
   local name
   python=
@@ -165,8 +165,8 @@ ensure_python() {
     fail "$python cannot make virtual environments: let root install $package, then try again."
 }
 
-# make_venv VENV PROGRAM PIP-ARGUMENT...: unless it is complete; from scratch, so that a half-made
-# one is no special case.
+# make_venv VENV PROGRAM PIP-ARGUMENT...: makes a venv unless it is complete; from scratch, so that
+# an incomplete one is no special case.
 make_venv() {
   if complete "$1" "$2"; then return 0; fi
   local venv=$root/$1 with='' pip
@@ -188,7 +188,7 @@ make_venv() {
   wanted >"$venv/.complete"
 }
 
-# --- what the lab, the ladder and the tests go without where they must: nothing here fails --------
+# --- optional programs: nothing here fails --------------------------------------------------
 
 ensure_tools() {
   if tools_settled; then return 0; fi
@@ -202,7 +202,7 @@ ensure_servers() {
   if servers_settled; then return 0; fi
   mark_tried servers
   get initdb postgresql postgresql@17 ||
-    say "PostgreSQL is missing and cannot be installed: the ladder stands on SQLite."
+    say "PostgreSQL is missing and cannot be installed: the ladder uses SQLite."
   get redis-server redis-server redis ||
     say "Redis is missing and cannot be installed: the ladder goes without the cache in it."
 }
@@ -214,10 +214,10 @@ ensure_browser() {
     say "no Chromium, and none can be installed: the report page is not tested in a browser."
 }
 
-# --- the story ------------------------------------------------------------------------------
+# --- main -----------------------------------------------------------------------------------
 
-# One at a time: the lock is held by an open file, so the kernel lets go of it however we end.
-# Any python3 will do for that, and bash cannot: macOS has no flock(1).
+# One setup at a time. An open file holds the lock, so the kernel releases it however this process
+# ends. Needs Python, of any version, because macOS has no flock(1).
 hold_lock() {
   have python3 || fail "Python 3.11 or newer is needed, and there is none on PATH."
   exec python3 -c '
@@ -270,7 +270,7 @@ main() {
   if [ -z "$want_tox" ]; then
     make_venv .venv workerlab -e '.[all]'
   else
-    make_venv .venv-tox tox tox tox-uv  # uv fills an environment in seconds where pip takes a minute
+    make_venv .venv-tox tox tox tox-uv  # uv fills an environment in seconds; pip takes a minute
   fi
   ensure_tools
   [ -z "$want_servers" ] || ensure_servers

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what is missing, then sweeps: scripts/sweep.sh CLASSES LEVELS [OPTION...]
-# It stays in the caller's directory, so that paths among the options mean what they say there.
+# Installs what is missing, then runs a sweep: scripts/sweep.sh CLASSES LEVELS [OPTION...]
+# Stays in the caller's directory, so that relative paths in the options work.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)

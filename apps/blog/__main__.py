@@ -1,9 +1,9 @@
-"""What is done to a blog from outside: its settings are read from the environment.
+"""Commands to manage a blog, with its settings from the environment.
 
-python -m apps.blog seed --posts 1000     something to read; adds what is missing
-python -m apps.blog count                 how many posts there are
-python -m apps.blog page 1                a post's page, straight from the storage
-python -m apps.blog answers               which database answers, and its version
+python -m apps.blog seed --posts 1000     add the sample posts that are missing
+python -m apps.blog count                 print the number of posts
+python -m apps.blog page 1                print a post's page, straight from the storage
+python -m apps.blog answers               print the name and version of the database server
 python -m apps.blog drop                  remove its tables, posts included
 """
 
@@ -24,12 +24,12 @@ async def carry_out(storage: Storage, options: argparse.Namespace) -> None:
     match options.command:
         case "seed":
             await storage.prepare()
-            there = (await storage.page(1)).posts
-            for first in range(there + 1, options.posts + 1, BATCH):
+            existing = (await storage.page(1)).posts
+            for first in range(existing + 1, options.posts + 1, BATCH):
                 last = min(first + BATCH - 1, options.posts)
                 drafts = [seeds.draft(number) for number in range(first, last + 1)]
                 await storage.add(drafts, at=seeds.AT)
-            print(f"{max(there, options.posts)} posts")
+            print(f"{max(existing, options.posts)} posts")
         case "count":
             await storage.prepare()
             print((await storage.page(1)).posts)
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         finish(carry_out(storage_of(read(), async_mode=False), options))
-    except (BadSetting, Unreachable, ImportError) as problem:  # or its driver is missing
+    except (BadSetting, Unreachable, ImportError) as problem:  # ImportError: no driver
         print(f"blog: {problem}", file=sys.stderr)
         return 3
     return 0

@@ -1,4 +1,4 @@
-"""What programs see: JSON in, JSON out, described by openapi.json."""
+"""The JSON API, described by openapi.json."""
 
 import json
 from dataclasses import asdict
@@ -20,7 +20,7 @@ def answer(values: Any, status: HTTPStatus = HTTPStatus.OK, **headers: str) -> R
 
 
 def problem(status: HTTPStatus, why: str) -> Response:
-    """As RFC 9457 has it."""
+    """An error response in the format of RFC 9457."""
     values = {"status": status.value, "title": status.phrase, "detail": why}
     return Response(json.dumps(values) + "\n", status, content_type="application/problem+json")
 
@@ -48,25 +48,25 @@ async def add(site: Site, request: Request) -> Response:
 async def edit(site: Site, request: Request, number: int) -> Response:
     values = _asked(request, {"title", "body", "revision"})
     revision = values["revision"]
-    if isinstance(revision, float) and revision.is_integer():  # in JSON, 3.0 is a whole number, too
+    if isinstance(revision, float) and revision.is_integer():  # in JSON, 3.0 is an integer too
         revision = int(revision)
     if type(revision) is not int or not 0 < revision <= REVISION_MOST:
-        raise BadInput("An edit says which revision it was made from, a number from 1.")
+        raise BadInput("An edit needs the revision that it is based on, a number from 1.")
     draft = await site.draft(values["title"], values["body"])
     return answer(asdict(await site.posts.edit(number, draft, revision)))
 
 
 async def upload(site: Site, request: Request) -> Response:
-    """The body is the image, whatever its type is said to be."""
+    """The body is the image. Its declared type must be image/*, but is not trusted otherwise."""
     if request.mimetype and not request.mimetype.startswith("image/"):
         raise UnsupportedMediaType("The body must be an image, as image/png or the like.")
     stored = await site.store(request.get_data(cache=False))
-    where = f"/images/{stored.name}"
-    return answer({**asdict(stored), "url": where}, HTTPStatus.CREATED, Location=where)
+    url = f"/images/{stored.name}"
+    return answer({**asdict(stored), "url": url}, HTTPStatus.CREATED, Location=url)
 
 
 def _asked(request: Request, names: set[str]) -> dict[str, Any]:
-    """Raises BadRequest, UnsupportedMediaType, BadInput."""
+    """The body, an object of `names`. Raises BadRequest, UnsupportedMediaType, BadInput."""
     if request.mimetype != "application/json":
         raise UnsupportedMediaType("The body must be application/json.")
     try:

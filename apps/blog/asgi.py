@@ -1,4 +1,4 @@
-"""The blog under ASGI: what blocks nobody waits for.
+"""The blog under ASGI, with asynchronous drivers.
 
 gunicorn -k uvicorn_worker.UvicornWorker apps.blog.asgi:app
 """
@@ -23,12 +23,12 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     if scope["type"] != "http":
         raise ValueError(f"this app speaks http, not {scope['type']}")
     body = Body(SITE)
-    more = True
-    while more:
+    reading = True
+    while reading:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return None  # the client has gone
-        more = body.take(message.get("body", b"")) and message.get("more_body", False)
+            return None
+        reading = body.take(message.get("body", b"")) and message.get("more_body", False)
     request = Request(body.into(_environ(scope)))
     response = await respond(SITE, request)
     lines = response.get_wsgi_headers(request.environ)
@@ -39,12 +39,12 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def _start() -> None:
-    with contextlib.suppress(Unreachable):  # asked again with every request
+    with contextlib.suppress(Unreachable):  # tried again with every request
         await SITE.start()
 
 
 def _environ(scope: Message) -> dict[str, Any]:
-    """As WSGI has it, which Werkzeug reads: PEP 3333 from the ASGI specification's scope."""
+    """The WSGI environ (PEP 3333) of an ASGI scope, for Werkzeug."""
     server = scope.get("server") or ("localhost", 80)
     environ = {
         "REQUEST_METHOD": scope["method"],
@@ -57,7 +57,7 @@ def _environ(scope: Message) -> dict[str, Any]:
         "wsgi.url_scheme": scope.get("scheme", "http"),
     }
     for name, value in scope["headers"]:
-        if b"_" in name:  # would be taken for the one with hyphens, as Gunicorn has it, too
+        if b"_" in name:  # ambiguous with hyphens; Gunicorn drops these headers, too
             continue
         key = "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
         text = value.decode("latin-1")

@@ -1,9 +1,9 @@
-"""How blocking code and waiting code share one core.
+"""Lets blocking and asynchronous code share the same coroutines.
 
-Everything between a face and a driver is `async def`. A driver that blocks (psycopg's Connection,
-MongoClient, sqlite3) returns values, one that waits (AsyncConnection, AsyncMongoClient) awaitables;
-`resolve` takes both. A coroutine that never has to wait is through at its first step, which is how
-`finish` calls it from blocking code, without an event loop and at the cost of a function call.
+Everything between the interface and the driver is `async def`. Blocking drivers (psycopg's
+Connection, MongoClient, sqlite3) return values, asynchronous ones (AsyncConnection,
+AsyncMongoClient) awaitables; `resolve` accepts both. A coroutine that never suspends ends at its
+first step, so `finish` runs it without an event loop, at the cost of a function call.
 """
 
 import inspect
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 async def resolve(value: T | Awaitable[T]) -> T:
-    """The value, waited for where it has to be."""
+    """The value, awaited if it is an awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 
 def finish(coroutine: Coroutine[object, None, T]) -> T:
-    """Run `coroutine`, which waits for nothing, to its end. RuntimeError if it does wait."""
+    """Run a coroutine that never suspends to its end. Raises RuntimeError if it does suspend."""
     try:
         coroutine.send(None)
     except StopIteration as end:

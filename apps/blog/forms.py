@@ -1,4 +1,4 @@
-"""Writing and editing. Whatever goes wrong, what was typed comes back with the reason."""
+"""Forms to write and edit posts. If saving fails, the form keeps its input and shows the reason."""
 
 import contextlib
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from apps.blog.site import Site
 
 @dataclass(frozen=True)
 class FormInput:
-    """What a form held, and is shown again where it could not be saved. `body`: that of a Markdown
-    file, where one was chosen. `unreadable`: that file is no text. `revision`: 0 is none, or no
-    number."""
+    """The input of a form, which is shown again if it cannot be saved. `body`: from a Markdown
+    file, if one was chosen. `unreadable`: that file is not UTF-8. `revision`: 0 if it is missing or
+    not a number."""
 
     title: str = ""
     body: str = ""
@@ -35,8 +35,8 @@ class FormInput:
                 unreadable = True
         number = request.form.get("revision", "")
         digits = number.isascii() and number.isdigit() and len(number) < 20
-        lines = body.replace("\r\n", "\n").replace("\r", "\n")
-        return cls(request.form.get("title", ""), lines, int(number) if digits else 0, unreadable)
+        text = body.replace("\r\n", "\n").replace("\r", "\n")
+        return cls(request.form.get("title", ""), text, int(number) if digits else 0, unreadable)
 
 
 def _form(
@@ -45,7 +45,7 @@ def _form(
     error: Failure | None = None,
     theirs: Post | None = None,
 ) -> Response:
-    """`number`: of the post that is edited. `theirs`: what somebody else made of it meanwhile."""
+    """`number`: of the post being edited. `theirs`: its newest revision, by somebody else."""
     return page_of(
         "form.html",
         error.status if error else HTTPStatus.OK,
@@ -64,15 +64,15 @@ async def write(site: Site, request: Request) -> Response:
 
 
 async def edit(site: Site, request: Request, number: int) -> Response:
-    one = await site.posts.newest(number)
-    return _form(FormInput(one.title, one.body, revision=one.revision), number)
+    post = await site.posts.newest(number)
+    return _form(FormInput(post.title, post.body, revision=post.revision), number)
 
 
 async def save(site: Site, request: Request, number: int | None = None) -> Response:
-    """A new post, or an edit of that number."""
+    """Save a new post, or an edit of post `number`."""
     filled = FormInput.of(request)
     if number is not None and not 0 < filled.revision <= posts.REVISION_MOST:
-        raise BadRequest("An edit says which revision it was made from.")
+        raise BadRequest("An edit needs the revision that it is based on.")
     try:
         await site.start()
         if filled.unreadable:

@@ -1,11 +1,11 @@
-"""The cache inside a worker: bounded, the longest unused goes first, each entry until its time.
+"""The cache inside a worker: a bounded LRU cache whose entries expire.
 
-No other worker can take anything out of it, so that an entry's time is the only promise: whatever
-was edited elsewhere, nobody is shown it for longer. That time is counted from before the value was
-asked for, since it may have been edited while it was on its way.
+Other workers cannot invalidate its entries, so the expiry alone bounds how long an old value is
+served after an edit elsewhere. It counts from before the value was requested, because the value may
+be edited while it is in transit.
 
-Well before that time one reader is told that it is missing, and fetches it anew while the others
-are still served: else all that arrive together would ask the storage together, once per expiry.
+Halfway to the expiry, one reader gets a miss and fetches the value again, while the others are
+served from the cache. Otherwise all concurrent readers would query the storage at each expiry.
 """
 
 import threading
@@ -17,12 +17,12 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
-RENEW = 0.5  # of an entry's time: a busy event loop may take as long again to fetch it
+RENEW = 0.5  # share of the expiry: a busy event loop may need the other half to fetch the value
 
 
 @dataclass
 class _Entry(Generic[V]):
-    """`renew_s`, `until_s`: moments of the clock."""
+    """`renew_s`, `until_s`: times of the clock, in seconds."""
 
     value: V
     revision: int
@@ -31,7 +31,7 @@ class _Entry(Generic[V]):
 
 
 class LocalCache(Generic[V]):
-    """At most `most` entries. Threads may share it. `clock`: seconds, never set back."""
+    """At most `most` entries. Thread-safe. `clock`: seconds, monotonic."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -52,14 +52,14 @@ class LocalCache(Generic[V]):
                 del self._entries[key]
                 return None
             if now_s >= entry.renew_s:
-                entry.renew_s = entry.until_s  # the others need not
+                entry.renew_s = entry.until_s  # no other reader renews it
                 return None
             self._entries.move_to_end(key)
             return entry.value
 
     def put(self, key: str, value: V, revision: int, asked_s: float, expiry_s: float) -> None:
-        """`asked_s`: the moment of the clock before the value was asked for. What came in meanwhile
-        stays where its revision is newer, or the same and asked for later."""
+        """`asked_s`: the clock's time before the value was requested. An entry that was put in the
+        meantime stays if its revision is newer, or the same and requested later."""
         until_s = asked_s + expiry_s
         with self._lock:
             entry = self._entries.get(key)

@@ -1,11 +1,10 @@
-"""What requests cost, counted where it happens, for whoever watches from outside.
+"""Costs of requests, counted in the app and published for outside observers.
 
-Each worker adds to sums in a file of its own, mapped into memory: adding costs well under a
-microsecond, needs no system call, and survives the worker. The file's format is the lab's, as
-`harness/workerlab/observe/app_metrics.py` describes it; without WORKERLAB_METRICS there is no file.
+Each worker adds to sums in its own memory-mapped file: adding costs well under a microsecond and
+needs no system call, and the sums survive the worker. The file's format is described in
+`harness/workerlab/observe/app_metrics.py`; without WORKERLAB_METRICS there is no file.
 
-The parts that are timed exclude each other: a pool's connection is waited for before the storage is
-asked.
+The timed parts do not overlap: the wait for a pooled connection ends before the storage is queried.
 """
 
 import mmap
@@ -17,7 +16,7 @@ from pathlib import Path
 
 NAMES = (
     "requests",
-    "local_asked",  # of the cache inside the worker
+    "local_asked",  # lookups in the cache inside the worker
     "local_hits",
     "redis_trips",
     "redis_asked",
@@ -27,18 +26,18 @@ NAMES = (
     "storage_trips",
     "storage_failed",
     "storage_ns",
-    "pool_ns",  # until a connection to the storage was free
+    "pool_ns",  # waiting for a free connection to the storage
     "serialise_ns",  # values to bytes for Redis, and back
     "template_ns",
 )
-PLACES = {name: place for place, name in enumerate(NAMES)}
+PLACES = {name: index for index, name in enumerate(NAMES)}
 WORDS = " ".join(NAMES).encode()
 WORDS += b" " * (-len(WORDS) % 8)
 HEADER = b"METRICS1" + struct.pack("=Q", len(WORDS)) + WORDS
 
 
 class Metrics:
-    """Of this process. Threads may add at the same time."""
+    """The metrics of this process. Thread-safe."""
 
     def __init__(self, directory: str | None = None) -> None:
         self._directory = directory

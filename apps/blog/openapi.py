@@ -1,4 +1,4 @@
-"""The API's own description (OpenAPI 3.1), which its tests hold it to."""
+"""The API's description (OpenAPI 3.1); the tests check the API against it."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 def _whole(least: int | None = None, most: int | None = None) -> Json:
     bounds = {"minimum": least, "maximum": most}
-    return {"type": "integer", **{name: at for name, at in bounds.items() if at is not None}}
+    return {"type": "integer", **{name: n for name, n in bounds.items() if n is not None}}
 
 
 def _object(**properties: Json) -> Json:
@@ -36,7 +36,7 @@ def _body(schema: Json, kind: str = "application/json") -> Json:
 
 ID, REVISION, TIME = _whole(1, ID_MOST), _whole(1, REVISION_MOST), _whole()
 TEXT = {"type": "string", "minLength": 1}
-# Something that can be seen, and no zero character
+# At least one character other than white space, and no NUL
 WORDS = {"allOf": [{"pattern": r"\S"}, {"pattern": r"^[^\x00]*$"}]}
 DRAFT = {
     "title": {**TEXT, "maxLength": TITLE_MOST, **WORDS},
@@ -49,7 +49,7 @@ BAD = {
     "403": _problem("It comes from another site's page."),
     "413": _problem("The body is too large."),
     "415": _problem("The body is of another type."),
-    "422": _problem("It can be read, and cannot be posted."),
+    "422": _problem("The content is invalid."),
 }
 POSTS = {
     "get": {
@@ -57,7 +57,7 @@ POSTS = {
         "parameters": [{"name": "page", "in": "query", "schema": _whole(1, 10**9)}],
         "responses": {
             "200": _answer("Page", "Newest first."),
-            "400": _problem("That is no page."),
+            "400": _problem("Invalid page number."),
             **BUSY,
         },
     },

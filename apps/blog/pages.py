@@ -1,4 +1,4 @@
-"""What people see and read; what they write in is `forms`."""
+"""The HTML pages, except the forms to write and edit posts (`forms`)."""
 
 import datetime
 from http import HTTPStatus
@@ -16,13 +16,13 @@ from apps.blog.site import Site
 from apps.blog.uploads import megabytes
 
 HERE = Path(__file__).parent / "templates"
-FOREVER = "public, max-age=31536000, immutable"  # what an image is called says what is in it
+FOREVER = "public, max-age=31536000, immutable"  # images are named by their content
 FOR_A_WHILE = {"Cache-Control": "max-age=300"}
 MOST_PAGE = 10**9
 
 
 def _date(seconds: int) -> datetime.date:
-    """As a program writes it; `_day`: as a person does."""
+    """The date in UTC; `_day` formats it for people."""
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).date()
 
 
@@ -49,7 +49,7 @@ def problem(status: HTTPStatus, why: str) -> Response:
 
 
 def page_number(request: Request) -> int:
-    """Raises BadRequest."""
+    """The number of the requested page, from 1. Raises BadRequest."""
     text = request.args.get("page", "1")
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) <= MOST_PAGE):
         raise BadRequest("A page is a number from 1.")
@@ -60,7 +60,7 @@ async def posts(site: Site, request: Request) -> Response:
     page = await site.posts.page(page_number(request))
     last = max(1, -(-page.posts // POSTS_PER_PAGE))
     if page.number > last:
-        raise NotFound("There are not so many posts.")
+        raise NotFound("There is no such page.")
     return page_of("list.html", page=page, last=last)
 
 

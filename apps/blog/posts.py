@@ -1,4 +1,4 @@
-"""A post: what may be said in one, how that is shown, and what can go wrong with a request."""
+"""Posts, their validation and rendering, and the errors of a request."""
 
 import re
 import time
@@ -18,8 +18,8 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "striketh
 
 
 class Failure(Exception):
-    """A request cannot be served. `sentence` is for whoever made it: its own text, unless that is
-    only for the one who runs the blog."""
+    """A request cannot be served. `sentence` is for the client: the error's own text, unless that
+    is meant only for the operator."""
 
     status: HTTPStatus
 
@@ -29,7 +29,7 @@ class Failure(Exception):
 
 
 class BadInput(Failure):
-    """Nobody can post this."""
+    """The request can be parsed, but its content is invalid."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 
@@ -51,7 +51,7 @@ class Conflict(Failure):
 
 
 class Unreachable(Failure):
-    """The database does not answer: nothing can be said of what it holds."""
+    """The database does not answer, or cannot be used."""
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     sentence = "The posts cannot be reached at the moment; please try again."
@@ -59,7 +59,7 @@ class Unreachable(Failure):
 
 @dataclass(frozen=True)
 class Draft:
-    """What someone wants to post; checked, rendered and free of scripts."""
+    """The content of a post to save: validated, rendered and free of scripts."""
 
     title: str
     body: str  # Markdown, as typed
@@ -69,30 +69,30 @@ class Draft:
     def of(cls, title: object, body: object) -> "Draft":
         """Raises BadInput."""
         title, body = _text("title", title, TITLE_MOST), _text("body", body, BODY_MOST)
-        return cls(" ".join(title.split()), body, rendered(body))  # one line, however it came
+        return cls(" ".join(title.split()), body, rendered(body))  # collapsed into one line
 
 
 def _text(name: str, value: object, most: int) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"A post needs a {name}.")
     if len(value) > most:
-        raise BadInput(f"The {name} has {len(value)} characters; {most} is the most.")
-    if "\x00" in value:  # PostgreSQL takes none, so nobody does
-        raise BadInput(f"The {name} holds a zero character.")
+        raise BadInput(f"The {name} has {len(value)} characters; the maximum is {most}.")
+    if "\x00" in value:  # PostgreSQL rejects it, so all storages do
+        raise BadInput(f"The {name} contains a NUL character.")
     if _SURROGATE.search(value):
         raise BadInput(f"The {name} holds half a character (a lone surrogate).")
     return value
 
 
 def rendered(text: str) -> str:
-    """HTML without scripts, whatever `text` holds: markdown-it takes no raw HTML, and nh3 drops all
-    that is not on its list of harmless elements."""
+    """HTML without scripts, whatever `text` holds: markdown-it escapes raw HTML, and nh3 drops
+    everything that is not on its allowlist."""
     return nh3.clean(_MARKDOWN.render(text))
 
 
 @dataclass(frozen=True)
 class Post:
-    """As stored. `revision` counts its edits from 1; times are seconds since 1970, whole ones."""
+    """A stored post. `revision`: 1, plus 1 for each edit; times are whole seconds since 1970."""
 
     id: int
     title: str
@@ -114,12 +114,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Page:
-    """Some lines, newest first, and how many posts there are in all."""
+    """One page of the list, newest first, and the total number of posts."""
 
     number: int  # from 1
     lines: tuple[Line, ...]
     posts: int
-    revision: ClassVar[int] = 0  # none: of a list, the last one that was read stands
+    revision: ClassVar[int] = 0  # lists have none: the last one read is cached
 
 
 def now() -> int:

@@ -1,16 +1,16 @@
-"""The cache beside the workers, in Redis: what one of them has read, all need not read again.
+"""The cache in Redis, which all workers share.
 
     key      blog:post:17
     value    REVISION SPACE JSON
 
-Two workers may write the same key in any order: a reader that was late with what it had read before
-an edit must not put it over the edited post. So a value is only ever replaced by one of the same or
-a newer revision, which Redis decides by itself (a script runs alone).
+Two workers may write the same key in any order: a slow reader must not overwrite an edited post
+with the value that it read before the edit. So a value is only replaced by one of the same or a
+newer revision. Redis checks that in a script, which is atomic.
 
-A Redis that does not answer makes the blog slower, not wrong: reads go on to the storage and leave
-it alone for PAUSE_S. Edits always tell it, TRIES times, since what they cannot replace stays until
-its expiry. What was read is put only by who has just heard from Redis that it is missing: an old
-value cannot outlast a Redis that was away, and be put into an empty one after the edit.
+If Redis does not answer, the blog is slower but still correct: reads go to the storage, and skip
+Redis for PAUSE_S. Edits are always written to Redis, with up to TRIES attempts, since a value that
+they cannot replace stays until it expires. A value that was read is put only after a miss in Redis:
+otherwise a value read during an outage could be put into an empty Redis after an edit.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from apps.blog.settings import Settings
 T = TypeVar("T")
 
 PAUSE_S = 1.0
-ANSWERS = 0.25  # of the time a database is given: a cache that takes longer is none
+ANSWERS = 0.25  # share of the database's time limit: a slower cache would be of no use
 TRIES = 4
 FAILURES = (redis.RedisError, OSError)
 REPLACE = """
@@ -41,14 +41,14 @@ return 1
 
 
 class RedisCache:
-    """`async_mode`: for ASGI. Connections are made when they are first needed."""
+    """`async_mode`: for ASGI. Connections are opened when they are first needed."""
 
     def __init__(self, settings: Settings, *, async_mode: bool) -> None:
         kind: Any = redis.asyncio if async_mode else redis
         pool = kind.BlockingConnectionPool.from_url(
             settings.redis_url,
             max_connections=settings.pool,
-            timeout=None,  # for a free connection: those who have one are bounded themselves
+            timeout=None,  # for a free connection: requests on the others have time limits
             socket_timeout=ANSWERS * settings.answer_s,
             socket_connect_timeout=ANSWERS * settings.answer_s,
             retry=kind.retry.Retry(redis.backoff.NoBackoff(), 0),
@@ -58,7 +58,7 @@ class RedisCache:
         self._silent_until_s = 0.0
 
     async def get(self, key: str) -> bytes | None:
-        """The JSON of a value; b"" where Redis has none, None where it does not answer."""
+        """The JSON of a value; b"" if Redis has none, None if it does not answer."""
         if time.monotonic() < self._silent_until_s:
             return None
         try:
@@ -66,7 +66,7 @@ class RedisCache:
         except FAILURES:
             return None
         finally:
-            METRICS.add("redis_asked")  # now, so that what is under way is in neither of the two
+            METRICS.add("redis_asked")  # at the end: a lookup in progress counts as neither
         if stored is None:
             return b""
         METRICS.add("redis_hits")
@@ -75,7 +75,7 @@ class RedisCache:
     async def put(
         self, key: str, value: bytes, revision: int, expiry_s: float, *, sure: bool = False
     ) -> None:
-        """Unless a newer revision is there. `sure`: tried TRIES times."""
+        """Put a value, unless Redis has a newer revision. `sure`: try up to TRIES times."""
         expiry_ms = int(expiry_s * 1000)
         if expiry_ms <= 0:
             return

@@ -1,15 +1,15 @@
-"""Posts by way of the caches: this worker's own, then Redis, then the storage.
+"""Posts through the caches: this worker's own, then Redis, then the storage.
 
-    read    local -> Redis -> storage; what was found is put into those that did not have it
+    read    local -> Redis -> storage; the value is put into the caches that did not have it
     write   storage, then Redis, then local, and only then the answer
 
-So whoever reads an edited post from Redis or the storage after the edit was answered gets the new
-one. Only another worker's own cache may still hold the old one: for BLOG_LOCAL_EXPIRY at most, and
-that is the bound on how old a page can be. It becomes BLOG_REDIS_EXPIRY where Redis could not be
-told of an edit because it did not answer just then, and came back with what it held before.
+So once an edit is answered, reads from Redis or the storage get the new post. Only other workers'
+local caches may still hold the old one, for at most BLOG_LOCAL_EXPIRY: this bounds how stale a page
+can be. The bound becomes BLOG_REDIS_EXPIRY if Redis does not answer during an edit, and comes back
+with its old content.
 
-A list changes with every post, and nobody keeps account of which: it lives half the bound in Redis
-and half of it in a worker, which is the same bound again, give or take the way to Redis.
+Every new post changes the lists, and cached lists are not invalidated. A list lives half the bound
+in Redis and half in a worker: the same bound in total, give or take the round trip to Redis.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from apps.blog.posts import Draft, Line, NoSuchPost, Page, Post
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage
 
-if TYPE_CHECKING:  # its client is not there where Redis is not asked
+if TYPE_CHECKING:  # the package redis may be missing if it is not used
     from apps.blog.redis_cache import RedisCache
 
 V = TypeVar("V", Post, Page)
@@ -34,7 +34,7 @@ V = TypeVar("V", Post, Page)
 
 @dataclass(frozen=True)
 class _Kind(Generic[V]):
-    """How values of a kind are kept: seconds in each cache, and their way back from JSON."""
+    """How values of a kind are cached: seconds in each cache, and how to load them from JSON."""
 
     local_s: float
     redis_s: float
@@ -42,7 +42,7 @@ class _Kind(Generic[V]):
 
 
 class PostRepository:
-    """All that pages and the API ask for posts. Every method raises Unreachable."""
+    """All access to posts by pages and the API. Every method may raise Unreachable."""
 
     def __init__(self, settings: Settings, storage: Storage, redis: RedisCache | None) -> None:
         self._storage, self._redis = storage, redis
@@ -56,7 +56,7 @@ class PostRepository:
         return await self._read(f"post:{number}", self._posts, lambda: self.newest(number))
 
     async def newest(self, number: int) -> Post:
-        """As stored, past every cache: to be edited. Raises NoSuchPost."""
+        """The post as stored, bypassing the caches, for editing. Raises NoSuchPost."""
         post = await self._storage.post(number)
         if post is None:
             raise NoSuchPost(number)
@@ -72,7 +72,7 @@ class PostRepository:
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
         """Raises NoSuchPost, Conflict."""
-        asked_s = time.monotonic()  # somebody may edit it once more before this one is cached
+        asked_s = time.monotonic()  # it may be edited again before this edit is cached
         return await self._kept(await self._storage.edit(number, draft, revision), asked_s)
 
     async def stop(self) -> None:
@@ -106,7 +106,7 @@ class PostRepository:
         return value
 
     async def _kept(self, post: Post, asked_s: float) -> Post:
-        """In the caches, before its edit is answered."""
+        """Put a post into the caches, before its edit is answered."""
         key = f"post:{post.id}"
         await self._put_in_redis(key, post, self._posts.redis_s, sure=True)
         if self._local is not None:

@@ -1,14 +1,14 @@
-"""Every request's way through the blog, whichever interface it came in by.
+"""The path of a request through the blog, the same for both interfaces.
 
     body -> route -> (an unsafe method must come from this site) -> pages, forms or api -> an answer
 
-What fails becomes an answer here, or in a form that keeps what was typed: HTML for people, JSON
-(RFC 9457) below /api.
+Errors become responses here, or in a form that keeps its input: HTML for people, JSON (RFC 9457)
+below /api.
 
-A body is read before anything is done about it, and no more of it kept than may be. Left unread, it
-makes the kernel reset the connection when the server closes it, and the client loses the answer
-that says why. So what is too much is read and thrown away; who sends DISCARDED times as much as may
-be is not listened to any longer, and may lose the answer.
+A body is read before the request is handled, and kept only up to the limit. If it were left unread,
+the kernel would reset the connection when the server closes it, and the client would lose the error
+response. So the excess is read and discarded. Beyond DISCARDED times the limit, reading stops, and
+the client may lose the response.
 """
 
 import io
@@ -27,11 +27,11 @@ from apps.blog.metrics import METRICS
 from apps.blog.posts import BODY_MOST, ID_MOST, TITLE_MOST, Failure
 from apps.blog.site import Site
 
-LOG = logging.getLogger("apps.blog")  # to standard error, where nobody says otherwise
+LOG = logging.getLogger("apps.blog")  # to standard error by default
 SAFE = {"GET", "HEAD", "OPTIONS"}
-DISCARDED = 10  # times what is kept of a body
-OVERHEAD_BYTES = 65_536  # of a form, around what is in it
-# A character has 12 bytes at most: four of UTF-8 as %XX in a form, two halves as \uXXXX in JSON
+DISCARDED = 10  # times the limit of a body
+OVERHEAD_BYTES = 65_536  # of a form, in addition to its content
+# At most 12 bytes a character: four of UTF-8 as %XX in a form, two surrogates as \uXXXX in JSON
 TEXT_MOST_BYTES = 12 * (TITLE_MOST + BODY_MOST) + OVERHEAD_BYTES
 TEXT_TOO_LARGE = f"That is too much: a post has {BODY_MOST} characters at most."
 RETRY_S = 1
@@ -45,17 +45,17 @@ HEADERS = {
 
 
 class Id(IntegerConverter):
-    """Digits only. Its range is looked at later: an address whose number was out of it would be
-    found for other methods, and answered with 405."""
+    """Digits only. The range is checked later: otherwise an out-of-range number would match for
+    other methods, and be answered with 405."""
 
     regex = "[0-9]{1,19}"
 
 
 @dataclass(frozen=True)
 class Route:
-    """`reads`: posts, so that their schema must be up to date. (Forms see to that themselves, to
-    keep what was typed where the storage cannot be reached.) `image`: the body is one, or a form
-    with one."""
+    """`reads`: uses posts, so their schema must be up to date. (Forms ensure that themselves, to
+    keep their input if the storage is unreachable.) `image`: the body is an image, or a form with
+    one."""
 
     method: str
     path: str
@@ -91,21 +91,21 @@ _MAP = Map(
 
 
 def body_most_bytes(site: Site) -> int:
-    """Of any request."""
+    """The limit of any request's body."""
     return max(site.uploads.most_bytes + OVERHEAD_BYTES, TEXT_MOST_BYTES)
 
 
 class Body:
-    """Takes parts as they come. Keeps a byte more than may be: so it is seen to be too large."""
+    """Collects a body part by part. Keeps one byte more than the limit, to show the excess."""
 
     def __init__(self, site: Site) -> None:
-        self.size = 0  # of all that came
+        self.size = 0  # bytes received
         self._parts: list[bytes] = []
         self._most_bytes = body_most_bytes(site)
         self._room = self._most_bytes + 1
 
     def take(self, part: bytes) -> bool:
-        """Whether to go on."""
+        """Add a part. Returns whether to continue reading."""
         self.size += len(part)
         if self._room:
             self._parts.append(part[: self._room])
@@ -113,16 +113,16 @@ class Body:
         return self.size <= DISCARDED * self._most_bytes
 
     def into(self, environ: Mapping[str, Any]) -> dict[str, Any]:
-        """A WSGI environ with this body, whole, however it came: a request that says "chunked" is
-        taken for one without a body otherwise."""
+        """A copy of a WSGI environ with this body and its length. Without them, a chunked request
+        would be taken for one without a body."""
         data = b"".join(self._parts)
-        made = {**environ, "wsgi.input": io.BytesIO(data), "CONTENT_LENGTH": str(len(data))}
-        made.pop("HTTP_TRANSFER_ENCODING", None)
-        return made
+        result = {**environ, "wsgi.input": io.BytesIO(data), "CONTENT_LENGTH": str(len(data))}
+        result.pop("HTTP_TRANSFER_ENCODING", None)
+        return result
 
 
 async def respond(site: Site, request: Request, *, whole: bool = True) -> Response:
-    """Raises nothing. `whole`: the body is what was announced."""
+    """Handle a request; never raises. `whole`: the body has the announced length."""
     METRICS.add("requests")
     problem = api.problem if request.path.startswith("/api/") else pages.problem
     try:
@@ -133,13 +133,13 @@ async def respond(site: Site, request: Request, *, whole: bool = True) -> Respon
             response = Response(status=HTTPStatus.NO_CONTENT)
             del response.headers["Content-Type"]
         else:
-            response = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"What can be done here: {methods}.")
+            response = problem(HTTPStatus.METHOD_NOT_ALLOWED, f"Allowed methods: {methods}.")
         response.headers["Allow"] = methods
     except exceptions.HTTPException as error:
         response = problem(HTTPStatus(error.code or 500), str(error.description))
     except Failure as error:
         response = problem(error.status, error.sentence)
-    except Exception:  # a mistake in here: nobody else's business
+    except Exception:  # a bug: details go to the log, not to the client
         LOG.exception("%s %r failed", request.method, request.path)
         response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong in here.")
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -153,7 +153,7 @@ async def _answer(site: Site, request: Request, whole: bool) -> Response:
     route, arguments = _MAP.bind_to_environ(request.environ).match()
     _refuse_other_sites(request)
     if not whole:
-        raise exceptions.BadRequest("The body ended before it was whole.")
+        raise exceptions.BadRequest("The body is shorter than its Content-Length.")
     request.max_form_memory_size = request.max_content_length = TEXT_MOST_BYTES
     if route.image:
         request.max_content_length = site.uploads.most_bytes + OVERHEAD_BYTES
@@ -163,17 +163,17 @@ async def _answer(site: Site, request: Request, whole: bool) -> Response:
         await site.start()
     try:
         response: Response = await route.handler(site, request, **arguments)
-    except exceptions.RequestEntityTooLarge:  # told in the numbers of the form, not of its bytes
+    except exceptions.RequestEntityTooLarge:  # report the content's limit, not the form's
         why = site.uploads.too_large if route.image else TEXT_TOO_LARGE
         raise exceptions.RequestEntityTooLarge(why) from None
     return response
 
 
 def _refuse_other_sites(request: Request) -> None:
-    """Another site's page must not post in its reader's name (CSRF). Browsers say where a request
-    comes from; programs need not. Raises Forbidden."""
+    """Reject unsafe requests from other sites' pages (CSRF). Browsers send the origin of a request;
+    other clients need not. Raises Forbidden."""
     host = request.headers.get("Host", "")
-    origin = request.headers.get("Origin", f"any://{host}")  # "null", where it is kept secret
+    origin = request.headers.get("Origin", f"any://{host}")  # "null" if it is hidden
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     same = site in ("same-origin", "none") and origin.partition("://")[2] == host
     if request.method not in SAFE and not same:

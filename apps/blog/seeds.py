@@ -1,4 +1,4 @@
-"""Something to read: as many posts as are asked for, the same ones every time."""
+"""Sample posts, the same ones every time."""
 
 import random
 
@@ -11,11 +11,11 @@ TOPICS = (
 MOODS = ("quiet", "patient", "sudden", "crowded", "forgotten", "honest", "slow", "cheerful")
 VERBS = ("wait for", "depend on", "measure", "forget", "share", "outlive", "explain", "hide")
 PARAGRAPHS = 8
-AT = 1_700_000_000  # when they were all written, seconds since 1970: the same page on any day
+AT = 1_700_000_000  # their creation time, seconds since 1970: fixed, so that pages never change
 
 
 def draft(number: int) -> Draft:
-    """The post of that number, from 1."""
+    """The sample post of this number, from 1."""
     dice = random.Random(number)
 
     def sentence() -> str:

@@ -1,15 +1,15 @@
-"""What the blog is told by its environment, checked when it starts.
+"""Settings of the blog, read from the environment and checked when it starts.
 
 BLOG_STORAGE         sqlite:///blog.sqlite | postgresql://... | mongodb://...
-BLOG_REDIS           redis://...; empty: no cache beside the workers
-BLOG_LOCAL           1: each worker keeps what it has read, too
-BLOG_LOCAL_EXPIRY    seconds (1): no reader sees an edit later than this after it was answered
-BLOG_LOCAL_MOST      entries a worker keeps (1000)
+BLOG_REDIS           redis://...; empty: no shared cache
+BLOG_LOCAL           1: each worker also has a cache of its own
+BLOG_LOCAL_EXPIRY    seconds (1): every reader sees an edit by then, counted from its answer
+BLOG_LOCAL_MOST      entries in a worker's cache (1000)
 BLOG_REDIS_EXPIRY    seconds (30)
 BLOG_POOL            connections to the database per worker (10)
-BLOG_ANSWER          seconds (2): a database that takes longer is down, a Redis in a quarter of it
+BLOG_ANSWER          seconds (2) until a database counts as down; for Redis a quarter of that
 BLOG_UPLOADS         a directory for images (./blog-uploads)
-BLOG_UPLOAD_MOST     bytes of an upload (5000000)
+BLOG_UPLOAD_MOST     maximum bytes of an upload (5000000)
 """
 
 import os
@@ -26,7 +26,7 @@ STORAGES = {
     "mongodb": "mongodb",
     "mongodb+srv": "mongodb",
 }
-# Fields of Settings: their variables, the least and the most they may be
+# (field of Settings, variable, minimum, maximum)
 NUMBERS: tuple[tuple[str, str, float, float], ...] = (
     ("local_expiry_s", "BLOG_LOCAL_EXPIRY", 0.0, 3600.0),
     ("local_most", "BLOG_LOCAL_MOST", 1, 1_000_000),
@@ -39,12 +39,12 @@ POSTS_PER_PAGE = 20
 
 
 class BadSetting(ValueError):
-    """A setting that cannot be; the message is one sentence for the one who starts the blog."""
+    """An invalid setting; the message is one sentence for the operator."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Times in seconds. `redis_url` "": none."""
+    """Times in seconds. `redis_url`: "" for none."""
 
     storage_url: str = field(default="sqlite:///blog.sqlite", repr=False)  # may hold a password
     redis_url: str = field(default="", repr=False)
@@ -59,7 +59,7 @@ class Settings:
 
     @property
     def storage(self) -> str:
-        """Which file of `storage` knows it."""
+        """The module in `storage` for this URL."""
         return STORAGES[_scheme(self.storage_url)]
 
 
@@ -98,24 +98,24 @@ def _redis_url(url: str) -> str:
 
 
 def _scheme(url: str) -> str:
-    """ "": it has none."""
+    """The scheme of a URL; "" if it has none."""
     match = re.match(r"([a-z+]+)://", url)
     return match[1] if match else ""
 
 
 def _not(url: str) -> str:
-    """What stands there instead, without a password that may follow."""
+    """Names the scheme that was given, without the rest, which may hold a password."""
     return f", not {_scheme(url)}://" if _scheme(url) else ""
 
 
 def _number(variable: str, text: str, least: float, most: float) -> Any:
-    """Whole ones have whole bounds."""
+    """An int if `least` is one, else a float. Raises BadSetting."""
     kind = type(least)
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not least <= value <= most or kind(value) != value:
-        what = f"{'a whole number' if kind is int else 'a number'} from {least:g} to {most:g}"
-        raise BadSetting(f"{variable} must be {what}, not {text[:40]!r}.")
+        allowed = f"{'a whole number' if kind is int else 'a number'} from {least:g} to {most:g}"
+        raise BadSetting(f"{variable} must be {allowed}, not {text[:40]!r}.")
     return kind(value)

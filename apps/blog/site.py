@@ -1,4 +1,4 @@
-"""What every page, form and call of the API works with: posts and images."""
+"""What all pages, forms and API calls share: access to posts and images."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 class Site:
-    """`async_mode`: for ASGI. Opens nothing before `start` or the first request. ImportError where
-    a client of what is in the settings is not installed."""
+    """`async_mode`: for ASGI. Opens no connection before `start` or the first request. Raises
+    ImportError if a client library that the settings need is not installed."""
 
     def __init__(self, settings: Settings, *, async_mode: bool) -> None:
         self.storage = storage_of(settings, async_mode=async_mode)
@@ -30,7 +30,7 @@ class Site:
         self._prepared = False
 
     async def start(self) -> None:
-        """Bring the schema up to date, or raise Unreachable: tried until it has worked once."""
+        """Bring the schema up to date, until that has succeeded once. Raises Unreachable."""
         if not self._prepared:
             await self.storage.prepare()
             self._prepared = True
@@ -44,5 +44,5 @@ class Site:
         return await self._off_the_loop(lambda: self.uploads.store(data))
 
     async def _off_the_loop(self, work: Callable[[], T]) -> T:
-        """What may keep a core busy for long: not on the event loop, where all wait for it."""
+        """Run CPU-bound work: with `async_mode` in a thread, so that the event loop is free."""
         return await asyncio.to_thread(work) if self._async_mode else work()

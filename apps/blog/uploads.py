@@ -1,8 +1,8 @@
-"""Images that were uploaded: files named by what is in them.
+"""Uploaded images: files named by their content.
 
-What a client calls a file, and what type it claims, is not believed. Pillow decides what it is; the
-name is the SHA-256 of the bytes, so that the same image twice is one file, no name can lead out of
-the folder, and a file never changes once it is there.
+The name and type that a client declares are not trusted. Pillow determines the type. The name is
+the SHA-256 of the bytes, so that equal images share a file, no name can lead out of the folder, and
+a file never changes once it is written.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ TYPES = {
 PIXELS_MOST = 40_000_000  # a small file may unpack to any size
 NAME = re.compile(r"[0-9a-f]{64}\.(png|jpg|gif|webp)", re.ASCII)
 TYPE_OF = dict(TYPES.values())
-# It takes up to 4 bytes a pixel: in one thread at a time, or a few uploads take all the memory
+# Takes up to 4 bytes a pixel: in one thread at a time, or a few uploads would exhaust the memory
 DECODING = threading.Lock()
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # PIXELS_MOST is less
 BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)  # what Pillow raises
@@ -51,7 +51,7 @@ class NotAnImage(Failure):
 
 @dataclass(frozen=True)
 class Stored:
-    """`name` within the folder; size in pixels."""
+    """A stored image. `name`: within the folder; size in pixels."""
 
     name: str
     type: str
@@ -60,14 +60,14 @@ class Stored:
 
 
 class Uploads:
-    """`folder` is made when it is first needed. Sizes in bytes."""
+    """`folder` is created when it is first needed. Sizes in bytes."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder, self.most_bytes = folder.absolute(), most_bytes
-        self.too_large = f"The image is too large: {megabytes(most_bytes)} is the most."
+        self.too_large = f"The image is too large: the maximum is {megabytes(most_bytes)}."
 
     def store(self, data: bytes) -> Stored:
-        """Raises BadInput (empty), TooLarge, NotAnImage; OSError where the disk is full."""
+        """Raises BadInput (empty), TooLarge, NotAnImage; OSError if it cannot be written."""
         if not data:
             raise BadInput("The file is empty.")
         if len(data) > self.most_bytes:
@@ -79,7 +79,7 @@ class Uploads:
         return Stored(name, mime, *size)
 
     def load(self, name: str) -> tuple[bytes, str] | None:
-        """The bytes and their type; None where there is no such image."""
+        """The bytes and their MIME type; None if there is no such image."""
         if not NAME.fullmatch(name):
             return None
         try:
@@ -88,7 +88,7 @@ class Uploads:
             return None
 
     def _write(self, name: str, data: bytes) -> None:
-        """Whole or not at all: readers of other workers may come at any moment."""
+        """Write atomically: other workers may read the file at any time."""
         self._folder.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(prefix=".part-", dir=self._folder)
         try:
@@ -102,8 +102,8 @@ class Uploads:
 
 
 def _recognised(data: bytes) -> tuple[str, tuple[int, int]]:
-    """What Pillow says it is, and its size, once it has been seen to be whole: its checksums, where
-    it has any, and its pixels (of an animation, those of the first picture)."""
+    """Pillow's name of the format, and the size, of an intact image: checks its checksums, if any,
+    and its pixels (of an animation, only the first frame). Raises TooLarge, NotAnImage."""
     try:
         with Image.open(io.BytesIO(data), formats=tuple(TYPES)) as image:
             kind, (width, height) = str(image.format), image.size

@@ -1,4 +1,4 @@
-"""The blog under WSGI: each request has a worker, or a thread of it, for itself.
+"""The blog under WSGI: each request occupies a worker, or one of its threads.
 
 gunicorn apps.blog.wsgi:app
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 65_536
 SITE = Site(read(), async_mode=False)
-with contextlib.suppress(Unreachable):  # asked again with every request
+with contextlib.suppress(Unreachable):  # tried again with every request
     finish(SITE.start())
 
 
@@ -37,11 +37,11 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
 
 
 def _with_body(environ: WSGIEnvironment) -> tuple[WSGIEnvironment, bool]:
-    """And whether all came that was announced."""
-    # A body in pieces has no length; a server that takes one ends it, whether it says so or not
+    """The environ with its whole body, and whether the body has the announced length."""
+    # A chunked body has no length; a server that accepts one ends it, whether it says so or not
     stream = get_input_stream(environ, safe_fallback="HTTP_TRANSFER_ENCODING" not in environ)
-    body, goes_on = Body(SITE), True
+    body, reading = Body(SITE), True
     with contextlib.suppress(ClientDisconnected):
-        while goes_on and (part := stream.read(CHUNK_BYTES)):
-            goes_on = body.take(part)
-    return body.into(environ), not goes_on or body.size >= (get_content_length(environ) or 0)
+        while reading and (part := stream.read(CHUNK_BYTES)):
+            reading = body.take(part)
+    return body.into(environ), not reading or body.size >= (get_content_length(environ) or 0)

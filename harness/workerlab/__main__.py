@@ -1,7 +1,6 @@
-"""`workerlab …`, which is `python -m workerlab …`.
+"""Entry point of `workerlab …` and `python -m workerlab …`.
 
-Signal handlers come first: importing a command takes a moment, during which Ctrl-C must end it as
-cleanly as later.
+Signal handlers are installed first, so that Ctrl-C exits cleanly even while a command is imported.
 """
 
 import faulthandler
@@ -11,14 +10,14 @@ import sys
 from workerlab.terminal import interrupt
 
 STDERR = 2  # by number: `sys.stderr` may have no file descriptor
-COLLECT_AFTER = (20_000, 50, 100)  # thresholds of the generations: few objects are cyclic
+COLLECT_AFTER = (20_000, 50, 100)  # gc thresholds by generation: few objects form cycles
 
 
 def main() -> int:
     """Returns the exit code."""
     interrupt.end_at_once()
     faulthandler.enable(STDERR)  # traceback if the interpreter crashes
-    gc.disable()  # imported objects live on: collections took a sixth of the start
+    gc.disable()  # imported objects are never freed: collecting took a sixth of startup
     from workerlab import cli
 
     try:
@@ -27,11 +26,11 @@ def main() -> int:
         return stopped.exit_code
     finally:
         interrupt.finish()
-        gc.freeze()  # no collection as the interpreter ends
+        gc.freeze()  # no collection at interpreter exit
 
 
 def ready() -> None:
-    """Everything is imported; nothing has started."""
+    """Called once everything is imported, before anything starts."""
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     gc.enable()

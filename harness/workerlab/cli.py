@@ -63,7 +63,7 @@ COMMANDS: Mapping[str, CliCommand] = {
     ),
 }
 
-SIGNAL_EXIT_CODE = 128  # this or more: stopped by a signal
+SIGNAL_EXIT_CODE = 128  # this or higher: stopped by a signal
 
 EXAMPLES = """\
 examples:
@@ -136,9 +136,9 @@ def _each(action: Callable[[argparse.Namespace], int], options: argparse.Namespa
     from workerlab.options import in_turn
 
     codes: list[int] = []
-    for words, run_options in in_turn(options):
-        if words:
-            tell(f"now with {words}")
+    for label, run_options in in_turn(options):
+        if label:
+            tell(f"now with {label}")
         codes.append(action(run_options))
         if codes[-1] >= SIGNAL_EXIT_CODE:
             break

@@ -26,7 +26,7 @@ def encode(value: object) -> bytes:
     """One line of JSON, without a newline."""
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # file names may hold any bytes: only these are replaced
+    except UnicodeEncodeError:  # file names may hold undecodable bytes: only these are replaced
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
         return text.encode("utf-8", "replace")
 
@@ -60,7 +60,7 @@ def schemas(kinds: Iterable[type]) -> dict[str, Any]:
 
 
 def _known(kind: type[T]) -> type[T]:
-    """The same type, once msgspec has its complete description."""
+    """The same type, after msgspec has built its description."""
     if kind not in _worked_out:
         with _working_out:
             msgspec.json.Decoder(kind)

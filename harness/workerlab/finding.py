@@ -1,5 +1,5 @@
-"""Conclusions of the lab: a class for each. Its name is the code, its fields are the values, its
-docstring is the sentence, and it stands above the rule that makes it.
+"""Conclusions of the lab, one class each. The class name is the code, the fields are the values,
+and the docstring is the sentence. The rule that creates it follows the class.
 
     class SlowService(Finding):
         '''With {users:# user} a request spends {service_s:duration} in the app.'''
@@ -8,9 +8,8 @@ docstring is the sentence, and it stands above the rule that makes it.
         service_s: float
 
 `workerlab.numbers.units` defines the formats. Fields are in base units, named at the end of the
-field (`wait_s`, `memory_bytes`). A sentence with a value that is no field, or with an unknown
-format, raises TypeError on import. Rules, tests and programs use the class and its fields; none of
-them searches a sentence.
+field (`wait_s`, `memory_bytes`). A sentence that names an unknown field or format raises TypeError
+on import. Rules, tests and programs use the class and its fields; none of them parses a sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from msgspec import Struct
 
 from workerlab.numbers.units import fields, fill, is_format
 
-# Of a note on the first screen: counted only, printed, or printed below the title
+# How the first screen treats a note: only counted, printed, or printed below the title
 Prominence = Literal["counted", "notes", "title"]
 
 
@@ -40,7 +39,7 @@ class Finding(Struct, frozen=True):
             return
         if cls.__doc__ is None:
             raise TypeError(f"{cls.__name__} has no sentence (python -OO drops docstrings)")
-        # Lines are joined by a space, but by nothing before an optional part
+        # Join lines with a space, but with nothing before an optional part
         cls.template = re.sub(r"\s*\n\s*", " ", re.sub(r"\s*\n\s*(?=\[\[)", "", cls.__doc__))
         names = {name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())}
         for name, spec in fields(cls.template):
@@ -93,8 +92,8 @@ class Answer(Finding, kw_only=True):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        about = ("question", "trials", "evidence")
-        names = (name for name in self.__struct_fields__ if name not in about)
+        excluded = ("question", "trials", "evidence")
+        names = (name for name in self.__struct_fields__ if name not in excluded)
         return {name: getattr(self, name) for name in names}
 
 
@@ -108,7 +107,7 @@ class Inconclusive(Answer):
 class Note(Finding):
     """{text}"""
 
-    text: str  # no rule, table or test reads it back
+    text: str  # no rule, table or test parses it
 
 
 class StoredFinding(Finding):
@@ -129,5 +128,5 @@ class StoredFinding(Finding):
 def stored(finding: Finding) -> StoredFinding:
     if isinstance(finding, StoredFinding):
         return finding
-    values = msgspec.to_builtins(finding.values)  # as it is read back
+    values = msgspec.to_builtins(finding.values)  # the types that a reader gets
     return StoredFinding(finding.code, values, str(finding), finding.prominence)

@@ -56,7 +56,7 @@ OPTIONS: tuple[read.Row, ...] = (
      " without addresses and queries"),
     ("--keep-queries", None, "", "send the queries of --access-log, too (off)"),
 )  # fmt: skip
-REPLACED_OPTIONS = ("path", "method", "body_file", "expect_status")  # that a mix replaces
+REPLACED_OPTIONS = ("path", "method", "body_file", "expect_status")  # options that a mix replaces
 MAX_ROUTES = 1000
 WORD = re.compile(r"""\s*(?:(?P<comment>\#.*)|((?:[^\s"'\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+))""")
 
@@ -64,18 +64,16 @@ WORD = re.compile(r"""\s*(?:(?P<comment>\#.*)|((?:[^\s"'\\]|\\.|'[^']*'|"(?:[^"\
 def requested_mix(options: argparse.Namespace) -> tuple[tuple[Route, ...], tuple[Finding, ...]]:
     """The mix given by the options, () if none, and notes on it. Raises UsageError."""
     if options.keep_queries and not options.access_log:
-        raise UsageError("--keep-queries is about the queries of an --access-log: name one")
+        raise UsageError("--keep-queries needs --access-log")
     flags = [flag for flag in ("mix", "access_log") if getattr(options, flag)]
     if not flags:
         return (), ()
-    others = [
+    conflicts = [
         name for name in (*flags[1:], *REPLACED_OPTIONS) if getattr(options, name) is not None
     ]
-    if others:
-        first, other = (f"--{name.replace('_', '-')}" for name in (flags[0], others[0]))
-        raise UsageError(
-            f"{first} says what is requested, and so does {other}: leave one of them out"
-        )
+    if conflicts:
+        first, other = (f"--{name.replace('_', '-')}" for name in (flags[0], conflicts[0]))
+        raise UsageError(f"{first} and {other} both define the requests: leave one of them out")
     notes: list[Finding] = []
     if options.mix:
         routes = mix_of(Path(options.mix))
@@ -87,8 +85,8 @@ def requested_mix(options: argparse.Namespace) -> tuple[tuple[Route, ...], tuple
 
 
 def _with(headers: Iterable[tuple[str, str]], route: Route) -> Route:
-    own = {name.lower() for name, _ in route.headers}
-    common = tuple(header for header in headers if header[0].lower() not in own)
+    route_names = {name.lower() for name, _ in route.headers}
+    common = tuple(header for header in headers if header[0].lower() not in route_names)
     return replace(route, headers=(*common, *route.headers))
 
 
@@ -131,21 +129,21 @@ def _route(words: list[str], directory: Path) -> Route:
     """Raises ValueError, with a message for the user."""
     if len(words) < 3:
         raise ValueError(f"{' '.join(words)!r} is not weight, method and path, as in 10 GET /")
-    weight, method, path, *others = words
+    weight, method, path, *arguments = words
     route = Route(read.url_path(path), read.method(method), _weight(weight))
     fields: dict[str, Any] = {}
-    for word in others:
-        name, equals, value = word.partition("=")
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if name not in FIELDS or not equals:
             names = ", ".join(f"{name_}=" for name_ in FIELDS)
-            raise ValueError(f"{word!r} is none of {names}; put quotes around blanks")
-        field, of = FIELDS[name]
+            raise ValueError(f"{argument!r} is not one of {names}; put quotes around blanks")
+        field, convert = FIELDS[name]
         if name == "header":
-            fields.setdefault(field, []).append(of(value, directory))
+            fields.setdefault(field, []).append(convert(value, directory))
         elif field in fields:
             raise ValueError(f"{name}= is there twice")
         else:
-            fields[field] = of(value, directory)
+            fields[field] = convert(value, directory)
     if "headers" in fields:
         fields["headers"] = tuple(fields["headers"])
     return replace(route, **fields)
@@ -203,8 +201,8 @@ Request = tuple[str, str]  # method and path
 
 
 class Counts(NamedTuple):
-    """What the lines of a log hold. `answers`: for each request, how many answers there were, and
-    how many of them 4xx or 5xx."""
+    """Counts of the lines in a log. `answers`: for each request, the number of answers, and of
+    those with 4xx or 5xx."""
 
     answers: Mapping[Request, tuple[int, int]]
     other_methods: int
@@ -213,7 +211,7 @@ class Counts(NamedTuple):
 
 class AccessLogRead(Finding):
     """{file}: {paths:# path} of {routes:# route} {paths:is/are} sent: {exact:percent} of its
-    {used:# GET or HEAD request} asked for these very paths, {share:percent} for these routes
+    {used:# GET or HEAD request} were for exactly these paths, {share:percent} for these routes
     [[; {failing_paths:# path} with {failing:# request} mostly answered by 4xx or 5xx left out]]
     [[; {other_methods:# request} of other methods left out]]
     [[; {unreadable:# line} not understood]]"""
@@ -237,20 +235,20 @@ def mix_of_log(path: Path, *, queries: bool = False) -> tuple[tuple[Route, ...],
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path} cannot be read as an access log: {error}") from error
     if not counts.answers:
-        what = "no request of GET or HEAD" if counts.other_methods else "no line of such a log"
-        raise UsageError(f"{path} has {what} (common or combined format)")
-    good = {request: n for request, (n, errors) in counts.answers.items() if 2 * errors <= n}
-    if not good:
+        missing = "no request of GET or HEAD" if counts.other_methods else "no line of such a log"
+        raise UsageError(f"{path} has {missing} (common or combined format)")
+    usable = {request: n for request, (n, errors) in counts.answers.items() if 2 * errors <= n}
+    if not usable:
         raise UsageError(f"{path} has no path that was mostly answered by 2xx or 3xx")
-    routes, exact = _routes(good)
-    failing = [n for request, (n, _) in counts.answers.items() if request not in good]
+    routes, exact = _routes(usable)
+    failing = [n for request, (n, _) in counts.answers.items() if request not in usable]
     log = AccessLogRead(
         file=str(path),
-        used=sum(good.values()),
+        used=sum(usable.values()),
         paths=len(routes),
         routes=len({route.label for route in routes}),
-        exact=exact / sum(good.values()),
-        share=sum(route.weight for route in routes) / sum(good.values()),
+        exact=exact / sum(usable.values()),
+        share=sum(route.weight for route in routes) / sum(usable.values()),
         failing_paths=len(failing) or None,
         failing=sum(failing) or None,
         other_methods=counts.other_methods or None,
@@ -291,7 +289,7 @@ def counted(lines: Iterable[str], *, queries: bool) -> Counts:
 
 
 def _path(target: str, *, queries: bool) -> str | None:
-    """The path as it is sent; None if it cannot be."""
+    """The path to request; None if the target is neither a path nor a URL."""
     target = ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else m[2], target)
     if not target.startswith("/"):  # requests to a proxy name the server
         if (absolute := ABSOLUTE.fullmatch(target)) is None:
@@ -312,17 +310,17 @@ def _routes(requests: Mapping[Request, int]) -> tuple[tuple[Route, ...], int]:
     by_route = defaultdict[Request, list[Request]](list)
     for request in sorted(requests, key=lambda request: (-requests[request], request)):
         by_route[request[0], route_of(request[1])].append(request)
-    totals = {name: sum(requests[request] for request in of) for name, of in by_route.items()}
+    totals = {name: sum(requests[request] for request in group) for name, group in by_route.items()}
     firsts = [by_route[name][0] for name in sorted(totals, key=lambda name: -totals[name])]
     others = sorted({*requests} - {*firsts}, key=lambda request: (-requests[request], request))
     sent = dict.fromkeys([*firsts, *others][:MAX_PATHS])
     routes = []
-    for name, of in by_route.items():
-        sent_paths = [request for request in of if request in sent]
-        whole = (
+    for name, group in by_route.items():
+        sent_paths = [request for request in group if request in sent]
+        scale = (
             totals[name] / sum(requests[request] for request in sent_paths) if sent_paths else 0.0
         )
-        label = f"{name[0]} {name[1]}" if len(of) > 1 else ""
-        routes += [Route(path, method, requests[method, path] * whole, name=label)
+        label = f"{name[0]} {name[1]}" if len(group) > 1 else ""
+        routes += [Route(path, method, requests[method, path] * scale, name=label)
                    for method, path in sent_paths]  # fmt: skip
     return tuple(routes), sum(requests[request] for request in sent)

@@ -1,14 +1,14 @@
-"""The types that all rooms share, immutable. Seconds and bytes inside; other units only in output.
+"""Immutable types shared by all packages. Seconds and bytes inside; other units only in output.
 
     plan     -> Server, WorkerClass, Load, Cell, Trial (what is to be measured)
     measure  -> Record                                 (what happened: facts, nothing derived)
-                Observations                           (samples of the kernel and /proc meanwhile)
+                Observations                           (kernel and /proc samples of the load)
     tools    -> Command, Output -> Measurement         (what the output of one load tool says)
     analyse  -> Summary, Breakdown, CellResult, ClassResult, Report   (what it means)
                 Document                               (what a run shows, for any command)
 
-`None` means "not known" or "unlimited", never 0. The types are msgspec Structs: classes and objects
-are made several times as fast as dataclasses, and a trial has hundreds of thousands of spans.
+`None` means "not known" or "unlimited", never 0. The types are msgspec Structs, several times as
+fast to define and create as dataclasses: a trial has hundreds of thousands of spans.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class UsageError(LabError):
 
 
 class EnvironmentProblem(LabError):
-    """This machine, interpreter or app cannot do it: something is missing or does not start."""
+    """The machine, interpreter or app lacks something, or something does not start."""
 
 
 class ParseError(Exception):
-    """A tool's output that cannot be read with certainty. `line`: the offending line."""
+    """Tool output that cannot be parsed with certainty. `line`: the offending line."""
 
     def __init__(self, why: str, line: str = "") -> None:
         self.why, self.line = why, line.strip()[:200]
@@ -63,7 +63,7 @@ Label = str | Finding  # a name, or a finding whose sentence is the name
 
 
 class Route(Struct, frozen=True):
-    """One kind of request of a mix, and what it must answer."""
+    """One kind of request in a mix, and its expected answer."""
 
     path: str = "/"
     method: str = "GET"
@@ -79,7 +79,7 @@ class Route(Struct, frozen=True):
 
 
 class App(Struct, frozen=True):
-    """The application under test, how it is asked and what it must answer."""
+    """The application under test, its request and the expected answer."""
 
     target: str = ""  # Gunicorn's spelling: "module:callable" or "module:create_app()"
     chdir: str = ""  # absolute; "" = the run's own copy of apps/
@@ -90,7 +90,7 @@ class App(Struct, frozen=True):
     expect_status: int = 200
     env: tuple[tuple[str, str], ...] = ()
     sleep_s: float | None = None  # known for the bundled apps only
-    body_sha256: str | None = None  # of the only right answer, if known beforehand
+    body_sha256: str | None = None  # of the only correct body, if known in advance
     mix: tuple[Route, ...] = ()  # (): every request is as above
 
 
@@ -107,7 +107,7 @@ class NullServer(Struct, frozen=True):
 
 
 class Server(Struct, frozen=True):
-    """What a load is sent to, as asked for; the proof says what became of the settings."""
+    """The server under load as requested; the proofs of its workers have the effective settings."""
 
     worker_class: str
     workers: int
@@ -116,11 +116,11 @@ class Server(Struct, frozen=True):
     worker_connections: int
     instances: int = 1  # servers like this, a port each; every request picks one at random
     app: App = App()  # what Gunicorn serves
-    name: str = ""  # of the configuration, if the experiment gives one; begins the keys of trials
-    null: NullServer | None = None  # replaces Gunicorn by a server that does nothing
+    name: str = ""  # of the configuration, if the experiment sets one; prefix of trial keys
+    null: NullServer | None = None  # if set, a server that does nothing replaces Gunicorn
     preload: bool = False  # the app is loaded once, before the workers are forked
-    cores: int | None = None  # it may use; None: all
-    cpu_s: float | None = None  # computed by each request, if the experiment sets it
+    cores: int | None = None  # number of cores it may use; None: all
+    cpu_s: float | None = None  # CPU that each request uses, if the experiment sets it
     gunicorn: str = ""  # its version, if there are several; "": the plan's
     python: str = ""  # its interpreter, if there are several; "": the plan's
     config: str | None = None  # its Gunicorn file, if there are several; None: the plan's
@@ -130,13 +130,13 @@ class Server(Struct, frozen=True):
         """Unique for the settings, and valid in a file name."""
         key = f"{self.worker_class}-w{self.workers}-t{self.threads}-b{self.backlog}"
         key = f"{self.name}-{key}" if self.name else key
-        several = f"-x{self.instances}" if self.instances > 1 else ""
+        copies = f"-x{self.instances}" if self.instances > 1 else ""
         cpu = "" if self.cpu_s is None else f"-cpu{1000 * self.cpu_s:g}ms"
         preload = "-preload" if self.preload else ""
         cores = "" if self.cores is None else f"-on{self.cores}"
         version = f"-g{self.gunicorn}" if self.gunicorn else ""
         python = f"-py{_as_name(self.python)}" if self.python else ""
-        return f"{key}-wc{self.worker_connections}{several}{cpu}{preload}{cores}{version}{python}"
+        return f"{key}-wc{self.worker_connections}{copies}{cpu}{preload}{cores}{version}{python}"
 
     @property
     def variant(self) -> str:
@@ -146,7 +146,7 @@ class Server(Struct, frozen=True):
 
 
 def _as_name(path: str) -> str:
-    """The path as part of a file name; of a long one its end and a checksum, to keep it unique."""
+    """The path in a form for file names; a long one becomes its end and a checksum."""
     name = re.sub(r"[^A-Za-z0-9.]+", "_", path).strip("_")
     return name if len(name) <= LONG_NAME else f"{name[-LONG_NAME:]}_{crc32(path.encode()):08x}"
 
@@ -155,16 +155,16 @@ Slots = Literal["one", "threads", "worker_connections", "unlimited", "unknown"]
 
 
 class WorkerClass(Struct, frozen=True):
-    """What is known of one of Gunicorn's worker classes, beside its file in `configs/`."""
+    """Facts about one of Gunicorn's worker classes; `configs/` has its Gunicorn file."""
 
     name: str
     slots: Slots  # requests that one worker serves at once, or the setting that says how many
     serves: tuple[str, ...] = ("wsgi",)  # wsgi, asgi, asgi2, tornado; (): not known
-    accepts_first: bool = False  # more than it serves: chance decides whose requests wait
+    accepts_first: bool = False  # accepts more than it serves: chance decides which requests wait
     loop: bool = False  # one event loop per worker: a blocking call delays all its requests
     ignores: tuple[str, ...] = ()  # settings without effect
     heeds_from: Mapping[str, str] = {}  # ignored settings that take effect from this version on
-    packages: tuple[str, ...] = ()  # required besides Gunicorn, by import name
+    packages: tuple[str, ...] = ()  # required in addition to Gunicorn, by import name
     path: str = ""  # for Gunicorn's -k, if Gunicorn has no name for it
     advice: str = "more workers serve more at once"  # how to get more slots
     removed_in: str = ""  # the first version of Gunicorn without it
@@ -195,12 +195,12 @@ class WorkerClass(Struct, frozen=True):
         return None if each is None else server.workers * server.instances * each
 
 
-ANY_CLASS = WorkerClass("", "unknown", serves=())  # a class without a row
+ANY_CLASS = WorkerClass("", "unknown", serves=())  # a class that has no row in WORKER_CLASSES
 
 
 class Rate(Struct, frozen=True):
-    """Arrivals of the open model: requests per second, or a share of the capacity that the closed
-    cells of the same run find. Exactly one of the two is known when it is planned."""
+    """Arrival rate of the open model: requests per second, or a share of the capacity measured by
+    the closed cells of the same run. A plan sets exactly one of the two."""
 
     rps: float | None = None
     share: float | None = None
@@ -215,7 +215,7 @@ Arrivals = Literal["even", "poisson"]  # of the open model: evenly spaced or a P
 
 
 class Load(Struct, frozen=True):
-    """What a load tool is asked to do."""
+    """A load for a load tool to generate."""
 
     concurrency: int  # connections kept busy
     requests: int  # for tools that count: 1 + rounds * concurrency
@@ -227,7 +227,7 @@ class Load(Struct, frozen=True):
     rate_rps: float | None = None  # open model: arrivals per second; None: closed loop
     ramp_s: float = 0.0  # connections start one after the other over this time
     linger_s: float = 0.0  # clients close this long after their last answer
-    timed: bool = False  # for duration_s, even if the tool can count requests
+    timed: bool = False  # lasts duration_s, even if the tool can count requests
     same_body: bool = False  # all bodies must equal the first: the app's answer is constant
     hosts: tuple[str, ...] = ()  # that send the load; (): this machine
     urls: tuple[str, ...] = ()  # further servers; each request picks one at random
@@ -257,7 +257,7 @@ class Cell(Struct, frozen=True):
     keepalive: bool = False
     processes: int = 1  # of the load tool
     rate: Rate | None = None  # open model; `concurrency` then limits the connections
-    load: Load | None = None  # if it does not depend on the lone response time
+    load: Load | None = None  # set if it does not depend on the lone response time
     name: str = ""  # begins the keys of its trials, if the experiment names its cells
     schedule: int | None = None  # which of the plan's schedules; None: by the number of the trial
     duration_s: float | None = None  # of its load, instead of the plan's
@@ -269,8 +269,8 @@ class Cell(Struct, frozen=True):
     @property
     def series(self) -> Cell:
         """The key of its series: the cells that differ only in the amount of load."""
-        less = replace(self, concurrency=0, rate=None, load=None, name="", schedule=None)
-        return replace(less, requests=None)
+        base = replace(self, concurrency=0, rate=None, load=None, name="", schedule=None)
+        return replace(base, requests=None)
 
 
 class Trial(Struct, frozen=True):
@@ -294,10 +294,10 @@ class Trial(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """All that a run is made of, and all that resuming it needs."""
+    """Everything a run needs, including to resume it."""
 
     kind: str  # the command that made it, and can resume it
-    cells: tuple[Cell, ...]  # in the order shown to readers, those at a rate last
+    cells: tuple[Cell, ...]  # in display order, those at a rate last
     trials: int
     rounds: int
     seed: int  # of the order of trials
@@ -309,13 +309,13 @@ class Plan(Struct, frozen=True):
     ramp_s: float = 0.0
     linger_s: float = 0.0
     load_hosts: tuple[str, ...] = ()
-    details: Mapping[str, Any] = {}  # for the experiment, as in JSON
+    details: Mapping[str, Any] = {}  # specific to the experiment, as in JSON
     max_seconds: float | None = None  # of a load without a fixed length; None: it is fixed
     arrivals: Arrivals = "even"  # of its cells at a rate
     slo: str = ""  # the target of its cells (`workerlab.slo`); "": none
     gunicorn: str = ""  # the version that serves; "": that of the interpreter's environment
     together: bool = False  # no load tool sends its first request alone
-    jobs: int | None = 1  # trials at the same time, at most; None: as many as leave cores idle
+    jobs: int | None = 1  # maximum of parallel trials; None: as many as leave cores idle
     project: tuple[str, ...] = ()  # options given by the user's pyproject.toml
 
     @property
@@ -341,7 +341,7 @@ FaultKind = Literal[
 
 
 class Fault(Struct, frozen=True):
-    """Why a trial cannot be trusted, found while it ran."""
+    """Why a trial is invalid, if that was found while it ran."""
 
     kind: FaultKind
     reason: str
@@ -349,8 +349,8 @@ class Fault(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """One trial as it happened: facts only. Everything else is derived from it and raw files. Times
-    are CLOCK_MONOTONIC nanoseconds, the clock of the spans."""
+    """The facts of one trial; everything else is derived from them and the raw files. `_ns` fields
+    are nanoseconds of CLOCK_MONOTONIC, the clock of the spans."""
 
     key: str
     fault: Fault | None
@@ -370,13 +370,13 @@ class Record(Struct, frozen=True):
     tool_cpu_s: float | None = None  # user and system, of the load tool and children it awaited
     asked_rps: float | None = None  # open model: arrivals per second, also if planned as a share
     planned_connections: int | None = None  # maximum at once
-    pilot_s: float | None = None  # of earlier loads, which determined the length of this one
+    pilot_s: float | None = None  # of the earlier loads that determined the length of this one
     lone_end_ns: int | None = None  # after the lone requests
     lone_begun_ns: tuple[int, ...] = ()  # start of each of lone_s; failed requests are left out
-    # Of a mix, whose routes lone_s repeats in rounds: the weight of each request of a round, sum 1
+    # Mix only (lone_s has its routes in rounds): weights of the requests of a round, sum 1
     lone_weights: tuple[float, ...] = ()
     beside: tuple[str, ...] = ()  # keys of the trials that ran at the same time
-    # Repeated alone: cores that the lab used when it ran beside others; None: not repeated
+    # Cores that the lab used when the trial ran in parallel; None: it was not repeated alone
     again_cores: float | None = None
     arrivals: Arrivals = "even"  # open model. With asked_rps, planned_duration_s and this seed,
     schedule: int = 0  # `workerlab.numbers.schedule.schedule` computes it again
@@ -394,17 +394,17 @@ class Record(Struct, frozen=True):
             return self.lone_s
         rounds = (self.lone_s[at : at + count] for at in range(0, len(self.lone_s), count))
         return tuple(
-            sum(weight * took_s for weight, took_s in zip(self.lone_weights, one, strict=True))
-            for one in rounds
+            sum(weight * took_s for weight, took_s in zip(self.lone_weights, round_s, strict=True))
+            for round_s in rounds
         )
 
 
 class SpanCost(Struct, frozen=True, gc=False):
-    """What the thread of a request did for it while it was in the app, nanoseconds. `queued_ns`:
-    ready to run and without a core. `steps_ns`: on a loop that it shares, how long its steps took
-    in all by the wall clock, both others included; `held_up_ns`: how long steps of others held them
-    up, by estimate. `route`: its place in the mix. Of a thread of its own: how many `looks` at the
-    GIL there were meanwhile, and found it `held`; how often it `slept`."""
+    """What the thread of a request did while the request was in the app, in nanoseconds.
+    `queued_ns`: ready to run, without a core. On a shared loop, `steps_ns`: wall-clock time of its
+    steps, including the two before; `held_up_ns`: estimated delay by the steps of other requests.
+    `route`: index in the mix. If the request has a thread of its own, `looks`: samples of the GIL;
+    `held`: how many found it held; `slept`: how often the thread gave up its core."""
 
     cpu_ns: int
     queued_ns: int
@@ -435,9 +435,9 @@ class Spans(Struct, frozen=True):
 
 
 class Beat(Struct, frozen=True, gc=False):
-    """A timer that fired on a worker's event loop. Nanoseconds; `at_ns` is CLOCK_MONOTONIC, all
-    others are since the beat before. CPU and waiting for a core (run-queue time): of the loop's
-    thread, and of all other threads of its process together."""
+    """A timer that fired on a worker's event loop. Nanoseconds; `at_ns` is CLOCK_MONOTONIC, the
+    others cover the time since the previous beat. `cpu_ns` and `queued_ns` (run-queue time) are the
+    loop thread's, `others_*` the sum of all other threads of its process."""
 
     pid: int
     at_ns: int
@@ -450,17 +450,17 @@ class Beat(Struct, frozen=True, gc=False):
 
 
 class Beats(Struct, frozen=True):
-    """All that are known of a trial."""
+    """The recorded beats of a trial."""
 
     beats: tuple[Beat, ...] = ()
     cut: tuple[int, ...] = ()  # workers whose first beats were overwritten
 
 
 class CodeLine(Struct, frozen=True, gc=False):
-    """A line that a worker's event loop was seen on. `called`: the name that it calls, as its
-    source spells it; `inside`: the function that was running, where that is another. Either may not
-    be known. `app`: whether the line is the app's own; else the app has none on the stack, and it
-    is that of a library."""
+    """A source line that a worker's event loop was running in a sample. `called`: the name it
+    calls, as in the source; `inside`: the running function, if it is another one. Both "" if
+    unknown. `app`: whether the line is the app's; if not, the app was not on the stack, and the
+    line is a library's."""
 
     number: int  # in its trial
     file: str  # relative to the app's directory, or to that of installed packages
@@ -472,17 +472,17 @@ class CodeLine(Struct, frozen=True, gc=False):
 
 
 class StackSample(Struct, frozen=True, gc=False):
-    """One look at what an event loop runs. Nanoseconds; `at_ns` is CLOCK_MONOTONIC."""
+    """One sample of what an event loop runs. Nanoseconds; `at_ns` is CLOCK_MONOTONIC."""
 
     at_ns: int
-    length_ns: int  # since the sample before; as all up to `others_ran_ns`
+    length_ns: int  # since the previous sample, like all up to `others_ran_ns`
     waited_ns: int  # the sampler had no core
     ran_ns: int  # CPU of the loop's thread
     starved_ns: int  # the loop's thread was ready to run and had no core
     others_ran_ns: int  # CPU of all other threads
     late_ns: int  # after it was due: the sampler got no core, or no GIL
     overdue_ns: int  # of the loop's next beat
-    since_ns: int  # the loop's last beat; as all up to `others_cpu_ns`
+    since_ns: int  # the loop's last beat, like all up to `others_cpu_ns`
     cpu_ns: int  # of the loop's thread
     queued_ns: int  # the loop's thread was ready to run and had no core
     others_cpu_ns: int  # of all other threads
@@ -493,7 +493,7 @@ class StackSample(Struct, frozen=True, gc=False):
 
 
 class Stacks(Struct, frozen=True):
-    """What the event loop of one worker was seen to run, in order of time."""
+    """Stack samples of one worker's event loop, in order of time."""
 
     pid: int | None = None  # None: none was sampled
     samples: tuple[StackSample, ...] = ()
@@ -509,8 +509,8 @@ class QueueSample(Struct, frozen=True):
 
 
 class ProcessSample(Struct, frozen=True):
-    """What the processes have used up to this moment, CPU seconds since sampling began, and the
-    memory they hold now."""
+    """CPU seconds that the processes have used since sampling began, and the memory they hold
+    now."""
 
     at_ns: int
     server_cpu_s: float | None
@@ -523,7 +523,7 @@ class ProcessSample(Struct, frozen=True):
     server_wait_s: float | None = None  # ready to run without a core, sum of all threads
     tool_wait_s: float | None = None
     host_steal_s: float | None = None  # part of host_busy_s: cores given to other machines
-    lab_cpu_s: float | None = None  # of this process, which samples
+    lab_cpu_s: float | None = None  # of this process, which takes the samples
     beside_cpu_s: float | None = None  # of other trials of the lab; None: there were none
     network_bytes: Mapping[str, int] = {}  # "eth0 in", "eth0 out": all traffic since it came up
 
@@ -539,9 +539,9 @@ class ConnectionSample(Struct, frozen=True):
 
 
 class Counters(Struct, frozen=True):
-    """How much the kernel's counters (TcpExt) grew during the load, in the whole network
-    namespace; `socket_drops` those of this server's listening sockets alone. None: this kernel does
-    not have that one, or others of the lab were counted in it, too."""
+    """Growth of the kernel's counters (TcpExt) during the load, in the whole network namespace;
+    `socket_drops` covers this server's listening sockets alone. None: this kernel lacks the
+    counter, or parallel trials are counted in it, too."""
 
     listen_overflows: int | None = None
     listen_drops: int | None = None
@@ -551,8 +551,8 @@ class Counters(Struct, frozen=True):
 
 
 class ServiceSample(Struct, frozen=True):
-    """What stands beside the app (storage, cache) has used up to this moment, by name: CPU seconds
-    since sampling began, and memory. Only what runs on this machine, started by the lab."""
+    """Resources of the app's services (storage, cache), by name: CPU seconds since sampling began,
+    and memory. Only services that the lab started on this machine."""
 
     at_ns: int
     cpu_s: Mapping[str, float]
@@ -560,15 +560,15 @@ class ServiceSample(Struct, frozen=True):
 
 
 class WorkersSample(Struct, frozen=True):
-    """CPU seconds that each worker has used since it began, by pid: all its threads, those that
-    have ended among them, and the programs that it ran and awaited."""
+    """CPU seconds that each worker has used since it started, by pid: all threads, including ended
+    ones, and the child processes it has waited for."""
 
     at_ns: int
     cpu_s: Mapping[int, float]
 
 
 class MemorySample(Struct, frozen=True):
-    """What the processes of the servers hold, maps of the lab's own left out."""
+    """Memory of the servers' processes, without the lab's own maps."""
 
     at_ns: int
     pss_bytes: int  # of all processes; shared pages are counted once
@@ -576,28 +576,28 @@ class MemorySample(Struct, frozen=True):
 
 
 class AppMetricsSample(Struct, frozen=True):
-    """What the app counts of itself at one moment, of all workers together since they started: see
-    `observe/app_metrics.py` for what the names mean."""
+    """Metrics that the app publishes, summed over all workers since they started;
+    `observe/app_metrics.py` defines the names."""
 
     at_ns: int
     totals: Mapping[str, int]
 
 
 class Pause(Struct, frozen=True):
-    """In which the lab was not run, though it waited for no core: the machine stood still, or the
-    lab was stopped. It was seen from where a thread of the lab was due, and may have begun earlier:
-    by 0.1 s at most where the observer sleeps."""
+    """A time in which the lab did not run although it waited for no core: the machine stood still,
+    or the lab was stopped. `from_ns` is when a sleeping thread was due, so the pause may have begun
+    up to one sleep earlier (0.1 s in the observer)."""
 
     from_ns: int
     to_ns: int
 
 
 class Observations(Struct, frozen=True):
-    """What was seen from outside while the load ran. Times: CLOCK_MONOTONIC nanoseconds.
+    """Samples taken from outside the server during the load. Times: CLOCK_MONOTONIC nanoseconds.
 
-    `missing`: which sampler (queue, processes, connections, counters, services, app_metrics,
-    workers, memory, pauses) gave nothing or died, and why; what it gave before that stays, but must
-    not be summed up.
+    `missing`: the samplers (queue, processes, connections, counters, services, app_metrics,
+    workers, memory, pauses) that failed or have no samples, and why. Earlier samples of a failed
+    one are kept, but must not be summed up.
     """
 
     queue: tuple[QueueSample, ...] = ()
@@ -618,14 +618,14 @@ class Observations(Struct, frozen=True):
 
 
 class Command(Struct, frozen=True):
-    """How a load tool is run: its words, and files to write into its directory first."""
+    """How to run a load tool: its arguments, and files to write to its directory first."""
 
     argv: tuple[str, ...]
     files: Mapping[str, str] = {}
 
 
 class Output(Struct, frozen=True):
-    """All that a load tool left: texts, exit code (negative: ended by that signal), its files."""
+    """All a load tool produced: output, exit code (negative: ended by that signal), files."""
 
     stdout: str
     stderr: str = ""
@@ -645,8 +645,8 @@ class Summary(Struct, frozen=True):
 
 
 class Timing(Struct, frozen=True, gc=False):
-    """One request as the client timed it: seconds, `start_s` since the tool's own start. The others
-    are measured from there; None: never reached."""
+    """One request as timed by the client, in seconds. `start_s` is since the tool's own start, the
+    others are since `start_s`; None: never reached."""
 
     start_s: float
     connect_s: float | None
@@ -660,14 +660,14 @@ class Timing(Struct, frozen=True, gc=False):
 
 
 class RouteResult(Struct, frozen=True):
-    """What became of the requests of one route of a mix."""
+    """Results of the requests of one route of a mix."""
 
     requests: int  # complete answers with any status
     failed: int
     errors: Mapping[str, int] = {}  # by cause
     response: Summary = Summary()  # of successes
     statuses: Mapping[str, int] = {}  # of answers with an unexpected status
-    answer: str = ""  # the first of these: the first readable text in its body
+    answer: str = ""  # beginning of the visible text of the first of these
 
 
 class AbTimes(Struct, frozen=True):
@@ -681,8 +681,8 @@ class AbTimes(Struct, frozen=True):
 
 
 class AbReport(Struct, frozen=True):
-    """What ApacheBench prints. Both times per request and the rate are None where the run took no
-    time; `time_per_request_across_s` is that "(mean, across all concurrent requests)"."""
+    """The figures that ApacheBench prints. Both times per request and the rate are None if the run
+    took no time; `time_per_request_across_s` is its "(mean, across all concurrent requests)"."""
 
     concurrency: int
     requests: int
@@ -696,7 +696,7 @@ class AbReport(Struct, frozen=True):
 
 
 class Measurement(Struct, frozen=True):
-    """What one tool's output says, and nothing it does not say. Causes of `errors`: non_2xx,
+    """What the output of one load tool says, with nothing derived. Causes of `errors`: non_2xx,
     timeout, reset, refused, connect, read, write, length, exception, ..."""
 
     requests: int  # complete responses with any status
@@ -724,7 +724,7 @@ class Measurement(Struct, frozen=True):
     exact_mean: bool = True  # False: synthetic samples (wrk), useless for Little's law
     body_sha256: str | None = None  # of the body of all complete answers, if the tool compares them
     received_bytes: int | None = None  # headers and bodies
-    # Per request, in socket calls (connect, send, receive), including the wait for their turn
+    # Per request, in socket calls (connect, send, receive), until gevent resumes the user
     calls_s: Mapping[str, float] = {}
     # End (CLOCK_MONOTONIC) and response time of each answer, without `timings`
     answers_ns: tuple[tuple[int, int], ...] = ()
@@ -750,10 +750,10 @@ class NullCounts(Struct, frozen=True):
 
 
 class RequestNeed(Struct, frozen=True, gc=False):
-    """What one request needs of a worker. `wait_s`: in the app without computing or blocking
+    """What one request needs from a worker. `wait_s`: in the app without computing or blocking
     others (database, sleep). `cpu_s`: of a core, and of the worker's GIL. `blocked_s`: in a call
-    that holds up the worker's event loop without computing. `nogil_s`: CPU beside `cpu_s` that
-    needs no GIL. Waiting for a core or for other requests is in none of them."""
+    that holds up the worker's event loop without computing. `nogil_s`: CPU in addition to `cpu_s`
+    that needs no GIL. None of them includes waiting for a core or for other requests."""
 
     wait_s: float
     cpu_s: float
@@ -763,7 +763,7 @@ class RequestNeed(Struct, frozen=True, gc=False):
 
 
 class Memory(Struct, frozen=True):
-    """Of a server after a load, as shared + workers x private bytes."""
+    """Memory of a server after a load: shared + workers x private bytes."""
 
     shared_bytes: int  # master included
     private_bytes: int  # of each worker, mean
@@ -774,12 +774,12 @@ class Memory(Struct, frozen=True):
 
 
 class Needs(Struct, frozen=True):
-    """What the requests of a trial needed. `requests`: a sample of them, in order of arrival, whose
-    mean CPU is that of the workers per request, Gunicorn's own part included. `gap_s`: how much
-    longer than for its waiting, computing and blocking a request holds its slot. `beside_s`: of a
-    response, what holds no slot and is none of these (connect, transfer, the load tool). `each`:
-    the CPU is known of each request; else it is the mean of all. `load_s`: CPU per request that the
-    load itself takes of the same cores, its tool and interrupts; None: not measured."""
+    """What the requests of a trial needed. `requests`: a sample of them in order of arrival; its
+    mean CPU is the workers' CPU per request, including Gunicorn's own. `gap_s`: how long a request
+    holds its slot beyond its waiting, computing and blocking. `beside_s`: the rest of a response
+    time, without holding a slot or waiting for one (connect, transfer, the load tool). `each`:
+    whether the CPU of each request is known; if not, it is the mean. `load_s`: CPU per request of
+    the load tool and of interrupts, on the same cores; None: not measured."""
 
     trial: str  # its key
     requests: tuple[RequestNeed, ...]
@@ -793,7 +793,7 @@ class Needs(Struct, frozen=True):
 
 
 class Breakdown(Struct, frozen=True):
-    """Where a response time went: means in seconds over the steady window, None: no source."""
+    """Parts of the response time: means in seconds over the steady window; None: no source."""
 
     response_s: float | None = None
     connect_s: float | None = None  # until the client's connect() returned
@@ -802,13 +802,13 @@ class Breakdown(Struct, frozen=True):
     service_s: float | None = None  # in the app
     transfer_s: float | None = None  # until the client had the last byte
     unattributed_s: float | None = None  # response - known parts; may be negative, stays as it is
-    exact: bool = False  # every request was followed by its id; else the parts are estimates
+    exact: bool = False  # every request was traced by its id; if not, the parts are estimates
     sources: Mapping[str, str] = {}  # by part
 
 
 class Usage(Struct, frozen=True):
-    """What the load cost. Cores: CPU seconds per second, mean over the load. `host_busy`: the
-    busy fraction of all cores, 0 to 1. Memory: the most that was seen, in bytes."""
+    """Resources used during the load. Cores: CPU seconds per second, mean over the load.
+    `host_busy`: the busy fraction of all cores, 0 to 1. Memory: the highest sample, in bytes."""
 
     server_cores: float | None = None
     generator_cores: float | None = None
@@ -824,15 +824,15 @@ class Usage(Struct, frozen=True):
 
 
 MIN_CORE_WAIT_SHARE = 0.05  # of the response time: a shorter wait for a core is negligible
-MIN_OTHERS_CORES = 0.25  # cores: others that use fewer are not the reason
+MIN_OTHERS_CORES = 0.25  # cores: other programs that use fewer are not the cause
 
 
 class CoreWait(Struct, frozen=True):
-    """What it cost that workers and load tool were ready to run and had no core: the `share` of the
-    response time, the part of it that others can have caused (`others_share`; threads wait for each
-    other, too), and run-queue seconds per request. Cores: busy with nothing of the trial
-    (`others`), or given to another machine on the same host (`steal`), which took `stolen_share` of
-    the response time beside `share`. None: not known."""
+    """What waiting for a core cost, in the workers and the load tool: its `share` of the response
+    time, the part of that which other programs can have caused (`others_share`; threads also wait
+    for each other), and run-queue seconds per request. Cores used by other programs
+    (`others_cores`), or given to other machines on the host (`steal_cores`), which took
+    `stolen_share` of the response time in addition to `share`. None: not known."""
 
     share: float
     worker_s: float
@@ -872,8 +872,8 @@ class CoreWait(Struct, frozen=True):
 
 
 class AppMetrics(Struct, frozen=True):
-    """What a request costs inside an app that counts it, and what stands beside it uses, over the
-    steady window. What was not seen is not in there."""
+    """Costs of a request by the app's own metrics, and CPU of the app's services, over the steady
+    window. Only what was observed has an entry."""
 
     requests: int
     per_request: Mapping[str, float]  # by name in the app's metrics (storage_trips, ...)
@@ -1037,8 +1037,8 @@ class Table(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """What a point of a scatter is. `low`, `high`: its whisker in y; `link`: the anchor of the row
-    of a table that tells more."""
+    """Label of a point in a scatter. `low`, `high`: ends of its whisker in y; `link`: anchor of the
+    table row with its details."""
 
     name: Label
     low: float | None = None
@@ -1064,9 +1064,9 @@ class Level(Struct, frozen=True):
 
 
 class Chart(Struct, frozen=True):
-    """`form`: "lines" with points; "scatter", points that have names; "bars", one per series beside
-    each other for each of `names`; or "stacked" on each other. Of bars, and of a scatter that has
-    `names`, x is the place in them, from 0."""
+    """`form`: "lines" with points; "scatter", named points; "bars", side by side, one per series
+    for each of `names`; or "stacked" bars. For bars, and for a scatter with `names`, x is an index
+    into `names`."""
 
     title: Label
     x_title: Label
@@ -1080,8 +1080,8 @@ class Chart(Struct, frozen=True):
 
 
 class Document(Struct, frozen=True):
-    """What a run has to show, whichever command made it (`kind`), before it has a format. From
-    `cells` on: of a sweep, `facts` and what Report has, too, as there."""
+    """What a run shows, independent of the output format. `kind`: the command that made it. The
+    fields from `cells` on belong to a sweep; those that Report has, too, are as there."""
 
     run: str
     kind: str

@@ -1,5 +1,5 @@
-"""Notes on a plan, made before anything starts, and on a run in a document: those that several
-rooms make, or that another room reads back."""
+"""Notes on a plan, made before anything starts, and on a run: those that several packages make, or
+that one makes and another reads."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def jobs(word: str) -> int | str:
 
 
 def target_of_cells(text: str) -> str:
-    """The target in the spelling of `workerlab.slo`."""
+    """The target in its canonical spelling."""
     try:
         return canonical(text)
     except TargetSyntaxError as mistake:
@@ -312,8 +312,8 @@ def add_share(to: argparse.ArgumentParser) -> None:
         help="let pupils on the local network watch and guess, with a room code; at this address of"
         " this machine (at all that it has)",
     )  # fmt: skip
-    where = f"port of the pupils' pages ({SHARE_PORT})"
-    to.add_argument("--share-port", type=port, metavar="N", help=where)
+    port_help = f"port of the pupils' pages ({SHARE_PORT})"
+    to.add_argument("--share-port", type=port, metavar="N", help=port_help)
 
 
 def target(text: str) -> str:
@@ -347,8 +347,8 @@ existing_directory = _existing("directory", Path.is_dir)
 
 
 def interpreter(text: str) -> str:
-    """The absolute path of a program on PATH, a Python version, or a file. Links are not resolved,
-    as the python of a venv is one."""
+    """The absolute path of a program on PATH, a Python version, or a file. Symlinks are not
+    resolved, as a venv's python is one."""
     program = shutil.which(Path(text).expanduser())
     if program is None and re.fullmatch(r"3\.\d+", text):
         program = shutil.which(f"python{text}")
@@ -375,7 +375,7 @@ def only(several: Callable[[str], tuple[T, ...]]) -> Callable[[str], tuple[T, ..
     def read(text: str) -> tuple[T, ...]:
         values = several(text)
         if len(values) > 1:
-            raise BadWord(f"{text!r} are {len(values)}, and this command takes one")
+            raise BadWord(f"{text!r}: {len(values)} values, but this command takes one")
         return values
 
     return read
@@ -413,18 +413,16 @@ def add_serves_in_turn(to: argparse.ArgumentParser, *, python: bool = True) -> N
 def in_turn(options: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespace]]:
     """The options of each run, with the arguments that distinguish it; these are "" if there is
     only one run. Raises UsageError."""
-    named = ("python", "gunicorn") if getattr(options, "in_turn", False) else ()
-    values = {name: getattr(options, name, None) or (None,) for name in named}
-    several = math.prod(map(len, values.values())) > 1
-    if several and getattr(options, "format", None) in ("json", "csv"):
-        raise UsageError(
-            f"--format {options.format} is of one run, and several versions are as many: name one"
-        )
-    for chosen in product(*values.values()):
+    option_names = ("python", "gunicorn") if getattr(options, "in_turn", False) else ()
+    values = {name: getattr(options, name, None) or (None,) for name in option_names}
+    multiple = math.prod(map(len, values.values())) > 1
+    if multiple and getattr(options, "format", None) in ("json", "csv"):
+        raise UsageError(f"--format {options.format} prints a single run: name one version")
+    for combination in product(*values.values()):
         named_options = {
-            name: value and (value,) for name, value in zip(values, chosen, strict=True)
+            name: value and (value,) for name, value in zip(values, combination, strict=True)
         }
-        words = [
-            f"--{name} {value[0]}" for name, value in named_options.items() if value and several
+        arguments = [
+            f"--{name} {value[0]}" for name, value in named_options.items() if value and multiple
         ]
-        yield " ".join(words), argparse.Namespace(**{**vars(options), **named_options})
+        yield " ".join(arguments), argparse.Namespace(**{**vars(options), **named_options})

@@ -1,9 +1,9 @@
-"""From axes to trials, and the time they will take. Pure.
+"""Expands axes to trials, and predicts how long they take. Pure.
 
     n      = 1 + rounds * c                                     requests of a tool that counts
                                                                 (without the 1: Plan.together)
     ideal  = R0 * (1 + ceil((n - 1) / min(c, slots)))           seconds, R0 = a lone response
-    open   = max(10 s, 100 / rate)                              duration of arrivals at a rate
+    open   = max(10 s, 100 / rate), at most 120 s               duration of arrivals at a rate
 
 The 1 stands for ab's first request, which it sends alone: the others follow once its headers
 arrive.
@@ -236,8 +236,8 @@ def fixed_s(plan: Plan, cell: Cell) -> float | None:
 def _duration_s(plan: Plan, cell: Cell, rate_rps: float | None, rounds_s: float) -> float:
     """Duration of a load that is not counted. Closed loop: twice the ramp, and some rounds. At a
     rate: until enough requests have arrived for a percentile, and for the target."""
-    if (asked_s := fixed_s(plan, cell)) is not None:
-        return asked_s
+    if (option_s := fixed_s(plan, cell)) is not None:
+        return option_s
     if rate_rps is None:
         return float(math.ceil(2 * plan.ramp_s + max(MIN_TIMED_S, rounds_s)))
     arrivals = max(
@@ -259,8 +259,8 @@ def open_connections(plan: Plan, cell: Cell, rate_rps: float, lone_s: float) -> 
     bound_rps = math.inf if slots is None else slots / max(lone_s, MIN_LONE_S)
     served_rps = min(rate_rps, bound_rps)
     backlog = served_rps * _duration_s(plan, cell, rate_rps, 0.0)
-    room = min(backlog, cell.server.backlog, MAX_BACKLOG_CONNECTIONS)
-    return math.ceil(max(HEADROOM * served_rps * lone_s, room))
+    queued = min(backlog, cell.server.backlog, MAX_BACKLOG_CONNECTIONS)
+    return math.ceil(max(HEADROOM * served_rps * lone_s, queued))
 
 
 def counts(plan: Plan, cell: Cell) -> bool:
@@ -270,8 +270,8 @@ def counts(plan: Plan, cell: Cell) -> bool:
 
 
 def target_requests(plan: Plan, most: float) -> int:
-    """How many requests of a cell show each term of the target, if they are fast and succeed; terms
-    that need more than `most` do not count, 0 if none is left. Errors are counted over all
+    """How many requests a cell needs to show each term of the target, if all are fast and succeed.
+    Terms that need more than `most` are ignored; 0 if none is left. Errors count over all
     trials."""
     needs = (
         math.ceil(needed(term) / (plan.trials if term.kind == "errors" else 1))
@@ -294,8 +294,8 @@ def varies(plan: Plan, cell: Cell) -> bool:
 
 def longer_s(plan: Plan, trial: Trial) -> float:
     """How many seconds the trial may take beyond the prediction."""
-    longer = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
-    return plan.max_seconds or 0.0 if longer else 0.0
+    may_extend = varies(plan, trial.cell) or (plan.slo and may_go_on(plan, trial.cell))
+    return plan.max_seconds or 0.0 if may_extend else 0.0
 
 
 def accepts_first(cell: Cell) -> bool:
@@ -308,16 +308,16 @@ def predicted_s(plan: Plan, cell: Cell, lone_s: float, rps: float | None = None)
         return null_s(cell, cell.load)
     load = load_for(plan, cell, lone_s, rps)
     slots = configured_slots(cell.server)
-    beside_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
+    overhead_s = SETUP_S + lone_s + (DROPS_OFTEN_S if load.drops else 0.0)
     if counts(plan, cell):
         alone = int(not plan.together)
-        return beside_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)
+        return overhead_s + ideal_s(load.requests, cell.concurrency, slots, lone_s, alone)
     drain_s = 0.0  # until the backlog is served, if arrivals exceed the slots
     if load.rate_rps is not None and slots is not None and lone_s > 0:
         bound_rps = slots / lone_s
         backlog = max(0.0, load.rate_rps - bound_rps) * load.duration_s
         drain_s = min(backlog, load.concurrency) / bound_rps
-    return beside_s + load.duration_s + drain_s
+    return overhead_s + load.duration_s + drain_s
 
 
 def null_s(cell: Cell, load: Load) -> float:
@@ -325,13 +325,13 @@ def null_s(cell: Cell, load: Load) -> float:
     and at least the longest delay."""
     null = cell.server.null or NullServer()
     forks = tool_named(cell.tool).cores_used(load.concurrency, load.processes)
-    beside_s = NULL_SETUP_S + FORK_S * forks
-    beside_s += LOCUST_S if cell.tool.startswith("locust") else 0.0
+    overhead_s = NULL_SETUP_S + FORK_S * forks
+    overhead_s += LOCUST_S if cell.tool.startswith("locust") else 0.0
     if load.timed:
-        return beside_s + load.duration_s
+        return overhead_s + load.duration_s
     delays_s = load.requests * sum(null.delay_s) / 2 / load.concurrency
     reading_s = load.requests * null.body_bytes / READ_BYTES_PER_S
-    return beside_s + max(delays_s, min(max(null.delay_s), 2 * delays_s), reading_s)
+    return overhead_s + max(delays_s, min(max(null.delay_s), 2 * delays_s), reading_s)
 
 
 def records_for(plan: Plan, cell: Cell, rps: float | None = None) -> int:

@@ -71,8 +71,8 @@ def _compares_saved(options: argparse.Namespace) -> bool:
 
 def _file_above(directory: Path) -> Path | None:
     """The pyproject.toml in the directory, or in the nearest one above."""
-    places = (place / FILE for place in (directory, *directory.parents))
-    return next(filter(Path.is_file, places), None)
+    candidates = (parent / FILE for parent in (directory, *directory.parents))
+    return next(filter(Path.is_file, candidates), None)
 
 
 def _read(path: Path) -> Mapping[str, str]:

@@ -54,8 +54,8 @@ def _gunicorn_limit(
                         " gunicorn_server", pytrace=False)  # fmt: skip
         return
     with _explained():
-        words, load = _sweep_arguments(marker)
-        result = _server(words, tmp_path_factory.mktemp("gunicorn"), "").load(**load)
+        arguments, load = _sweep_arguments(marker)
+        result = _server(arguments, tmp_path_factory.mktemp("gunicorn"), "").load(**load)
     request.node.stash[MEASURED] = result, marker.kwargs["slo"]
 
 
@@ -81,11 +81,11 @@ def gunicorn_server(
         pytest.fail(f"gunicorn_server needs a marker: {MARKER}", pytrace=False)
     from workerlab import testing
 
-    place = tmp_path_factory.mktemp("gunicorn")
+    directory = tmp_path_factory.mktemp("gunicorn")
     with _explained():
-        words, _ = _sweep_arguments(marker)
-        with testing.served(words, place / "served") as url:
-            yield _server(words, place, url)
+        arguments, _ = _sweep_arguments(marker)
+        with testing.served(arguments, directory / "served") as url:
+            yield _server(arguments, directory, url)
 
 
 def _server(words: list[str], place: Path, url: str) -> testing.GunicornServer:
@@ -104,8 +104,8 @@ def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
     options = {name: value for name, value in marker.kwargs.items() if name != "slo"}
     if marker.kwargs.get("slo"):
         canonical(marker.kwargs["slo"])  # rejects a wrong target before any load
-    given = {"concurrency", "seconds"} & options.keys()
-    load: dict[str, Any] = {name: options.pop(name) for name in given}
+    load_names = {"concurrency", "seconds"} & options.keys()
+    load: dict[str, Any] = {name: options.pop(name) for name in load_names}
     options.setdefault("python", sys.executable)
     return [marker.args[0], *testing.words_of(options)], load
 

@@ -56,9 +56,9 @@ def new_directory(parent: str | None, label: str) -> Path:
     """An unused path for a new run's directory, named after the time and `label`. Creates
     nothing."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{label}"
-    place = Path(parent or "results").expanduser().absolute()
+    base = Path(parent or "results").expanduser().absolute()
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(place / candidate for candidate in names if not (place / candidate).exists())
+    return next(base / candidate for candidate in names if not (base / candidate).exists())
 
 
 def create(directory: Path, plan: Plan, environment: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Run(Struct, frozen=True):
 
 
 class _Entry(Struct, frozen=True):
-    """A line of trials.jsonl: one of the two."""
+    """A line of trials.jsonl; exactly one field is set."""
 
     began: str | None = None
     record: Record | None = None
@@ -175,7 +175,7 @@ def _records(directory: Path, lines: Sequence[bytes]) -> dict[str, Record]:
             entry = codec.decode(line, _Entry)
             record = Record(entry.began, NOT_FINISHED) if entry.began is not None else entry.record
             if record is None:
-                raise ValueError("it says nothing")
+                raise ValueError("the entry is empty")
         except ValueError as error:
             raise UsageError(
                 f"{directory}/trials.jsonl is damaged in line {number}: {error}; delete the line to"
@@ -194,12 +194,12 @@ def read_text(path: Path) -> str:
 
 
 def tool_output(trial: Path, files: Iterable[str], exit_code: int | None) -> Output:
-    """Output of a load tool in `trial`, a directory of the run, with those of `files` that it
-    wrote."""
-    place = trial / "tool"
-    there = {name: read_text(place / name) for name in files if (place / name).is_file()}
-    stdout, stderr = read_text(place / "stdout"), read_text(place / "stderr")
-    return Output(stdout, stderr, exit_code, there)
+    """The output of a load tool in `trial`, the directory of a trial, with those of `files` that
+    exist."""
+    directory = trial / "tool"
+    contents = {name: read_text(directory / name) for name in files if (directory / name).is_file()}
+    stdout, stderr = read_text(directory / "stdout"), read_text(directory / "stderr")
+    return Output(stdout, stderr, exit_code, contents)
 
 
 class Writer:

@@ -81,9 +81,9 @@ class GunicornServer:
     ) -> Result:
         """Load the app on a server that is launched for this load. `options`: further options of
         `workerlab sweep`. Raises LabError if it fails."""
-        words = [*self._words, "--duration", f"{seconds:g}", *words_of(options)]
+        arguments = [*self._words, "--duration", f"{seconds:g}", *words_of(options)]
         sweep_options = parse(
-            ["sweep", words[0], str(concurrency), *words[1:], "--out", str(self._place)]
+            ["sweep", arguments[0], str(concurrency), *arguments[1:], "--out", str(self._place)]
         )
         directory, interrupted = runner.run("sweep", _of_one_cell, sweep_options)
         if interrupted is not None:
@@ -95,28 +95,28 @@ class GunicornServer:
 def _of_one_cell(options: argparse.Namespace, plan: Plan | None) -> Iterator[runner.Setup]:
     with setup(options, plan) as prepared:
         if len(trials(prepared.plan)) != 1:
-            raise UsageError("a load is one cell: each option has one value here")
+            raise UsageError("a load is a single cell: give each option one value")
         yield prepared
 
 
 def words_of(options: Mapping[str, object]) -> list[str]:
     """Options as command-line arguments: worker_connections=9 becomes --worker-connections 9, True
     a flag, and a dict of headers or environment variables an argument per item."""
-    words: list[str] = []
+    arguments: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, Mapping):
-            between = ": " if name == "header" else "="
-            value = [f"{key}{between}{item}" for key, item in value.items()]
+            separator = ": " if name == "header" else "="
+            value = [f"{key}{separator}{item}" for key, item in value.items()]
         if isinstance(value, (list, tuple)) and flag in REPEATABLE:
-            words += [word for item in value for word in (flag, str(item))]
+            arguments += [argument for item in value for argument in (flag, str(item))]
         elif isinstance(value, (list, tuple)):
-            words += [flag, ",".join(map(str, value))]
+            arguments += [flag, ",".join(map(str, value))]
         elif value is True:
-            words.append(flag)
+            arguments.append(flag)
         elif value is not None and value is not False:
-            words += [flag, str(value)]
-    return words
+            arguments += [flag, str(value)]
+    return arguments
 
 
 @contextlib.contextmanager

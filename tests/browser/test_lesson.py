@@ -56,7 +56,7 @@ def test_a_mean_says_what_it_is_and_is_not_shown_before_it_is_one(page: Any) -> 
     assert late["now"][1] == "mean 4.0 s, p95 4.0 s"
     assert late["law"][:2] == [
         "law: 4.0/s; knee at 4 clients; last 2 s",
-        "law: 4.0 s on average; mean: under way / throughput; p95 dotted; last 2 s",
+        "law: 4.0 s on average; mean: in flight / throughput; p95 dotted; last 2 s",
     ]
     assert page.evaluate(AT, [GIVES_UP, 1500])["now"][1].startswith(f"mean {NONE}")
 
@@ -67,7 +67,7 @@ def test_a_law_reads_as_one(page: Any) -> None:
     assert computing["law"][0] == "law: 4.0/s; knee at 1 client; last 2 s"
     assert gives_up["law"] == [
         "law: 0/s; last 2 s",
-        "law: no answer in time; mean: under way / throughput; p95 dotted; last 2 s",
+        "law: no answer in time; mean: in flight / throughput; p95 dotted; last 2 s",
         "law: it grows until it is full, at 2049",
     ]
     assert page.evaluate(AT, [RANDOM, None])["law"][2] == "law: 1.4"

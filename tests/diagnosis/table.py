@@ -12,36 +12,36 @@ from tests.diagnosis.store import Ran
 INTRODUCTION = """\
 # How often the diagnosis is right
 
-The lab is tested against servers of known behaviour: apps that wait, hold locks, block event loops
-or die by design. For each load, a scenario (`tests/diagnosis/scenarios.py`) lists the right
-verdicts and required and optional findings; any other in the table is false. Optional beside noise:
-`CoresTaken`, and `BusyMachine` if the app computes; always: `CoresStolen`.
+The lab is tested against servers with known behaviour: apps that wait, hold locks, block event
+loops or die by design. For each load, a scenario (`tests/diagnosis/scenarios.py`) lists the correct
+verdicts and the required and optional findings; any other in the table is false. Optional:
+`CoresStolen`; with noise also `CoresTaken`, and `BusyMachine` if the app computes.
 
 `tox run -e diagnosis` runs each scenario repeatedly through the command line, on a quiet machine
-and beside noise (a program burning a core at random times), and writes this page to
+and with noise (a program burning a core at random times), and writes this page to
 `.tox/diagnosis-runs/diagnosis.md`. A subset runs with the other tests."""
 LEGEND = """\
-- **reported**: how often; **false**: how often wrongly.
-- **required**: how often; **found**: of these, how often reported. `A or B`: either; if reported,
-  it counts in its own row.
-- **quiet**: without noise, while others used less than 0.25 cores and the machine did not pause.
-  The rest is **noise**, including most scenarios that only sleep (run three at a time).
-- **inconclusive**: required, but the cell is rightly inconclusive: the machine paused, or beside
-  noise an app that does more than sleep waited for a core for 5 % or more of its response time.
+- **reported**: number of reports; **false**: number of false reports.
+- **required**: how many cells require it; **found**: how many of these report it. `A or B`: either;
+  if reported, it counts in its own row.
+- **quiet**: no noise, others used less than 0.25 cores, and the machine did not pause. The rest is
+  **noise**, including most scenarios that only sleep (run three at a time).
+- **inconclusive**: required, but the cell is correctly inconclusive: the machine paused, or, with
+  noise, an app that does more than sleep waited for a core for 5 % or more of its response time.
   Recall counts these as found.
 
 Checks:
 
-- **premise**: kept connections are distributed as the app prescribes.
-- **law**: over the whole load, requests in flight are throughput times mean response (Little 1961).
+- **premise**: kept-alive connections are distributed as the scenario specifies.
+- **law**: over the whole load, requests in flight = throughput x mean response (Little 1961).
 - **contradiction**: no level above a saturated one is below capacity; no verdict contradicts the
   knee.
 - **comparison**: identical servers show no difference.
-- **exit**: right exit code, no missing trial; only failures count."""
+- **exit**: the exit code is correct and no trial is missing; only failures count."""
 MISSES = """\
 ## Misses
 
-After a missing finding: the cell's verdict and diagnosis."""
+A missing finding is followed by the cell's verdict and diagnosis."""
 SAID = (RIGHT, ALLOWED, FALSE)
 HEAD = ("", "reported", "false", "required", "found, quiet", "found, noise", "inconclusive")
 

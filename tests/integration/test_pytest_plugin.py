@@ -94,7 +94,7 @@ def test_an_app_and_its_limit(tmp_path: Path) -> None:
     assert "p50<1ms" in done.stdout
     failed = "FAILED test_slow.py::test_broken" in done.stdout
     assert failed is ("inconclusive" not in done.stdout)
-    assert "a load is one cell" in done.stdout
+    assert "a load is a single cell" in done.stdout
     assert "No module named 'missing'" in done.stdout
     assert "needs a marker" in done.stdout
     assert "the marker gunicorn checks nothing" in done.stdout

@@ -66,11 +66,11 @@ def test_a_file_of_windows(tmp_path: Path) -> None:
         ("1 GET / expect=", "'' has an empty entry"),
         ("1 GET / expect=200 expect=201", "expect= is there twice"),
         ("1 GET / header=Accept", "'Accept' is not a valid header"),
-        ("1 GET / header=Accept: text/html", "'text/html' is none of"),
+        ("1 GET / header=Accept: text/html", "'text/html' is not one of"),
         ("1 GET / body=none.json", "body=none.json is not a file"),
         ("1 GET / name=''", "name='' has nothing to read"),
-        ("1 GET / colour=red", "'colour=red' is none of header=, body=, expect=, name="),
-        ("1 GET / twice", "'twice' is none of header=, body=, expect=, name="),
+        ("1 GET / colour=red", "'colour=red' is not one of header=, body=, expect=, name="),
+        ("1 GET / twice", "'twice' is not one of header=, body=, expect=, name="),
         ("1 GET / name='a post", "a quote or backslash without an end: 'a post"),
         ("1 GET /\\", "a quote or backslash without an end"),
     ],
@@ -160,11 +160,11 @@ def test_headers_go_with_every_request_but_where_it_has_its_own(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"mix": "a", "path": "/"}, "--mix says what is requested, and so does --path"),
-        ({"mix": "a", "access_log": "b"}, "so does --access-log"),
-        ({"access_log": "b", "method": "GET"}, "--access-log says .* so does --method"),
-        ({"mix": "a", "expect_status": 200}, "so does --expect-status"),
-        ({"mix": "a", "keep_queries": True}, "--keep-queries is about"),
+        ({"mix": "a", "path": "/"}, "--mix and --path both define the requests"),
+        ({"mix": "a", "access_log": "b"}, "--mix and --access-log both"),
+        ({"access_log": "b", "method": "GET"}, "--access-log and --method both"),
+        ({"mix": "a", "expect_status": 200}, "--mix and --expect-status both"),
+        ({"mix": "a", "keep_queries": True}, "--keep-queries needs"),
     ],
 )
 def test_options_that_exclude_each_other(given: dict[str, Any], told: str) -> None:

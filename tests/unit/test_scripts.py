@@ -247,7 +247,7 @@ def test_what_holds_services_already_stays(equipped, system):
 def test_servers_that_cannot_be_installed_leave_nothing_and_are_told_once(equipped, system):
     done = equipped.run("setup.sh", "--ladder", APT_FAILS="1")
     assert done.returncode == 0
-    assert "the ladder stands on SQLite" in done.stderr
+    assert "the ladder uses SQLite" in done.stderr
     assert "the ladder goes without the cache" in done.stderr
     assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
     assert equipped.run("setup.sh", "--ladder").stderr == ""
@@ -256,7 +256,7 @@ def test_servers_that_cannot_be_installed_leave_nothing_and_are_told_once(equipp
 def test_without_rights_the_ladder_stands_on_sqlite(equipped):
     done = equipped.run("setup.sh", "--ladder")
     assert done.returncode == 0
-    assert "the ladder stands on SQLite" in done.stderr
+    assert "the ladder uses SQLite" in done.stderr
 
 
 def test_debians_postgresql_outside_the_path_is_found(equipped, system):

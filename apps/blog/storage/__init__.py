@@ -1,8 +1,8 @@
-"""Where posts stand. One file per database, each with the same schema and the same steps to it.
+"""Storage of posts: one file per database, each with the same schema and the same migrations.
 
-A storage is made with `async_mode` True for ASGI (its driver awaits) or False for WSGI (it blocks).
-Making one opens nothing: connections belong to the worker that first needs them, so that an app
-may be loaded before Gunicorn forks. Every call of the database is one trip in the metrics.
+A storage has `async_mode` True for ASGI (an asynchronous driver) or False for WSGI (a blocking
+one). Creating it opens no connection: each worker opens its own when it first needs them, so that
+the app may be loaded before Gunicorn forks. Every call to the database is one trip in the metrics.
 """
 
 import importlib
@@ -14,10 +14,10 @@ from apps.blog.settings import Settings
 
 
 class Storage(Protocol):
-    """Every method raises posts.Unreachable where the database does not answer."""
+    """Every method raises posts.Unreachable if the database does not answer."""
 
     async def prepare(self) -> None:
-        """Bring the schema up to date; workers may ask at once. Leaves no connection open."""
+        """Bring the schema up to date. Several workers may do so at once. Leaves no connection."""
 
     async def post(self, number: int) -> Post | None:
         return await self._found(number) if 0 < number <= ID_MOST else None
@@ -26,13 +26,13 @@ class Storage(Protocol):
         """One trip."""
 
     async def page(self, number: int) -> Page:
-        """Posts by the page, newest first, `number` from 1: empty beyond the last one."""
+        """A page of posts, newest first; `number` counts from 1. Empty after the last page."""
 
     async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
-        """All of them or none, in their order, with rising ids; created `at`, or now."""
+        """Add all drafts or none, in order, with ascending ids; created `at`, or now."""
 
     async def edit(self, number: int, draft: Draft, revision: int) -> Post:
-        """Raises posts.NoSuchPost; posts.Conflict where it is not at `revision` any more."""
+        """Raises posts.NoSuchPost; posts.Conflict if the post is no longer at `revision`."""
         edited = await self._edited(number, draft, revision) if 0 < number <= ID_MOST else None
         if edited is not None:
             return edited
@@ -42,19 +42,19 @@ class Storage(Protocol):
         raise Conflict(post.revision)
 
     async def _edited(self, number: int, draft: Draft, revision: int) -> Post | None:
-        """As it is now; None where there is no such post at that revision."""
+        """The edited post; None if there is no such post at that revision."""
 
     async def answers(self) -> str:
-        """Which server answers, and its version, in its own words."""
+        """The name and version of the server, as it reports them."""
 
     async def drop(self) -> None:
-        """Remove all that `prepare` made, posts included."""
+        """Remove all that `prepare` created, posts included."""
 
     async def stop(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
 
 
 def storage_of(settings: Settings, *, async_mode: bool) -> Storage:
-    """Imports its driver only now: ImportError where that is not installed."""
+    """Imports the driver; raises ImportError if it is not installed."""
     module = importlib.import_module(f"apps.blog.storage.{settings.storage}")
     return cast("Storage", module.Storage(settings, async_mode=async_mode))

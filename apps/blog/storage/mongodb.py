@@ -1,13 +1,13 @@
-"""Posts in MongoDB, by PyMongo; its pool of connections is PyMongo's own.
+"""Posts in MongoDB, through PyMongo and its connection pool.
 
-Numbers come from a counter document: ids rise in the order of adding, as in the SQL storages. Edits
-ask for the revision they were made from, so that one of two at once wins. The driver's two faces
-have the same methods, one blocks and one waits; `resolve` takes both.
+Ids come from a counter document and rise in the order of adding, as in the SQL storages. Edits
+match the revision they were made from, so that one of two concurrent edits wins. The driver's
+blocking and asynchronous clients have the same methods; `resolve` accepts both.
 
-A lone server has no transactions: of posts added together, the first ones may stand where it ended
-in between. Nothing is written twice: a retried write is one to MongoDB, or is not retried. What an
-update answers is the document as it was before: as it is afterwards, others may change it while it
-is on its way, where a server that only speaks MongoDB's protocol takes no copy.
+A standalone server has no transactions: if it stops while several posts are added, only the first
+ones may be stored. Nothing is written twice: MongoDB recognises a retried write, or there is no
+retry. Updates return the document from before the change: a server that only speaks MongoDB's
+protocol may not copy the changed one, and others could change it again before it is sent.
 """
 
 import os
@@ -27,7 +27,7 @@ from apps.blog.metrics import METRICS
 from apps.blog.posts import ID_MOST, Draft, Line, Page, Post, Unreachable, now
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 
-STEPS = 1  # of the schema; a document needs none, its first step is the counter
+STEPS = 1  # of the schema; documents need none, so the first step is the counter
 NUMBERS = "posts"
 
 
@@ -37,7 +37,7 @@ class Storage(storage.Storage):
         self._database = urlsplit(settings.storage_url).path.strip("/") or "blog"
         limit_ms = int(1000 * settings.answer_s)
         self._within: dict[str, Any] = {
-            "timeoutMS": limit_ms,  # of a call with all its tries, a wait for a connection included
+            "timeoutMS": limit_ms,  # of a call, with its retries and the wait for a connection
             "serverSelectionTimeoutMS": limit_ms,
             "connectTimeoutMS": limit_ms,
         }
@@ -72,7 +72,7 @@ class Storage(storage.Storage):
         newest = {"sort": [("_id", pymongo.DESCENDING)], "skip": before, "limit": POSTS_PER_PAGE}
         fields = {"title": 1, "created": 1}
         documents = await self._trip(lambda db: db.posts.find({}, fields, **newest).to_list())
-        lines = tuple(Line(one["_id"], one["title"], one["created"]) for one in documents)
+        lines = tuple(Line(doc["_id"], doc["title"], doc["created"]) for doc in documents)
         return Page(number, lines, posts)
 
     async def add(self, drafts: Sequence[Draft], at: int | None = None) -> list[Post]:
@@ -97,14 +97,14 @@ class Storage(storage.Storage):
         changed = {"title": draft.title, "body": draft.body, "html": draft.html, "edited": now()}
         document = await self._trip(
             lambda db: db.posts.find_one_and_update(
-                {"_id": number, "revision": min(revision, ID_MOST)},  # the most BSON takes
+                {"_id": number, "revision": min(revision, ID_MOST)},  # the maximum of BSON
                 {"$set": changed, "$inc": {"revision": 1}},
             )
         )
         return _post({**document, **changed, "revision": revision + 1}) if document else None
 
     async def answers(self) -> str:
-        """MongoDB's own server tells its build; another one that speaks its protocol does not."""
+        """MongoDB's own server reports a git version; others that speak its protocol do not."""
         built = await self._trip(lambda db: db.client.admin.command("buildInfo"))
         name = f"MongoDB {built['version']}"
         return name if "gitVersion" in built else f"a server that calls itself {name} and is not it"
@@ -124,7 +124,7 @@ class Storage(storage.Storage):
                 raise Unreachable(str(problem)) from problem
 
     def _opened(self) -> Any:
-        """This worker's client: one made before a fork is not used after it."""
+        """This worker's client; one that was created before a fork is not used."""
         with self._lock:
             if self._client is None or self._pid != os.getpid():
                 kind: Any = pymongo.AsyncMongoClient if self._async_mode else pymongo.MongoClient
@@ -134,7 +134,7 @@ class Storage(storage.Storage):
 
 
 def _made(collection: Any, name: str, change: dict[str, Any]) -> None:
-    """It is there afterwards. Of two that make it at once the server refuses one."""
+    """Upsert a document. Of two concurrent upserts, the server rejects one, which is retried."""
     try:
         collection.update_one({"_id": name}, change, upsert=True)
     except DuplicateKeyError:

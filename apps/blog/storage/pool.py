@@ -1,14 +1,13 @@
-"""Connections that requests take turns at, for code that blocks and for code that waits.
+"""A connection pool for blocking and for asynchronous code.
 
-Not the driver's own pool: that one connects behind the scenes and lets who asks for a connection
-wait, for as long as the database is down. Here who finds none free makes one, up to a number, and
-hears at once why it cannot be made: a page is then answered from a cache, or refused, while there
-is still somebody to read it.
+The driver's own pool connects in the background, and lets callers wait for as long as the database
+is down. Here a caller that finds no free connection opens one, up to a limit, and gets the error at
+once if that fails: a page is then answered from a cache, or refused, while the client still waits.
 
-A semaphore says whose turn it is: of tasks, who asked first. (A queue of connections would let
-those who come now overtake those who have waited, some of them for ever.) Idle connections lie on a
-stack, so that few stay warm and the others are never made. A turn is given back without async_mode:
-being cancelled cannot lose one.
+A semaphore admits callers; tasks in the order in which they asked. (With a queue of connections,
+new callers could overtake waiting ones, some of them for ever.) Idle connections are kept on a
+stack, so that few are in use and the others are never opened. Releasing the semaphore does not
+await, so cancellation cannot lose a permit.
 """
 
 import asyncio
@@ -23,13 +22,13 @@ from apps.blog.blocking import resolve
 class Pool:
     """At most `most` connections. Threads, or the tasks of one event loop, may share it.
 
-    Of a connection it asks whether it is `usable` (open, as far as can be told without a round
-    trip, and in no transaction), else to `drop()`; neither may wait."""
+    A connection must have `usable` (it is open, as far as known without a round trip, and not in a
+    transaction) and `drop()`; neither may block."""
 
     def __init__(
         self, connect: Callable[[], Any], most: int, timeout_s: float, *, async_mode: bool
     ) -> None:
-        """`connect`: gives a connection, or an awaitable of one."""
+        """`connect`: returns a connection, or an awaitable of one."""
         self._connect, self._timeout_s = connect, timeout_s
         self._idle: list[Any] = []
         self._turns: asyncio.Semaphore | threading.Semaphore = (
@@ -37,7 +36,7 @@ class Pool:
         )
 
     async def take(self) -> Any:
-        """Raises TimeoutError where none became free, and what `connect` raises."""
+        """A usable connection. Raises TimeoutError if none becomes free, and as `connect`."""
         await self._turn()
         try:
             while (connection := self._pop()) is not None:
@@ -50,7 +49,7 @@ class Pool:
             raise
 
     def give(self, connection: Any) -> None:
-        """Back, whatever happened to it."""
+        """Return a connection to the pool, in whatever state it is."""
         if connection.usable:
             self._idle.append(connection)
         else:
@@ -58,7 +57,7 @@ class Pool:
         self._turns.release()
 
     def close(self) -> None:
-        """Those that nobody has."""
+        """Close the idle connections."""
         while (connection := self._pop()) is not None:
             connection.drop()
 

@@ -1,8 +1,8 @@
-"""Posts in PostgreSQL, by psycopg.
+"""Posts in PostgreSQL, through psycopg.
 
-Connections come from a pool per worker; waiting for a free one is counted apart from waiting for
-the answer. A server that was restarted has closed them: that shows on the socket, without a round
-trip, before one is used. A server that hangs shows by nothing but time.
+Connections come from a pool per worker; waiting for a free one is measured separately from waiting
+for the answer. A restarted server has closed them: the socket shows that without a round trip,
+before a connection is used. A server that hangs is detected only by a timeout.
 """
 
 import math
@@ -22,27 +22,27 @@ from apps.blog.settings import Settings
 from apps.blog.storage.pool import Pool
 from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
 
-CONNECT_S = 2  # libpq takes whole seconds, and no fewer
-PREPARE_S = 15.0  # others may be at it, and each step is written to the disk
-LOCK = 0x626C6F67  # "blog": held by whoever changes the schema
+CONNECT_S = 2  # libpq accepts only whole seconds, and at least 2
+PREPARE_S = 15.0  # other workers may hold the lock, and each step is written to the disk
+LOCK = 0x626C6F67  # "blog": held while the schema is changed
 SERIAL = "bigserial PRIMARY KEY"
 FAILURES = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
-    psycopg.InternalError,  # a standby, which takes no edits
+    psycopg.InternalError,  # a standby, which is read-only
     TimeoutError,
 )
 
 
 class _Bounded:
-    """What psycopg's two kinds of connection lack: an end to waiting for an answer, and what a pool
-    asks. What was not answered in time leaves the connection unusable."""
+    """Adds to psycopg's two kinds of connection a timeout for answers, and the methods that Pool
+    needs. A connection is unusable after a timeout."""
 
     pgconn: Any
     answer_s: float
 
     def wait(self, generator: Any, **options: Any) -> Any:
-        """Every statement's way to the server and back. Raises psycopg.OperationalError."""
+        """Called for every exchange with the server. Raises psycopg.OperationalError."""
         options.setdefault("timeout", self.answer_s)
         return super().wait(generator, **options)  # type: ignore[misc]
 
@@ -52,7 +52,7 @@ class _Bounded:
             return False
         poll = select.poll()
         poll.register(self.pgconn.socket, select.POLLIN)
-        return not poll.poll(0)  # an idle server says nothing, but for its farewell
+        return not poll.poll(0)  # an idle server sends nothing until it disconnects
 
     def drop(self) -> None:
         self.pgconn.finish()
@@ -115,8 +115,8 @@ class Storage(Sql):
             raise Unreachable(str(problem)) from problem
 
     async def _carry_out(self, db: Any, statements: Sequence[Statement]) -> list[list[Row]]:
-        """One statement is its own transaction; several are made one. Where one of them fails, the
-        connection is left within it and dropped, which undoes it."""
+        """A single statement is its own transaction; several share one. If one of them fails, the
+        connection is dropped within the transaction, which rolls it back."""
         if len(statements) > 1:
             await resolve(db.execute("BEGIN"))
         results = []
@@ -135,7 +135,7 @@ class Storage(Sql):
         return db
 
     def _opened(self) -> Pool:
-        """The pool of this worker: one made before a fork is not used after it."""
+        """This worker's pool; one that was created before a fork is not used."""
         with self._lock:
             if self._pool is None or self._pid != os.getpid():
                 self._pool = Pool(
@@ -146,5 +146,5 @@ class Storage(Sql):
 
 
 def _with_markers(sql: str) -> str:
-    """psycopg marks a value by %s."""
+    """The statement with psycopg's placeholder, %s."""
     return sql.replace("?", "%s")

@@ -1,7 +1,7 @@
-"""What the two SQL storages share: the statements. How they are carried out is each one's own.
+"""The statements that the two SQL storages share. Each storage executes them in its own way.
 
-`?` stands for a value in all statements. A step of STEPS, once published, never changes: the next
-change of the schema is the next step. Each is written so that both databases take it.
+`?` is the placeholder in all statements. A published step of STEPS never changes: the next change
+of the schema is a new step. Every step works in both databases.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ STEPPED = "INSERT INTO blog_schema (step) VALUES (?)"
 
 class Sql(Storage):
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
-        """The rows of each, all in one transaction, in `trips` round trips. Raises Unreachable."""
+        """The rows of each statement. Runs them in one transaction. Raises Unreachable."""
         raise NotImplementedError
 
     async def _found(self, number: int) -> Post | None:
@@ -69,7 +69,7 @@ class Sql(Storage):
         await self._run([(f"DROP TABLE IF EXISTS {name}", ()) for name in ("posts", "blog_schema")])
 
     async def _edited(self, number: int, draft: Draft, revision: int) -> Post | None:
-        if not 0 < revision < REVISION_MOST:  # an edit makes it one more
+        if not 0 < revision < REVISION_MOST:  # an edit increments it
             return None
         values = (draft.title, draft.body, draft.html, now(), number, revision)
         (rows,) = await self._run([(EDIT, values)])
@@ -77,12 +77,12 @@ class Sql(Storage):
 
 
 def trips(statements: Sequence[Statement]) -> int:
-    """Round trips to the database: several statements are put between BEGIN and COMMIT."""
+    """Round trips to the database; several statements also need BEGIN and COMMIT."""
     return len(statements) + 2 if len(statements) > 1 else len(statements)
 
 
 def missing_steps(at: int, serial: str) -> list[tuple[int, str]]:
-    """Steps still to be made from step `at` on. Raises Unreachable for a schema of the future."""
+    """(number, statement) of the steps after step `at`. Raises Unreachable for a newer schema."""
     if at > len(STEPS):
         raise Unreachable(f"its schema is at step {at}, this blog knows {len(STEPS)}")
     return [(number, step.format(serial=serial)) for number, step in enumerate(STEPS[at:], at + 1)]

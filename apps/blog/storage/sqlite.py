@@ -1,7 +1,7 @@
-"""Posts in a SQLite file, the embedded default: nothing to install, nothing to start.
+"""Posts in a SQLite file, the default: nothing to install, nothing to start.
 
-Each thread has a connection of its own. Code that waits hands its calls to threads: SQLite blocks
-whoever asks it, and a writer may hold the file for a while.
+Each thread has a connection of its own. Asynchronous code runs its calls in threads: SQLite blocks
+the caller, and a writer may hold the file for a while.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from apps.blog.posts import Unreachable
 from apps.blog.settings import Settings
 from apps.blog.storage.sql import AT, MADE, STEPPED, Row, Sql, Statement, missing_steps, trips
 
-BUSY_S = 5.0  # until a file that others write to is called unreachable
+BUSY_S = 5.0  # until a file that others are writing to counts as unreachable
 RETRY_S = 0.01
 SERIAL = "integer PRIMARY KEY AUTOINCREMENT"
 
 
 class Storage(Sql):
     def __init__(self, settings: Settings, *, async_mode: bool) -> None:
-        # As everywhere else: sqlite:///relative.db, sqlite:////absolute.db
+        # As usual: sqlite:///relative.db, sqlite:////absolute.db
         self._path = unquote(urlsplit(settings.storage_url).path)[1:]
         self._async_mode = async_mode
         self._mine = threading.local()
@@ -50,7 +50,7 @@ class Storage(Sql):
         return f"SQLite {sqlite3.sqlite_version}"
 
     async def stop(self) -> None:
-        """Connections end with their threads."""
+        """Connections are closed when their threads end."""
 
     async def _run(self, statements: Sequence[Statement]) -> list[list[Row]]:
         METRICS.add("storage_trips", trips(statements))
@@ -72,7 +72,7 @@ class Storage(Sql):
             raise Unreachable(f"{self._path}: {problem}") from problem
 
     def _own(self) -> sqlite3.Connection:
-        """This thread's connection; one made before a fork is not used after it."""
+        """This thread's connection; one that was created before a fork is not used."""
         if getattr(self._mine, "pid", None) != os.getpid():
             self._mine.db, self._mine.pid = self._connected(), os.getpid()
         db: sqlite3.Connection = self._mine.db

@@ -40,24 +40,24 @@ def analyse(
     place: str = "",
     terms: Sequence[Term] = (),
 ) -> Report:
-    """The report of a run. `trials`: all that were planned, in the order of the plan; a note counts
-    the unfinished ones, which have no record or an interrupted one. Series appear in the order of
-    their first trial, their cells by concurrency and trial, those of the open model last and by
-    rate. `place`: how commands name the run; "": by its name. `terms`: of a target to judge the
-    cells by."""
+    """The report of a run. `trials`: all planned trials, in the order of the plan; a note counts
+    the unfinished ones (no record, or interrupted). Series appear in the order of their first
+    trial; their cells by concurrency and trial number, then those of the open model by rate.
+    `place`: how suggested commands refer to the run; "": by its name. `terms`: the target to judge
+    the cells by; (): none."""
     done = [trial for trial in trials if trial.record is not None]
-    lone, members = lone_r0_by_server(done), defaultdict[Cell, list[TrialData]](list)
+    lone, by_series = lone_r0_by_server(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
-        members[trial.cell.series].append(trial)
-    checked = [_series(key, own, lone[key.server]) for key, own in members.items()]
-    every = with_limits(checked, environment)
+        by_series[trial.cell.series].append(trial)
+    checked = [_series(key, members, lone[key.server]) for key, members in by_series.items()]
+    all_series = with_limits(checked, environment)
     cells: list[CellResult] = []
     classes: list[ClassResult] = []
-    for series in every:
-        found = sorted([*series.invalid, *_results(series)], key=_place)
-        classes.append(class_result(series, found))
-        found = with_targets(terms, found, series.valid) if terms else found
-        cells.extend(found)
+    for series in all_series:
+        results = sorted([*series.invalid, *_results(series)], key=_place)
+        classes.append(class_result(series, results))
+        results = with_targets(terms, results, series.valid) if terms else results
+        cells.extend(results)
     return Report(
         run=run,
         environment=environment,
@@ -67,8 +67,8 @@ def analyse(
         setup_s={
             name: _median(getattr(trial.record, f"{name}_s") for trial in done) for name in SETUP
         },
-        notes=tuple(_notes(place or run, sum(map(unfinished, trials)), every)),
-        facts=tuple(_first_of_cells(facts for series in every for facts in series.valid)),
+        notes=tuple(_notes(place or run, sum(map(unfinished, trials)), all_series)),
+        facts=tuple(_first_of_cells(facts for series in all_series for facts in series.valid)),
     )
 
 
@@ -78,20 +78,20 @@ def unfinished(trial: TrialData) -> bool:
 
 def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:
     valid: list[Facts] = []
-    without: list[CellResult] = []
+    rejected: list[CellResult] = []
     for trial in trials:
         facts = facts_of(trial)
         reasons = contradictions(facts) if isinstance(facts, Facts) else [facts]
         if not reasons and lone is None:
             reasons = [Note("no lone request was timed, so there is nothing to compare with")]
         if reasons:
-            without.append(invalid(trial, reasons))
+            rejected.append(invalid(trial, reasons))
         elif isinstance(facts, Facts):
             valid.append(facts)
     closed = [facts for facts in valid if not facts.open_model]
     at_rate = [facts for facts in valid if facts.open_model]
     r0, notes = r0_under_load(lone, closed) if lone else (UNKNOWN_R0, ())
-    return Series(key, trials, r0, closed, at_rate, without, notes)
+    return Series(key, trials, r0, closed, at_rate, rejected, notes)
 
 
 def _results(series: Series) -> Iterable[CellResult]:
@@ -104,11 +104,11 @@ def _results(series: Series) -> Iterable[CellResult]:
 
 
 def _place(cell: CellResult) -> tuple[bool, float, int, int]:
-    """For sorting: the closed loop by connections, then the open model by rate."""
-    asked = cell.trial.cell
-    rate = asked.rate
-    how_much = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
-    return rate is not None, how_much, asked.concurrency, cell.trial.number
+    """Sort key: the closed loop by connections, then the open model by rate."""
+    planned = cell.trial.cell
+    rate = planned.rate
+    arrivals = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
+    return rate is not None, arrivals, planned.concurrency, cell.trial.number
 
 
 def _first_of_cells(valid: Iterable[Facts]) -> Iterable[Facts]:
@@ -121,8 +121,8 @@ def _first_of_cells(valid: Iterable[Facts]) -> Iterable[Facts]:
 
 
 def _overhead(cells: Iterable[CellResult]) -> float | None:
-    """Load time / ideal time, summed over the valid cells of tools that count requests and kept
-    up with the server."""
+    """Load time / ideal time, each summed over the valid cells whose load is a fixed number of
+    requests and whose tool was not the limit; None if there are none."""
     pairs = [
         (cell.load_s, cell.ideal_s)
         for cell in cells
@@ -133,8 +133,8 @@ def _overhead(cells: Iterable[CellResult]) -> float | None:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    measured = [value for value in values if value is not None]
+    return median(measured) if measured else None
 
 
 class RanSideBySide(Finding):
@@ -160,9 +160,9 @@ class NoCapacity(Finding):
 
 
 class DealtInOneLaunch(Finding):
-    """kept connections stay with the worker that accepted them, and each launch deals them anew:
-    what is known of the throughput of {worker_classes:list} is that of one launch, the interval
-    over launches needs --trials {needed}"""
+    """kept connections stay with the worker that accepted them, and each launch distributes them
+    anew: the throughput of {worker_classes:list} is that of a single launch; its interval needs
+    --trials {needed}"""
 
     worker_classes: tuple[str, ...]
     needed: int  # trials
@@ -171,17 +171,17 @@ class DealtInOneLaunch(Finding):
 
 
 def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Finding]:
-    """What is unfinished or ran side by side, and why there is no capacity: once for a sweep
-    without repeated trials, else class by class."""
+    """Notes on unfinished trials, on cells that ran side by side, and on missing capacity: one for
+    a sweep without repeated trials, else one per series."""
     if unfinished:
         yield Unfinished(unfinished, command="sweep", run=run)
-    together = [facts for one in every for facts in one.valid if facts.record.beside]
+    together = [facts for series in every for facts in series.valid if facts.record.beside]
     if together:
         yield RanSideBySide(len(together))
     numbers = [facts.data.trial.number for series in every for facts in series.closed]
     if numbers and max(numbers) == 1:
         yield CapacityNeedsTrials(TRIALS)
-        dealt = [one.key.server.worker_class for one in every if _dealt_at_launch(one)]
+        dealt = [series.key.server.worker_class for series in every if _dealt_at_launch(series)]
         if dealt:
             yield DealtInOneLaunch(tuple(dict.fromkeys(dealt)), needed=TRIALS)
         return
@@ -192,7 +192,7 @@ def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Findi
 
 
 def _dealt_at_launch(series: Series) -> bool:
-    """Whether each launch deals connections to workers by chance, once: the variation within a load
-    does not include that."""
+    """Whether each launch distributes its connections over the workers once, at random: the
+    variation within a load does not include that."""
     accepting = any(facts.data.worker_class.accepts_first for facts in series.closed)
     return series.key.keepalive and accepting

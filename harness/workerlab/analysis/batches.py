@@ -1,4 +1,4 @@
-"""How precisely a load of this length shows its throughput and mean times: batch means.
+"""How precise a load's throughput and mean times are, given its length: batch means.
 
 Successive requests are not independent, so their own spread says little about the error of their
 mean. The steady window is cut into batches of equal length. The means of long batches are nearly
@@ -6,18 +6,18 @@ independent, and Student's t over them gives the interval (Law & Kelton, Simulat
 Analysis, "batch means"; Schmeiser 1982: more than some 30 batches gain nothing).
 
 A batch lasts a whole number of *cycles*. In a cycle, min(N, slots)/X, each slot (or connection, if
-there are fewer) serves one request. Each span counts by the fraction inside, as in `samples`. So an
-app with constant service times gives equal batches wherever the cuts fall. Counting whole
-completions would give 4 or 0 to batches of half a round, and batches of other lengths would differ
-by one pause between two rounds.
+there are fewer) serves one request. Each span counts by the fraction of it inside the batch, as in
+`samples`. So an app with constant service times gives equal batches wherever the cuts fall.
+Counting whole completions would give 4 or 0 to batches of half a round, and batches of other
+lengths would differ by one pause between two rounds.
 
-If neighbouring batches are still correlated (lag 1, more than chance exceeds in one of twenty
-cases), pairs of batches are joined, and so on, as long as MIN_BATCHES are left. A load that drifts
-is left with few, different batches, and its interval is wide, as it should be.
+If neighbouring batches are still correlated (lag 1, above what chance exceeds in 5 % of cases),
+pairs of batches are merged, repeatedly, as long as MIN_BATCHES remain. A load that drifts ends up
+with few, different batches and a wide interval, as it should.
 
-The mean of a time is a ratio, the sum of times / their number, both by batch of the request's end.
-Its interval is that of the residuals (Iglehart 1975), which allows any number of requests in a
-batch, even none.
+A mean time is a ratio: the sum of the times / their number, each request counted in the batch in
+which it ends. Its interval is that of the residuals (Iglehart 1975), which allows any number of
+requests in a batch, even none.
 
 Rejected: the spread of single requests (4 slots of 1 s that wait for one another look certain),
 overlapping batch means (their degrees of freedom are an approximation, the gain is small).
@@ -34,24 +34,24 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Window, share, stretches
 from workerlab.numbers.intervals import half_of_mean
 
-MIN_BATCHES, MAX_BATCHES = 4, 32  # batches
-BATCH_S = 1.0  # the nearest whole number of cycles, if the window has ENOUGH_BATCHES such batches
+MIN_BATCHES, MAX_BATCHES = 4, 32
+BATCH_S = 1.0  # rounded to whole cycles, if the window has ENOUGH_BATCHES batches of this length
 MIN_BATCH_S = BATCH_S / 1.5  # the shortest that this rounding gives
 ENOUGH_BATCHES = 8
-CORRELATION_Z = 1.645  # standard errors that a correlation exceeds by chance in one of twenty cases
+CORRELATION_Z = 1.645  # standard errors; a correlation exceeds this by chance in 5 % of cases
 MAX_CORRELATION = 0.8
 MAX_CUT_SHARE = 0.1  # share of a cycle that may be missing at the end of a window of whole rounds
 
 
 class Estimate(Struct, frozen=True):
-    """A mean and half of its 95 % interval."""
+    """A mean and the half-width of its 95 % interval."""
 
     mean: float
     half: float
 
 
 class Precision(Struct, frozen=True):
-    """Of the steady window; None where it cannot be known: too few batches."""
+    """Precision over the steady window. A field is None if there are too few batches for it."""
 
     batches: int = 0
     batch_s: float | None = None
@@ -62,7 +62,7 @@ class Precision(Struct, frozen=True):
 
     @property
     def long(self) -> bool:
-        """Whether there are ENOUGH_BATCHES batches of about a second."""
+        """Whether there are at least ENOUGH_BATCHES batches of about a second or longer."""
         return self.batches >= ENOUGH_BATCHES and (self.batch_s or 0.0) >= MIN_BATCH_S
 
 
@@ -79,21 +79,21 @@ def precision(facts: Facts) -> Precision:
         return Precision()
     half, mean = _half(rates), fmean(rates)
     assert half is not None
-    served = ((span.end_ns, (span.end_ns - span.start_ns) / NS) for span in spans if span.end_ns)
+    times = ((span.end_ns, (span.end_ns - span.start_ns) / NS) for span in spans if span.end_ns)
     return Precision(
         batches=len(rates),
         batch_s=(edges[1] - edges[0]) / NS,
         variation=stdev(rates) / mean if mean else None,
         throughput_rps=Estimate(facts.throughput_rps, half * success),
-        service_s=_mean(served, edges),
+        service_s=_mean(times, edges),
         response_s=_mean(_responses(facts), edges),
     )
 
 
 def _cycle_s(facts: Facts) -> float | None:
-    """How long a slot, or a connection if there are fewer, takes for a request, in seconds. At a
-    rate, slots and connections may be free, or requests may queue inside the app; there it is the
-    part of a span that counts, the shortest time in the app."""
+    """Seconds that a slot, or a connection if there are fewer, takes per request. At a rate, slots
+    and connections may be idle, and requests may queue inside the app; there it is the part of a
+    span that counts, the shortest time in the app. None without throughput."""
     if facts.counted_ns is not None:
         return facts.counted_ns / NS
     return facts.parallel / facts.rps if facts.rps else None
@@ -102,11 +102,11 @@ def _cycle_s(facts: Facts) -> float | None:
 def _independent(
     parts: Sequence[tuple[int, int]], window: Window, cycle_s: float
 ) -> tuple[list[int], list[float]]:
-    """Edges of batches that are not correlated with their neighbours, and the rate in each."""
-    cycles, each = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES, 1
+    """Edges (ns) of batches that are not correlated with their neighbours, and the rate in each."""
+    cycles, size = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES, 1
     if window.length_s >= ENOUGH_BATCHES * BATCH_S and cycle_s:
-        each = max(1, round(BATCH_S / cycle_s))
-    number = min(cycles // each, MAX_BATCHES)
+        size = max(1, round(BATCH_S / cycle_s))
+    number = min(cycles // size, MAX_BATCHES)
     edges, rates = list[int](), list[float]()
     while number >= MIN_BATCHES:
         edges = _edges(window, number, cycles)
@@ -118,7 +118,7 @@ def _independent(
 
 
 def _edges(window: Window, number: int, cycles: int) -> list[int]:
-    """Edges of `number` batches of whole cycles; the remainder, at the start, is left out."""
+    """Edges of `number` batches of whole cycles; a remainder is cut off at the window's start."""
     cycle_ns = (window.closes_ns - window.opens_ns) / cycles
     length_ns = cycles // number * cycle_ns
     return [round(window.closes_ns - length_ns * left) for left in range(number, -1, -1)]
@@ -135,13 +135,13 @@ def _rates(parts: Iterable[tuple[int, int]], edges: Sequence[int]) -> list[float
 
 
 def _touched(start: int, end: int, edges: Sequence[int], length: int) -> range:
-    """The batches that a stretch may overlap, with a margin as edges are rounded."""
+    """Indices of the batches that a stretch may overlap, with a margin as edges are rounded."""
     first, last = (start - edges[0]) // length - 1, (end - edges[0]) // length + 1
     return range(max(0, first), min(len(edges) - 2, last) + 1)
 
 
 def _half(values: Sequence[float]) -> float | None:
-    """Half of the 95 % interval of their mean, widened for the remaining correlation."""
+    """Half-width of the 95 % interval of the mean, widened for the remaining correlation."""
     half, lag = half_of_mean(values), min(max(0.0, _correlation(values)), MAX_CORRELATION)
     return None if half is None else half * sqrt((1 + lag) / (1 - lag))
 
@@ -149,9 +149,9 @@ def _half(values: Sequence[float]) -> float | None:
 def _correlation(values: Sequence[float]) -> float:
     """The lag-1 correlation; 0 if all values are equal."""
     mean = fmean(values)
-    apart = [value - mean for value in values]
-    total = sum(one * one for one in apart)
-    return sum(one * after for one, after in pairwise(apart)) / total if total else 0.0
+    deviations = [value - mean for value in values]
+    total = sum(value * value for value in deviations)
+    return sum(first * after for first, after in pairwise(deviations)) / total if total else 0.0
 
 
 def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
@@ -165,7 +165,7 @@ def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
 
 
 def _mean(values: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:
-    """The mean of values by the batch of their moment, as a ratio; its interval from residuals."""
+    """The mean of (nanoseconds, value) pairs as a ratio over batches; interval from residuals."""
     sums, counts, length = [0.0] * (len(edges) - 1), [0] * (len(edges) - 1), edges[1] - edges[0]
     for at_ns, value in values:
         for number in _touched(at_ns, at_ns, edges, length):
@@ -175,5 +175,5 @@ def _mean(values: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate
     if not any(counts):
         return None
     mean = sum(sums) / sum(counts)
-    half = _half([one - mean * count for one, count in zip(sums, counts, strict=True)])
+    half = _half([total - mean * count for total, count in zip(sums, counts, strict=True)])
     return None if half is None else Estimate(mean, half / fmean(counts))

@@ -3,29 +3,29 @@
 Exact, if requests carry ids and their accepts are timed:
 
     sent ── connect ── connected ── accept queue ── accepted ── in worker ── app called ── service
-        ── app through ── transfer ── last byte
+        ── app done ── transfer ── last byte
 
 A request on a reused connection has neither connect nor accept queue: it waits in the worker from
 the moment it is sent. Each moment is clamped between the one before it and the last byte: a worker
 may accept before the client notices that it is connected, and close its span after the client has
-the answer. With dropped handshakes, `accept queue` begins when the client believes that it is
-connected, so the kernel's retransmissions are part of it.
+the answer. With dropped handshakes, `accept queue` begins when the connection is established on the
+client's side, so the kernel's retransmissions are part of it.
 
-Estimated, each part from its own source, or missing:
+Otherwise estimated; each part has its own source, or is missing:
 
     response      N/X: the response time law (Denning & Buzen 1978), without think time; for a
                   whole load, with the mean number of requests in flight instead of N
     connect       the client's connect times, over the whole load
     accept queue  the kernel's queue, sampled: mean length / X (Little 1961); if it overflowed,
-                  plus the connections that only the client believes to be established
+                  plus half-open connections (established on the client's side only)
     in worker     accepts timed in the workers; else, by Little's law, the accepted connections
                   that hold unread bytes
     service       spans
     transfer      the client: last byte - first byte, over the whole load
 
 N includes connections that are stuck in a handshake; their repeated SYNs count as `connect` once
-they are established. Two known errors: bytes of a request that a worker has read but not begun are
-in no queue (in worker, with kept-alive connections); an app that sends while it still works is in
+they are established. Two known errors: a request that a worker has read but not begun is in no
+queue (in worker, with kept-alive connections); an app that sends while it still works counts in
 service and in transfer at once. Both show in `unattributed`, which is never spread over the others.
 """
 
@@ -43,7 +43,7 @@ from workerlab.model import Breakdown, Span, Timing
 CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
 MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means
 MIN_WAIT_SHARE = 0.02  # of the response time: less waiting counts as none
-MIN_QUEUE_SAMPLES, MIN_CONNECTION_SAMPLES = 5, 3  # at least, for a mean
+MIN_QUEUE_SAMPLES, MIN_CONNECTION_SAMPLES = 5, 3  # required for a mean
 ACCEPT_SOURCE, SPANS_SOURCE = "accept timed in the workers", "the workers' spans"
 EXACT_SOURCES = {
     "connect": "the client",
@@ -94,23 +94,23 @@ def _steady(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
 
 
 def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]]:
-    if (found := _exact(facts, window)) is not None:
-        return found
-    if (failed := 1 - facts.outcome.success) > MAX_FAILED_SHARE:
-        return Breakdown(), (NoBreakdownOfFailures(failed),)
-    untold = facts.data.follows and not facts.measurement.timings
-    why = (PartsEstimated(facts.tool),) if untold else ()
-    return _estimated(facts, window), why
+    if (exact := _exact(facts, window)) is not None:
+        return exact
+    if (failed_share := 1 - facts.outcome.success) > MAX_FAILED_SHARE:
+        return Breakdown(), (NoBreakdownOfFailures(failed_share),)
+    not_followed = facts.data.follows and not facts.measurement.timings
+    notes = (PartsEstimated(facts.tool),) if not_followed else ()
+    return _estimated(facts, window), notes
 
 
 @once
 def in_server(facts: Facts) -> float | None:
     """Mean number of requests in the accept queue, in the workers and in the app over the steady
     window (Little 1961). None if one of these is unknown."""
-    found, _ = _steady(facts)
-    known = (found.accept_queue_s, found.in_worker_s, found.service_s)
-    spent_s = [part for part in known if part is not None]
-    return sum(spent_s) * facts.rps if len(spent_s) == len(known) else None
+    steady, _ = _steady(facts)
+    parts_s = (steady.accept_queue_s, steady.in_worker_s, steady.service_s)
+    known_s = [part_s for part_s in parts_s if part_s is not None]
+    return sum(known_s) * facts.rps if len(known_s) == len(parts_s) else None
 
 
 class RequestsWaited(Finding):
@@ -156,13 +156,13 @@ def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]
             walks.append(walk)
         else:
             return None
-    counted = last_parts((served for _, served in walks), facts.counted_ns)
+    counted = last_parts((span for _, span in walks), facts.counted_ns)
     completed = completions(counted, window.opens_ns, window.closes_ns)
     if completed <= 0:
         return None
 
     def mean(begins: int, ends: int) -> float:
-        return window.inside_s((one[begins], one[ends]) for one, _ in walks) / completed
+        return window.inside_s((moments[begins], moments[ends]) for moments, _ in walks) / completed
 
     known_s = {name: mean(number, number + 1) for number, name in enumerate(EXACT_SOURCES)}
     notes = (FailuresLeftOut(left_out),) if left_out else ()
@@ -195,7 +195,7 @@ def _touches(timing: Timing, origin_ns: int, window: Window) -> bool:
 
 
 def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | None:
-    """A request's moments; None if one is missing, or the worker's are outside the client's."""
+    """A request's moments; None if one is missing, or its span is outside the client's times."""
     span = by_id.get(timing.request_id) if timing.request_id is not None else None
     if span is None or span.accept_ns is None or timing.end_s is None:
         return None
@@ -203,15 +203,15 @@ def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | N
     end = sent + round(timing.end_s * NS)
     if not sent - CLOCK_TOLERANCE_NS <= span.start_ns <= end + CLOCK_TOLERANCE_NS:
         return None
-    through = end if span.end_ns is None else span.end_ns
+    app_done = end if span.end_ns is None else span.end_ns
     connected = accepted = sent
     if not timing.reused:
         connected = sent + round((timing.connect_s or 0.0) * NS)
         accepted = max(connected, span.accept_ns)
     moments = [sent]
-    for moment in (connected, accepted, span.start_ns, through, end):
+    for moment in (connected, accepted, span.start_ns, app_done, end):
         moments.append(min(max(moment, moments[-1]), end))
-    return moments, (span.start_ns, through)
+    return moments, (span.start_ns, app_done)
 
 
 # --- estimated ----------------------------------------------------------------------------
@@ -243,17 +243,17 @@ def _accept_queue(facts: Facts, window: Window) -> Part:
     length = window.level(lengths, MIN_QUEUE_SAMPLES)
     if length is None:
         return None
-    more = 0.0
+    half_open_mean = 0.0
     if facts.overflowed:
         samples = [(sample.at_ns, half_open(sample)) for sample in facts.seen.connections]
-        more = window.level(samples, MIN_CONNECTION_SAMPLES) or 0.0
-    counted_too = " and half-open connections" if more else ""
-    return (length + more) / window.rps, f"queue length{counted_too}, by Little's law"
+        half_open_mean = window.level(samples, MIN_CONNECTION_SAMPLES) or 0.0
+    addition = " and half-open connections" if half_open_mean else ""
+    return (length + half_open_mean) / window.rps, f"queue length{addition}, by Little's law"
 
 
 def _in_worker(facts: Facts, window: Window) -> Part:
-    """From accept to app if each connection carried one request (sync keeps none alive, even if the
-    load asks for it); else from unread bytes."""
+    """From the accept times if each connection carried one request (sync keeps none alive, even if
+    the load tool asks for it); else from unread bytes."""
     accepts, requests = facts.accepts
     if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
         part = window if facts.data.counted else _until_the_last_begun(facts, window)
@@ -266,9 +266,9 @@ def _in_worker(facts: Facts, window: Window) -> Part:
 
 
 def _until_the_last_begun(facts: Facts, window: Window) -> Window | None:
-    """The window up to the accept of each worker's last begun request, whichever is earliest. A
-    tool that runs for a time leaves requests that were accepted and never begun, so their waiting
-    is unknown; but every request accepted before that moment was begun."""
+    """The window up to the earliest of the workers' last accepts of a begun request. A tool that
+    runs for a time leaves requests that were accepted and never begun, whose waiting is unknown;
+    every request accepted before that moment was begun. None if it precedes the window."""
     last: dict[int, int] = {}
     for span in facts.spans:
         last[span.pid] = max(last.get(span.pid, 0), span.accept_ns or 0)

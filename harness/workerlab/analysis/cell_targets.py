@@ -1,25 +1,25 @@
-"""Which cells of a sweep keep a target, and up to which load each series does.
+"""Which cells of a sweep meet a target, and up to which load each series does.
 
-Errors are counted over all trials of a cell, as more clean requests show more; response times and
-throughput are judged launch by launch.
+Errors are counted over all trials of a cell, as more requests give more evidence; response times
+and throughput are judged launch by launch.
 
-A cell shows no more of the server than its load allows (`doubt`, `pause`):
+Some cells cannot decide a term, because of what happened during their load (`doubt`, `pause`):
 
     the load tool was the limit         the server got less load than planned, and responses waited
                                         in the tool: only throughput can be met, only errors can
                                         break a limit
-    other programs had the cores        a term that is met despite them is met; one is broken only
-                                        if it would be without the time that they took: of all
-                                        requests in a saturated cell, else of the fastest, which
-                                        waited least for a core
-    the machine stood still             a time is broken only if it would be without the longest
-                                        pause, or for the fastest request
+    other programs used the cores       a term that is met despite them is met; it is broken only
+                                        if it would also be without the time that they took: from
+                                        all requests in a saturated cell, else from the fastest,
+                                        which waited least for a core
+    the machine stood still             a time limit is broken only if it would also be without the
+                                        longest pause, or if the fastest request breaks it
     a backlog grows as long as the      a time limit that is met would be broken by a longer load:
     load lasts (at a rate)              it is not shown to be met
 
-A level keeps a target if each of its valid trials does. A series keeps it if some level does; if it
-has cells at a rate, some rate: its closed cells are there to find the capacity, and at the highest
-of them requests have to wait.
+A level meets a target if each of its valid trials does. A series meets it if some level does or, if
+it has cells at a rate, some rate does: its closed-loop cells serve to find the capacity, and at the
+highest of them requests have to wait.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WORST_FIRST: tuple[Result, ...] = ("broken", "undecidable", "not shown")
 def with_targets(
     terms: Sequence[Term], cells: Sequence[CellResult], valid: Iterable[Facts]
 ) -> list[CellResult]:
-    """The same cells, the valid ones with the outcome of each term. `valid`: their facts."""
+    """The cells; valid ones have the outcome of each term. `valid`: facts of the valid cells."""
     facts = {each.key: each for each in valid}
     groups = by_cell(cells, valid=lambda cell: cell.trial.key in facts)
     pooled = {cell: requests_of_all(trials, facts) for cell, trials in groups.items()}
@@ -62,7 +62,7 @@ def with_targets(
 def with_target(
     terms: Sequence[Term], cell: CellResult, facts: Facts, pooled: Requests
 ) -> CellResult:
-    """`pooled`: the requests of all trials of the cell."""
+    """The trial's result with each outcome. `pooled`: requests of all trials of its cell."""
     own = requests(facts, cell)
     outcomes = (judge(term, pooled if term.kind == "errors" else own) for term in terms)
     judged = zip(terms, outcomes, strict=True)
@@ -72,7 +72,7 @@ def with_target(
 
 
 def requests(facts: Facts, cell: CellResult) -> Requests:
-    """The requests of a trial, one by one if the load tool timed each, else as it sums them up."""
+    """The requests of a trial: one by one if the load tool timed each, else as its summary."""
     measurement, failed = facts.measurement, facts.outcome.failed
     times_s: list[float] | None = None
     in_order: list[float] = []
@@ -105,7 +105,7 @@ def requests_of_all(trials: Trials, facts: Mapping[str, Facts]) -> Requests:
     )
 
 
-# --- what a load does not show --------------------------------------------------------------------
+# --- terms that a load cannot decide --------------------------------------------------------------
 
 
 class ToolWasLimit(Finding):
@@ -126,7 +126,7 @@ BACKLOG = Note("the backlog grew, and responses would take longer under a longer
 def as_shown(
     term: Term, outcome: TermOutcome, cell: CellResult, own: Requests, facts: Facts
 ) -> TermOutcome:
-    """The outcome, or "not shown" with the reason why this load does not show it."""
+    """The outcome, or "not shown" with the reason why this load cannot decide it."""
     if outcome.result == "not shown":
         return outcome
     why = doubt(term, outcome, cell, own) or pause(term, outcome, own, facts)
@@ -134,6 +134,7 @@ def as_shown(
 
 
 def doubt(term: Term, outcome: TermOutcome, cell: CellResult, own: Requests) -> Finding | None:
+    """Why the load tool, a backlog or other programs leave the outcome open, if they do."""
     met, broken, errors = outcome.met, outcome.result == "broken", term.kind == "errors"
     if cell.generator_bound and not (met if term.kind == "rps" else broken and errors):
         return ToolWasLimit(cell.trial.cell.tool)
@@ -151,8 +152,8 @@ def doubt(term: Term, outcome: TermOutcome, cell: CellResult, own: Requests) -> 
 
 
 def pause(term: Term, outcome: TermOutcome, own: Requests, facts: Facts) -> Finding | None:
-    """The pause, if a time that is not met might be without the longest one. (The interval of a
-    throughput contains what a pause took.)"""
+    """The pause, if a time limit that is not met might be met without the longest one. (The
+    interval of a throughput includes pauses.)"""
     still, value_s = stall.noticeable(facts), outcome.value
     if outcome.met or term.kind != "time" or still is None or value_s is None:
         return None
@@ -161,7 +162,7 @@ def pause(term: Term, outcome: TermOutcome, own: Requests, facts: Facts) -> Find
 
 
 def holds_without(term: Term, outcome: TermOutcome, share: float) -> bool:
-    """Whether the term would hold without the share of the time that others took."""
+    """Whether the term would hold if others had not taken `share` of the time."""
     value = outcome.value
     if value is None:  # the time of a failed request
         return False
@@ -236,7 +237,6 @@ class TargetInTrial(Answer):
 
 Axis = Literal["level", "rate"]
 
-
 HIGHEST_MEASURED = "the highest measured"
 
 
@@ -267,7 +267,7 @@ SeriesTargets = tuple[TargetKept | TargetNotKept, ...]
 def targets_of_series(
     cells: Sequence[CellResult], name: Label, *, name_trials: bool
 ) -> SeriesTargets:
-    """Of its levels and of its rates; () without a target."""
+    """The findings on its levels and on its rates, in this order; () without a target."""
     levels = by_cell(cells, valid=lambda cell: bool(cell.target)).values()
     axes: dict[Axis, list[Trials]] = {
         "level": [trials for trials in levels if trials.valid and trials.cell.rate is None],
@@ -281,8 +281,8 @@ def targets_of_series(
 
 
 def target_kept(series: Collection[SeriesTargets]) -> bool | None:
-    """Whether each series keeps the target, at a rate if it has rates; one without a valid cell
-    does not. None: there is no target."""
+    """Whether each series meets the target, at a rate if it has rates; one without a valid cell
+    does not. None without a target."""
     if not any(series):
         return None
     return all(targets and isinstance(targets[-1], TargetKept) for targets in series)
@@ -291,10 +291,10 @@ def target_kept(series: Collection[SeriesTargets]) -> bool | None:
 def target_along(
     axis: Axis, levels: Sequence[Trials], name: Label, *, name_trials: bool
 ) -> TargetKept | TargetNotKept:
-    """`levels`: from low to high."""
+    """`levels`: in ascending order, at least one."""
     keeping = [
-        place
-        for place, trials in enumerate(levels)
+        index
+        for index, trials in enumerate(levels)
         if all(outcome.met for cell in trials.valid for outcome in outcomes(cell))
     ]
     above = levels[keeping[-1] + 1 if keeping else 0 :]
@@ -315,13 +315,13 @@ def target_along(
 
 
 def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
-    """Why the first of these levels does not keep the target; then the first other one that breaks
-    it."""
-    for place, trials in enumerate(levels):
+    """Why the first of these levels does not meet the target and, if it does not break it, the next
+    level that does."""
+    for index, trials in enumerate(levels):
         if broken := outcomes_at(trials, "broken"):
             yield terms_break(trials, tuple(broken.values()))
             return
-        if place == 0:
+        if index == 0:
             failing = outcomes_at(trials, *WORST_FIRST)
             yield TermsAtLevel(level_of(trials), tuple(failing.values()))
 

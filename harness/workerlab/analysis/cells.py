@@ -17,10 +17,10 @@ every success is timed and d is at most 5 % of the mean response; otherwise they
 The settings in force may differ from the configured ones: the kernel limits the backlog, and some
 worker classes ignore settings.
 
-App metrics and CPU times are sums that only grow, so the difference between the first and the last
-sample of the steady window is what was spent in it. The number of requests is the app's own count:
-numerator and denominator come from the same two moments. If a sum shrank, it was reset during the
-load, and the metrics are unknown. `observe/app_metrics.py` defines the names.
+App metrics and CPU times are cumulative, so the difference between the first and the last sample of
+the steady window is what was spent in it. The number of requests is the app's own count: numerator
+and denominator come from the same two moments. If a metric shrank, it was reset during the load,
+and the metrics are unknown. `observe/app_metrics.py` defines the names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -102,7 +102,7 @@ class WaitingNegative(Finding):
 
 
 class TimesOfNeverAccepted(Finding):
-    """no waiting time: {tool}'s response times hold {requests:# request} that never reached a
+    """no waiting time: {tool}'s response times include {requests:# request} that never reached a
     worker"""
 
     tool: str
@@ -120,11 +120,11 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
         return Summary(), (WaitingNegative(response_s, service_s),)
     good = [timing.end_s for timing in facts.measurement.timings if timing.cause is None]
     ends_s = [end_s for end_s in good if end_s is not None]
-    furthest_s = max(
+    deviation_s = max(
         (abs(duration_s - service_s) for duration_s in durations_s(spans or ())), default=0.0
     )
     successes = facts.outcome.answered - facts.outcome.wrong
-    if not ends_s or len(ends_s) != successes or furthest_s > MAX_SERVICE_DEVIATION * response_s:
+    if not ends_s or len(ends_s) != successes or deviation_s > MAX_SERVICE_DEVIATION * response_s:
         return Summary(mean=max(0.0, mean_s)), notes
     return Summary(*summarise(max(0.0, end_s - service_s) for end_s in ends_s)), notes
 
@@ -153,31 +153,32 @@ def app_metrics(facts: Facts) -> AppMetrics | None:
     steady, seen = facts.window, facts.seen
     if steady is None:
         return None
-    grown = _grown([sample for sample in seen.app_metrics if steady.contains(sample.at_ns)])
+    increases = _grown([sample for sample in seen.app_metrics if steady.contains(sample.at_ns)])
     cores = _cores([sample for sample in seen.services if steady.contains(sample.at_ns)])
-    requests = grown.pop(REQUESTS, 0)
+    requests = increases.pop(REQUESTS, 0)
     if not requests:
         return AppMetrics(0, {}, {}, {}, cores) if cores else None
     return AppMetrics(
         requests=requests,
-        per_request={n: v / requests for n, v in grown.items() if not n.endswith(SPENT_SUFFIX)},
+        per_request={n: v / requests for n, v in increases.items() if not n.endswith(SPENT_SUFFIX)},
         spent_s={
             name.removesuffix(SPENT_SUFFIX): value / NS / requests
-            for name, value in grown.items()
+            for name, value in increases.items()
             if name.endswith(SPENT_SUFFIX)
         },
         hit_ratio={
-            cache: grown[cache + HITS_SUFFIX] / asked
-            for name, asked in grown.items()
-            if name.endswith(LOOKUPS_SUFFIX) and asked
-            if (cache := name.removesuffix(LOOKUPS_SUFFIX)) + HITS_SUFFIX in grown
+            cache: increases[cache + HITS_SUFFIX] / lookups
+            for name, lookups in increases.items()
+            if name.endswith(LOOKUPS_SUFFIX) and lookups
+            if (cache := name.removesuffix(LOOKUPS_SUFFIX)) + HITS_SUFFIX in increases
         },
         cores=cores,
     )
 
 
 def _grown(inside: Sequence[AppMetricsSample]) -> dict[str, int]:
-    """How much each sum grew, all workers together; empty if it was sampled only once or shrank."""
+    """The increase of each metric, all workers together; empty with fewer than two samples, or if
+    any metric shrank."""
     if len(inside) < 2:
         return {}
     first, last = inside[0].totals, inside[-1].totals
@@ -186,7 +187,7 @@ def _grown(inside: Sequence[AppMetricsSample]) -> dict[str, int]:
 
 
 def _cores(inside: Sequence[ServiceSample]) -> Mapping[str, float]:
-    """CPU seconds per second of each component that was sampled at least twice."""
+    """CPU seconds per second of each component with at least two samples."""
     names = dict.fromkeys(name for sample in inside for name in sample.cpu_s)
     rates = {
         name: per_second((sample.at_ns, sample.cpu_s.get(name)) for sample in inside)
@@ -201,7 +202,7 @@ MIN_STEADY_S = 0.1  # a shorter steady part depends too much on chance
 
 
 def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
-    """An invalid cell: its reasons, without numbers."""
+    """The result of an invalid cell: the reasons, and no figures."""
     return CellResult(
         trial=data.trial,
         app=data.app,
@@ -262,7 +263,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
     `reason`."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
-    known = None if stalled(facts) else precision(facts).throughput_rps  # of the steady part
+    steady = None if stalled(facts) else precision(facts).throughput_rps
     failures = None
     if outcome.failed:
         causes = dict(sorted(outcome.errors.items()))
@@ -280,7 +281,7 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         slots_configured=facts.slots,
         slots_measured=facts.open_at_once,
         throughput_rps=headline_rps(facts),
-        throughput_half_rps=known.half if known else None,
+        throughput_half_rps=steady.half if steady else None,
         tool_rps=measurement.rps,
         whole_rps=whole_rps(facts),
         response=success_response(facts),
@@ -332,8 +333,8 @@ class LongerLoadFollowed(Finding):
 
 
 class MeasuredAgainAlone(Finding):
-    """measured again, alone: beside other cells all of them used {cores:.2f} cores, more than
-    leaves the figures as they are"""
+    """measured again, alone: cells that ran side by side used {cores:.2f} cores, enough to distort
+    the figures"""
 
     cores: float
 
@@ -361,11 +362,10 @@ def _paused(facts: Facts) -> Iterable[stall.PauseDuringLoad]:
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:
-    """How long the load would take if no slot were ever idle. None for a load of fixed duration,
-    an unknown number of slots, or many failures, which do not take as long as a lone request.
-    """
-    known = facts.data.counted and facts.data.worker_class.slots_known
-    if not known or failed_share(facts) > MAX_FAILED_SHARE:
+    """Seconds the load would take if no slot were ever idle. None for a load of fixed duration, an
+    unknown number of slots, or many failures, which do not take as long as a lone request."""
+    computable = facts.data.counted and facts.data.worker_class.slots_known
+    if not computable or failed_share(facts) > MAX_FAILED_SHARE:
         return None
     alone = 1 if facts.data.lone_first else 0
     return lone_s * (alone + -(-(facts.outcome.answered - alone) // facts.parallel))

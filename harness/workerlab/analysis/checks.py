@@ -1,7 +1,7 @@
 """Checks: if two sources that describe the same thing contradict each other, the cell is invalid.
 
 Each check takes the facts of one trial and returns the contradiction, with both numbers, or None.
-To add one, write a function here, below the class of its sentence, and list it in CHECKS.
+To add one, write its Finding and the function here, and list the function in CHECKS.
 
 `little` checks Little's law (Little 1961) in operational form (Denning & Buzen 1978): over a time T
 the response times add up to the integral of the requests in flight. At most N are in flight, so
@@ -21,8 +21,8 @@ A tool that sends at a rate waits for all its answers, so its own requests/s cov
 than the cell's throughput, and do not check it: in an overload they follow from the number of
 requests alone. There its answers in the steady part are counted instead.
 
-Not checked: steady throughput * mean response <= N. These two are not about the same requests (the
-slow ones of an uneven server end after the steady part), and correct servers exceed it by 10 %.
+Not checked: steady throughput * mean response <= N. The two cover different requests (the slow ones
+of an uneven server end after the steady part), and correct servers exceed N by 10 %.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def success(facts: Facts) -> NothingAnswered | NoSuccess | None:
 
 
 class CountsDiffer(Finding):
-    """{tool} counted {answered:# answer}, the workers {seen:# request}: {differ} {unmatched}"""
+    """{tool} counted {answered:# answer}, but the workers saw {seen:# request}: {differ}
+    {unmatched}"""
 
     tool: str
     answered: int
@@ -91,9 +92,9 @@ class CountsDiffer(Finding):
 
 
 def counts(facts: Facts) -> CountsDiffer | None:
-    """The workers must have seen every request that the client got an answer to, and no other. An
-    unanswered request may have reached the app, unless it was never accepted. A tool that runs for
-    a time leaves up to one request per connection unanswered when it stops."""
+    """Every answered request must have a span. An unanswered one may have a span, too, unless it
+    was never accepted. A tool that runs for a time leaves up to one request per connection
+    unanswered when it stops."""
     seen, answered = len(facts.spans), facts.outcome.answered
     spare = facts.outcome.unanswered - facts.outcome.never_accepted
     spare += 0 if facts.data.counted else facts.connections
@@ -148,14 +149,14 @@ def rates(facts: Facts) -> Finding | None:
         return _steady_rate(facts, facts.measurement.origin_ns)
     check = _counted_rate if facts.data.counted else _timed_rate
     answered = facts.measurement.requests  # by the tool: its rate includes those never accepted
-    found = check(facts, tool_rps, answered)
-    if found is None or check(facts, tool_rps, answered - facts.outcome.wrong) is None:
+    contradiction = check(facts, tool_rps, answered)
+    if contradiction is None or check(facts, tool_rps, answered - facts.outcome.wrong) is None:
         return None
-    return found
+    return contradiction
 
 
 def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWorkers | None:
-    """Compares the time that follows from the tool's rate of `counted` requests with the spans'."""
+    """Compares the time that the tool's rate implies for `counted` requests with the spans'."""
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
     tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
@@ -223,8 +224,8 @@ class ResponsesLeftOut(Finding):
 
 
 def late(facts: Facts) -> ResponsesLeftOut | None:
-    """If latencies are synthetic (wrk), they leave out responses after the tool's timeout, which
-    are still counted: the distribution is then too good."""
+    """Synthetic latencies (wrk) leave out responses after the tool's timeout, although it counts
+    them: the distribution looks better than it is."""
     count = facts.outcome.errors.get("timeout", 0)
     if facts.measurement.exact_mean or not count:
         return None
@@ -287,14 +288,14 @@ class BodyMismatch(Finding, kw_only=True):
 def body(facts: Facts) -> BodyMismatch | None:
     """If the only correct body is known, every answer must have it. Not checked for tools that do
     not compare bodies."""
-    expected, found = facts.data.body_sha256, facts.measurement.body_sha256
+    expected, actual = facts.data.body_sha256, facts.measurement.body_sha256
     if expected is None:
         return None
     if differ := facts.outcome.errors.get("body", 0):
         return BodyMismatch(differ=differ, answered=facts.outcome.answered)
-    if found in (None, expected):
+    if actual in (None, expected):
         return None
-    return BodyMismatch(sha256=found[:8], expected=expected[:8])
+    return BodyMismatch(sha256=actual[:8], expected=expected[:8])
 
 
 CHECKS: tuple[Callable[[Facts], Finding | None], ...]
@@ -303,7 +304,7 @@ CHECKS = (map_full, success, counts, body, rates, late, little)
 
 def contradictions(facts: Facts) -> list[Finding]:
     """The contradictions of the trial, or why it has no steady part; empty if it is valid."""
-    found = [why for check in CHECKS if (why := check(facts)) is not None]
-    if not found and not isinstance(facts.steady, Window):
-        found.append(facts.steady)
-    return found
+    reasons = [reason for check in CHECKS if (reason := check(facts)) is not None]
+    if not reasons and not isinstance(facts.steady, Window):
+        reasons.append(facts.steady)
+    return reasons

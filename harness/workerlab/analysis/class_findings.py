@@ -1,13 +1,13 @@
-"""The findings of a sweep on each series: where it stops serving more and why, with the evidence.
+"""The findings of a sweep on each series: where throughput levels off and why, with the evidence.
 
 The evidence: the diagnoses of each level, the cells at a rate compared with the closed loop, the
-phases of loads, and the sums of ab's report.
+phases of loads, and two identities in ab's report.
 
-Of an inconclusive cell, neither the verdict nor the throughput counts, as it does not show where
-its class stops; the sentence names its level.
+An inconclusive cell does not show where throughput levels off, so its verdict and throughput are
+ignored; the sentence names its level.
 
-ApacheBench's two times per request are a product and a quotient of its other figures. Both are
-checked to within its rounding: it prints times in s or ms with three decimals.
+ApacheBench's two times per request follow from its other figures. Both identities are checked to
+within its rounding: it prints times in s or ms with three decimals.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AbIdentities(Finding):
     requests_s: float
     each_s: float
     mean: Finding  # whether the first identity holds
-    across: Finding
+    across: Finding  # whether the second one does
     share: float | None  # of the first product
 
 
@@ -90,20 +90,20 @@ def identities(ab: AbReport, load: Label) -> AbIdentities | None:
 
 
 MIN_EXPLAINED_SHARE = 0.5  # of the gap from knee to slots: a reason's share, of requests or time
-BELOW_SLOTS_SHARE = 0.95  # of the slots: a lower knee is below them
+BELOW_SLOTS_SHARE = 0.95  # of the slots: a knee below this share counts as below the slots
 BELOW_BOUND_SHARE = 0.95  # of the bound: with less throughput, something limits the cell
 
 Cells = Sequence[CellResult]
 
 
 class NoValidCell(Answer):
-    """{name}: no valid cell, so nothing is known."""
+    """{name}: no valid cell, so no result."""
 
     name: Label
 
 
 class InconclusiveSeries(Answer):
-    """{name}: {slots}; every cell[[ {of}]] is inconclusive, so where it stops is not known."""
+    """{name}: {slots}; every cell[[ {of}]] is inconclusive: where it levels off is unknown."""
 
     name: Label
     slots: str
@@ -262,8 +262,8 @@ class PhasesOfCell(Finding):
 
 
 def _of_levels(cells: Cells) -> Iterable[DiagnosesOfLevel]:
-    """Each kind of diagnosis once per level, in the words of the first trial that has it, with the
-    number of trials if not all of them have it."""
+    """Each kind of diagnosis once per level, from the first trial that has it, with the number of
+    trials if not all of them have it."""
     levels: dict[int, list[CellResult]] = {}
     for cell in cells:
         levels.setdefault(cell.trial.cell.concurrency, []).append(cell)
@@ -293,5 +293,5 @@ def _phases(cells: Cells, phases: Mapping[str, tuple[Phase, ...]]) -> Iterable[P
 def _identities(cells: Cells) -> Iterable[Finding]:
     """ab's identities for each cell that it loaded and timed."""
     for cell in cells:
-        if cell.ab and (shown := identities(cell.ab, load_level(cell.trial.cell))):
-            yield shown
+        if cell.ab and (finding := identities(cell.ab, load_level(cell.trial.cell))):
+            yield finding

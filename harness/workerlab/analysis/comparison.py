@@ -1,9 +1,9 @@
 """The effect of B compared with A, from pairs of fresh launches, one of each, in random order.
 
-A pair gives one difference per metric: of logarithms for a ratio (throughput, times, CPU, memory),
-of parts of the response for where a request waits, of shares for failures. The interval of their
-mean is Student's over pairs. An interval over requests would be far too narrow, as launches differ
-more than the requests within one.
+Each pair gives one difference per metric: of logarithms for a ratio (throughput, times, CPU,
+memory), of parts of the response time for where a request waits, of shares for failures. Their mean
+has Student's interval over pairs. An interval over requests would be far too narrow, as launches
+differ more than the requests within one.
 
 Pairs are added until every metric is decided. Checking after every pair would eventually find a
 difference in anything, so results are checked LOOKS times only, and the error of 5 % is divided
@@ -28,8 +28,8 @@ from workerlab.model import CellResult
 from workerlab.numbers.intervals import half_width, ratio, student_at
 from workerlab.numbers.units import FORMATS, amount, format_bytes, format_duration
 
-LOOKS = (4, 6, 9, 13, 19, 28, 40)  # after so many pairs
-SIMILAR_RATIO = 1.05  # times: single launches whose throughputs differ by less are a tie
+LOOKS = (4, 6, 9, 13, 19, 28, 40)  # numbers of pairs after which results are checked
+SIMILAR_RATIO = 1.05  # single launches whose throughputs differ by less are a tie
 FALSE_ALARM_PROBABILITY = 0.05  # that any difference is found where there is none
 
 Word = Literal["different", "same", "inconclusive"]
@@ -37,8 +37,7 @@ Kind = Literal["ratio", "part", "share"]
 
 
 class Metric(Struct, frozen=True):
-    """`kind`: how A and B are held against each other. Of a "part" both are divided by the response
-    time of A."""
+    """`kind`: how A and B are compared. For a "part", both are divided by A's response time."""
 
     name: str
     label: str
@@ -71,10 +70,10 @@ PARTS = (
     Metric("service_s", "in the app", "part"),
     Metric("transfer_s", "in transfer", "part"),
 )
-QUEUES = tuple(one for one in PARTS if one.name in ("accept_queue_s", "in_worker_s"))
-# How long a slot stays taken after the app: not part of the response, but the next ones wait for it
+QUEUES = tuple(metric for metric in PARTS if metric.name in ("accept_queue_s", "in_worker_s"))
+# How long a slot stays taken after the app: not part of the response, but later requests wait
 HELD = Metric("held_s", "worker held after the app", "part")
-FAILURES_PER_EFFECT = 0.02  # of `at_least`, for failures: 0.1 % of the requests if that is 5 %
+FAILURES_PER_EFFECT = 0.02  # times `at_least`: 0.1 % of the requests if `at_least` is 5 %
 
 Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
 Pair = tuple[Launch, Launch]  # A and B
@@ -83,8 +82,8 @@ Pair = tuple[Launch, Launch]  # A and B
 def tie(trials: Sequence[CellResult], others: Sequence[CellResult]) -> bool:
     """Whether the throughputs of two cells show no difference, by the interval of their ratio over
     trials. Without repeated trials it is a tie if they differ by less than SIMILAR_RATIO, as
-    launches may differ by more than one load shows, or within the intervals of the single loads.
-    All trials have a throughput above 0."""
+    launches vary by more than a single load shows, or by no more than the intervals of the single
+    loads explain. All trials must have a throughput above 0."""
     rates, other_rates = ([c.throughput_rps or 1.0 for c in cells] for cells in (trials, others))
     compared = ratio(rates, other_rates)
     if compared.differs is not None:
@@ -95,8 +94,9 @@ def tie(trials: Sequence[CellResult], others: Sequence[CellResult]) -> bool:
 
 
 class Change(Struct, frozen=True):
-    """Of one metric over `n` pairs. `a`, `b`: means, of ratios geometric ones. `value`: B / A for a
-    ratio, else B - A, as a part of the response or of the requests; `low`, `high`: its interval."""
+    """Of one metric over `n` pairs. `a`, `b`: means, geometric for a ratio. `value`: B / A for a
+    ratio, else B - A as a share of the response time or of the requests. `low`, `high`: interval of
+    `value`; None: too few pairs."""
 
     metric: Metric
     n: int
@@ -116,42 +116,42 @@ def looks_so_far(pairs: int) -> int:
 def changes(pairs: Sequence[Pair], at_least: float) -> list[Change]:
     """The change of every metric that both sides of some pair have, as of the last look; before the
     first one, all are inconclusive. `at_least`: the smallest difference that matters, a share."""
-    seen = pairs[: looks_so_far(len(pairs)) or len(pairs)]
-    known = [one for one in (*METRICS, *PARTS, HELD) if _both(seen, one)]
-    return [_change(_both(seen, one), one, at_least, len(known)) for one in known]
+    counted = pairs[: looks_so_far(len(pairs)) or len(pairs)]
+    metrics = [metric for metric in (*METRICS, *PARTS, HELD) if _both(counted, metric)]
+    return [_change(_both(counted, metric), metric, at_least, len(metrics)) for metric in metrics]
 
 
 def decided(found: Sequence[Change], names: Sequence[str]) -> bool:
     """Whether all of these metrics are decided, and there is at least one."""
-    wanted = [one for one in found if one.metric.name in names]
-    return bool(wanted) and all(one.word != "inconclusive" for one in wanted)
+    selected = [change for change in found if change.metric.name in names]
+    return bool(selected) and all(change.word != "inconclusive" for change in selected)
 
 
 def unpaired(
     a: Sequence[Launch], b: Sequence[Launch], at_least: float, comparisons: int
 ) -> list[Change]:
-    """The changes between launches that were not made in pairs and are checked once, by Welch's
-    intervals. The error is divided among all metrics of so many comparisons."""
+    """The changes between unpaired launches, checked once, by Welch's intervals. The error of 5 %
+    is divided among the metrics of all `comparisons`."""
     response_s = _mean_of(a, "response_s")
-    found: list[tuple[Metric, list[float], list[float]]] = []
+    samples: list[tuple[Metric, list[float], list[float]]] = []
     for metric in (*METRICS, *PARTS, HELD):
-        one, other = _known(a, metric), _known(b, metric)
-        if one and other and (metric.kind != "part" or response_s):
-            found.append((metric, one, other))
-    error = FALSE_ALARM_PROBABILITY / (comparisons * max(1, len(found)))
+        a_values, b_values = _known(a, metric), _known(b, metric)
+        if a_values and b_values and (metric.kind != "part" or response_s):
+            samples.append((metric, a_values, b_values))
+    error = FALSE_ALARM_PROBABILITY / (comparisons * max(1, len(samples)))
     return [
-        _unpaired(metric, one, other, response_s or 1.0, at_least, error)
-        for metric, one, other in found
+        _unpaired(metric, a_values, b_values, response_s or 1.0, at_least, error)
+        for metric, a_values, b_values in samples
     ]
 
 
 def _known(launches: Sequence[Launch], metric: Metric) -> list[float]:
-    values = [value for one in launches if (value := one.get(metric.name)) is not None]
-    return [one for one in values if one > 0] if metric.kind == "ratio" else values
+    values = [value for launch in launches if (value := launch.get(metric.name)) is not None]
+    return [value for value in values if value > 0] if metric.kind == "ratio" else values
 
 
 def _mean_of(launches: Sequence[Launch], name: str) -> float | None:
-    values = [value for one in launches if (value := one.get(name)) is not None]
+    values = [value for launch in launches if (value := launch.get(name)) is not None]
     return fmean(values) if values else None
 
 
@@ -160,12 +160,12 @@ def _unpaired(
     error: float,
 ) -> Change:  # fmt: skip
     over = over if metric.kind == "part" else 1.0
-    ends = [[math.log(one) if metric.kind == "ratio" else one / over for one in side]
-            for side in (a, b)]  # fmt: skip
+    sides = [[math.log(value) if metric.kind == "ratio" else value / over for value in side]
+             for side in (a, b)]  # fmt: skip
     half = None
-    if min(map(len, ends)) > 1:
-        half = half_width(ends[0], ends[1], lambda degrees: student_at(1 - error, degrees))
-    return _told(metric, a, b, fmean(ends[1]) - fmean(ends[0]), half, at_least)
+    if min(map(len, sides)) > 1:
+        half = half_width(sides[0], sides[1], lambda degrees: student_at(1 - error, degrees))
+    return _told(metric, a, b, fmean(sides[1]) - fmean(sides[0]), half, at_least)
 
 
 def _told(
@@ -173,38 +173,38 @@ def _told(
     at_least: float,
 ) -> Change:  # fmt: skip
     """`middle`: the mean difference, of logarithms for a ratio; `half`: half of its interval."""
-    said, mean = (math.exp, geometric_mean) if metric.kind == "ratio" else (float, fmean)
-    found = Change(metric, min(len(a), len(b)), mean(a), mean(b), said(middle))
+    to_effect, mean = (math.exp, geometric_mean) if metric.kind == "ratio" else (float, fmean)
+    change = Change(metric, min(len(a), len(b)), mean(a), mean(b), to_effect(middle))
     if half is None:
-        return found
-    low, high = said(middle - half), said(middle + half)
-    return replace(found, low=low, high=high, word=_word(low, high, metric, at_least))
+        return change
+    low, high = to_effect(middle - half), to_effect(middle + half)
+    return replace(change, low=low, high=high, word=_word(low, high, metric, at_least))
 
 
 def _both(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, float]]:
-    """(A, B, what a difference is divided by) of the pairs in which all are known."""
-    found = []
+    """(A, B, divisor of their difference) of each pair in which all three are known."""
+    triples = []
     for a, b in pairs:
-        one, other = a.get(metric.name), b.get(metric.name)
+        a_value, b_value = a.get(metric.name), b.get(metric.name)
         over = a.get("response_s") if metric.kind == "part" else 1.0
-        if one is None or other is None or not over:
+        if a_value is None or b_value is None or not over:
             continue
-        if metric.kind != "ratio" or (one > 0 and other > 0):
-            found.append((one, other, over))
-    return found
+        if metric.kind != "ratio" or (a_value > 0 and b_value > 0):
+            triples.append((a_value, b_value, over))
+    return triples
 
 
 def _change(
     pairs: Sequence[tuple[float, float, float]], metric: Metric, at_least: float, metrics: int
 ) -> Change:
     ratio = metric.kind == "ratio"
-    found = [math.log(b / a) if ratio else (b - a) / over for a, b, over in pairs]
+    differences = [math.log(b / a) if ratio else (b - a) / over for a, b, over in pairs]
     a, b, _ = zip(*pairs, strict=True)
-    return _told(metric, a, b, fmean(found), _half(found, metrics), at_least)
+    return _told(metric, a, b, fmean(differences), _half(differences, metrics), at_least)
 
 
 def _half(found: Sequence[float], metrics: int) -> float | None:
-    """Half of the interval of a mean that is one of so many metrics; None before the first look."""
+    """Half-width of the interval of a mean, one of `metrics`; None before the first look."""
     n = len(found)
     if n < LOOKS[0]:
         return None
@@ -213,12 +213,12 @@ def _half(found: Sequence[float], metrics: int) -> float | None:
 
 
 def _word(low: float, high: float, metric: Metric, at_least: float) -> Word:
-    none = 1.0 if metric.kind == "ratio" else 0.0
+    no_effect = 1.0 if metric.kind == "ratio" else 0.0
     if metric.kind == "ratio":
-        least, most = 1 / (1 + at_least), 1 + at_least
+        lower, upper = 1 / (1 + at_least), 1 + at_least
     else:
-        most = at_least * (FAILURES_PER_EFFECT if metric.kind == "share" else 1.0)
-        least = -most
-    if least < low and high < most:
+        upper = at_least * (FAILURES_PER_EFFECT if metric.kind == "share" else 1.0)
+        lower = -upper
+    if lower < low and high < upper:
         return "same"
-    return "inconclusive" if low <= none <= high else "different"
+    return "inconclusive" if low <= no_effect <= high else "different"

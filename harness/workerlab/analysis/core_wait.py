@@ -1,9 +1,9 @@
 """What waiting for a core cost: the share of the response time in which a thread of the workers or
 of the load tool was ready to run and had no core.
 
-How many cores other programs use shows nothing by itself: beside them, an app that sleeps answers
-as fast as alone, while one that computes takes twice as long. What counts is the time in the run
-queue. With
+The number of cores that other programs use shows nothing by itself: next to them, an app that
+sleeps responds as fast as alone, while one that computes takes twice as long. What counts is the
+time in the run queue. With
 
     c, w    CPU seconds and run-queue seconds of the workers per request
     n       requests in progress per worker: those in flight, up to the number of slots
@@ -11,13 +11,13 @@ queue. With
     z       its time other than computing and waiting for a core: sleeping, the network
 
 a request holds its slot for h = H(c + w), and would for H(c) with enough cores. H(d) is the time
-that each of n requests takes to pass a station that serves one at a time for d each, and a delay z
-after it: approximate mean value analysis (Schweitzer 1979; Lazowska et al., Quantitative System
+that each of n requests takes to pass a station that serves one at a time, for d each, and then a
+delay z: approximate mean value analysis (Schweitzer 1979; Lazowska et al., Quantitative System
 Performance, 1984, chapter 6) of the worker's loop. A request waits for half of the service in
 progress instead of a whole one, since equal requests take equally long. z is the mean lone response
 minus c, or more if h is longer than that explains: then something else holds the requests, such as
-a lock or a service behind the app. So w costs w if workers sleep (n = 1), n times as much if a loop
-computes all the time, and the same share of the queue in front of the slots as of the time in them.
+a lock or a service behind the app. So w costs w if workers sleep (n = 1), and n * w if a loop
+computes all the time. Its share of the queue in front of the slots is that of the time in them.
 
 The share is (H(c + w) - H(c))/h, and likewise for the load tool, which all requests in flight pass.
 It is at most the part of h beyond the fastest lone request, which may have waited for as long as it
@@ -25,7 +25,7 @@ computed.
 
 It is an upper bound: a worker that wakes up for a connection which another one takes, or to clean
 up after an answer, delays no request, and a waiting thread of gthread delays no other thread. Waits
-of threads that end between two samples are not seen.
+of a thread that ends between two samples are missing.
 
 Rejected: n * w, correct only for a busy loop; a threshold of cores used by others (sleeping apps
 are exact with 1.9 of 2 cores taken); (c + w)/c, which treats the app's sleep as computing.
@@ -42,14 +42,14 @@ from workerlab.analysis.samples import NS, per_second
 from workerlab.model import CoreWait, ProcessSample
 
 MIN_SAMPLED_S = 0.5  # in the steady part, at least; else the whole load counts
-MAX_ROUNDS, CONVERGED_SHARE = 100, 1e-6  # far more than needed; of a cycle
+MAX_ROUNDS, CONVERGED_SHARE = 100, 1e-6  # iterations, far more than needed; share of a cycle
 HALVINGS = 20
 
 
 class Stretch(Struct, frozen=True):
-    """A part of a load. Between its `samples`, `rps` answers per second took `response_s` each; as
-    many as there are `slots` were held by `workers`. `lone_s`: what a request took by itself;
-    `units`: threads or processes of the load tool; `services`: cores of what the app stands on."""
+    """A part of a load. Between its `samples`, `rps` answers per second took `response_s` each.
+    `lone_s`, `fastest_s`: mean and shortest response time of lone requests; `units`: threads or
+    processes of the load tool; `services`: cores that the app's components used (cache, ...)."""
 
     samples: Sequence[ProcessSample]
     rps: float
@@ -76,7 +76,7 @@ def core_wait(facts: Facts) -> CoreWait | None:
     by_law_s = facts.connections / (facts.rps or rps)
     response_s = mean_s if facts.open_model and mean_s is not None else by_law_s
     lone = facts.record.alone_s or (response_s,)
-    stands_on = [(use.at_ns, sum(use.cpu_s.values())) for use in facts.seen.services]
+    components = [(sample.at_ns, sum(sample.cpu_s.values())) for sample in facts.seen.services]
     return wait_in(
         Stretch(
             samples=samples,
@@ -88,7 +88,7 @@ def core_wait(facts: Facts) -> CoreWait | None:
             slots=facts.slots,
             units=facts.data.units,
             elsewhere=facts.data.elsewhere,
-            services=per_second(stands_on) or 0.0,
+            services=per_second(components) or 0.0,
             cores=facts.seen.cores,
         )
     )
@@ -102,22 +102,22 @@ def wait_in(part: Stretch) -> CoreWait | None:
     in_flight = rps * part.response_s
     held = in_flight if part.slots is None else min(in_flight, part.slots)
     others = rates.others(part)
-    # Others delay a worker no longer than they run; otherwise its threads wait for each other
-    for_others = None if others is None else min(worker, part.workers * min(1.0, others))
+    # Others delay a worker no longer than they run; the rest is its threads waiting for each other
+    by_others = None if others is None else min(worker, part.workers * min(1.0, others))
 
     def lost(wait: float) -> float:
         each, cpu_s, held_s = max(1.0, held / part.workers), worker_cpu / rps, held / rps
         # Beyond the fastest lone request, which may have waited for as long as it computed
-        most = 1 - max(cpu_s, part.fastest_s - cpu_s) / held_s if held_s > 0 else 0.0
-        return max(0.0, min(most, lost_share(cpu_s, wait / rps, each, held_s, part.lone_s)))
+        limit = 1 - max(cpu_s, part.fastest_s - cpu_s) / held_s if held_s > 0 else 0.0
+        return max(0.0, min(limit, lost_share(cpu_s, wait / rps, each, held_s, part.lone_s)))
 
-    share, others_share = lost(worker), None if for_others is None else lost(for_others)
+    share, others_share = lost(worker), None if by_others is None else lost(by_others)
     tool, tool_cpu = rates.tool_wait, rates.tool_cpu
     if tool is not None and tool_cpu is not None:
-        each = max(1.0, in_flight / max(1, part.units))
-        beside = lost_share(tool_cpu / rps, tool / rps, each, part.response_s, part.lone_s)
-        share = 1 - (1 - share) * (1 - beside)
-        others_share = None if others_share is None else 1 - (1 - others_share) * (1 - beside)
+        per_unit = max(1.0, in_flight / max(1, part.units))
+        in_tool = lost_share(tool_cpu / rps, tool / rps, per_unit, part.response_s, part.lone_s)
+        share = 1 - (1 - share) * (1 - in_tool)
+        others_share = None if others_share is None else 1 - (1 - others_share) * (1 - in_tool)
     return CoreWait(
         share=share,
         others_share=others_share,
@@ -142,10 +142,10 @@ def lost_share(
     """(H(c + w) - H(c))/h, 0 to 1, for c `cpu_s`, w `wait_s`, n `under_way` and h `held_s`.
     `lone_s`: the response time of a lone request."""
     each_s = cpu_s + wait_s
-    beside_s = max(0.0, min(lone_s - cpu_s, held_s - each_s))
-    if _held_s(each_s, under_way, beside_s) < held_s:
-        beside_s = _beside_s(each_s, under_way, held_s, beside_s)
-    without_s, with_s = (_held_s(demand_s, under_way, beside_s) for demand_s in (cpu_s, each_s))
+    delay_s = max(0.0, min(lone_s - cpu_s, held_s - each_s))
+    if _held_s(each_s, under_way, delay_s) < held_s:
+        delay_s = _beside_s(each_s, under_way, held_s, delay_s)
+    without_s, with_s = (_held_s(demand_s, under_way, delay_s) for demand_s in (cpu_s, each_s))
     return max(0.0, (with_s - without_s) / max(with_s, held_s)) if with_s > 0 else 0.0
 
 
@@ -155,7 +155,7 @@ def elsewhere_s(each_s: float, under_way: float, held_s: float) -> float:
 
 
 def _beside_s(each_s: float, under_way: float, held_s: float, least_s: float) -> float:
-    """The delay z from `least_s` on for which H(each_s) is `held_s`. It exceeds that of a lone
+    """The delay z, at least `least_s`, for which H(each_s) is `held_s`. It exceeds that of a lone
     request if something else holds the requests."""
     most_s = held_s
     for _ in range(HALVINGS):
@@ -196,8 +196,8 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
     rps = len(facts.finished) / facts.load_s if facts.load_s > 0 else 0.0
     if len(samples) < 2:
         return samples, rps
-    # The load tool's waits while it starts delay no response. Its CPU is known: it began after the
-    # first sample, and its guard recorded the total at its end
+    # The load tool's waits while it starts delay no response. Its CPU time is known: it started
+    # after the first sample, and its guard recorded the total at its end
     reliable = [replace(sample, tool_wait_s=None) for sample in samples]
     if (cpu_s := facts.record.tool_cpu_s) is not None:
         reliable[0] = replace(reliable[0], tool_cpu_s=0.0)
@@ -206,7 +206,7 @@ def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
 
 
 class _Rates(Struct, frozen=True):
-    """Seconds per second, each as in ProcessSample; None: not known."""
+    """Seconds per second, by field of ProcessSample; None: unknown."""
 
     server_wait: float | None
     server_cpu: float | None
@@ -230,20 +230,20 @@ class _Rates(Struct, frozen=True):
         return cls(**{**dict.fromkeys(cls.__struct_fields__), **rates})
 
     def others(self, part: Stretch) -> float | None:
-        """Cores used by anything outside the trial; None if unknown. Interrupts are left out: most
+        """Cores used by programs outside the lab; None if unknown. Interrupts are left out: most
         are of the load, and whether a kernel charges them to the interrupted process depends on how
         it was built."""
-        unseen = self.tool_cpu is None and not part.elsewhere
-        if self.host_busy is None or self.server_cpu is None or unseen:
+        tool_unknown = self.tool_cpu is None and not part.elsewhere
+        if self.host_busy is None or self.server_cpu is None or tool_unknown:
             return None
         # Other trials of the lab do not count as other programs
-        ours = self.server_cpu, self.tool_cpu, self.lab_cpu, self.beside_cpu, part.services
-        nobodys = self.host_irq, self.host_steal
-        return max(0.0, self.host_busy - sum(cores or 0.0 for cores in (*ours, *nobodys)))
+        lab = self.server_cpu, self.tool_cpu, self.lab_cpu, self.beside_cpu, part.services
+        no_program = self.host_irq, self.host_steal
+        return max(0.0, self.host_busy - sum(cores or 0.0 for cores in (*lab, *no_program)))
 
     def stolen(self, cpu_s: float, lone_s: float) -> float:
         """The share of a response in which its core was given to another machine: that time is
-        neither in our CPU time nor in the run queue."""
+        in neither the CPU time of the trial nor the run queue."""
         if not self.host_steal or not self.host_busy or cpu_s <= 0:
             return 0.0
         return self.host_steal / self.host_busy * min(1.0, cpu_s / max(lone_s, cpu_s))

@@ -1,13 +1,13 @@
 """What held up the event loops of the workers, from their beats (`server/inside/heartbeat.py`).
 
-A late beat shows for how long, at least, its loop could not run; the kernel's counters for that
-time show why. The time in which the thread computed or waited for a core, or other threads of its
-process did (they may have held the GIL), is subtracted in full, although part of it may precede the
-moment the beat was due. For the rest, the thread slept in a call. So `blocked` is a lower bound: a
-call that begins 15 ms before a beat is due and lasts 20 ms counts as 5.
+The delay of a beat is a lower bound of the time its loop could not run; the kernel's counters for
+that time show why. The time in which the thread computed or waited for a core, or other threads of
+its process did (they may have held the GIL), is subtracted in full, although part of it may precede
+the moment the beat was due. For the rest, the thread slept in a call. So `blocked` is a lower
+bound: a call that begins 15 ms before a beat is due and lasts 20 ms counts as 5.
 
-Rejected: to share out the late time in proportion to each of these, which finds blocking calls in
-loops that compute and then wait for requests.
+Rejected: dividing the delay in proportion to each of these, which finds blocking calls in loops
+that compute and then wait for requests.
 
 Time that the host gave to another machine (steal) is in no counter of a thread. All of it is
 subtracted from the most blocked loop, as it is unknown which loop it hit. Beats during which the
@@ -24,25 +24,25 @@ from workerlab.analysis.samples import NS, Window
 from workerlab.analysis.stall import paused
 from workerlab.model import Beat
 
-LATE_BEAT_NS = 10_000_000  # of blocking: a beat with more counts as late
-MIN_LATE_BEATS, MIN_LATE_SHARE = 3, 0.01  # late beats: how many, and of all beats
+LATE_BEAT_NS = 10_000_000  # a beat is late if its delay, less explained parts, exceeds this
+MIN_LATE_BEATS, MIN_LATE_SHARE = 3, 0.01  # number of late beats, and their share of all beats
 
 
 class WorkerLoop(Struct, frozen=True):
-    """The loop of one worker. Shares of the time that was observed, 0 to 1."""
+    """The loop of one worker. Shares are of the observed time, 0 to 1."""
 
     pid: int
     observed_s: float
     beats: int
-    late: int  # beats, by more than 10 ms of blocking alone
-    longest_s: float  # the longest time it was blocked at once, at least
-    blocked: float  # slept in a call, at least
-    computing: float
-    core_wait: float  # ready to run and without a core
+    late: int  # beats delayed by more than 10 ms of blocking
+    longest_s: float  # blocked at a stretch, lower bound of the longest time
+    blocked: float  # share: asleep in a call, lower bound
+    computing: float  # share
+    core_wait: float  # share: ready to run, without a core
 
 
 class LoopUse(Struct, frozen=True):
-    """Over the steady window; `workers`: those whose loop was observed, the most blocked first."""
+    """Over the steady window. `workers`: those whose loop was observed, the most blocked first."""
 
     workers: tuple[WorkerLoop, ...]
     stolen_s: float  # CPU time that the host gave to other machines, over all cores
@@ -67,9 +67,9 @@ def loop_use(facts: Facts) -> LoopUse | None:
 
 
 def held_up(facts: Facts) -> bool:
-    """Whether more than 1 % of some worker's beats, at least three, were over 10 ms late for a
-    reason other than waiting for a core: the loop was blocked, computed, or had no GIL. That alone
-    proves no fault: many short requests in a row do the same."""
+    """Whether more than 1 % of some worker's beats, and at least three, were over 10 ms late for a
+    reason other than waiting for a core: the loop was blocked, computed, or lacked the GIL. That
+    alone proves no fault: many short requests in a row have the same effect."""
 
     def late(beats: Sequence[Beat]) -> int:
         return sum(
@@ -116,7 +116,7 @@ def unexplained_ns(beat: Beat) -> int:
 
 
 def _stolen_s(facts: Facts, window: Window) -> float:
-    """Of all cores, less the share of other trials, in proportion to their CPU use."""
+    """Stolen CPU time of all cores, less that of other trials, in proportion to their CPU use."""
     samples = [
         sample
         for sample in facts.seen.processes

@@ -1,16 +1,16 @@
 """One trial by itself: the data read from its run, and all that follows from them alone.
 
-Every derived value is computed once: simple ones are cached properties of Facts, and what other
-modules derive is kept with the Facts by `once`.
+Every derived value is computed once: simple ones are cached properties of Facts, and `once` keeps
+those that other modules derive with the Facts.
 
-The client divides requests into answered, answered wrongly, and never answered. A cause in ANSWERED
-means that an answer came and was not the expected one. Any other cause (timeout, reset, refused,
-connect, ...) means that no answer came, and it is unknown whether the request reached the app.
+To the client, a request is answered, answered wrongly, or never answered. A cause in ANSWERED means
+that an answer came and was not the expected one. Any other cause (timeout, reset, refused, connect,
+...) means that no answer came, and it is unknown whether the request reached the app.
 
-The exception is dropped handshakes: if the kernel dropped some, a request that no worker saw was
-never accepted, and that becomes its cause. ab counts a connection that ends without a byte as
-complete, so its answers in excess of the spans were never accepted. A tool that names its requests
-shows which ones.
+The exception is dropped handshakes: if the kernel dropped some, a request without a span was never
+accepted, and that becomes its cause. ab counts a connection that ends without a byte as complete,
+so its answers in excess of the spans were never accepted. With a tool that sends request ids, it is
+known which requests these are.
 """
 
 import functools
@@ -71,7 +71,7 @@ class Outcome(Struct, frozen=True):
 
 
 def outcome(measurement: Measurement, expect_status: int, good: range | None = None) -> Outcome:
-    """A tool's counts, corrected by the status the app is expected to answer. `good`: statuses that
+    """A tool's counts, corrected for the status the app is expected to send. `good`: statuses that
     the tool always counts as good (ab: 2xx; wrk: below 400); None: it knows the expected status. A
     tool with `good` counts an expected 404 as a failure and does not report an unexpected 200. So
     if the expected status is not in `good`, the answers it counts as wrong are the right ones."""
@@ -90,17 +90,17 @@ def outcome(measurement: Measurement, expect_status: int, good: range | None = N
 
 
 def excused(client_outcome: Outcome, measurement: Measurement, spans: Collection[Span]) -> Outcome:
-    """The outcome if the kernel is known to have dropped handshakes: a request that no worker saw
-    is neither an answer nor a contradiction, and is counted once."""
+    """The outcome if the kernel is known to have dropped handshakes: a request without a span is
+    neither an answer nor a contradiction, and is counted once."""
     if measurement.timings:
         return _by_name(client_outcome, measurement, {span.request_id for span in spans})
     unseen = max(0, client_outcome.answered - len(spans))
     if not unseen:
         return client_outcome
-    # ab counts a reset after which it continues as Receive, Exception and complete request
+    # ab counts a reset after which it continues three times: Receive, Exception, complete request
     read_errors = min(unseen, client_outcome.errors.get("read", 0))
     twice = min(read_errors, client_outcome.errors.get("exception", 0))
-    # Answers of the server itself, when it killed a worker that was waiting for a request
+    # Sent by the server itself when it killed a worker that was waiting for a request
     by_server = min(unseen - read_errors, client_outcome.errors.get("non_2xx", 0))
     never = unseen - by_server
     errors = Counter(client_outcome.errors) - Counter(read=read_errors, exception=twice)
@@ -120,7 +120,7 @@ def excused(client_outcome: Outcome, measurement: Measurement, spans: Collection
 def _by_name(
     client_outcome: Outcome, measurement: Measurement, seen: Collection[str | None]
 ) -> Outcome:
-    """Failed requests whose id no worker saw become NEVER_ACCEPTED; `failed` has them already."""
+    """Failed requests whose id is in no span become NEVER_ACCEPTED; `failed` includes them."""
     unseen = Counter(
         timing.cause
         for timing in measurement.timings
@@ -129,16 +129,15 @@ def _by_name(
     )
     if not unseen:
         return client_outcome
-    left = dict(Counter(client_outcome.errors) - unseen)
-    return replace(client_outcome, errors=left | {NEVER_ACCEPTED: unseen.total()})
+    others = dict(Counter(client_outcome.errors) - unseen)
+    return replace(client_outcome, errors=others | {NEVER_ACCEPTED: unseen.total()})
 
 
 T = TypeVar("T")
 
 
 class TrialData(Struct, dict=True, frozen=True):
-    """One trial, as read from its run. Nothing in here is derived but, once it is asked for,
-    `facts`."""
+    """One trial, as read from its run. Only `facts` is derived, on first access."""
 
     trial: Trial
     record: Record | None  # None: it did not run to its end
@@ -177,7 +176,7 @@ class TrialData(Struct, dict=True, frozen=True):
 
 
 class Facts(Struct, dict=True, frozen=True, eq=False):
-    """A trial whose output could be read; whether it is valid is for `checks` to say."""
+    """A trial whose output could be read; `checks` decides whether it is valid."""
 
     data: TrialData
     record: Record
@@ -234,8 +233,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def connections(self) -> int:
-        """Connections kept busy; in the open model the most at once. The plan does not contain that
-        number, since it depends on the cost of a lone request."""
+        """Connections kept busy; in the open model, the maximum. The plan does not contain that
+        number, since it depends on the response time of a lone request."""
         planned = self.record.planned_connections if self.open_model else None
         return planned or self.cell.concurrency
 
@@ -246,10 +245,10 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def seen(self) -> Observations:
-        """The samples, without those of samplers that failed: these must not be summed up."""
-        seen, nothing = self.data.observations, Observations()
-        known = (name for name in seen.missing if hasattr(nothing, name))
-        return replace(seen, **{name: getattr(nothing, name) for name in known})
+        """The observations, without those of failed samplers, which must not be summed up."""
+        observations, empty = self.data.observations, Observations()
+        failed = (name for name in observations.missing if hasattr(empty, name))
+        return replace(observations, **{name: getattr(empty, name) for name in failed})
 
     @cached_property
     def counters(self) -> Counters:
@@ -318,8 +317,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def counted_ns(self) -> int | None:
-        """How much of each span, before its end, counts at most (`samples`): at a rate as much as
-        the shortest span lasts. None: the whole."""
+        """Length of the last part of each span that counts (`samples`): at a rate, that of the
+        shortest span. None: the whole span counts."""
         if not self.open_model:
             return None
         lengths = [span.end_ns - span.start_ns for span in self.finished if span.end_ns is not None]
@@ -383,8 +382,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return replace(sampled, received_bytes_per_s=bytes_per_s, **calls_s)
 
 
-# Compute `derive` once for each Facts, and keep the result with them.
 def once(derive: Callable[[Facts], T]) -> Callable[[Facts], T]:
+    """Decorator: computes `derive` once for each Facts, and keeps the result with them."""
     name = f"{derive.__module__}.{derive.__qualname__}"
 
     @functools.wraps(derive)
@@ -405,6 +404,7 @@ class TrialFault(Finding):
 
 
 def unusable(data: TrialData) -> Finding | None:
+    """Why a trial has no facts; None if it has them."""
     facts = facts_of(data)
     return facts if isinstance(facts, Finding) else None
 

@@ -4,7 +4,7 @@ Shedding is a refusal under load: a 503 or 429 from a server that answers lone r
 there would be no cell). If the load tool does not report the status, wrong answers count as shed if
 about as many requests were in the app for less than half as long as the shortest lone one; else
 they are failures of another kind. Spans have no status: which of them are successes is known only
-from a tool that names its requests.
+if the load tool sends request ids.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from workerlab.model import Span, Summary
 from workerlab.numbers.samples import summarise
 
 REFUSING_STATUSES = frozenset({429, 503})
-MOSTLY_SUCCESSES = 0.99  # share of successes from which on the few others do not change a mean
+MOSTLY_SUCCESSES = 0.99  # share of successes: with more, failures hardly change a mean
 QUICK_SHARE = 0.5  # of the shortest lone request's time in the app
 MIN_COUNT_RATIO = 0.8  # ratio of quick requests to wrong answers, either way, at least
 SEPARATING_TOOL = "fast"  # a load tool that times each request
@@ -117,7 +117,7 @@ def refused(facts: Facts) -> Counter[str]:
 
 
 def _quickly_wrong(facts: Facts) -> int:
-    """Wrong answers without a status, if they spent hardly any time in the app; else 0."""
+    """The number of wrong answers without a status if they hardly spent time in the app; else 0."""
     wrong = facts.outcome.wrong
     if facts.measurement.timings or not wrong or not facts.record.lone_s:
         return 0

@@ -1,31 +1,31 @@
 """Whether the backlog of an open load grows, and would go on growing.
 
-Random arrivals make queues that come and go: at 90 % of a server's capacity, one in six loads of
-10 s ends with a longer queue than it began with (simulated: 4 slots, 0.2 s each), and one in three
-if service times vary much. The future is known if something is full: it then does all it can, and
-that is either less than requested or not. So a backlog grows if
+With random arrivals, queues come and go: at 90 % of a server's capacity, one in six loads of 10 s
+ends with a longer queue than it began with (simulated: 4 slots, 0.2 s each), and one in three if
+service times vary much. If something is full, however, it works at its limit, and that is either
+below the requested rate or not. So a backlog grows if both hold:
 
-    full         over the second half of the load, as measured: 95 % of the slots, or of the cores
-                 that the workers can use
-    asked, done  throughput in that half is at least 2 % below the requested rate, whatever happened
-                 to arrive, and by more than the scatter of service times explains. What is 95 %
-                 full could have done more: done / 0.95
+    full      over the second half of the load, 95 % of the slots, or of the cores that the workers
+              can use, were busy
+    too slow  throughput in that half is at least 2 % below the requested rate, whatever actually
+              arrived, and by more than the scatter of service times explains. It is scaled to full
+              use first: at 95 %, throughput / 0.95
 
-Of 80 simulated loads with Poisson arrivals at 98 % of what four slots can do, none was called
-growing (constant service). If something is full and less is done, but within the scatter, the
-answer is unknown, as for most loads at 105 % if service times vary much.
+Of 80 simulated loads with Poisson arrivals at 98 % of the capacity of four slots, none was
+classified as growing (constant service). If something is full and too slow, but within the scatter,
+the answer is unknown, as for most loads at 105 % if service times vary much.
 
 If nothing measured is full (a lock, a pool, unevenly loaded workers), the trend decides: requests
 in flight in GROWTH_PARTS parts of the load rise (Mann-Kendall) by at least 2 % of the arrivals, do
-not fall back to levels of the first half, and less is done in the second half than requested, as
-above: what never ran out of requests then did all it can. While a burst is worked off, more is done
-than requested. Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are found
-(constant service); with a limit of 4, about half.
+not fall back to levels of the first half, and the second half is too slow, as above: whatever the
+limit is, it never ran out of requests. (While a burst drains, throughput exceeds the requested
+rate.) Of 40 simulated loads of 10 s at 105 % of a limit of 16 at once, 34 are found (constant
+service); with a limit of 4, about half.
 
-Rejected: the trend alone (Mann-Kendall and a slope of 2 % call 12 to 30 % of all loads at 90 %
-growing); the trend in addition to something full (of loads at 105 % it finds 61 instead of 98 %, as
-random arrivals hide 5 %); throughput below 97 % of the requested rate, which happens by chance in
-one load of ten.
+Rejected: the trend alone (Mann-Kendall and a slope of 2 % classify 12 to 30 % of all loads at 90 %
+as growing); the trend in addition to something full (of loads at 105 % it finds 61 instead of 98 %,
+as random arrivals hide 5 %); throughput below 97 % of the requested rate, which happens by chance
+in one load of ten.
 """
 
 from collections.abc import Sequence
@@ -42,13 +42,13 @@ from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope
 
 GROWTH_PARTS = 8
 MIN_EXCESS_SHARE = 0.02  # of what arrives
-DEFICIT_Z = 2.35  # standard errors: exceeded by chance in one of a hundred
+DEFICIT_Z = 2.35  # standard errors: exceeded by chance in 1 % of cases
 FULL_CPU_SHARE = 0.95  # of the cores that the workers could use
 
 
 class Growth(Struct, frozen=True):
-    """`done_rps`: in the second half of the load. `full`: what was, over that half ("slots",
-    "workers"), or "". `grows`: None where that is within the scatter."""
+    """`done_rps`: throughput in the second half of the load. `full`: what was full in that half
+    ("slots", "workers"), or "". `grows`: None if the deficit is within the scatter."""
 
     done_rps: float
     full: str
@@ -71,9 +71,9 @@ def growth(facts: Facts) -> Growth | None:
         return Growth(half.rps, "", grows=False)
     part_s = facts.window.length_s / GROWTH_PARTS
     z, gain = mann_kendall(levels), slope(levels) / part_s / facts.asked_rps
-    apart = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
+    above = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
     grows = (
-        z >= SIGNIFICANT and gain >= MIN_EXCESS_SHARE and apart and _more_asked(facts, half) is True
+        z >= SIGNIFICANT and gain >= MIN_EXCESS_SHARE and above and _more_asked(facts, half) is True
     )
     return Growth(half.rps, "", grows, z, gain)
 
@@ -86,29 +86,29 @@ def _half(facts: Facts, window: Window) -> Window:
 
 
 def _full(facts: Facts, half: Window) -> tuple[str, float]:
-    """What was full ("": nothing known), and how full."""
+    """What was full ("" if nothing measured was), and its utilisation."""
     occupied = taken(facts, half)
     if occupied is not None and occupied >= FULL_OCCUPANCY:
         return "slots", occupied
-    samples = [one for one in facts.seen.processes if half.contains(one.at_ns)]
+    samples = [sample for sample in facts.seen.processes if half.contains(sample.at_ns)]
     used = per_second((sample.at_ns, sample.server_cpu_s) for sample in samples)
-    could = min(facts.workers, facts.cores or facts.workers)
+    usable = min(facts.workers, facts.cores or facts.workers)
     return (
-        ("workers", used / could)
-        if used is not None and used >= FULL_CPU_SHARE * could
+        ("workers", used / usable)
+        if used is not None and used >= FULL_CPU_SHARE * usable
         else ("", 0.0)
     )
 
 
 def _more_asked(facts: Facts, half: Window, share: float = 1.0) -> bool | None:
-    """Whether the requested rate exceeds what could be done at full use (`share`: the actual use);
-    None if the excess is within the scatter."""
+    """Whether the requested rate exceeds the throughput at full use (`share`: the actual use); None
+    if the excess is within the scatter."""
     could_rps = half.rps / min(1.0, share)
     if could_rps > (1 - MIN_EXCESS_SHARE) * facts.asked_rps:
         return False
     services_s = durations_s(facts.finished)
-    varies = pstdev(services_s) / fmean(services_s) if fmean(services_s) > 0 else 0.0
-    error_rps = half.rps * varies / sqrt(max(1.0, half.completed))
+    variation = pstdev(services_s) / fmean(services_s) if fmean(services_s) > 0 else 0.0
+    error_rps = half.rps * variation / sqrt(max(1.0, half.completed))
     return True if facts.asked_rps - could_rps >= DEFICIT_Z * error_rps else None
 
 
@@ -119,12 +119,12 @@ def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
     parts = [Window(start, start + step, window.rps) for start in starts]
     timed, origin_ns = facts.measurement.timings, facts.measurement.origin_ns
     if timed and origin_ns is not None:
-        stays = [
-            (origin_ns + round(one.start_s * NS), origin_ns + round((one.start_s + one.end_s) * NS))
-            for one in timed
-            if one.end_s is not None
+        stretches = [
+            (origin_ns + round(req.start_s * NS), origin_ns + round((req.start_s + req.end_s) * NS))
+            for req in timed
+            if req.end_s is not None
         ]
-        return [part.inside_s(stays) / part.length_s for part in parts]
-    seen = [(sample.at_ns, sample.client.get(ESTABLISHED, 0)) for sample in facts.seen.connections]
-    levels = [part.level(seen, 2) for part in parts]
+        return [part.inside_s(stretches) / part.length_s for part in parts]
+    open_ = [(sample.at_ns, sample.client.get(ESTABLISHED, 0)) for sample in facts.seen.connections]
+    levels = [part.level(open_, 2) for part in parts]
     return [level for level in levels if level is not None]

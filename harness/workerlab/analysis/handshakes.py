@@ -6,8 +6,8 @@ also counts what it drops, by listening socket and in the whole network namespac
 drops stray packets, and the namespace includes other servers, so either proves a drop only together
 with what this server's queue or this load's connections showed.
 
-If the last packet of a handshake is dropped instead, the client believes that it is connected, and
-its connect time is at no step; only the counters, and requests that never reach a worker, show it.
+If a handshake's last packet is dropped instead, the client's side is established and the connect
+time is at no step; only the counters, and requests that never reach a worker, show it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,36 +21,36 @@ from workerlab.finding import Finding
 from workerlab.model import ConnectionSample, Counters
 from workerlab.numbers import units
 
-# How far before and after its step a connect time may lie
+# How far from its step a connect time may be
 EARLY_TOLERANCE_S, LATE_TOLERANCE_S = 0.002, 0.25
 ESTABLISHED = "ESTABLISHED"  # the state after a handshake
 
 
 def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[float, int]:
-    """How many connections were established at each step, without empty steps."""
-    found: dict[float, int] = {}
-    for step, following in pairwise((*steps_s, float("inf"))):
-        until = min(step + LATE_TOLERANCE_S, following - EARLY_TOLERANCE_S)
-        found[step] = sum(step - EARLY_TOLERANCE_S <= connect < until for connect in connects_s)
-    return {step: count for step, count in found.items() if count}
+    """The number of connections established at each step (seconds), without empty steps."""
+    counts: dict[float, int] = {}
+    for step, next_step in pairwise((*steps_s, float("inf"))):
+        until = min(step + LATE_TOLERANCE_S, next_step - EARLY_TOLERANCE_S)
+        counts[step] = sum(step - EARLY_TOLERANCE_S <= connect < until for connect in connects_s)
+    return {step: count for step, count in counts.items() if count}
 
 
 class Handshakes(Struct, frozen=True):
-    """What is known of one trial's handshakes."""
+    """The handshakes of one trial."""
 
-    steps: Mapping[float, int]
+    steps: Mapping[float, int]  # see `at_steps`
     longest_s: float | None
     counters: Counters
     never_accepted: int
-    full: bool  # the accept queue was seen one above its limit, the most it can hold
-    half_open: int  # at once, at most
+    full: bool  # a sample of the accept queue is one above its limit, the most it can hold
+    half_open: int  # the largest number in a sample
     dropped: bool  # measured: a queue overflowed, and this trial shows it was this server's
-    suspected: bool  # connects took long, and no counter would show a drop
+    suspected: bool  # connects took long, and no counter of drops is available
 
 
 def half_open(sample: ConnectionSample) -> int:
-    """Connections that are established for the client and unknown to the server's kernel: the last
-    packet of their handshake was dropped."""
+    """Connections that are established on the client's side only: the last packet of their
+    handshake was dropped."""
     return max(0, sample.client.get(ESTABLISHED, 0) - sample.server.get(ESTABLISHED, 0))
 
 
@@ -75,16 +75,16 @@ def handshakes(facts: Facts) -> Handshakes:
 
 
 def growth(counters: Counters) -> Mapping[str, int]:
-    """The counters that this kernel has, under its own names; with trials side by side, only that
+    """The counters that this kernel has, by its names for them; with trials side by side, only that
     of the server's own sockets."""
-    known = {
+    by_name = {
         "ListenOverflows": counters.listen_overflows,
         "ListenDrops": counters.listen_drops,
         "TCPSynRetrans": counters.syn_retransmits,
     }
     if _own_alone(counters):
-        known = {"sk_drops": counters.socket_drops}
-    return {name: count for name, count in known.items() if count is not None}
+        by_name = {"sk_drops": counters.socket_drops}
+    return {name: count for name, count in by_name.items() if count is not None}
 
 
 OWN_SOCKET, WHOLE_NAMESPACE = (
@@ -94,7 +94,7 @@ OWN_SOCKET, WHOLE_NAMESPACE = (
 
 
 def counted(counters: Counters) -> Mapping[str, Any]:
-    """What the counters grew by, and where they count."""
+    """Fields of HandshakesDropped: the increase of each counter, and where it is counted."""
     return {
         "counters": growth(counters),
         "where": OWN_SOCKET if _own_alone(counters) else WHOLE_NAMESPACE,
@@ -154,8 +154,8 @@ class CountersOfOthers(Finding):
 
 def counters_of_others(facts: Facts) -> tuple[Finding, ...]:
     """Counters that grew although this server dropped nothing."""
-    found = handshakes(facts)
-    grew = found.counters.listen_overflows or found.counters.syn_retransmits
-    if found.dropped or not grew:
+    shakes = handshakes(facts)
+    increase = shakes.counters.listen_overflows or shakes.counters.syn_retransmits
+    if shakes.dropped or not increase:
         return ()
-    return (CountersOfOthers(growth(found.counters)),)
+    return (CountersOfOthers(growth(shakes.counters)),)

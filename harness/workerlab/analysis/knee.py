@@ -1,11 +1,10 @@
 """Where throughput stops growing: the knee, and the capacity with its interval.
 
 In a closed loop with N connections X(N) <= min(N/R0, C/R0) (Denning & Buzen 1978, the asymptotic
-bounds). The two meet at N* = Xmax * R0, the knee: the number of requests the server takes before
-more of them only wait. It is a number only if throughput was seen to stop growing. If nothing waits
-yet at the highest level, or the last doubling still gains, the answer is a lower limit with its
-reason. Kneedle and the Universal Scalability Law were rejected: on a sharp knee they are off by up
-to half.
+bounds). The two meet at N* = Xmax * R0, the knee: beyond that many requests in flight, more of them
+only wait. It is a number only if measured throughput stops growing. If nothing waits yet at the
+highest level, or the last doubling still gains, the answer is a lower limit with its reason.
+Kneedle and the Universal Scalability Law were rejected: on a sharp knee they are off by up to half.
 
 Capacity needs levels on both sides of the knee and repeated trials. With Ĉ = Xmax * R0: above it,
 log X of every trial with N >= 2Ĉ; below it, log(X/N) of every trial with N <= Ĉ/2. log C = mean
@@ -27,8 +26,8 @@ from workerlab.model import Label
 from workerlab.numbers.intervals import TRIALS, half_width
 from workerlab.numbers.units import fill
 
-REACHED_SHARE = 0.95  # share from which on a bound counts as reached; of X*R0/N: nothing waits
-FLAT_RATIO = 1.05  # times as much: up to this gain, throughput has stopped growing
+REACHED_SHARE = 0.95  # of a bound: it counts as reached; X*R0/N at least this: nothing waits
+FLAT_RATIO = 1.05  # up to this ratio, throughput has stopped growing
 NEAR_RATIO = 1.05  # tolerance, since Ĉ is an estimate: 8 counts as at least 2 * 4.02
 
 
@@ -102,7 +101,7 @@ class KneeAbove(KneeNote):
     """> {highest}[[, although {slots} slots are configured]][[: {remark}]]"""
 
     highest: int
-    slots: int | None = None  # where these are fewer
+    slots: int | None = None  # if fewer than `highest`
     remark: str = ""
 
     @property
@@ -122,9 +121,9 @@ class Knee(NamedTuple):
 def closed_bound(
     workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float
 ) -> float | None:
-    """Upper bound of the throughput in requests per second (Denning & Buzen 1978), by the slots and
-    by workers that compute on a core each. Times wait_s + cpu_s it is the knee of a closed loop.
-    None: no bound."""
+    """Upper bound on throughput in requests per second (Denning & Buzen 1978), from the slots and
+    from the cores that workers can use, one each. Multiplied by wait_s + cpu_s it is the knee of a
+    closed loop. None: no bound."""
     bounds = []
     if slots is not None and wait_s + cpu_s > 0:
         bounds.append(slots / (wait_s + cpu_s))
@@ -134,9 +133,9 @@ def closed_bound(
 
 
 WITHIN_CHANCE = "within chance"
-NO_SIGN_OF_ROOM = "no sign of room, as requests wait at both levels"
-IN_STEP = "throughput is in step with connections up to as many as there are slots"
-ONE_LEVEL = "one level cannot show where it stops"
+NO_SIGN_OF_ROOM = "no spare capacity, as requests wait at both levels"
+IN_STEP = "throughput grows in proportion to connections up to the number of slots"
+ONE_LEVEL = "a single level cannot show where it levels off"
 
 
 def knee(
@@ -144,25 +143,25 @@ def knee(
 ) -> Knee:
     """The knee of a series. `levels`: throughput in requests/s by concurrency, the median of its
     trials. `lone_s`: R0, seconds. `slots`: as configured; None: unlimited. `full`: whether some
-    level took them all."""
+    level used all of them."""
     if not levels or not lone_s:
         return Knee(None, KneeUnknown("no valid cell"))
     highest = max(levels)
     if levels[highest] * lone_s / highest >= REACHED_SHARE:
         return Knee(None, _not_reached(highest, slots))
     rps = max(levels.values())
-    most, below = rps * lone_s, step_below(levels)
+    estimate, below = rps * lone_s, step_below(levels)
     if below is not None and levels[highest] <= FLAT_RATIO * levels[below]:
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
-        return Knee(most, LevelsOff(below=below, highest=highest, gain=gain), rps)
-    # Throughput was not seen to level off, but slots that are all taken give no more
+        return Knee(estimate, LevelsOff(below=below, highest=highest, gain=gain), rps)
+    # Measured throughput does not level off, but all slots are taken, so it cannot grow
     if slots and full and highest > NEAR_RATIO * slots:
-        return Knee(most, SlotsAllTaken(highest=highest, slots=slots), rps)
+        return Knee(estimate, SlotsAllTaken(highest=highest, slots=slots), rps)
     why: Label = ONE_LEVEL
     if below is not None:
         gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
         why = LastStep("still grew", below=below, highest=highest, gain=gains)
-    return Knee(None, KneeAtLeast(least=most, why=why, add=2 * highest))
+    return Knee(None, KneeAtLeast(least=estimate, why=why, add=2 * highest))
 
 
 def step_below(levels: Mapping[int, float]) -> int | None:

@@ -22,8 +22,8 @@ Likewise, only own limits count while other programs kept tool or server waiting
 Without own limits, the answer is then unknown.
 
 A second tool shows nothing if most requests in flight are in the server: two runs then differ by
-how the kernel deals the connections. If none of the first five rules can be evaluated, the tool is
-neither called bound nor cleared.
+how the kernel distributes connections. If none of the first five rules can be evaluated, the tool
+is neither called bound nor cleared.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ BUSY_UNIT_SHARE = 0.8  # of a core, per thread or process of the tool
 BUSY_RESOURCE_SHARE = 0.9  # of a resource of the server: from here on it is busy
 INSIDE_SHARE = 0.5  # of the requests in flight: from here on they are in the server
 SAFE_CEILING_RATIO = 3.0  # times the measured throughput: such a ceiling clears the tool
-MIN_CLEAR_LONE_S = 0.01  # of a lone response: from here on the client's part hardly counts
+MIN_CLEAR_LONE_S = 0.01  # lone response; from here on the client's part is negligible
 MIN_SAMPLED_S = 0.5  # of the steady part, for CPU
 MIN_LOAD_S = 2.0  # of a load, for CPU that contains the tool's own start
 MIN_SAMPLES = 3  # of connections, at least
@@ -74,17 +74,17 @@ class Ceiling(Struct, frozen=True):
 
 def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
     """The ceilings that a run has stored; unreadable ones are left out."""
-    kept, found = environment.get("ceilings"), []
-    for one in kept if isinstance(kept, list | tuple) else ():
+    stored, parsed = environment.get("ceilings"), []
+    for entry in stored if isinstance(stored, list | tuple) else ():
         with contextlib.suppress(ValueError):
-            found.append(codec.convert(one, Ceiling))
-    return tuple(one for one in found if one.rps > 0)
+            parsed.append(codec.convert(entry, Ceiling))
+    return tuple(entry for entry in parsed if entry.rps > 0)
 
 
 class ToolComparison(Struct, frozen=True):
-    """What a trial is compared with. `levels`: median requests/s of its series by connections;
-    `own`: of each of its trials with as many connections; `others`: likewise of the same server, by
-    other tool and its processes."""
+    """Requests/s that a trial is compared with. `levels`: median of its series by connections;
+    `own`: each trial of its series with as many connections; `others`: the same for other tools on
+    the same server, by (tool, processes). `lone_s`: R0 of its series."""
 
     lone_s: float
     levels: Mapping[int, float] = {}
@@ -94,24 +94,24 @@ class ToolComparison(Struct, frozen=True):
 
 
 def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> tuple[Series, ...]:
-    """The series, each with why its load tool was the limit, by trial (`bound`). `environment`: of
-    the run, with its ceilings."""
+    """The series with `bound` set: why the load tool was the limit, by trial. `environment`: that
+    of the run, with its ceilings."""
     kept = ceilings(environment)
-    alike: dict[tuple[Server, bool], list[Series]] = defaultdict(list)
+    by_server: dict[tuple[Server, bool], list[Series]] = defaultdict(list)
     for series in every:
-        alike[series.key.server, series.key.keepalive].append(series)
+        by_server[series.key.server, series.key.keepalive].append(series)
 
     def compared(series: Series, level: int) -> ToolComparison:
         others = {
             (other.key.tool, other.key.processes): rates
-            for other in alike[series.key.server, series.key.keepalive]
+            for other in by_server[series.key.server, series.key.keepalive]
             if other is not series and (rates := _rates(other, level))
         }
         return ToolComparison(series.r0.seconds, series.levels, _rates(series, level), others, kept)
 
     def judged(series: Series) -> Series:
         trials = ((facts, compared(series, facts.connections)) for facts in series.closed)
-        return replace(series, bound={facts.key: limits(facts, known) for facts, known in trials})
+        return replace(series, bound={facts.key: limits(facts, rates) for facts, rates in trials})
 
     return tuple(map(judged, every))
 
@@ -124,15 +124,15 @@ def _rates(series: Series, level: int) -> Sequence[float]:
 
 def limits(facts: Facts, compared: ToolComparison) -> Reasons:
     """Why the load tool was the limit of this valid trial; (): it was not; None: unknown."""
-    found = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
-    if not found:
+    answers = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
+    if not answers:
         return None
     gives_all = facts.rps >= REACHED_SHARE * facts.parallel / compared.lone_s
     if gives_all and compared.lone_s >= MIN_CLEAR_LONE_S:
         return own_limits(facts)
     if is_disturbed(facts):
         return own_limits(facts) or None
-    return (*(one for one in found if one), *own_limits(facts))
+    return (*(reason for reason in answers if reason), *own_limits(facts))
 
 
 # --- the rules ----------------------------------------------------------------------------------
@@ -150,17 +150,17 @@ def busy(facts: Facts, _compared: ToolComparison) -> Answer:
     used = generator_cores(facts)
     if used is None or facts.data.elsewhere:
         return None
-    could = min(facts.data.units, facts.seen.cores or facts.data.units)
-    if used < BUSY_UNIT_SHARE * could:
+    usable = min(facts.data.units, facts.seen.cores or facts.data.units)
+    if used < BUSY_UNIT_SHARE * usable:
         return False
-    return ToolBusy(used, used / could, could)
+    return ToolBusy(used, used / usable, usable)
 
 
 def generator_cores(facts: Facts) -> float | None:
     """CPU seconds per second of the load tool in the steady part, else over the whole load; None if
     that was so short that the tool's own start would matter."""
     if (steady := facts.window) is not None:
-        samples = [one for one in facts.seen.processes if steady.contains(one.at_ns)]
+        samples = [sample for sample in facts.seen.processes if steady.contains(sample.at_ns)]
         cores = per_second(((sample.at_ns, sample.tool_cpu_s) for sample in samples), MIN_SAMPLED_S)
         if cores is not None:
             return cores
@@ -215,12 +215,12 @@ def plateau(facts: Facts, compared: ToolComparison) -> Answer:
 
 def _resources(facts: Facts, lone_s: float) -> tuple[float | None, float, float] | None:
     """How busy slots, workers' CPU and host are, 0 to 1; None if CPU use is unknown."""
-    cores, used = facts.seen.cores, facts.usage
-    if used.server_cores is None or used.host_busy is None or not cores:
+    cores, usage = facts.seen.cores, facts.usage
+    if usage.server_cores is None or usage.host_busy is None or not cores:
         return None
-    could = min(facts.workers, cores)
+    usable_cores = min(facts.workers, cores)
     slots = None if facts.slots is None else min(1.0, facts.rps * lone_s / facts.slots)
-    return slots, used.server_cores / could, used.host_busy
+    return slots, usage.server_cores / usable_cores, usage.host_busy
 
 
 class NearCeiling(Finding):
@@ -247,7 +247,7 @@ def ceiling(facts: Facts, compared: ToolComparison) -> Answer:
     nearest = next((at for at in of_tool if at.connections >= facts.connections), of_tool[-1])
     if nearest.rps >= SAFE_CEILING_RATIO * facts.rps:
         return False
-    if nearest.at_least or nearest.rps < facts.rps:  # or it was disturbed when measured
+    if nearest.at_least or nearest.rps < facts.rps:  # a ceiling below the rate was disturbed
         return None
     return NearCeiling(
         ceiling_rps=nearest.rps,
@@ -274,10 +274,10 @@ def second_tool(facts: Facts, compared: ToolComparison) -> Answer:
     if facts.open_model or not compared.others or not compared.own:
         return None
     ratios = {other: ratio(rates, compared.own) for other, rates in compared.others.items()}
-    (tool, processes), more = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
-    if more.low is None:
+    (tool, processes), gain = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
+    if gain.low is None:
         return None  # one trial of each is not enough
-    if more.low <= FLAT_RATIO:
+    if gain.low <= FLAT_RATIO:
         return False
     inside = in_server(facts)
     accepts_first = facts.data.worker_class.accepts_first
@@ -287,8 +287,8 @@ def second_tool(facts: Facts, compared: ToolComparison) -> Answer:
         tool=tool,
         processes=processes if processes > 1 else None,
         rps=geometric_mean(compared.others[tool, processes]),
-        more=more.value - 1,
-        low=more.low - 1,
+        more=gain.value - 1,
+        low=gain.low - 1,
         trial_count=len(compared.own),
     )
 
@@ -305,17 +305,17 @@ def connections(facts: Facts, _compared: ToolComparison) -> Answer:
     if steady is None or not kept or handshakes(facts).dropped:
         return None
     accepts, requests = facts.accepts
-    inside = [
+    counts = [
         max(sample.client.get(ESTABLISHED, 0), sample.server.get(ESTABLISHED, 0))
         for sample in facts.seen.connections
         if steady.contains(sample.at_ns)
     ]
-    if len(inside) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # not kept
+    if len(counts) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # connections not kept
         return None
-    there = round(median(inside[len(inside) // 2 :]))  # a tool may open them slowly
-    if there >= facts.connections:
+    established = round(median(counts[len(counts) // 2 :]))  # a tool may open them slowly
+    if established >= facts.connections:
         return False
-    return TooFewEstablished(there, facts.connections)
+    return TooFewEstablished(established, facts.connections)
 
 
 RULES: tuple[Callable[[Facts, ToolComparison], Answer], ...]

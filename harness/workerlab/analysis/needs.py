@@ -2,7 +2,7 @@
 its slot; how much memory the server needs; how long it takes to boot.
 
     hold = wait + CPU + blocked + gap           how long the slot is taken
-    R    = hold + waiting for a slot + beside
+    R    = hold + waiting for a slot + beside   beside: holds no slot (connect, transfer)
 
 The trial has `Cell.inside` "needs". The recommended load is a closed loop of two connections more
 than a *small* number of slots. For a WSGI app, sync with 2 workers and 4 connections shows most;
@@ -17,12 +17,12 @@ It includes everything: parsing, threads of libraries, programs that the app ran
 the CPU of each request where the worker class allows it (`server/inside/costs.py`); the rest, such
 as Gunicorn's own part, is spread evenly over the requests.
 
-A request's wait is its span without its CPU and its time ready to run without a core, both measured
-per request; on a loop, its span without all of its steps. But requests in one worker also wait for
-each other. For the loop, what the probe measured of that is subtracted. For the GIL, or for a class
-without such a clock, it is computed by the formula of `core_wait` (one station and a delay beside
-it) from the number of requests in the worker, and shared out by each request's CPU. If either is a
-large part, the rest is uncertain, and a note says so.
+A request's wait is its span minus its CPU time and its time ready to run without a core, both
+measured per request; on a loop, its span minus all of its steps. But requests in one worker also
+wait for each other. For the loop, the probe measures that time, and it is subtracted. For the GIL,
+or for a class without such a clock, it is computed by the formula of `core_wait` (one station and a
+delay) from the number of requests in the worker, and split by each request's CPU (evenly on a
+loop). If it is a large share, the wait is uncertain, and a note says so.
 
 Rejected: the spans of lone requests, which are few and of one route; the formula for loops, where
 two connections that take turns never meet.
@@ -72,10 +72,8 @@ class Cost(Struct, frozen=True):
 
 
 NO_REQUESTS = Note("no request was seen in the app")
-NO_CPU = Note("The CPU of the workers was not seen, so what a request needs is not known")
-NO_MEMORY = Note(
-    "What the workers hold of memory is missing: this system does not say what they share"
-)
+NO_CPU = Note("Worker CPU was not measured, so the needs of a request are unknown")
+NO_MEMORY = Note("Worker memory is unknown: this system does not report shared memory")
 
 
 class RequestsFailed(Finding):
@@ -111,23 +109,23 @@ class GapFromLoneRequests(Finding):
 @once
 def needs_of(facts: Facts) -> Needs | Finding:
     """What the requests of this trial need, or why that is unknown."""
-    spans, mixed = success_spans(facts), tuple[Finding, ...]()
+    spans, failure_notes = success_spans(facts), tuple[Finding, ...]()
     if spans is None and facts.outcome.success >= MIN_SUCCESS_SHARE:  # failures use the server, too
         spans = facts.finished
         if facts.outcome.success < MOSTLY_SUCCESSES:
-            mixed = (_failures(FailuresInMean, facts),)
+            failure_notes = (_failures(FailuresInMean, facts),)
     spans = [span for span in spans or () if span.end_ns is not None]
     if not spans:
-        few = facts.outcome.success < MIN_SUCCESS_SHARE
-        return _failures(RequestsFailed, facts) if few else NO_REQUESTS
+        mostly_failed = facts.outcome.success < MIN_SUCCESS_SHARE
+        return _failures(RequestsFailed, facts) if mostly_failed else NO_REQUESTS
     cost = _cost(facts)
     if cost is None:
         return NO_CPU
     gap_s, notes = _gap(facts)
-    notes = (*mixed, *notes)
+    notes = (*failure_notes, *notes)
     overhead = overhead_s(facts)
     parts = _parts(facts, spans, cost, overhead if gap_s is None else gap_s)
-    # Its CPU outside the app
+    # CPU per request outside the app
     outside_s = max(0.0, cost.cpu_s - fmean(part.cpu_s for part in parts))
     crowd = _crowd(spans, parts, loop=facts.data.worker_class.loop)
     if not crowd.certain:
@@ -171,9 +169,9 @@ def _cost(facts: Facts) -> Cost | None:
     if served <= 0:
         return None
     waits = [
-        (one.at_ns, one.server_wait_s)
-        for one in facts.seen.processes
-        if one.server_wait_s is not None
+        (sample.at_ns, sample.server_wait_s)
+        for sample in facts.seen.processes
+        if sample.server_wait_s is not None
     ]
     unloaded = [waited_s for at_ns, waited_s in waits if at_ns <= begins_ns]
     core_wait_s = waits[-1][1] - unloaded[-1] if unloaded else 0.0
@@ -195,9 +193,9 @@ def _idle(before: Sequence[WorkersSample]) -> float:
 
 
 class Crowded(Struct, frozen=True):
-    """CPU per request while many come, seconds: of the server, and beside it of the load tool and
-    in interrupts (where the kernel counts them), which take of the same cores. `beside_s` None: the
-    tool's was not seen."""
+    """CPU seconds per request under a heavy load. `cpu_s`: the server's; `beside_s`: those of the
+    load tool and of interrupts (where the kernel counts them), which use the same cores; None if
+    the tool's CPU was not sampled."""
 
     cpu_s: float
     beside_s: float | None
@@ -209,7 +207,7 @@ def crowded(facts: Facts) -> Crowded | None:
     window = facts.window
     if window is None or not window.rps or facts.outcome.success < MOSTLY_SUCCESSES:
         return None
-    samples = [one for one in facts.seen.processes if window.contains(one.at_ns)]
+    samples = [sample for sample in facts.seen.processes if window.contains(sample.at_ns)]
     server, tool, interrupts = (
         per_second((sample.at_ns, getattr(sample, name)) for sample in samples)
         for name in ("server_cpu_s", "tool_cpu_s", "host_irq_s")
@@ -221,12 +219,12 @@ def crowded(facts: Facts) -> Crowded | None:
 
 
 def with_crowd(needs: Needs, many: Crowded | None) -> Needs:
-    """The needs with this mean CPU per request, the difference taken from each request alike: what
-    many requests at once save is Gunicorn's part, not the app's. None: unchanged."""
+    """The needs with this mean CPU per request; None: unchanged. The difference is subtracted
+    equally from each request, since concurrency saves CPU in Gunicorn, not in the app."""
     if many is None:
         return needs
-    less_s = fmean(one.cpu_s for one in needs.requests) - many.cpu_s
-    requests = (replace(one, cpu_s=max(0.0, one.cpu_s - less_s)) for one in needs.requests)
+    saved_s = fmean(need.cpu_s for need in needs.requests) - many.cpu_s
+    requests = (replace(need, cpu_s=max(0.0, need.cpu_s - saved_s)) for need in needs.requests)
     return replace(needs, requests=tuple(requests), load_s=many.beside_s)
 
 
@@ -234,8 +232,8 @@ def with_crowd(needs: Needs, many: Crowded | None) -> Needs:
 
 
 class NeedPart(Struct, frozen=True, gc=False):
-    """Of one request in the app, seconds. `queued_s`: ready to run and without a core; `held_up_s`:
-    by others on its loop, None where that is not known."""
+    """How one request spent its time in the app, in seconds. `queued_s`: ready to run without a
+    core; `held_up_s`: delayed by others on its loop, None if unknown."""
 
     length_s: float
     cpu_s: float
@@ -250,7 +248,7 @@ class NeedPart(Struct, frozen=True, gc=False):
 
     @property
     def left_s(self) -> float:
-        """How long it waited, for others of its worker or for anything else."""
+        """How long it waited, for other requests of its worker or for anything else."""
         return self.length_s - self.busy_s
 
 
@@ -262,17 +260,17 @@ def _parts(
     measured_s = [span.cost.cpu_ns / NS for span in spans if span.cost is not None]
     mean_s = fmean(measured_s) if measured_s else max(0.0, cost.cpu_s - outside_s)
     queued_s = cost.core_wait_s * (mean_s / cost.cpu_s if cost.cpu_s > 0 else 1.0)
-    asleep_s = [one for span in spans if (one := _asleep_s(span.cost)) is not None]
+    asleep_s = [slept_s for span in spans if (slept_s := _asleep_s(span.cost)) is not None]
     blocks = bool(asleep_s) and fmean(asleep_s) >= MIN_BLOCKED_S
     blocked_s = 0.0 if asleep_s else _blocked_s(facts, len(spans))
 
     def part(span: Span) -> NeedPart:
-        length_s, cost = ((span.end_ns or 0) - span.start_ns) / NS, span.cost
-        if cost is None:
+        length_s, span_cost = ((span.end_ns or 0) - span.start_ns) / NS, span.cost
+        if span_cost is None:
             return NeedPart(length_s, mean_s, queued_s, blocked_s)
-        own_s = (_asleep_s(cost) or 0.0) if blocks else blocked_s
-        held_up_s = None if cost.steps_ns is None else cost.held_up_ns / NS
-        return NeedPart(length_s, cost.cpu_ns / NS, cost.queued_ns / NS, own_s, held_up_s)
+        own_s = (_asleep_s(span_cost) or 0.0) if blocks else blocked_s
+        held_up_s = None if span_cost.steps_ns is None else span_cost.held_up_ns / NS
+        return NeedPart(length_s, span_cost.cpu_ns / NS, span_cost.queued_ns / NS, own_s, held_up_s)
 
     return tuple(map(part, spans))
 
@@ -285,8 +283,8 @@ def _asleep_s(cost: SpanCost | None) -> float | None:
 
 
 class Crowd(Struct, frozen=True):
-    """`lost_s`: how long a request waited for others of its worker, on average. `certain`: whether
-    that says what it would have waited by itself."""
+    """`lost_s`: mean time that a request waited for others in its worker. `certain`: whether that
+    shows how long it would have waited alone."""
 
     lost_s: float
     certain: bool
@@ -319,23 +317,23 @@ def _requests(
 
     def need(span: Span, part: NeedPart) -> RequestNeed:
         even = loop or mean_s <= 0
-        lost = part.held_up_s
-        if lost is None:
-            lost = lost_s if even else lost_s * part.cpu_s / mean_s
-        beside_s = part.cpu_s * beside.get(span.cost.route if span.cost else None, 0.0)
+        held_up_s = part.held_up_s
+        if held_up_s is None:
+            held_up_s = lost_s if even else lost_s * part.cpu_s / mean_s
+        nogil_s = part.cpu_s * nogil_shares.get(span.cost.route if span.cost else None, 0.0)
         return RequestNeed(
-            wait_s=max(0.0, part.left_s - lost),
-            cpu_s=part.cpu_s - beside_s + outside_s,
-            nogil_s=beside_s,
+            wait_s=max(0.0, part.left_s - held_up_s),
+            cpu_s=part.cpu_s - nogil_s + outside_s,
+            nogil_s=nogil_s,
             blocked_s=part.blocked_s,
-            route=_route(span, routes, asked),
+            route=_route(span, routes, route_by_id),
         )
 
-    beside = beside_gil(spans) if under_way(spans) < ALONE_IN_FLIGHT else {}
-    named = (timing for timing in facts.measurement.timings if timing.request_id is not None)
-    asked = {one.request_id: one.route for one in named} if routes else {}
-    every = -(-len(spans) // MAX_SAMPLED_REQUESTS)
-    return tuple(map(need, spans[::every], parts[::every]))
+    nogil_shares = beside_gil(spans) if under_way(spans) < ALONE_IN_FLIGHT else {}
+    identified = (timing for timing in facts.measurement.timings if timing.request_id is not None)
+    route_by_id = {timing.request_id: timing.route for timing in identified} if routes else {}
+    step = -(-len(spans) // MAX_SAMPLED_REQUESTS)
+    return tuple(map(need, spans[::step], parts[::step]))
 
 
 def _route(span: Span, mix: Sequence[Route], asked: Mapping[str | None, int | None]) -> str:

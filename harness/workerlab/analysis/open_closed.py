@@ -1,7 +1,7 @@
 """Closed loop and open model compared: a server's response times under both.
 
-closed   N clients, each of which sends the next request as soon as it is answered
-open     requests that arrive at a rate, timed from the moment each was due
+closed   N clients, each of which sends its next request as soon as it gets an answer
+open     requests that arrive at a rate, each timed from the moment it was due
 
 Loads are compared only over repeated trials: identical ones differ by half and more, as the kernel
 distributes connections at random. They differ if Welch's interval of the ratio lies beyond 10 %;
@@ -24,7 +24,7 @@ from workerlab.numbers.intervals import TRIALS, Ratio
 
 SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less are the same
 LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is reported
-MAX_LEVEL_DIFFERENCE = 0.02  # rates that differ by less are one level; its least loaded cell counts
+MAX_LEVEL_DIFFERENCE = 0.02  # rates that differ by less are one level
 EXPLAINING_SHARE = 0.5  # of a difference, at least, to explain it
 NOT_CONCLUSIVE = ("invalid", "inconclusive")
 
@@ -120,7 +120,7 @@ class BesideClosed(Finding):
 
 class OpenLoad(Answer):
     """Open[[ at {share:percent} of what closed cells reached]][[, {asked_rps:number} req/s]]
-    [[, of which {sent_rps:number} were sent]][[ ({unsent} requests never, in all trials)]]:
+    [[, of which {sent_rps:number} were sent]][[ ({unsent} never sent, in all trials)]]:
     {outcome}"""
 
     share: float | None
@@ -131,7 +131,7 @@ class OpenLoad(Answer):
 
 
 def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
-    """For each rate of one series, how its responses compare with the closed loop's, and why."""
+    """For each rate of one series, how its response times compare with the closed loop's."""
     for opened, closed in pairs(cells):
         results = (*opened.valid, *(closed.valid if closed else ()))
         rate, unsent = opened.cell.rate, int(opened.total("unsent") or 0)
@@ -153,8 +153,8 @@ def pairs(cells: Sequence[CellResult]) -> list[tuple[Trials, Trials | None]]:
 
 
 def counterpart(opened: Trials, cells: Iterable[CellResult]) -> Trials | None:
-    """The closed level of the same series with the nearest throughput; of several that are one
-    level, the one with the fewest connections. None if there is none."""
+    """The closed cell of the same series with the nearest throughput; of several on one level, the
+    one with the fewest connections. None if there is none."""
     rps = opened.throughput_rps
     levels = [
         (abs(math.log(trials.throughput_rps) - math.log(rps)), trials)
@@ -170,8 +170,8 @@ def counterpart(opened: Trials, cells: Iterable[CellResult]) -> Trials | None:
 
 
 def outcome_of(opened: Trials, closed: Trials | None) -> OpenVerdict | NoClosedCell | BesideClosed:
-    timed = tuple(result for result in opened.valid if result.verdict != "generator-bound")
-    opened = replace(opened, valid=timed or opened.valid)
+    usable = tuple(result for result in opened.valid if result.verdict != "generator-bound")
+    opened = replace(opened, valid=usable or opened.valid)
     first, p95_s = opened.valid[0], opened.geometric_mean("response.p95")
     # A server that refuses requests has no backlog, and answers few of them
     if first.verdict == "generator-bound" or isinstance(first.reason, ArrivalsRefused) or not p95_s:
@@ -213,7 +213,7 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
 
 
 def one_trial(cells: Iterable[CellResult]) -> OneTrialEach | None:
-    """Advice to repeat the trials; None if they are repeated already."""
+    """Advice to repeat the trials; None if they were repeated."""
     repeated = any(cell.trial.number > 1 for cell in cells)
     return None if repeated else OneTrialEach(TRIALS)
 

@@ -2,26 +2,26 @@
 
 The laws of the closed loop do not apply to them: there, N clients wait for their answers, so a slow
 server slows its own load down, and R = N/X. Here the rate is given. Response times run from the
-moment a request was due, so they include what a full server or a slow load tool held back; `lag` is
+moment a request was due, so they include the delay by a full server or a slow load tool; `lag` is
 the part before it was sent.
 
 The verdict of a valid cell, and its reason, in this order:
 
     saturated        the server refused REFUSED_SHARE of the requests or more
-    below, at        all was sent, the backlog does not grow (`growth`) and what was due came out:
-                     the server keeps up; at capacity from 95 % of the capacity on that the closed
-                     cells found
+    below, at        all requests were sent, the backlog does not grow (`growth`) and those due were
+                     answered: the server keeps up. At capacity if the rate is at least 95 % of the
+                     capacity that the closed cells found
     inconclusive     waiting for a core (`core_wait`) or a pause of the machine (`stall`) may be why
                      it does not keep up
-    generator-bound  not all was sent, or late, while connections were idle: the load tool is slow
-    saturated        not all was sent, and connections were busy: the backlog reached the load tool;
+    generator-bound  sent late or not at all, while connections were idle: the load tool is slow
+    saturated        not all were sent, as connections were busy: the backlog reached the load tool;
                      or the backlog grows, over at least MIN_GROWTH_LOAD_S
-    inconclusive     growth over a shorter time, growth within the scatter of service times, or less
-                     done than requested with nothing full that would explain it
+    inconclusive     growth over a shorter time or within the scatter of service times, or fewer
+                     answers than requests, without a full resource that would explain it
 
 A server that keeps up despite a disturbance also does so without it; one that would be full even
-without it does not keep up in either case. A pause is the reason if what is late or missing was due
-in it, or could have been served in it.
+without it does not keep up in either case. A pause is the reason if the late or missing requests
+were due or could have been served during it.
 
     due        requests that the schedule puts in the load; with Poisson arrivals this is not the
                requested rate. Throughput is judged by it; whether a backlog would go on growing is
@@ -30,8 +30,8 @@ in it, or could have been served in it.
     busy       mean connections in use, (R - lag) * sent/s by Little's law (Little 1961)
     late       a quarter of the mean response or more is lag
 
-Connections count as busy from a mean of 45 % on: if a backlog grows evenly until all are taken,
-half of them are taken on average until then, whenever that is; later, more.
+Connections count as busy from a mean of 45 % on: if a backlog grows evenly until all are taken, on
+average half of them are taken until then, and more afterwards.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ from workerlab.model import (
 from workerlab.numbers.units import fill
 
 MIN_GROWTH_LOAD_S = 10.0  # of load: growth over less may be chance
-KEEPS_UP_SHARE = 0.97  # of what was due is answered
-PASSING_QUEUE_ROOTS = 2.0  # square roots of the number due that a passing queue may hold
+KEEPS_UP_SHARE = 0.97  # of the requests due, at least, are answered
+PASSING_QUEUE_ROOTS = 2.0  # times sqrt(requests due): a transient queue may hold as many
 ALL_SENT_SHARE = 0.99
 BUSY_CONNECTIONS_SHARE = 0.45
 NEAR_CAPACITY_SHARE = 0.95  # of the capacity
@@ -79,8 +79,8 @@ MIN_DENOMINATOR = 1e-9  # instead of a zero denominator
 
 
 class Offered(Struct, frozen=True):
-    """What was offered to a server by a load tool of at most so many `connections`, and what became
-    of it: requests/s that were asked for and that were done, and what the tool says of them."""
+    """The load that a tool offered to a server over at most `connections`, and its outcome:
+    requests/s requested (`asked_rps`) and answered (`done_rps`), and the tool's measurement."""
 
     tool: str
     connections: int
@@ -93,20 +93,20 @@ class Offered(Struct, frozen=True):
     lasts_s: float = 0.0  # the time in which requests arrive
     core_wait: CoreWait | None = None
     typical: Summary = Summary()  # response times of successes
-    pauses_s: tuple[float, ...] = ()  # in which the machine stood still
+    pauses_s: tuple[float, ...] = ()  # lengths of the machine's pauses
 
     @property
     def due(self) -> int | None:
-        """Requests of its schedule; None if the load tool does not report them."""
+        """Requests in its schedule; None if the load tool does not report them."""
         sent, unsent = self.measurement.sent, self.measurement.unsent
         return None if sent is None or unsent is None or sent + unsent <= 0 else sent + unsent
 
     @property
     def due_rps(self) -> float:
-        """The rate of the schedule, which by chance is not the requested one; if unknown, the
-        latter."""
-        known = self.due is not None and self.lasts_s > 0
-        return (self.due or 0) / self.lasts_s if known else self.asked_rps
+        """The rate of the schedule, which may differ from the requested one by chance; if
+        unknown, the requested rate."""
+        has_schedule = self.due is not None and self.lasts_s > 0
+        return (self.due or 0) / self.lasts_s if has_schedule else self.asked_rps
 
     @property
     def sent_rps(self) -> float | None:
@@ -128,8 +128,7 @@ class Offered(Struct, frozen=True):
 
     @property
     def idle(self) -> bool:
-        """Whether connections were always free; if so, unsent or late requests are the load tool's
-        doing."""
+        """Whether connections were always free; then the tool caused late or unsent requests."""
         return self.busy is not None and self.busy < BUSY_CONNECTIONS_SHARE * self.connections
 
     @property
@@ -148,18 +147,18 @@ class Offered(Struct, frozen=True):
 
     @property
     def stood_still(self) -> bool:
-        """Whether a pause of the machine may be why the server does not keep up: what is late or
-        was not sent was due in it, or a full server would have done enough without it."""
-        part = stall.part(self.pauses_s, self.lasts_s)
-        if not part:
+        """Whether a pause of the machine may be why the server does not keep up: late or unsent
+        requests were due during it, or without it a full server would have kept up."""
+        paused_share = stall.part(self.pauses_s, self.lasts_s)
+        if not paused_share:
             return False
         if not self.all_sent:
-            return (self.measurement.unsent or 0) / (self.due or 1) <= part
+            return (self.measurement.unsent or 0) / (self.due or 1) <= paused_share
         if self.idle and self.late:
             lag_s, mean_s = self.measurement.lag.mean or 0.0, self.measurement.response.mean or 0.0
             paused_s = min(lag_s, stall.late_s(self.pauses_s, self.lasts_s))
             return lag_s - paused_s < LATE_SHARE * (mean_s - paused_s)
-        return self._could(part) > (1 - MIN_EXCESS_SHARE) * self.asked_rps
+        return self._could(paused_share) > (1 - MIN_EXCESS_SHARE) * self.asked_rps
 
     def _could(self, share: float) -> float:
         """Requests/s if this share of the time were not lost; infinite if nothing is full."""
@@ -169,15 +168,15 @@ class Offered(Struct, frozen=True):
 
     @property
     def came_out(self) -> bool:
-        """Whether what was due was answered, except for what chance leaves in flight at the end."""
+        """Whether the requests due were answered, but for those still in flight by chance."""
         arrivals = self.due_rps * self.lasts_s
-        fewer = PASSING_QUEUE_ROOTS / sqrt(arrivals) if arrivals > 0 else 0.0
-        return self.done_rps >= min(KEEPS_UP_SHARE, 1 - fewer) * self.due_rps
+        in_flight_share = PASSING_QUEUE_ROOTS / sqrt(arrivals) if arrivals > 0 else 0.0
+        return self.done_rps >= min(KEEPS_UP_SHARE, 1 - in_flight_share) * self.due_rps
 
     @property
     def keeps_up(self) -> bool:
-        still = self.growth is None or self.growth.grows is False
-        return self.all_sent and still and self.came_out
+        stable = self.growth is None or self.growth.grows is False
+        return self.all_sent and stable and self.came_out
 
 
 class LateForPause(Reason):
@@ -237,6 +236,7 @@ WHAT_IS_FULL = {
 
 
 def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
+    """The verdict and its reason, by the rules above."""
     if offered.keeps_up:
         return _keeps_up(offered)
     if (noise := offered.disturbance) is not None:
@@ -298,7 +298,7 @@ class ToolTooSlow(Reason):
     """{tool} [[sent {sent_rps:number} of the {due_rps:number} requests/s that were due ({unsent:#
     request} not sent)]][[sent its requests {lag_s:duration} late on average]], while {busy:number}
     of {connections} connections were busy on average[[; it used {cores:.2f} cores]]: the load tool
-    was the limit, not the server; ask for less"""
+    was the limit, not the server; lower the rate"""
 
     tool: str
     busy: float
@@ -312,21 +312,21 @@ class ToolTooSlow(Reason):
 
 
 def _too_slow(offered: Offered) -> ToolTooSlow:
-    """What the load tool did not do, and the evidence that the server did not prevent it."""
-    shows: dict[str, Any] = {
+    """What the load tool failed to send, and evidence that the server was not the cause."""
+    evidence: dict[str, Any] = {
         "tool": offered.tool,
         "busy": offered.busy or 0.0,
         "connections": offered.connections,
         "cores": offered.generator_cores,
     }
     if offered.all_sent:
-        return ToolTooSlow(lag_s=offered.measurement.lag.mean or 0.0, **shows)
+        return ToolTooSlow(lag_s=offered.measurement.lag.mean or 0.0, **evidence)
     return ToolTooSlow(
         sent_rps=offered.sent_rps or 0.0,
         asked_rps=offered.asked_rps,
         due_rps=offered.due_rps,
         unsent=offered.measurement.unsent or 0,
-        **shows,
+        **evidence,
     )
 
 
@@ -339,18 +339,18 @@ def capacity_of(report: Report, cell: Cell) -> float | None:
     for group in report.classes:
         if group.series == cell.series and group.capacity_rps:
             return group.capacity_rps
-    return best_rps(one for one in report.cells if one.trial.cell.series == cell.series)
+    return best_rps(result for result in report.cells if result.trial.cell.series == cell.series)
 
 
 def best_rps(cells: Iterable[CellResult]) -> float | None:
-    found = [
+    rates_rps = [
         cell.throughput_rps
         for cell in cells
         if cell.trial.cell.rate is None
         and cell.verdict not in ("invalid", "generator-bound")
         and cell.throughput_rps
     ]
-    return max(found, default=None)
+    return max(rates_rps, default=None)
 
 
 def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> CellResult:
@@ -370,14 +370,14 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         typical=success_response(facts),
         pauses_s=stall.lengths_s(facts),
     )
-    word, reason = _refused(facts, offered) or of_offered(offered)
-    parts, left_out = _breakdown(facts)
-    cell = measured(facts, word, reason)
+    verdict, reason = _refused(facts, offered) or of_offered(offered)
+    parts, breakdown_notes = _breakdown(facts)
+    cell = measured(facts, verdict, reason)
     cell = replace(
         cell,
         breakdown=parts,
-        generator_bound=word == "generator-bound",
-        bound_reasons=(cell.reason,) if word == "generator-bound" else (),
+        generator_bound=verdict == "generator-bound",
+        bound_reasons=(cell.reason,) if verdict == "generator-bound" else (),
         achieved_concurrency=offered.busy,
         asked_rps=facts.asked_rps,
         arrivals=facts.record.arrivals,
@@ -389,7 +389,7 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         notes=(
             *cell.notes,
             *_notes(facts, offered, None if reached else capacity_rps),
-            *left_out,
+            *breakdown_notes,
             *missing_notes(facts.seen),
         ),
     )
@@ -419,12 +419,12 @@ def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, ArrivalsRefused] 
 
 
 def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
-    """Only if each request was followed: the estimates assume the closed loop's N = X * R."""
+    """Empty unless each request was followed: the estimates assume the closed loop's N = X * R."""
     lag_s = facts.measurement.lag.mean or 0.0
     if lag_s > MAX_LAG_SHARE * (facts.measurement.response.mean or 0.0):
         return Breakdown(), (NoBreakdownAsSentLate(lag_s),)
-    parts, left_out = breakdown(facts)
-    return (parts, left_out) if parts.exact else (Breakdown(), ())
+    parts, notes = breakdown(facts)
+    return (parts, notes) if parts.exact else (Breakdown(), ())
 
 
 EVENLY = "evenly spaced"
@@ -464,7 +464,7 @@ class RequestsDue(Finding):
 
 
 def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterable[Finding]:
-    """`highest_rps`: the throughput that its rate is a share of, if that is no capacity."""
+    """`highest_rps`: the throughput that its rate is a share of, if it is not the capacity."""
     rate, measurement = facts.cell.rate, offered.measurement
     if rate and rate.share is not None and highest_rps is not None:
         yield SharesOfHighest(highest_rps)

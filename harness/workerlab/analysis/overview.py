@@ -1,5 +1,5 @@
 """A sweep at a glance: which series serve most and least, and where requests wait, in one or two
-sentences; the part of the load that the figures cover; and which figures need a remark."""
+sentences; the part of the load that the figures cover; and which figures need a note."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -36,8 +36,7 @@ def is_uncertain(cell: CellResult) -> bool:
 
 
 def dropped_handshakes(cell: CellResult) -> bool:
-    """Whether handshakes were dropped and repeated: means include that time, the median does not
-    show it."""
+    """Whether handshakes were dropped and repeated: means include that time, medians do not."""
     return any(isinstance(finding, DROPPED) for finding in cell.findings)
 
 
@@ -55,7 +54,7 @@ def part_of_load(cells: Iterable[CellResult]) -> str:
 
 # --- the answer of a run ------------------------------------------------------------------
 
-NOTHING_VALID = Note("No cell of this run is valid, so it answers nothing; the reasons are below.")
+NOTHING_VALID = Note("This run has no valid cell, so it has no result; the reasons are below.")
 ALL_INCONCLUSIVE = Note("Every cell of this run is inconclusive; the reasons are below.")
 
 
@@ -97,7 +96,8 @@ class Headline(Finding):
 
 def headline(series: Mapping[str, Mapping[int, LevelTrials]], *, inconclusive: bool) -> Finding:
     """The best and the worst series at the highest level shared by all that have a conclusive cell,
-    else at the highest of any. `series`: levels by name; `inconclusive`: whether some cell is."""
+    else at the highest of any. `series`: by name, its trials by number of connections;
+    `inconclusive`: whether any cell is."""
     conclusive_levels = {
         name: {at: level for at, trials in levels.items() if (level := _conclusive(trials)).valid}
         for name, levels in series.items()

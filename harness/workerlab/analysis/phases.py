@@ -38,12 +38,12 @@ from workerlab.numbers.samples import quantile
 
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
 FULL_SHARE = 0.95  # of the maximum of ESTABLISHED
-MIN_CHANGE_SHARE = 0.05  # of the same
+MIN_CHANGE_SHARE = 0.05  # of the maximum of ESTABLISHED
 MIN_RISING_SAMPLES = 3  # samples, at least
 RESPONSE_PARTS = 20
 ABOVE_LEVEL_RATIO, SCATTER_DEVIATIONS = 1.10, 3.0
 GROWTH_RATIO = 1.15
-CURVE_POINTS = 100  # parts of the response times over time
+CURVE_POINTS = 100  # parts of a load, for response times over time
 
 Response = tuple[float, float]  # when it ended and how long it took, seconds
 
@@ -82,11 +82,11 @@ def phases(
     else:
         begin_s = end_s if risen_s is None else risen_s  # None: never steady
     if end_s > begin_s:
-        still = [sample for sample in sockets if begin_s <= sample.at_s <= end_s]
-        in_order.append(_steady(still, inside, (begin_s, end_s), in_app=in_app))
+        in_steady = [sample for sample in sockets if begin_s <= sample.at_s <= end_s]
+        in_order.append(_steady(in_steady, inside, (begin_s, end_s), in_app=in_app))
     if closes is not None:
-        later = [] if in_app else [took_s for at_s, took_s in responses if at_s > end_s]
-        in_order.append(_churn(sockets[closes:], most, later))
+        churn_times_s = [] if in_app else [took_s for at_s, took_s in responses if at_s > end_s]
+        in_order.append(_churn(sockets[closes:], most, churn_times_s))
     return tuple(in_order)
 
 
@@ -137,14 +137,14 @@ def _settled_s(
 def _parts(
     responses: Iterable[Response], begin_s: float, wide_s: float, count: int
 ) -> list[tuple[int, list[float]]]:
-    """Response times by the part in which they ended, of `count` equal ones, if any ended in it."""
+    """Response times by the part in which they ended, of `count` equal ones; no empty parts."""
     by_part: dict[int, list[float]] = defaultdict(list)
     for at_s, took_s in responses if wide_s > 0 else ():
         by_part[min(count - 1, max(0, int((at_s - begin_s) / wide_s)))].append(took_s)
     return sorted(by_part.items())
 
 
-# --- the evidence of each ------------------------------------------------------------------
+# --- evidence of a phase -------------------------------------------------------------------
 
 
 class ConnectionsRise(Finding):
@@ -221,13 +221,13 @@ def _steady(
     *,
     in_app: bool,
 ) -> Phase:
-    both = round(median(sample.client + sample.server for sample in still)) if still else 0
-    users = round(median(sample.client for sample in still)) if still else 0
+    established = round(median(sample.client + sample.server for sample in still)) if still else 0
+    connections = round(median(sample.client for sample in still)) if still else 0
     inside = [took_s for at_s, took_s in responses if at_s > stretch_s[0]]
     begin_s, end_s = stretch_s
     why = ConnectionsStay(
-        established=both,
-        connections=users,
+        established=established,
+        connections=connections,
         timed="inside the app requests spend" if in_app else "responses take",
         **_middle(inside),
     )
@@ -309,11 +309,11 @@ def responses_of(facts: Facts) -> list[Response]:
 def over_time(
     responses: Sequence[Response], end_s: float
 ) -> tuple[tuple[float, float, float], ...]:
-    """(moment, median, 95 %) of equal parts of the load, without those in which none ended."""
+    """(moment, median, p95) in seconds of equal parts of the load; no empty parts."""
     wide_s = end_s / CURVE_POINTS
     parts = _parts(responses, 0.0, wide_s, CURVE_POINTS)
     ordered = [((i + 0.5) * wide_s, sorted(took_s)) for i, took_s in parts]
-    return tuple((at_s, quantile(each, 0.5), quantile(each, 0.95)) for at_s, each in ordered)
+    return tuple((at_s, quantile(times, 0.5), quantile(times, 0.95)) for at_s, times in ordered)
 
 
 # --- as findings --------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Predicts how long the requests of a schedule would take on a server that was not measured.
 
 `draws` schedules of requests are simulated, each from a bootstrap sample: the measured requests,
-drawn with replacement. The result is the median of each figure over the draws, and a range. It is
-wide if the sample has too few long requests to show how frequent they are.
+drawn with replacement. The result is the median and the range of each figure over the draws. The
+range is wide if the sample has too few long requests to show how frequent they are.
 
 For a class that hoards, the range also covers how unevenly its workers accept. A connection wakes
 all of them, and the first one on a core gets it. Of 4 gthread workers one got 1.0 to 1.9 times its
@@ -10,13 +10,13 @@ equal share and another 0.03 to 0.65 times; of 3, once 2.1 and 0.3. Which one is
 within a load, so shares that are equal in the end may have been unequal all the time. Loops, which
 accept only when they have nothing else to do, stayed between 0.6 and 1.4. So the draws go from
 equal odds to `UNFAIR_ODDS` in equal steps; the middle odds predicted the p95 of gthread with 2 and
-4 workers best. Tried and left out, as both stay within that range: odds that change every
-second, and a worker that has just accepted getting the next connection, too.
+4 workers best. Rejected, as the results stay within that range: odds that change every second, and
+giving the next connection to the worker that has just accepted one.
 
-Before a request waits, a loop computes Gunicorn's part, to accept and parse it (`FIRST_S`); apps
-compute with the result of their wait. That work cannot move: it is computed on the loop that
-accepted the request, even if that loop is busy and another idles. For loops that hoard, the range
-of the first part is from twice `FIRST_S` to nothing.
+Before a request waits, a loop does Gunicorn's work of accepting and parsing it (`FIRST_S`); apps
+compute after the wait. That work cannot move: it is done on the loop that accepted the request,
+even if that loop is busy and another idles. For loops that hoard, the draws vary the first part
+from twice `FIRST_S` to nothing.
 """
 
 import math
@@ -37,7 +37,7 @@ UNFAIR_LOOP_ODDS = 0.6
 
 
 class Predicted(Struct, frozen=True):
-    """Response times of a load: of each figure the median over the draws, the least, the most."""
+    """Response times of a load: the median, minimum and maximum of each figure over the draws."""
 
     central: Summary
     low: Summary
@@ -55,22 +55,22 @@ def predict(
     draws: int = 5,
     seed: int = 1,
 ) -> Predicted:
-    """`arrivals_s`: moments in ascending order. `cores`: those of the workers, without the load
+    """`arrivals_s`: in ascending order. `cores`: those available to the workers, without the load
     tool's share. The same seed gives the same prediction. Raises ValueError without measured
     requests, arrivals or draws."""
     if not (needs.requests and arrivals_s and draws > 0):
         raise ValueError("a prediction needs requests that were measured, arrivals and a draw")
     layout = layout_of(server, worker_class, needs, cores, max_in_flight)
-    found = []
+    summaries = []
     sample = _as_served(needs, worker_class)
     for number in range(draws):
         rng = Random(f"{seed}-{number}")
-        other = rng.choices(sample, k=len(sample))
-        requests = rng.choices(other, k=len(arrivals_s))
-        worse = number / (draws - 1) if draws > 1 else 0.5
-        one = dealt(layout, worker_class, worse)
-        found.append(_summary(sorted(simulate(arrivals_s, requests, one, rng))))
-    return Predicted(*(_each(found, pick) for pick in (median, min, max)))
+        resampled = rng.choices(sample, k=len(sample))
+        requests = rng.choices(resampled, k=len(arrivals_s))
+        unevenness = number / (draws - 1) if draws > 1 else 0.5
+        dealt_layout = dealt(layout, worker_class, unevenness)
+        summaries.append(_summary(sorted(simulate(arrivals_s, requests, dealt_layout, rng))))
+    return Predicted(*(_each(summaries, pick) for pick in (median, min, max)))
 
 
 def layout_of(
@@ -110,8 +110,8 @@ def _as_served(needs: Needs, row: WorkerClass) -> Sequence[RequestNeed]:
     if not _in_loop(row):
         return needs.requests
     return [
-        replace(one, wait_s=0.0, blocked_s=one.blocked_s + one.wait_s + needs.gap_s)
-        for one in needs.requests
+        replace(need, wait_s=0.0, blocked_s=need.blocked_s + need.wait_s + needs.gap_s)
+        for need in needs.requests
     ]
 
 
@@ -120,7 +120,7 @@ def _summary(ordered_s: Sequence[float]) -> Summary:
 
 
 def _each(found: Sequence[Summary], pick: Callable[[list[float]], float]) -> Summary:
-    columns = {name: [asdict(one)[name] for one in found] for name in Summary.__struct_fields__}
+    columns = {name: [asdict(draw)[name] for draw in found] for name in Summary.__struct_fields__}
     return Summary(
         **{name: None if None in values else pick(values) for name, values in columns.items()}
     )

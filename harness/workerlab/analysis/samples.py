@@ -17,8 +17,8 @@ seconds, and wrk's own rate omits the requests it left unfinished.
 This relies on a constant number of requests in flight: requests under way at the window's end add
 to it what those under way at its start take from it. At a rate the number is not constant. If
 requests of an overload queue inside the app (a pool, a semaphore), their spans grow with the queue,
-and those at the end add more than the others take: 249 requests/s for a pool that can do 240, of
-which the client received 217. So at a rate each request counts by the fraction of the *last part*
+and those at the end add more than the others take: 249 requests/s for a pool that can do 240, while
+the client received 217. So at a rate each request counts by the fraction of the *last part*
 of its span, as long as the shortest span (`counted_ns`), which does not grow with the queue. The
 sum is then the number of completions, smoothed over a constant time: unbiased whatever is in
 flight, and as exact as in a closed loop if all are served for the same time, queued or not.
@@ -67,12 +67,12 @@ def durations_s(spans: Iterable[Span]) -> list[float]:
 def per_second(sums: Iterable[tuple[int, float | None]], least_s: float = 0.0) -> float | None:
     """How much a sum grew per second from its first to its last known value. `sums`: (nanoseconds,
     value). None if these two are less than `least_s` apart."""
-    known = [(at_ns, value) for at_ns, value in sums if value is not None]
-    lasted_ns = known[-1][0] - known[0][0] if known else 0
+    points = [(at_ns, value) for at_ns, value in sums if value is not None]
+    lasted_ns = points[-1][0] - points[0][0] if points else 0
     if lasted_ns <= 0 or lasted_ns < least_s * NS:
         return None
     # The CPU time of a process that ended drops out of the sum
-    return max(0.0, (known[-1][1] - known[0][1]) * NS / lasted_ns)
+    return max(0.0, (points[-1][1] - points[0][1]) * NS / lasted_ns)
 
 
 def waited_for_core_s(seen: Observations, workers: int) -> float:
@@ -148,10 +148,10 @@ class SamplesMissing(Finding):
 
 def missing_notes(seen: Observations) -> tuple[Finding, ...]:
     """One note per reason, with the samplers that are missing because of it."""
-    about: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for sampler, why in seen.missing.items():
-        about.setdefault(why, []).append(SAMPLERS[sampler])
-    return tuple(SamplesMissing(tuple(samplers), why) for why, samplers in about.items())
+        by_reason.setdefault(why, []).append(SAMPLERS[sampler])
+    return tuple(SamplesMissing(tuple(samplers), why) for why, samplers in by_reason.items())
 
 
 class Window(Struct, frozen=True):
@@ -220,20 +220,20 @@ def steady_window(
     tool that runs for a time stopped; None for a tool that counts. `begun_ns`: when all connections
     had started; completions before that are not steady. `counted_ns`: how much of each span, before
     its end, counts at most; None: the whole."""
-    rest = spans[1:] if lone_first else spans
-    ends = sorted(span.end_ns for span in rest if span.end_ns is not None)
+    under_load = spans[1:] if lone_first else spans
+    ends = sorted(span.end_ns for span in under_load if span.end_ns is not None)
     if stopped_ns is None:
-        last = len(rest) - concurrency
+        last = len(under_load) - concurrency
     else:
         ends = [end for end in ends if begun_ns <= end <= stopped_ns]
         last = len(ends) - 1
     if last < 1 or last >= len(ends):
         return TooFewCompleted(len(ends), concurrency)
     opens, closes = ends[0], ends[last]
-    shortest = min(span.end_ns - span.start_ns for span in rest if span.end_ns is not None)
+    shortest = min(span.end_ns - span.start_ns for span in under_load if span.end_ns is not None)
     if closes <= opens or closes - opens < shortest / 2:
         return SteadyPartTooShort(concurrency, (closes - opens) / NS)
-    count = completions(stretches(rest, closes, counted_ns), opens, closes)
+    count = completions(stretches(under_load, closes, counted_ns), opens, closes)
     return Window(opens, closes, count * NS / (closes - opens))
 
 
@@ -247,12 +247,12 @@ def stretches(
     if counted_ns is not None or len(whole) == len(spans):
         return whole
     typical_ns = round(median(end - start for start, end in whole))
-    begun = (span.start_ns for span in spans if span.end_ns is None)
-    return whole + [(start, max(start + typical_ns, closes, start + 1)) for start in begun]
+    unfinished = (span.start_ns for span in spans if span.end_ns is None)
+    return whole + [(start, max(start + typical_ns, closes, start + 1)) for start in unfinished]
 
 
 def ended(spans: Iterable[Span], counted_ns: int | None) -> list[tuple[int, int]]:
-    """The part that counts of each span that ended."""
+    """For each span that ended, the part that counts, as (from, until)."""
     whole = ((span.start_ns, span.end_ns) for span in spans if span.end_ns is not None)
     return last_parts(whole, counted_ns)
 

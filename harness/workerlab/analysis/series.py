@@ -133,7 +133,7 @@ def _r0_at_lowest_level(closed: Sequence[Facts]) -> R0 | None:
 
 
 MIN_STEP_RATIO = 1.5  # of connections: a smaller step cannot show that throughput levels off
-HALF_SERVED = 0.5  # share of their time served: the response time is twice that of a lone request
+HALF_SERVED = 0.5  # of a connection's time: responses then take twice as long as a lone one
 OVER_SLOTS_RATIO = 1.05  # times as many connections as slots: beyond that, some have to wait
 
 # Why the load tool was the limit; (): it was not; None: unknown
@@ -169,10 +169,10 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     def relative_halves(self) -> Mapping[int, float]:
         """Half of the 95 % interval of each level, relative to its mean: over its trials if there
         are enough, else the widest over the batches of one trial."""
-        found: dict[int, list[Facts]] = defaultdict(list)
+        by_level: dict[int, list[Facts]] = defaultdict(list)
         for facts in self.closed:
-            found[facts.connections].append(facts)
-        return {level: _half(trials) for level, trials in found.items()}
+            by_level[facts.connections].append(facts)
+        return {level: _half(trials) for level, trials in by_level.items()}
 
     def served_share(self, n: int) -> float:
         """u = X*R0/N of a level: the share of their time in which its connections are served."""
@@ -195,32 +195,32 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     def grows(self, n: int) -> bool | None:
         """Whether a higher level brings more than the best level up to `n`; for the highest level,
-        whether it still gained on a lower one. None if no other level can tell, or the gain may be
+        whether it still gained on a lower one. None if no other level shows it, or the gain may be
         due to chance. The best level is the reference, so no level beyond a flat one can grow."""
         mostly_waiting = self.served_share(n) <= HALF_SERVED
         best = max((level for level in self.levels if level <= n), key=self.levels.__getitem__)
-        more = [
+        higher_gains = [
             self.gains(best, level, mostly_waiting=mostly_waiting)
             for level in self.levels
             if level > n
         ]
-        if True in more:
+        if True in higher_gains:
             return True
         if any(level >= MIN_STEP_RATIO * n for level in self.levels):
-            return None if None in more else False
-        less = [level for level in self.levels if MIN_STEP_RATIO * level <= n]
-        if not less or not self.levels[n]:
+            return None if None in higher_gains else False
+        lower = [level for level in self.levels if MIN_STEP_RATIO * level <= n]
+        if not lower or not self.levels[n]:
             return None
-        return self.gains(max(less, key=self.levels.__getitem__), n, mostly_waiting=mostly_waiting)
+        return self.gains(max(lower, key=self.levels.__getitem__), n, mostly_waiting=mostly_waiting)
 
     def levels_off(self, n: int) -> bool:
         """Whether there are higher levels (by MIN_STEP_RATIO), and none of them serves more."""
         higher = [level for level in self.levels if level >= MIN_STEP_RATIO * n]
-        return bool(higher) and all(self.gains(n, one) is False for one in higher)
+        return bool(higher) and all(self.gains(n, level) is False for level in higher)
 
     def gains(self, low: int, high: int, *, mostly_waiting: bool = False) -> bool | None:
         """Whether `high` serves more than `low` by a factor of more than FLAT_RATIO; None if that
-        may be chance. `mostly_waiting`: the requests; then a gain up to the square root of
+        may be chance. `mostly_waiting`: requests mostly wait; then a gain up to the square root of
         high/low comes from uneven distribution, not from spare capacity."""
         factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
         if factor <= max(FLAT_RATIO, math.sqrt(high / low) if mostly_waiting else 0.0):
@@ -275,12 +275,12 @@ def rates_by_level(trials: Iterable[Facts]) -> Mapping[int, float]:
     rates: dict[int, list[float]] = defaultdict(list)
     for facts in trials:
         rates[facts.connections].append(facts.throughput_rps)
-    return {level: median(found) for level, found in rates.items()}
+    return {level: median(level_rates) for level, level_rates in rates.items()}
 
 
 def _half(trials: Sequence[Facts]) -> float:
     rates = [facts.rps for facts in trials]
     if len(rates) >= TRIALS:
         return (half_of_mean(rates) or 0.0) / fmean(rates)
-    known = [one.half / one.mean for facts in trials if (one := precision(facts).throughput_rps)]
-    return max(known, default=0.0)
+    halves = [rps.half / rps.mean for facts in trials if (rps := precision(facts).throughput_rps)]
+    return max(halves, default=0.0)

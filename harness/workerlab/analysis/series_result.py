@@ -1,8 +1,8 @@
 """The conclusions of a series once its cells have verdicts: its knee and its most telling cell.
 
-`Series.knee` is computed before the verdicts, which may depend on it. Here the knee is computed
-again from the conclusive cells: of an inconclusive cell, neither the verdict nor the throughput
-counts. Knee and verdicts appear in one sentence and must not contradict each other:
+`Series.provisional_knee` is computed before the verdicts, which may depend on it. Here the knee is
+computed again from the conclusive cells: neither the verdict nor the throughput of an inconclusive
+cell counts. Knee and verdicts appear in one sentence and must not contradict each other:
 
     a cell beyond the knee is below      there is no knee: if connections are dealt unevenly, or
     capacity                             other programs use the cores, throughput may level off
@@ -63,7 +63,7 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
     valid = [cell for cell in closed if cell.verdict != "invalid"]
     doubts = doubts_of(series, series.closed)
     clear = [cell for cell in valid if cell.trial.key not in doubts] or valid
-    most, knee = max(clear, key=_tells, default=None), final_knee(series, valid)
+    telling, knee = max(clear, key=_tells, default=None), final_knee(series, valid)
     return ClassResult(
         server=series.key.server,
         tool=series.key.tool,
@@ -77,8 +77,8 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
         knee_predicted=_predicted(series),
         keepalive=series.key.keepalive,
         processes=series.key.processes,
-        diagnosis=most.diagnosis if most else None,
-        telling=most.trial.key if most else None,
+        diagnosis=telling.diagnosis if telling else None,
+        telling=telling.trial.key if telling else None,
         worker_class=series.trials[0].worker_class,
     )
 
@@ -125,7 +125,7 @@ def _flat(rates: Rates) -> bool:
 
 
 class Doubt(NamedTuple):
-    """Why a trial's throughput is in doubt. `share`: of the response time, lost to others."""
+    """Why a trial's throughput is in doubt. `share` of the response time was lost to others."""
 
     why: str
     share: float = 0.0
@@ -179,7 +179,7 @@ def holds_anyway(note: KneeNote) -> bool:
 
 
 def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
-    """Why trials show little about their server's throughput, by key; only those in doubt."""
+    """Why trials show little about their server's throughput, by key of each trial in doubt."""
     doubts: dict[str, Doubt] = {}
     for facts in trials:
         half = series.relative_halves[facts.connections]
@@ -222,9 +222,9 @@ def _shown_by(
     telling: Sequence[Facts],
     verdicts: Mapping[str, str],
 ) -> Knee:
-    free = [facts for facts in telling if not series.bound.get(facts.key)]
-    knee, rates = series.knee_of(free), rates_by_level(free)
-    room, from_on = _room_beyond(knee, valid), _saturated_from(free, verdicts)
+    unbound = [facts for facts in telling if not series.bound.get(facts.key)]
+    knee, rates = series.knee_of(unbound), rates_by_level(unbound)
+    room, from_on = _room_beyond(knee, valid), _saturated_from(unbound, verdicts)
     if room and (_flat(rates) or not from_on):
         flat_rps = max(rates.values()) if _flat(rates) else None
         knee = Knee(None, KneeUnknown(RoomBeyond(flat_rps, room)))
@@ -234,7 +234,7 @@ def _shown_by(
         knee = knee._replace(note=in_doubt_of_chance(series, knee.note))
     if isinstance(knee.note, KneeAtLeast) and rates and max(rates) < max(series.levels):
         knee = knee._replace(note=replace(knee.note, add=None))  # higher levels were tried
-    return knee if len(free) == len(telling) else _beside_tool(series, knee, telling, free)
+    return knee if len(unbound) == len(telling) else _beside_tool(series, knee, telling, unbound)
 
 
 def in_doubt_of_chance(series: Series, note: KneeNote) -> KneeNote:

@@ -1,20 +1,20 @@
 """Simulates a schedule of requests, which wait and compute, on a server that was not measured.
 
 If requests only wait, this is the recursion of Kiefer and Wolfowitz, with the same result to the
-last digit. Three things are added, by which a worker differs from a number of slots:
+last digit. Three properties of workers are added, which mere slots do not have:
 
 - **Accepting.** Either any free slot takes a request from the kernel's queue; or a worker accepts
   it at once, and it waits there for a slot even while another worker idles (`hoards`).
 - **The GIL.** Threads of a worker compute in turns of 5 ms, as Python switches threads. An event
   loop runs one piece after the other, and accepts only between two rounds: one connection or, if it
-  hoards, all that there are.
+  hoards, all in the queue.
 - **The cores.** All workers together have `cores`; each that has work to do gets an equal share.
 
 Equal shares need no small time steps: `work` is a clock that runs as fast as each worker computes,
-so a turn ends at a fixed time of it, however many others begin or end meanwhile: O(n log n).
+so a turn ends at a fixed time on it, however many others begin or end meanwhile: O(n log n).
 Rejected: processor sharing among threads. Turns approach it if requests compute for much longer
-than 5 ms, but 5 ms of CPU on a GIL that is busy half of the time would hold a slot for 10 ms
-instead of 7.5, and slots would be full that are not.
+than 5 ms, but with it 5 ms of CPU on a GIL that is busy half of the time would hold a slot for
+10 ms instead of 7.5, and slots would seem full.
 
 Not modelled: the kernel's scheduler, whose turns of some milliseconds are not equal shares; the
 time to wake up a thread; a request's own order of computing and waiting. A loop computes one part
@@ -34,13 +34,12 @@ from workerlab.model import RequestNeed
 
 
 class Layout(Struct, frozen=True):
-    """A server as the simulation sees it. `slots` per worker, None: unlimited. `hoards`: a worker
-    accepts more than it has slots for; one with threads up to `accepts`, None: unlimited. `gap_s`:
-    how much longer than what it needs a request holds its slot. `beside_s`: of each response,
-    outside any slot. `max_in_flight`: requests that get on at once in all workers together (a
-    pool). `fairness`: where several workers could accept a request, each is so many times as likely
-    to be the first as the one before it; 1: equally likely. `first_s`: of a request's CPU in a
-    loop, what comes before it waits, and half of it at most."""
+    """A simulated server; None: unlimited. `slots`: per worker. `hoards`: a worker accepts more
+    requests than it has slots, up to `accepts` if it has threads. `gap_s`: how much longer than its
+    waiting, computing and blocking a request holds its slot. `beside_s`: time of each response
+    outside any slot. `max_in_flight`: requests that proceed at once in all workers (a pool).
+    `fairness`: odds of a worker to be the first to accept, relative to the worker before it; 1: all
+    equally likely. `first_s`: CPU of a request in a loop before its wait, at most half of it."""
 
     workers: int
     slots: int | None = 1
@@ -87,17 +86,17 @@ class Events:
         odds = (layout.fairness**number for number in range(layout.workers))
         self.workers = [Worker(slots, room, weight) for weight in odds]
         self.kernel: deque[int] = deque()  # requests not accepted yet
-        self.of: list[Worker] = [self.workers[0]] * len(requests)  # of each request
+        self.of: list[Worker] = [self.workers[0]] * len(requests)  # the worker of each request
         self.responses_s = [math.nan] * len(requests)
         self.now_s = 0.0
         self.timers: list[tuple[float, int, Callable[[int], None], int]] = []
-        self.order = count()
-        self.work, self.running = 0.0, 0  # the clock of computing; how many want a core
+        self.order = count()  # breaks ties in time
+        self.work, self.running = 0.0, 0  # the clock of computing; how many compute
         # Ends of turns, by that clock; without the GIL (no worker), ends of a request's work
         self.ends: list[tuple[float, int, Worker | None, int]] = []
         permits = layout.max_in_flight
         self.permits = math.inf if permits is None else permits
-        self.without: deque[int] = deque()  # requests with a slot and no permit
+        self.without: deque[int] = deque()  # requests with a slot, waiting for a permit
         self.waited: set[int] = set()  # requests of a loop that have begun to wait
 
     def run(self) -> list[float]:
@@ -190,7 +189,7 @@ class Events:
         self.release(request)
 
     def deal(self, able: list[Worker]) -> Worker:
-        """The worker that accepts first, of those that could."""
+        """Choose at random, by their odds, which of these workers accepts first."""
         if len(able) == 1:
             return able[0]
         return self.rng.choices(able, [worker.odds for worker in able])[0]
@@ -212,8 +211,8 @@ class Events:
 
 
 class Loops(Events):
-    """Each worker is an event loop: what computes or blocks in it, with the GIL or without, holds
-    up all its requests."""
+    """Each worker is an event loop: computing or blocking, with the GIL or without, delays all its
+    requests."""
 
     turn_s = math.inf
 
@@ -309,7 +308,7 @@ LONG_COMPUTING_S = 0.002  # of computing: an idle process takes no longer to wak
 
 
 class Threads(Events):
-    """A worker accepts as long as it has room, and what it has accepted waits for its threads."""
+    """A worker accepts while it has room; requests that it has accepted wait for its threads."""
 
     def arrive(self, request: int) -> None:
         able = [worker for worker in self.workers if worker.room]
@@ -367,7 +366,7 @@ def simulate(
     arrivals_s: Sequence[float], requests: Sequence[RequestNeed], layout: Layout, rng: Random
 ) -> list[float]:
     """Response times in seconds, in order of arrival. `arrivals_s`: in ascending order. `rng`
-    chooses who accepts. Raises ValueError unless there is a request for each arrival."""
+    chooses which worker accepts. Raises ValueError unless there is a request for each arrival."""
     if len(arrivals_s) != len(requests):
         raise ValueError(f"{len(arrivals_s)} arrivals of {len(requests)} requests")
     kind = Loops if layout.loop else Threads

@@ -12,8 +12,8 @@ idle while it accepts and parses.
 The queued gap (`queued_gap_s`) is how much longer than in the app a request holds its slot: from
 the end of a span to the start of the next one in the same slot, while requests waited for it. A
 worker needs about a millisecond to close the connection, accept the next one and parse its request.
-Rejected: the gap from lone requests, R0 - S. It includes what holds no slot: the client's connect,
-the transfer, the load tool. For a slot that serves 100 requests/s and is busy 90 % of the time, an
+Rejected: the gap from lone requests, R0 - S. It includes time that holds no slot: connect, transfer
+and the load tool. For a slot that serves 100 requests/s and is busy 90 % of the time, an
 error of half a millisecond is half of the waiting time.
 
 A gap counts if all slots of its worker were taken before it, and the request that started next was
@@ -114,8 +114,8 @@ def _alone(facts: Facts) -> Sequence[Span]:
     times = zip(facts.record.lone_begun_ns, lone_s, strict=True)
     sent = [(begun_ns, begun_ns + round(took_s * NS)) for begun_ns, took_s in times]
     starts = [span.start_ns for span in before]
-    found = ((bisect_left(starts, since), until) for since, until in sent)
-    return [before[at] for at, until in found if at < len(before) and starts[at] <= until]
+    candidates = ((bisect_left(starts, since), until) for since, until in sent)
+    return [before[i] for i, until in candidates if i < len(before) and starts[i] <= until]
 
 
 def slot_changes(
@@ -136,10 +136,10 @@ def _between(facts: Facts, most_ns: int) -> Iterator[tuple[int, int]]:
     (from, until). A span takes the slot that became free last."""
     if most_ns <= 0:
         return
-    for own in facts.spans_by_worker.values():
-        ends = sorted(span.end_ns for span in own if span.end_ns is not None)
+    for spans in facts.spans_by_worker.values():
+        ends = sorted(span.end_ns for span in spans if span.end_ns is not None)
         free, number = list[int](), 0
-        for span in own:
+        for span in spans:
             while number < len(ends) and ends[number] <= span.start_ns:
                 free.append(ends[number])
                 number += 1
@@ -153,7 +153,7 @@ MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples that cover the t
 
 @once
 def queued_gap_s(facts: Facts) -> float | None:
-    """Seconds; None if the number of slots is unlimited or unknown, or few requests waited."""
+    """In seconds; None if the number of slots is unlimited or unknown, or few requests waited."""
     slots = facts.data.worker_class.slots_per_worker(facts.cell.server)
     if slots is None:
         return None
@@ -177,7 +177,7 @@ def _successors(spans: Sequence[Span], slots: int) -> Iterator[tuple[int, Span]]
     freed, ended = deque[int](), 0
     for begun, span in enumerate(spans):
         while ended < len(ends) and ends[ended] <= span.start_ns:
-            if begun - ended >= slots:  # as many were under way until then
+            if begun - ended >= slots:  # all slots were taken until then
                 freed.append(ends[ended])
             ended += 1
         if freed:
@@ -260,13 +260,13 @@ def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None
         return None
     each = facts.data.worker_class.slots_per_worker(facts.cell.server)
     working = sum(held if each is None else min(held, each) for held in kept.values())
-    found_rps, measured = min(working / lone_s, bound_rps), precision(facts).throughput_rps
-    if measured is not None and measured.mean - measured.half > REFUTED_RATIO * found_rps:
+    allowed_rps, measured = min(working / lone_s, bound_rps), precision(facts).throughput_rps
+    if measured is not None and measured.mean - measured.half > REFUTED_RATIO * allowed_rps:
         return None
-    return found_rps
+    return allowed_rps
 
 
-PIECE_S = 0.001
+PIECE_S = 0.001  # mean CPU per piece: below it, GIL samples are not conclusive
 MIN_EXPECTED_LOOKS = 30  # GIL samples that should have found it held
 # Of the computing time: the share with the GIL held, plus two standard errors, must be below it
 MAX_PART_OF_COMPUTING = 0.7
@@ -303,10 +303,9 @@ MIN_TAKEN_SHARE = 0.9  # of the busiest worker's taken slots: below, a worker ha
 
 
 class Dealing(Struct, frozen=True):
-    """Over the steady window, `taken` by worker pid: the part of its slots that was in use.
-    `idle`: slots that idled while requests waited in other workers, on average; `times`: as many
-    kept connections in the fullest worker as in the emptiest. None where that is even, or
-    slots idle."""
+    """Uneven distribution over the steady window. `taken`: share of slots in use, by worker
+    pid. Either `idle` is set: mean number of slots that idled while requests waited in other
+    workers; or `times`: kept connections of the fullest worker over those of the emptiest."""
 
     taken: Mapping[int, float]
     slots: int  # usable: those of all workers, at most the number of connections
@@ -366,6 +365,7 @@ def _held(facts: Facts, window: Window) -> Mapping[int, float]:
 
 
 def _on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -> float:
+    """The smaller of slots idle relative to the busiest worker and connections that wait."""
     busiest = max((min(each, held.get(pid, 0.0)) for pid in kept), default=0.0)
     idle = sum(max(0.0, busiest - held.get(pid, 0.0)) for pid in kept)
     full = [pid for pid in kept if held.get(pid, 0.0) >= MIN_TAKEN_SHARE * busiest]
@@ -384,20 +384,20 @@ def _times(kept: Mapping[int, int], each: int) -> float | None:
 def _at_once(facts: Facts, window: Window, each: int) -> float:
     """The mean over time of min(idle slots, requests waiting in other workers)."""
     taken, queued = Counter(dict.fromkeys(facts.record.worker_pids, 0)), Counter[int]()
-    lost, since = 0, window.opens_ns
+    idle_ns, since = 0, window.opens_ns
     changes = slot_changes(
         facts, closes_ns=window.closes_ns, beside_ns=round(overhead_s(facts) * NS)
     )
-    for at, together in groupby(sorted(changes), itemgetter(0)):
+    for at, simultaneous in groupby(sorted(changes), itemgetter(0)):
         if (until := min(at, window.closes_ns)) > since:
             waiting = sum(queued[pid] for pid, count in taken.items() if count >= each)
             if waiting:
-                lost += (until - since) * min(waiting, _room(taken, queued, each))
+                idle_ns += (until - since) * min(waiting, _room(taken, queued, each))
             since = until
-        for _, pid, began, accepted in together:
+        for _, pid, began, accepted in simultaneous:
             taken[pid] += began
             queued[pid] += accepted
-    return lost / (window.closes_ns - window.opens_ns)
+    return idle_ns / (window.closes_ns - window.opens_ns)
 
 
 def _room(taken: Mapping[int, int], queued: Mapping[int, int], each: int) -> int:

@@ -16,7 +16,7 @@ connections it is unknown when a worker has a request, and with unlimited slots 
 there only moments count in which nothing at all is in the server.
 
 A closed-loop load stalled if its throughput is over 10 % below that of its steady window, idle
-moments last for at least half of the extra time, and there is evidence of dropped handshakes
+moments account for at least half of the extra time, and there is evidence of dropped handshakes
 (`handshakes`): a queue that overflowed or, without counters, slow connects. Without evidence the
 limit is 0.7 of the steady throughput. Throughput is per second in which the machine ran: with a
 loop that blocks, slots idle all the time, and a pause would be taken for a stall. If the load
@@ -49,7 +49,7 @@ from workerlab.finding import Finding
 from workerlab.model import Pause, Span
 
 UNSEEN_PAUSE_S = 0.1  # added to each pause: until the observer was due to wake up
-CHANCE_RATIO = 2.0  # times as many may be due in a pause by chance, or wait for those that were
+CHANCE_RATIO = 2.0  # up to so many times the mean are due in a pause by chance, or queue behind it
 NOTICEABLE_SHARE = 0.01  # of the load
 
 
@@ -60,8 +60,8 @@ def lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
     from_ns, until_ns = facts.started_ns, max(facts.ended_ns, facts.started_ns + planned_ns)
     if part is not None:
         from_ns, until_ns = part.opens_ns, part.closes_ns
-    seen = (_inside_s(pause, from_ns, until_ns) for pause in facts.seen.pauses)
-    return tuple(length_s + UNSEEN_PAUSE_S for length_s in seen if length_s > 0)
+    inside_s = (_inside_s(pause, from_ns, until_ns) for pause in facts.seen.pauses)
+    return tuple(length_s + UNSEEN_PAUSE_S for length_s in inside_s if length_s > 0)
 
 
 def paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
@@ -78,7 +78,7 @@ def running_s(facts: Facts, begins_ns: int, ends_ns: int) -> float:
 def late_s(pauses_s: Sequence[float], load_s: float) -> float:
     """Upper bound of how late requests of a schedule were sent on average due to these pauses."""
     return (
-        CHANCE_RATIO * sum(one_s * one_s / 2 for one_s in pauses_s) / load_s if load_s > 0 else 0.0
+        CHANCE_RATIO * sum(pause * pause / 2 for pause in pauses_s) / load_s if load_s > 0 else 0.0
     )
 
 
@@ -131,8 +131,8 @@ SLOT_GAP_NS = 50_000_000  # after a request a slot may seem idle: accepting, par
 
 
 class Stall(Struct, frozen=True):
-    """Seconds of the whole load in which slots stood idle while clients waited outside; `still_s`:
-    those of them in which nothing at all was in the server, `longest_s`: at one go."""
+    """Seconds of the whole load in which slots idled while clients waited outside (`idle_s`), those
+    in which nothing at all was in the server (`still_s`), and the longest run of the latter."""
 
     idle_s: float
     still_s: float
@@ -214,10 +214,10 @@ def headline(facts: Facts) -> Window | None:
 
 def stood_still(facts: Facts) -> float:
     """The share of the headline's time in which the machine stood still; 0 if not noticeable."""
-    part = headline(facts)
-    if part is None or noticeable(facts) is None:
+    window = headline(facts)
+    if window is None or noticeable(facts) is None:
         return 0.0
-    return min(MAX_STILL_SHARE, sum(lengths_s(facts, part)) / part.length_s)
+    return min(MAX_STILL_SHARE, sum(lengths_s(facts, window)) / window.length_s)
 
 
 class SlowerAsAWhole(Finding):
@@ -236,22 +236,23 @@ def apart(facts: Facts) -> tuple[Finding, ...]:
     return (SlowerAsAWhole(whole_rps(facts), headline_rps(facts)),)
 
 
-# --- what was lost ----------------------------------------------------------------------------
+# --- stalls -----------------------------------------------------------------------------------
 
 
 @once
 def stalled(facts: Facts) -> Stall | None:
+    """The stall of a closed loop; None if it did not stall, or has no steady part."""
     whole, steady = whole_load(facts), facts.window
     if facts.open_model or whole is None or steady is None:
         return None
     shakes = handshakes(facts)
-    dropped = shakes.dropped or shakes.suspected  # as the kernel, or times to connect, show it
-    least = APART_RATIO if dropped else STALLED_RATIO
+    dropped = shakes.dropped or shakes.suspected  # by kernel counters, or by connect times
+    limit = APART_RATIO if dropped else STALLED_RATIO
     (whole_s, whole_rps), (steady_s, steady_rps) = _running(facts, whole), _running(facts, steady)
-    if min(whole_s, steady_s) <= 0 or whole_rps >= least * steady_rps:
+    if min(whole_s, steady_s) <= 0 or whole_rps >= limit * steady_rps:
         return None
-    stall, longer_s = idle(facts, whole), whole_s * (1 - whole_rps / steady_rps)
-    return stall if stall.idle_s >= MIN_EXPLAINED_SHARE * longer_s else None
+    stall, extra_s = idle(facts, whole), whole_s * (1 - whole_rps / steady_rps)
+    return stall if stall.idle_s >= MIN_EXPLAINED_SHARE * extra_s else None
 
 
 def _running(facts: Facts, window: Window) -> tuple[float, float]:
@@ -273,9 +274,8 @@ def idle(facts: Facts, window: Window) -> Stall:
 
 
 def under_way(facts: Facts) -> Iterable[tuple[int, int]]:
-    """When each request began and ended, as the client timed it. If the client does not, as in a
-    closed loop: each of N connections sends its next request when one is answered, until none are
-    left."""
+    """When each request began and ended, in nanoseconds, as the client timed it; if it did not, as
+    in a closed loop, where each answer starts the next request on its connection."""
     origin_ns = facts.measurement.origin_ns
     timings = facts.measurement.timings
     if origin_ns is not None and timings:
@@ -289,8 +289,7 @@ def under_way(facts: Facts) -> Iterable[tuple[int, int]]:
         return
     last = _last_ns(facts, spans)
     ends = sorted(span.end_ns or last for span in spans)
-    ends += [last] * (facts.measurement.requests - len(facts.spans))  # that no worker saw
-    # Each answer starts the next request on its connection
+    ends += [last] * (facts.measurement.requests - len(facts.spans))  # requests that no worker saw
     since = [spans[0].start_ns] * facts.connections + ends
     yield from zip(since, ends, strict=False)
 
@@ -307,12 +306,12 @@ def _moments(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
     begun, queued = defaultdict[int, int](int), defaultdict[int, int](int)
     requests = inside = paused = 0
     since = window.opens_ns
-    for at, together in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
+    for at, simultaneous in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
         if (until := min(at, window.closes_ns)) > since:
             if not paused:
                 yield until - since, requests, inside
             since = until
-        for _, pid, began, accepted, more_requests, more_pauses in together:
+        for _, pid, began, accepted, more_requests, more_pauses in simultaneous:
             requests += more_requests
             paused += more_pauses
             inside -= begun[pid] + (queued[pid] if begun[pid] >= each else 0)

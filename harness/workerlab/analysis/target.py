@@ -1,11 +1,11 @@
-"""Whether requests keep a target (`workerlab.slo`): met, broken, not shown, or undecidable.
+"""Whether requests meet a target (`workerlab.slo`): met, broken, not shown, or undecidable.
 
     estimate of the metric: a value and its 95 % interval
-      both ends keep the limit            met
-      both ends break it                  broken
+      both ends are within the limit      met
+      both ends are beyond it             broken
       the limit is on a step, from one    undecidable: if 5 % take a second, p95 is one or the other
       value to STEP_RATIO times as much   by chance, anew in each launch
-      else                                not shown: too few requests, or too close to tell
+      else                                not shown: too few requests, or too close to call
 
 A failed request counts as slower than any limit, as otherwise a server that answers 500 at once
 would have the best p95; so does one that was due by the rate and never sent. A single one therefore
@@ -13,20 +13,20 @@ breaks a limit of max or mean.
 
 The interval of a quantile lies between order statistics; that of a share is Clopper and Pearson's
 (`numbers/intervals.py`), that of a mean Student's, and that of throughput is the cell's own, if
-known. Of errors, each end is wrong in 5 % of cases at most, not in 2.5 %: then 3/limit clean
-requests show them (rule of three: Hanley & Lippman-Hand 1983). Of max, and of times of which only a
-summary is known, the value alone counts.
+known. For errors, each end is wrong in at most 5 % of cases, not 2.5 %: then 3/limit requests
+without a failure show that the limit is met (rule of three: Hanley & Lippman-Hand 1983). For max,
+and for times known only as a summary, the value alone counts.
 
 Queued requests are slow together: with four servers that are 80 % busy, an interval of 3000
 responses that treats them as independent lies below the true p95 in 45 % of loads, not 2.5. If the
 order of requests is known they therefore count for fewer, by how much more the shares of slow ones
 in BATCHES parts of the load differ than by chance (batch means: Conway 1963; Chen & Kelton 2006 for
-quantiles), and by Student's t for so few parts. Then it is 12 %, and 1 % at half the load. If there
+quantiles), and by Student's t for so few parts. This gives 12 %, and 1 % at half the load. If there
 are enough requests by themselves, the upper end is at most the largest time, so a limit far above
 all of them is shown to be met.
 
-What one launch shows holds for that launch: the next one deals its connections anew. A promise
-about fresh launches takes several of them.
+The result of one launch holds for that launch only: in the next one, connections are distributed
+differently. A promise about new launches takes several of them.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ Result = Literal["met", "broken", "undecidable", "not shown"]
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 TAIL, ERROR_TAIL = 0.025, 0.05
 TAIL_Z = 1.96  # the normal quantile of TAIL
-RULE_OF_THREE = 3.0  # divided by the limit: so many requests without a failure show it
-STEP_RATIO = 1.5  # times the value before it: hardly ever so in a smooth distribution
+RULE_OF_THREE = 3.0  # 3/limit requests without a failure show that errors meet it
+STEP_RATIO = 1.5  # times the value before it: rare in a smooth distribution
 MIN_SLOW = 5  # requests above the step: fewer are not a second kind of request
-STRAY_SHARE = 0.1  # of these may be on the step, and as many of the others
+STRAY_SHARE = 0.1  # of these may lie on the step, and as many of the others
 BATCHES = 8  # equal parts of a load
 
 
 class Requests(Struct, frozen=True):
-    """The outcome of the requests of a load. `times_s`: of the successes, in ascending order; None
-    where they were not timed one by one: then `summary` is of them, and `succeeded` their number.
-    `rps`: successes per second. `unsent`: of the open model, due and never sent, as all connections
-    were busy. `in_order`: all that were sent, as they came, infinite where they failed; (): not
-    known."""
+    """The outcome of the requests of a load. `times_s`: times of the successes, in ascending order;
+    None if not timed one by one: then `summary` describes them, and `succeeded` is their number.
+    `rps`: successes per second. `unsent`: due in the open model and never sent, as all connections
+    were busy. `in_order`: times of all requests sent, in the load tool's order, infinite for failed
+    ones; (): unknown."""
 
     times_s: Sequence[float] | None = None
     failed: int = 0
@@ -132,8 +132,8 @@ class StepAtLimit(Finding):
     failed: Literal["", "failed"]
 
 
-UNKNOWN_OUTCOME = Note("the load tool does not tell")
-TOO_CLOSE = Note("too close to tell")
+UNKNOWN_OUTCOME = Note("not reported by the load tool")
+TOO_CLOSE = Note("too close to call")
 MEASURED = {
     "time": "{metric} {value:duration}[[ (95 % interval {low:duration} to {high:duration})]]",
     "failed": "{failed:count} of {requests:# request} failed[[, {unsent:count} were never sent]],"
@@ -214,7 +214,7 @@ def needed(term: Term) -> int:
 
 
 def too_few(term: Term, requests: Requests) -> TooFewRequests | None:
-    """If so few that the term could not be shown even if all of them were fast and clean."""
+    """Set if too few to show the term even if all of them were fast and none failed."""
     least = needed(term)
     return TooFewRequests(least) if requests.number_for(term) < least else None
 
@@ -249,7 +249,7 @@ def step_at_limit(term: Term, requests: Requests) -> StepAtLimit | None:
 
 
 class MetricEstimate(Struct, frozen=True):
-    """Seconds (infinite: of a request that failed), a share of 1, or requests per second."""
+    """In seconds (infinite for a failed request), as a share of 1, or in requests per second."""
 
     value: float
     low: float
@@ -308,8 +308,8 @@ def _quantile(q: float, requests: Requests) -> MetricEstimate | None:
     if requests.times_s is None:
         return _from_summary(q, requests)
     n = requests.number
-    alike = _alike(requests.in_order, _at(requests.times_s, math.ceil(q * n)))
-    counted = max(1, round(n / alike))  # equivalent number of independent ones
+    per_independent = _alike(requests.in_order, _at(requests.times_s, math.ceil(q * n)))
+    counted = max(1, round(n / per_independent))  # equivalent number of independent ones
     low, high = quantile_ranks(counted, q, TAIL)
     if high is None and n >= clean_needed(q, TAIL):
         high = counted
@@ -336,9 +336,9 @@ def _alike(in_order: Sequence[float], limit_s: float) -> float:
     share = fmean(beyond) if beyond else 0.0
     if not 0 < share < 1 or len(beyond) < BATCHES:
         return 1.0
-    few = (student(BATCHES - 1) / TAIL_Z) ** 2
-    chance = share * (1 - share) * BATCHES / len(beyond)
-    return max(1.0, few * variance(_means(beyond)) / chance)
+    t_factor = (student(BATCHES - 1) / TAIL_Z) ** 2
+    chance_variance = share * (1 - share) * BATCHES / len(beyond)
+    return max(1.0, t_factor * variance(_means(beyond)) / chance_variance)
 
 
 def _means(in_order: Sequence[float]) -> list[float]:
@@ -351,7 +351,7 @@ def _means(in_order: Sequence[float]) -> list[float]:
 
 
 def _interpolated(q: float, times_s: Sequence[float], n: int) -> float:
-    """As `numbers.samples.quantile`, of n values, the last ones infinite."""
+    """`numbers.samples.quantile` of n values: `times_s`, then infinite ones."""
     if math.ceil(q * (n - 1)) >= len(times_s):
         return math.inf
     return quantile(times_s, q * (n - 1) / (len(times_s) - 1)) if len(times_s) > 1 else times_s[0]

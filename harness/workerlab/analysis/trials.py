@@ -58,7 +58,7 @@ class Replicates(Struct, Generic[R], frozen=True):
         return geometric_mean(values) if values else None
 
     def ratio(self, base: Replicates[Any], field: Field = "throughput_rps") -> Ratio:
-        """Of the geometric means. Raises StatisticsError if a side has no positive value."""
+        """Ratio of the geometric means. Raises StatisticsError if a side has no positive value."""
         return ratio(self._positive(field), base._positive(field))
 
     def _positive(self, field: Field) -> list[float]:
@@ -66,7 +66,7 @@ class Replicates(Struct, Generic[R], frozen=True):
 
     @property
     def core_wait(self) -> CoreWait | None:
-        """Of the result that lost the largest share to waiting for a core, disturbed ones first."""
+        """The core wait of the result with the largest share; disturbed results first."""
         waits = [wait for result in self.valid if (wait := _read(result, "core_wait")) is not None]
         return max(waits, key=lambda wait: (wait.disturbed, wait.share), default=None)
 

@@ -17,8 +17,8 @@ rule that applies decides:
     stood still        u is below 0.95, perhaps only within its interval (which pauses widen), and
                        the machine stood still in the part of the load that X describes:
                        inconclusive, unless pauses explain it and took at most half of the time
-    nothing waits      at capacity if the connections reach the slots or, without slots, the knee;
-                       else below capacity
+    nothing waits      at capacity if the connections reach the slots or, without slots, the knee
+                       of an undisturbed series; else below capacity
 
 If requests wait although slots are free, something else is the limit, or nothing is yet:
 
@@ -310,12 +310,12 @@ def _resource_full(facts: Facts, served: float) -> bool:
     with U = X*D, the share of time the loop is in use, N > N* means u < U. `served`: u."""
     usage, workers = facts.usage, facts.workers
     cores = facts.seen.cores or workers
-    own, beside = usage.server_cores or 0.0, usage.generator_cores or 0.0
+    server, tool = usage.server_cores or 0.0, usage.generator_cores or 0.0
     if facts.connections > OVER_SLOTS_RATIO * workers and loops_in_use(facts) > min(
         served, BUSY_SHARE
     ):
         return True
-    return max(own / min(workers, facts.cores or workers), (own + beside) / cores) >= BUSY_SHARE
+    return max(server / min(workers, facts.cores or workers), (server + tool) / cores) >= BUSY_SHARE
 
 
 class SlotsIdled(Reason):
@@ -347,7 +347,8 @@ class SlotsShared(Reason):
 
 
 class DealtUnevenly(Finding):
-    """as they are dealt unevenly to the workers ({per_worker:, } requests per worker)"""
+    """because connections are distributed unevenly over the workers ({per_worker:, } requests per
+    worker)"""
 
     per_worker: tuple[int, ...]
 

@@ -43,18 +43,18 @@ def serves_bundled_app(options: argparse.Namespace, settings: Mapping[str, objec
 
 def chdir_of(options: argparse.Namespace, settings: Mapping[str, object]) -> Path:
     """The directory the user's app is imported from; absolute."""
-    own = settings.get("chdir")
-    place = getattr(options, "chdir", None) or (own if isinstance(own, str) else ".")
-    return Path(place).expanduser().absolute()
+    configured = settings.get("chdir")
+    path = getattr(options, "chdir", None) or (configured if isinstance(configured, str) else ".")
+    return Path(path).expanduser().absolute()
 
 
 def python_of(chdir: Path) -> str:
     """The interpreter of the user's app in `chdir`."""
     activated = os.environ.get("VIRTUAL_ENV")
-    for place in (Path(activated) if activated else None, chdir / ".venv"):
-        if place is None or place.resolve() == Path(sys.prefix).resolve():
+    for venv in (Path(activated) if activated else None, chdir / ".venv"):
+        if venv is None or venv.resolve() == Path(sys.prefix).resolve():
             continue
-        python = place.absolute() / "bin" / "python"
+        python = venv.absolute() / "bin" / "python"
         if os.access(python, os.X_OK):
             return str(python)
     return sys.executable
@@ -69,8 +69,8 @@ def interpreters(
     bundled: bool | None = None,
 ) -> preflight.Interpreters:
     """Every requested interpreter with every requested version of Gunicorn, by (python, version);
-    either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None: as
-    the options and the Gunicorn file `config` say. Raises as `preflight.interpreter`."""
+    either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None:
+    decided by the options and the Gunicorn file `config`. Raises as `preflight.interpreter`."""
     cwd = Path(getattr(options, "chdir", None) or ".")
     look = partial(_serving, chdir=cwd, config=config, classes=tuple(classes), env=env)
 
@@ -109,9 +109,9 @@ def _pythons(
 
 
 def _named_where_several(serving: preflight.Interpreters) -> preflight.Interpreters:
-    """The same, with "" instead of a name that all keys share."""
-    names = zip(*serving, strict=True)
-    several_pythons, several_versions = (len(set(of_all)) > 1 for of_all in names)
+    """`serving`, with "" in place of a python or version that all keys share."""
+    columns = zip(*serving, strict=True)
+    several_pythons, several_versions = (len(set(column)) > 1 for column in columns)
     return {
         (python if several_pythons else "", version if several_versions else ""): interpreter
         for (python, version), interpreter in serving.items()
@@ -119,7 +119,7 @@ def _named_where_several(serving: preflight.Interpreters) -> preflight.Interpret
 
 
 def _with_note(interpreter: preflight.Interpreter) -> preflight.Interpreter:
-    """With a note that the lab's own interpreter serves, unless the user activated it."""
+    """Add a note if the lab's own interpreter serves and the user has not activated it."""
     activated = os.environ.get("VIRTUAL_ENV")
     lab_is_activated = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
     if interpreter.note or lab_is_activated or interpreter.python != sys.executable:
@@ -137,7 +137,7 @@ def _serving(
     env: Mapping[str, str],
     bundled: bool,
 ) -> preflight.Interpreter:
-    """The interpreter with that version of Gunicorn; "": the default one, with a note if it is not
+    """The interpreter with Gunicorn `version`. "": the default version, with a note if it is not
     the interpreter's own or lacks a worker class."""
     look = partial(preflight.interpreter, python, chdir, config, classes, env)
     own: preflight.Interpreter | None = None
@@ -168,13 +168,13 @@ def _note(
     `BUNDLED_GUNICORN`; "" if it is."""
     python, gunicorn = serving.python, serving.gunicorn
     if not bundled:
-        labs = f"{why_not}; the lab's own, {gunicorn}," if why_not else gunicorn
+        gunicorn_text = f"{why_not}; the lab's own, {gunicorn}," if why_not else gunicorn
         separator = ";" if why_not else ":"
-        return Note(f"{python} has no Gunicorn{separator} {labs} serves")
+        return Note(f"{python} has no Gunicorn{separator} {gunicorn_text} serves")
     if not why_not:
         instead = f"; {python} has {own.gunicorn}" if own and own.gunicorn else ""
         return Note(f"Gunicorn {gunicorn} serves the bundled apps{instead}")
-    named = [name for name, row in WORKER_CLASSES.items() if not row.path]
-    lacking = [name for name in named if name not in serving.known]
+    names = [name for name, row in WORKER_CLASSES.items() if not row.path]
+    lacking = [name for name in names if name not in serving.known]
     without = f", without the worker class {listed(lacking)}" if lacking else ""
     return Note(f"{why_not}; {gunicorn} serves the bundled apps{without}")

@@ -1,6 +1,6 @@
 """Executes the trials of a plan, alone or in parallel (`jobs`), and records each as it ends.
 
-Runs that plan their own next cells are limited by a time `Budget`.
+Runs that choose further cells as they go are limited by a time `Budget`.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ Display = Callable[[Path, Plan, Sequence[Trial], Predict], AbstractContextManage
 
 
 def no_services(_trial: Trial, launch: Launch) -> Launch:
-    """The launch of a server without a database or cache."""
+    """The launch unchanged: the server needs no database or cache."""
     return launch
 
 
@@ -58,7 +58,7 @@ def progress(_directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predi
 
 
 def requested_rps(trial: Trial) -> float | None:
-    """Requests/s of an open cell; None for a closed cell, or a share of the capacity."""
+    """Requests/s of an open cell; None if closed, or if the rate is a share of the capacity."""
     return trial.cell.rate.rps if trial.cell.rate else None
 
 
@@ -67,8 +67,8 @@ def unfinished(directory: Path, plan: Plan) -> list[Trial]:
     run, trials_read = run_store.load(directory), dict[str, TrialData]()
     cells = report_of(run, cache=trials_read).cells if run.records else ()
     valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
-    null = (data for data in trials_read.values() if data.cell.server.null)
-    valid |= {data.trial.key for data in null if unusable(data) is None}
+    null_trials = (data for data in trials_read.values() if data.cell.server.null)
+    valid |= {data.trial.key for data in null_trials if unusable(data) is None}
     return [trial for trial in trials(plan) if trial.key not in valid]
 
 
@@ -135,7 +135,7 @@ class Execution:
         self.jobs = Jobs(plan, preflight.cores() or 1, self._rps, drops_known=drops_known)
 
     def alone(self, trial: Trial, again_cores: float | None = None) -> None:
-        """`again_cores`: cores used when the trial ran in parallel, if it is repeated."""
+        """Run one trial. `again_cores`: cores used when it ran in parallel, if this repeats it."""
 
         def keep(record: Record) -> None:
             self._writer.ended(replace(record, again_cores=again_cores))
@@ -177,14 +177,14 @@ class Execution:
         return replace(task, lab=lab)
 
     def _ended(self, trial: Trial, record: Record) -> None:
-        place = self._directory / "raw" / trial.key
+        trial_dir = self._directory / "raw" / trial.key
         self._lone.learn(trial, record)
-        stderr = run_store.read_text(place / "tool" / "stderr")
+        stderr = run_store.read_text(trial_dir / "tool" / "stderr")
         if self._plan.load_hosts and (missing := missing_hosts(stderr)):
             raise EnvironmentProblem(missing)  # the next trial would wait for them too
         self._unavailable.learn(trial, record)
         if self._plan.jobs != 1:
-            self.jobs.learn(trial, record, read_observations(place))
+            self.jobs.learn(trial, record, read_observations(trial_dir))
         self._screen.end(trial, record)
         if record.fault and record.fault.kind == "storage":
             raise EnvironmentProblem(record.fault.reason)
@@ -233,7 +233,7 @@ class Rates:
             return None if rate is None else rate.rps
         capacity_rps = capacity_of(self._report(), trial.cell)
         if capacity_rps is None:
-            why = "no valid closed cell of this server says what its capacity is"
+            why = "no valid closed cell has measured this server's capacity"
             return Fault("unmeasured", f"{rate.label} of an unknown capacity: {why}")
         return capacity_rps * rate.share
 

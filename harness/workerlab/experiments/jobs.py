@@ -7,8 +7,8 @@ Requests that sleep leave the cores idle. Their trials do not affect each other 
 them together use less than a third of the cores (`CpuBudget`).
 
 The CPU per request of a user's app is unknown at first, so its trials run one at a time by default.
-With `--jobs`, the first trial runs alone, and its CPU per request is used to plan the others. A
-trial that needs more CPU, or whose CPU is unknown, runs alone.
+With `--jobs`, the first trial of each worker class runs alone, and its CPU per request is used to
+plan the others. A trial that needs more CPU, or whose CPU is unknown, runs alone.
 
 The longest trials begin first, to avoid a long one at the end; repeated ones keep their random
 order. Open cells come after all closed ones, as their rate may be a share of the capacity measured
@@ -48,11 +48,11 @@ class CpuBudget:
             return True
         if len(self._loads) >= min(self._jobs or MAX_JOBS, MAX_JOBS):
             return False
-        taken = sum(self._loads.values()) + cores
+        used_cores = sum(self._loads.values()) + cores
         if loaded:
-            starts = sum(used for until_s, used in self._starts if until_s > at_s)
-            taken += starts + START_S / SPREAD_S
-        return taken <= self._most_cores
+            starts = sum(start_cores for until_s, start_cores in self._starts if until_s > at_s)
+            used_cores += starts + START_S / SPREAD_S
+        return used_cores <= self._most_cores
 
     def enter(self, key: str, cores: float, at_s: float, *, loaded: bool) -> None:
         self._loads[key] = cores
@@ -214,10 +214,10 @@ class Jobs:
             batch, remaining = self.next(remaining, predicted_s)
             spans = list[tuple[str, float, float]]()
             for trial in batch:
-                if (took_s := predicted_s(trial)) is None:
+                if (trial_s := predicted_s(trial)) is None:
                     return None
-                took_s = max(0.0, took_s - so_far_s.get(trial.key, 0.0))
-                spans.append((trial.key, took_s, self.cores(trial) or 0.0))
+                trial_s = max(0.0, trial_s - so_far_s.get(trial.key, 0.0))
+                spans.append((trial.key, trial_s, self.cores(trial) or 0.0))
             total_s += span_s(self.room(), spans, so_far_s)
         return total_s
 

@@ -47,10 +47,10 @@ STEADY_VARIATION = 0.01  # of batches: a longer load would show nothing new
 TARGET_PRECISION = 0.05  # of the throughput: half of its 95 % interval
 MIN_GROWTH = 1.2  # times the previous load: less would add little
 MAX_SLACK_SHARE = 0.25  # of the time left, in case the rate drops below the pilot's
-COUNTED_LOAD_MARGIN = 1.1  # of the time: a load of counted requests may end early
+COUNTED_LOAD_MARGIN = 1.1  # times the duration: a load of counted requests may end early
 ROUGH_PRECISION, MAX_RATE_ERROR = 0.15, 0.5  # of the pilot's rate
 MANY_DEGREES = 30  # degrees of freedom
-FOUR_OF_FIVE = -0.8416  # standard normal quantile
+FOUR_OF_FIVE = -0.8416  # standard normal quantile of 0.2, for an upper 80 % bound
 DRAIN_S = 30.0
 POLL_S = 0.01
 PILOT = "pilot"
@@ -91,8 +91,8 @@ def is_precise(estimate: Precision, *, steady: bool) -> bool:
 def load_for_precision(
     load: Load, estimate: Precision, rps: float, lasted_s: float, left_s: float
 ) -> Load | None:
-    """A load that takes as long as the target precision needs. `rps` and `lasted_s`: of the pilot.
-    None if the time left would add little."""
+    """A load long enough for the target precision. `rps` and `lasted_s`: of the pilot. None if too
+    little time is left for a useful load."""
     if rps <= 0:
         return None
     rate_error = _rate_error(estimate)
@@ -165,8 +165,8 @@ def drained(server: Serving, trial: Path) -> bool:
 
 def keep_pilot(trial: Path) -> None:
     """Move the files of the last load to a pilot directory. Raises OSError."""
-    before = len(list(trial.glob(f"{PILOT}*")))
-    place = trial / (f"{PILOT}-{before + 1}" if before else PILOT)
-    place.mkdir()
+    pilots = len(list(trial.glob(f"{PILOT}*")))
+    pilot_dir = trial / (f"{PILOT}-{pilots + 1}" if pilots else PILOT)
+    pilot_dir.mkdir()
     for name in ("tool", FILE):
-        (trial / name).rename(place / name)
+        (trial / name).rename(pilot_dir / name)

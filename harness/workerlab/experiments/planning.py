@@ -55,7 +55,7 @@ from workerlab.server.worker_classes import class_named, configured_slots
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
 MAX_SECONDS = 30.0
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
-FIX_LENGTH = ("requests", "rounds", "duration", "ramp", "load_hosts")  # options
+FIX_LENGTH = ("requests", "rounds", "duration", "ramp", "load_hosts")  # options that do
 COMPUTING = ("@sleep_wsgi", "@sleep_asgi", "@sleep_flask")  # support --cpu: none blocks its loop
 FAST_IS_CHOSEN = (
     "the load tool is fast: it sends at a rate, over a ramp, for a time, a mix of requests, or with"
@@ -133,7 +133,7 @@ def _servers(
     wsgi_app, asgi_app = apps_of(options, interpreter, mix)
     for row in map(class_named, options.classes):
         app = asgi_app if interpreter.serves_asgi(row.name) else wsgi_app
-        if not row.slots_known and not app.chdir:  # the class is imported from here
+        if not row.slots_known and not app.chdir:  # the class is imported from the cwd
             path = os.pathsep.join(filter(None, (os.getcwd(), dict(app.env).get("PYTHONPATH"))))
             app = replace(app, env=(*app.env, ("PYTHONPATH", path)))
         # Only gthread has threads: sync with several would become gthread. An unknown class gets
@@ -294,11 +294,11 @@ def _lingers(options: argparse.Namespace) -> Iterable[Finding]:
 
 def lacking(servers: Iterable[Server], serving: preflight.Interpreters) -> dict[str, str]:
     """Variants that cannot run in their interpreters, each with the reason."""
-    gunicorns = {server.variant: (server, serving[server.python, server.gunicorn])
+    variants = {server.variant: (server, serving[server.python, server.gunicorn])
              for server in servers if server.null is None}  # fmt: skip
     return {
         name: why
-        for name, (server, interpreter) in gunicorns.items()
+        for name, (server, interpreter) in variants.items()
         if (why := interpreter.lacks(server.worker_class))
     }
 
@@ -412,13 +412,13 @@ def _requests(options: argparse.Namespace) -> int | None:
     per connection or another option fixes the length too."""
     if options.requests is None:
         return None
-    if other := next((name for name in ("rounds", "duration") if getattr(options, name)), None):
+    if conflict := next((name for name in ("rounds", "duration") if getattr(options, name)), None):
         raise UsageError(
-            f"--requests and --{other} cannot be combined: both set the length of a load"
+            f"--requests and --{conflict} cannot be combined: both set the length of a load"
         )
     if options.requests < 2 * max(options.levels):
-        least = 2 * max(options.levels)
-        raise UsageError(f"--requests must be at least {least}: two for each connection")
+        minimum = 2 * max(options.levels)
+        raise UsageError(f"--requests must be at least {minimum}: two for each connection")
     return int(options.requests)
 
 

@@ -89,7 +89,7 @@ def measurement_of(trial: Trial, record: Record, run: Path) -> Measurement | Non
 
 
 def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
-    """All sources of one trial; `run`: the directory of its run."""
+    """All data of one trial, read from its files. `run`: the directory of its run."""
     raw, tool, app = run / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
     measurement, spans, beats, stacks, parse_error = None, Spans(()), Beats(), Stacks(), None
     if record is not None:
@@ -102,7 +102,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
             measurement = measurement_of(trial, record, run)
         except ParseError as error:
             parse_error = str(error)
-    counted = counts(plan, trial.cell)
+    is_counted = counts(plan, trial.cell)
     return TrialData(
         trial=trial,
         record=record,
@@ -113,8 +113,8 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         stacks=stacks,
         app=label_of(app),
         sleep_s=app.sleep_s,
-        lone_first=tool.LONE_FIRST and counted and not plan.together,
-        counted=counted,
+        lone_first=tool.LONE_FIRST and is_counted and not plan.together,
+        counted=is_counted,
         follows=tool.NAMES_REQUESTS,
         expect_status=app.expect_status,
         good=tool.GOOD,
@@ -171,15 +171,15 @@ TrialCache = dict[str, TrialData]  # by key of the trial
 def trial_data(run: Run, cache: TrialCache | None = None) -> tuple[TrialData, ...]:
     """Every planned trial, in the order of the plan. `cache`: data read earlier from this run. It
     is updated, and reused if the record is unchanged."""
-    before, read = cache or {}, []
+    cached, all_data = cache or {}, []
     for trial in grid(run.plan):
-        record, data = run.records.get(trial.key), before.get(trial.key)
+        record, data = run.records.get(trial.key), cached.get(trial.key)
         if data is None or record is None or data.record != record or data.trial != trial:
             data = evidence(trial, record, run.plan, run.directory)
-        read.append(data)
+        all_data.append(data)
     if cache is not None:
-        cache.update((data.trial.key, data) for data in read)
-    return tuple(read)
+        cache.update((data.trial.key, data) for data in all_data)
+    return tuple(all_data)
 
 
 def notes_of(run: Run) -> tuple[Finding, ...]:

@@ -51,11 +51,11 @@ class Setup(Struct, frozen=True):
     """A plan, checked against this machine. `interpreters`: run Gunicorn and the apps; empty if
     there is no Gunicorn. `environment`: further facts of the machine to store. `label`: end of the
     run directory's name; "" for the command's name. `prepare_launch`: starts the services a server
-    needs. `display`: shows progress. `grow(directory, plan)`: the plan with further cells, called
-    once all of `plan` have run; None: no more. It may use only what is stored, so that a resumed
-    run continues as it would have. `ceilings_anyway`: measure the load tools' ceilings even if no
-    cell came near them. `perform(directory, plan)`: replaces the execution, for trials without a
-    load tool; it finds out which are left."""
+    needs. `display`: shows progress. `grow(directory, plan)`: the plan with further cells, or None
+    for no more; called once all trials of `plan` have run. It may use only stored data, so that a
+    resumed run grows in the same way. `ceilings_anyway`: measure the load tools' ceilings even if
+    no cell came near them. `perform(directory, plan)`: replaces the execution, for trials without a
+    load tool; it must determine which are left."""
 
     plan: Plan
     interpreters: preflight.Interpreters = {}
@@ -105,21 +105,21 @@ def run(
         if directory is None:
             directory = run_store.new_directory(options.out, prepared.label or kind)
             create_run(directory, prepared)
-        again = f"{program()} {kind} --resume {directory}"
+        resume_command = f"{program()} {kind} --resume {directory}"
         try:
             carry_out(directory, prepared)
         except Stopped as signal:
-            tell(f"Stopped. Finish it with: {again}")
+            tell(f"Stopped. Finish it with: {resume_command}")
             return directory, signal.exit_code
         except (EnvironmentProblem, OSError) as problem:
-            tell(f"{problem}. Fix it, then resume with: {again}")
+            tell(f"{problem}. Fix it, then resume with: {resume_command}")
             return directory, 3
     return directory, None
 
 
 def carry_out(directory: Path, prepared: Setup) -> None:
-    """Run every trial of the plan and of the plans it grows to, after printing the plan's notes.
-    Raises as `execute`."""
+    """Print the plan's notes, then run all its trials and those that `grow` adds. Raises as
+    `execute`."""
     for note in prepared.plan.notes:
         tell(text(note))
     for name, why in prepared.plan.unavailable.items():

@@ -1,4 +1,4 @@
-"""Runs trials in parallel, each in a thread of its own; the calling thread writes their records.
+"""Runs trials in parallel, each in its own thread; the calling thread writes their records.
 
     begin, if the CPU budget allows ─► start, one server at a time ─► warm up ─► wait until none
         starts ─► lone requests and load ─► record, unless the cores were too busy meanwhile
@@ -72,7 +72,7 @@ class StartupBarrier:
     def started(self, key: str, process: Guarded) -> None:
         with self._changed:
             self._up[key] = process
-        self.look()  # `end` may have run just before, and not have abandoned this one
+        self.look()  # `end` may have run just before this and missed the process
 
     def calm(self, key: str) -> None:
         with self._changed:
@@ -191,20 +191,20 @@ class ParallelTrials:
 
     def run(self, batch: Sequence[Trial]) -> list[tuple[Trial, float]]:
         """Returns the trials to repeat alone, each with the cores used meanwhile."""
-        waiting, again = list(batch), list[tuple[Trial, float]]()
+        waiting, to_repeat = list(batch), list[tuple[Trial, float]]()
         with ThreadPoolExecutor(len(batch)) as pool, switching(SWITCH_S):
             try:
                 while waiting or self._running:
                     self._fill(waiting, pool)
                     done, _ = wait(self._running, LOOK_S if waiting else None, FIRST_COMPLETED)
                     for future in done:
-                        again += self._end(self._running.pop(future), future.result())
+                        to_repeat += self._end(self._running.pop(future), future.result())
             except BaseException:
                 self._gate.end()
                 pool.shutdown(wait=True)
                 self._keep_the_rest()
                 raise
-        return again
+        return to_repeat
 
     def _fill(self, waiting: list[Trial], pool: ThreadPoolExecutor) -> None:
         """Begin every trial that fits, in order."""
@@ -218,7 +218,7 @@ class ParallelTrials:
                     self._room.enter(trial.key, cores, now_s, loaded=self._gate.loaded)
                     self._gate.announce(trial.key)
                     begun.append((trial, task))
-        # Only after all are announced: none may be measured before the last is up
+        # Submitted once all are announced, as none may be measured before the last is up
         for trial, task in begun:
             for other in self._running.values():
                 self._beside[trial.key].add(other.key)

@@ -1,7 +1,7 @@
 """One trial: a fresh server, one load tool; raw output is stored first and analysed later.
 
-`run` always makes a Record. Only an interrupt propagates, after the Record was passed to `keep`: a
-trial that was stopped is recorded as stopped.
+`run` always makes a Record. Interrupts and unexpected errors propagate once the Record, marked as
+interrupted, was passed to `keep`.
 """
 
 import os
@@ -27,10 +27,10 @@ from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Serving
 
 WATCH_S = 0.02
-LANE_WATCH_S = 0.1  # in parallel trials, where nothing is drawn
+LANE_WATCH_S = 0.1  # in parallel trials, which draw no progress
 FLOOD_BYTES = 96 << 20  # more than any working tool prints
 NS = 1e9
-KEEP_BYTES = 1 << 20  # how much of such output is kept
+KEEP_BYTES = 1 << 20  # kept of such output
 RAMP_SAMPLES = 12  # of TCP states during a ramp
 IDLE_S = 1.0  # before a load whose CPU per request is measured
 TOOL_SLACK_S = 5.0  # lets a tool with its own deadline report before it is killed
@@ -47,8 +47,8 @@ class Task(Struct, frozen=True):
     """Everything a trial needs. `up()`: context manager of the ready server; raises Faulty if it
     does not start. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
     repeatedly while the load runs. `services`: pids of databases and caches to observe, by name.
-    `next_load`: the follow-up load, given the last load and its record. `lab`: set if other trials
-    run in parallel."""
+    `next_load`: the follow-up load, given the last load and its record. `needs`: measure the CPU
+    of each request. `lab`: set if other trials run in parallel."""
 
     key: str
     directory: Path  # where the trial writes; absolute
@@ -85,7 +85,8 @@ def run(task: Task, keep: Callable[[Record], None]) -> Record:
     except Faulty as faulty:
         fault = faulty.fault
     except OSError as error:
-        fault = Fault("storage", f"the trial could not be written down or started: {error}")
+        why = f"the trial's files could not be written, or it could not be started: {error}"
+        fault = Fault("storage", why)
     except BaseException:
         fault = Fault("interrupted", "stopped before it was finished")
         raise
@@ -98,7 +99,7 @@ def run(task: Task, keep: Callable[[Record], None]) -> Record:
 def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
     directory = task.directory
     directory.mkdir(parents=True)
-    stopping: float | None = None
+    stop_began_s: float | None = None
     try:
         with task.up() as server:
             fields.update(
@@ -113,10 +114,10 @@ def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
             fault = server.lost() or fault
             fields.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
             fields.update(warnings=tuple(server.warnings))
-            stopping = time.monotonic()
+            stop_began_s = time.monotonic()
     finally:
-        if stopping is not None:
-            fields["stop_s"] = time.monotonic() - stopping
+        if stop_began_s is not None:
+            fields["stop_s"] = time.monotonic() - stop_began_s
         if directory.exists():
             shrink(directory)
     return fault
@@ -222,13 +223,13 @@ def _watch(
     while not tool.wait(WATCH_S if task.lab is None else LANE_WATCH_S):
         fault = None
         if time.monotonic() > until:
-            late = f"the load tool had not finished after {limit_s:.0f} s, its deadline"
+            reason = f"the load tool had not finished after {limit_s:.0f} s, its deadline"
             if server.backlog < load.concurrency:
-                late += (
+                reason += (
                     f"; where {load.concurrency} connections meet a backlog of {server.backlog},"
                     " the kernel may drop handshakes, which clients retry for minutes"
                 )
-            fault = Fault("tool", late)
+            fault = Fault("tool", reason)
         elif _floods(task.directory / "tool"):
             fault = Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")
         if fault or not server.process.running:

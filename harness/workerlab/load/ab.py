@@ -89,8 +89,7 @@ class Ab(Tool):
     LONE_FIRST = True
     GOOD = range(200, 300)
     NO_KEEPALIVE = {  # noqa: RUF012
-        "asgi": "ab asks in HTTP/1.0 and waits for a confirmation that never comes, until it gives"
-        " up",
+        "asgi": "ab sends HTTP/1.0 and waits for a header that never comes, until it gives up",
         "uvicorn": "ab asks in HTTP/1.0, after which it always closes",
     }
     OUTPUT_FILES = (ROWS, PERCENTILES)
@@ -139,7 +138,7 @@ class Ab(Tool):
         report = _Report(output.stdout)
         requests, errors = report.count("Complete requests"), report.errors()
         if requests == 0 or report.count("Total transferred") == 0:
-            raise ParseError("the server sent not one byte", report.line("Total transferred"))
+            raise ParseError("the server sent no data", report.line("Total transferred"))
         duration_s, rps = report.rate(requests)
         rows = _rows(output.files.get(ROWS), requests)
         totals = _fill([row.total_ms for row in rows], _percentiles(output.files.get(PERCENTILES)))
@@ -230,11 +229,11 @@ class _Report:
     def errors(self) -> dict[str, int]:
         """Events by cause, without zeros."""
         events: dict[str, int] = {}
-        if bad := self.count("Failed requests"):
+        if failed := self.count("Failed requests"):
             pattern = rf"{_N}, (?:Receive: {_N}, )?Length: {_N}, Exceptions: {_N}\)"
             counts = (int(count or 0) for count in self._match("(Connect", pattern).groups())
             events = dict(zip(("connect", "read", "length", "exception"), counts, strict=True))
-            events["other"] = bad - sum(events.values())
+            events["other"] = failed - sum(events.values())
             if events["other"] < 0:
                 raise ParseError("ab's causes are more than its failures", self.line("(Connect"))
         events["write"] = self.count("Write errors", optional=True)
@@ -349,8 +348,8 @@ def _fill(rounded: list[int], microseconds: list[int]) -> list[float]:
     for low, high in pairwise(sorted(exact)):
         for rank in range(low + 1, high):
             share = (rank - low) / (high - low)
-            guess = (exact[low] + share * (exact[high] - exact[low])) / 1000
-            filled[rank] = min(max(guess, rounded[rank] - 0.5), rounded[rank] + 0.499)
+            estimate = (exact[low] + share * (exact[high] - exact[low])) / 1000
+            filled[rank] = min(max(estimate, rounded[rank] - 0.5), rounded[rank] + 0.499)
     for rank, us in exact.items():
         filled[rank] = us / 1000
     return filled

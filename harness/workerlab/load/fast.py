@@ -1,14 +1,14 @@
 """`fast`: the lab's own generator, with every request timed.
 
-A load with a number of requests, a ramp, a mix or a moderate rate leaves a row per request beside
-its document, and each is checked against the other. Other loads have the document only.
+A load with a number of requests, a ramp, a mix or a moderate rate writes a row per request in
+addition to its document; the two must agree. Other loads have only the document.
 
 The Measurement:
 
-- `timings`: every request that was sent, in order of start. The first is sent alone (except with a
-  ramp), and all figures include it. Each is named by its number, also to the server.
-- `response`, `connect`, `first_byte`: since the request's start, before its connect(); with a rate
-  since its intended start. Response and first byte over complete responses, whatever their status;
+- `timings`: every request sent, in order of start, with its number, which the server receives too.
+  All figures include the first request, even if it is sent alone.
+- `response`, `connect`, `first_byte`: from the request's start, before its connect(); with a rate
+  from its due time. Response and first byte over complete responses, whatever their status;
   connect over every established connection, as `connects_s`. Exact with rows; without them from
   histograms, at most 0.4 % off.
 - `origin_ns`: the zero of the timings on CLOCK_MONOTONIC, the clock of the spans.
@@ -97,7 +97,7 @@ def _row(line: str) -> Row:
     connect_s, first_byte_s, end_s = (None if ns is None else ns / 1e9 for ns in moments)
     connection = int(reused)
     if connection == KEPT and connect_s != 0:
-        raise ParseError("a row that connected, and did not", line)
+        raise ParseError("a row on a kept connection has a connect time", line)
     timing = Timing(
         start_s=int(start) / 1e9,
         connect_s=connect_s,
@@ -128,8 +128,8 @@ def _agree(document: GeneratorDocument, rows: Sequence[Row]) -> None:
         ("different numbers", len(timings), len({timing.request_id for timing in timings})),
         ("lone_ns", document.lone_ns, lone_ns),
     )
-    for what, in_document, in_rows in pairs:
+    for figure, in_document, in_rows in pairs:
         if in_document != in_rows:
             raise ParseError(
-                f"the document of fast and its rows disagree on {what}: {in_document}, {in_rows}"
+                f"the document of fast and its rows disagree on {figure}: {in_document}, {in_rows}"
             )

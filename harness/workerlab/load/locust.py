@@ -1,13 +1,13 @@
-"""Locust, with either of its clients: `locust` is its HttpUser, `locust-fast` its FastHttpUser.
+"""Locust with either of its clients: `locust` uses HttpUser, `locust-fast` uses FastHttpUser.
 
 Checked against Locust 2.47. It is run as `python -m locust` with the lab's own locustfile
 (generators/locustfile.py): every user sends one request after the other, or, with a rate, the next
-request that is due, and each process writes its results. The lab itself never imports Locust, as
+request that is due, and each process reports its results. The lab itself never imports Locust, as
 that patches the standard library.
 
 Several processes (`load.processes`) communicate on loopback. With several hosts (`load.hosts`),
 this machine is the master, and each host runs `worker_command`, which fetches the locustfile from
-here: hosts need Locust alone, and start anew for each trial.
+here: hosts need only Locust, and start a new worker for each trial.
 
 The Measurement:
 
@@ -16,8 +16,8 @@ The Measurement:
   percentiles from a histogram, at most 0.4 % off.
 - `duration_s`: from the first request to the end of the last one, the longest of all processes;
   the clocks of different hosts are never compared.
-- With a rate: `response` since a request was due, `lag` (how late it was sent), `unsent` (due, and
-  never sent) and `origin_ns`, the start of the schedule if one machine sends it.
+- With a rate: `response` counts from a request's due time; `lag`: how late it was sent; `unsent`:
+  due but never sent; `origin_ns`: the start of the schedule, if one machine sends the load.
 - `achieved_concurrency`: mean number of requests in flight (Little's law), including failures.
 """
 
@@ -123,7 +123,7 @@ class Locust(Tool):
 
 
 def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str, ...]:
-    """What a host runs to be a worker for one trial."""
+    """The command that a host runs to be a worker for one trial."""
     words = ["locust", "--worker", "--locustfile", "-"]
     words += ["--master-host", master_host, "--master-port", str(port)]
     words += ["--exit-code-on-error", "0"]
@@ -133,10 +133,10 @@ def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str,
 def host_command(worker: Sequence[str]) -> str:
     """A line for a host's shell that runs `worker` in a loop until Ctrl-C.
 
-    Locust leaves the locustfile it received in the temporary directory, so it gets its own. It runs
-    in the background: a signal that arrives just as a shell starts a foreground program may miss
-    that program, and be handled only after its end. For the same reason Locust is killed if it does
-    not end.
+    Locust leaves the locustfile it received in the temporary directory, so it gets one of its own.
+    It runs in the background: a signal that arrives just as a shell starts a foreground program may
+    not reach the program, and the shell would handle it only after the program ends. For the same
+    reason Locust is killed if it does not end.
     """
     end = r"exec 2>/dev/null; kill \$!; sleep 1; kill -9 \$!; exit"
     return (
@@ -151,9 +151,9 @@ def missing_hosts(stderr: str) -> str | None:
     if "Gave up waiting for workers to connect" not in stderr:
         return None
     counts = re.findall(r"Waiting for workers to be ready, (\d+ of \d+) connected", stderr)
-    came = f"only {counts[-1]}" if counts else "not all"
+    connected = f"only {counts[-1]}" if counts else "not all"
     return (
-        f"{came} workers came within {JOIN_S} s: run the command on each load host, and see"
+        f"{connected} workers came within {JOIN_S} s: run the command on each load host, and see"
         f" that it reaches port {PORT} of this machine"
     )
 
@@ -163,13 +163,13 @@ def _processes(load: Load) -> int:
 
 
 def _grace_s(load: Load) -> float:
-    """Locust must end before the harness kills it and its results are lost."""
+    """Locust must end before the harness kills it, which would lose its results."""
     other_s = load.duration_s + (JOIN_S if load.hosts else 0.0)
     return max(1.0, GRACE_SHARE * (load.deadline_s - other_s))
 
 
 class ProcessPart(Struct, frozen=True):
-    """The results of a process, see `generators/locustfile.py`. ValueError if inconsistent."""
+    """The results of a process (`generators/locustfile.py`). ValueError if inconsistent."""
 
     sent: Count
     complete: Count
@@ -183,8 +183,8 @@ class ProcessPart(Struct, frozen=True):
     response: Histogram
     body_sha256: Digest | None = None  # of the first body
     routes: dict[str, Account] = {}  # of a mix, by label
-    unsent: Count = 0  # due, and never sent
-    lag: Histogram = field(default_factory=Histogram)  # from due to sent
+    unsent: Count = 0  # due but never sent
+    lag: Histogram = field(default_factory=Histogram)  # from the due time to sending
     socket_ns: dict[Literal["connect", "send", "receive"], Count] = {}  # of all requests together
     received_bytes: Count | None = None  # heads and bodies
     answers_ns: tuple[tuple[Count, Count], ...] = ()
@@ -233,18 +233,18 @@ def _result(tool: Locust, text: str) -> LocustResult:
     if not result.whole:
         raise ParseError(f"{tool.NAME} was interrupted: its result covers a part of the run")
     if lost := result.expected - len(result.parts):
-        what = f"{lost} of {result.expected} processes of {tool.NAME}"
-        raise ParseError(f"{what} were lost under the load")
+        processes = f"{lost} of {result.expected} processes of {tool.NAME}"
+        raise ParseError(f"{processes} were lost under the load")
     return result
 
 
 def _errors(parts: Collection[ProcessPart], bodies: Sequence[str]) -> Counter[str]:
-    """Each process compares with its own first body: if that differs, so do all its answers."""
+    """Errors by cause. A process whose first body differs adds all its successes as "body"."""
     errors = Counter[str]()
     for part in parts:
         errors.update(part.errors)
-    if other := sum(part.right for part in parts if part.body_sha256 in bodies[1:]):
-        errors["body"] += other
+    if mismatches := sum(part.right for part in parts if part.body_sha256 in bodies[1:]):
+        errors["body"] += mismatches
     return errors
 
 
@@ -279,7 +279,7 @@ def _measurement(name: str, result: LocustResult) -> Measurement:
     if not sent or not duration_s:
         raise ParseError(f"{name} sent nothing")
     failed = errors.total()
-    alone = "local" in result.parts  # else a master wrote the result, and is none of the parts
+    alone = "local" in result.parts  # otherwise a master wrote the result, and has no part
     firsts = [part.first_ns for part in parts if part.first_ns is not None]
     return Measurement(
         requests=sum(part.complete for part in parts),

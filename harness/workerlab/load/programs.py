@@ -45,14 +45,14 @@ Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256
 
 ALL_CORES = 1024  # more than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
-LATE_NS = 10e6  # more than a timer is late
+LATE_NS = 10e6  # later than a timer's own delay
 DEADLINE_SHARE = 0.95  # the generator ends before the harness kills it
-MAX_ROW_ARRIVALS = 50_000  # of an open load with a row per request, which then cost little
+MAX_ROW_ARRIVALS = 50_000  # of an open load with a row per request: so many rows cost little
 
 
 def followed(load: Load) -> bool:
-    """Whether to write a row per request: if their number is given or small, over a ramp, where
-    response times over time matter, and for a mix, to match workers' spans with routes."""
+    """Whether to write a row per request: if their number is given or small, for a ramp (to show
+    response times over time), and for a mix (to match workers' spans with routes)."""
     if load.summed:
         return False
     if load.rate_rps:
@@ -62,7 +62,7 @@ def followed(load: Load) -> bool:
 
 @dataclass(frozen=True)
 class Program(Tool):
-    """A generator of the lab as a Tool. `PROCESS_PER`: what it starts a process for by default."""
+    """A generator of the lab as a Tool. `PROCESS_PER`: by default it starts a process for each."""
 
     NAME: str
     NEEDS: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Program(Tool):
     TIMED = RAMPS = True
 
     def cores_used(self, concurrency: int, processes: int) -> int:
-        """A core per process, as Python computes on one at a time."""
+        """One core per process, because of the GIL."""
         if self.PROCESS_PER == "connection":
             return concurrency
         return ALL_CORES if self.PROCESS_PER == "core" and processes == 1 else processes
@@ -85,7 +85,7 @@ class Program(Tool):
                              f" {load.processes} processes.")  # fmt: skip
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """With -S if it needs no packages, which halves the start-up time."""
+        """Uses -S if the generator needs no packages, which halves its start-up time."""
         words = [sys.executable, *(["-I"] if self.NEEDS else ["-I", "-S"]), GENERATORS, self.NAME]
         words += [word for address in (url, *load.urls) for word in ("--url", address)]
         words += ["--concurrency", str(load.concurrency)]
@@ -201,9 +201,9 @@ def _agree(name: str, document: GeneratorDocument, line: str) -> None:
             ("answers by route", complete, sum(route.complete for route in routes)),
             ("failures by route", failed, errors),
         ]
-    for what, count, total in pairs:
+    for figure, count, total in pairs:
         if count != total:
-            raise ParseError(f"{name} disagrees with itself on {what}: {count}, {total}", line)
+            raise ParseError(f"{name} disagrees with itself on {figure}: {count}, {total}", line)
     if load.rate_rps and not sent + document.unsent:
         due = f"in {load.duration_s:g} s at {load.rate_rps:g} requests/s"
         raise ParseError(f"no request was due {due}: make the load longer")

@@ -25,8 +25,8 @@ from workerlab.numbers.units import first_lines
 
 
 class Tool(ABC):
-    """Starts no process and opens no file: the harness runs the command in a directory of its own,
-    and passes the output files to `parse`."""
+    """A load tool. It starts no process and opens no file itself: the harness runs its command in a
+    directory made for it, and passes the output files to `parse`."""
 
     NAME: str  # what the user calls it; the key in TOOLS
     PROGRAM: str | None = None  # looked up on PATH; None: part of the lab
@@ -45,7 +45,7 @@ class Tool(ABC):
     DISTRIBUTES = False  # it can send from `load.hosts`
     # Worker classes with which it cannot keep connections alive, and what happens
     NO_KEEPALIVE: Mapping[str, str] = {}
-    OUTPUT_FILES: tuple[str, ...] = ()  # in its directory, that `parse` wants to read
+    OUTPUT_FILES: tuple[str, ...] = ()  # in its directory, for `parse`
 
     @property
     def INSTALL_HINT(self) -> str:
@@ -65,8 +65,8 @@ class Tool(ABC):
 
     @abstractmethod
     def parse(self, output: Output) -> Measurement:
-        """The measurement. Raises ParseError, and nothing else, unless the output is certain:
-        aborted or partial runs, truncated or empty files, garbage."""
+        """The measurement. Raises ParseError, and nothing else, if the output is in any doubt: an
+        aborted or partial run, a truncated or empty file, unknown text."""
 
     def ended_well(self, output: Output) -> None:
         """ParseError with the last line of stderr unless it exited with 0."""
@@ -88,7 +88,7 @@ def table_lines(text: str | None, tool: str, name: str, header: str) -> list[str
 
 
 def given_twice(load: Load) -> str | None:
-    """The first header by name that is given more than once."""
+    """The name of a header that is given more than once, or None."""
     for headers in (load.headers, *(route.headers for route in load.mix)):
         names = [name.lower() for name, _ in headers]
         if twice := min((name for name in names if names.count(name) > 1), default=None):
@@ -120,7 +120,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def mix_file(load: Load) -> dict[str, str]:
-    """The file to write, by name; none if all requests are the same."""
+    """{file name: text} of the mix's file; empty if all requests are the same."""
     if not load.mix:
         return {}
     kinds = [
@@ -166,7 +166,7 @@ def _result(accounts: Iterable[Account]) -> RouteResult:
 
 
 def percentiles_of(histogram: Histogram) -> dict[float, float]:
-    """Seconds by per cent, from a histogram of nanoseconds."""
+    """Seconds by percentile (0 to 100), from a histogram of nanoseconds."""
     percents = percents_of(histogram.count)
     values_ns = {percent: histogram.quantile(percent / 100) for percent in percents}
     return {percent: ns / NS for percent, ns in values_ns.items() if ns is not None}

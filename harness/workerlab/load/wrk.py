@@ -13,8 +13,8 @@ The Measurement:
 - `requests`: responses wrk read to the end, whatever their status; not those in flight when the
   time is over, which the server still works on.
 - `errors`: connect, read, write, timeout, and non_2xx, which for wrk means a status of 400 and
-  above. A response later than --timeout is a timeout *and* a request. A connection that failed is
-  not retried, so fewer than requested are then busy.
+  above. A response later than --timeout is a timeout *and* a request. wrk does not retry a failed
+  connection, so it then keeps fewer connections busy than requested.
 - `failed`: the sum of all these, but at most requests plus broken connections.
 - `response`: wrk "corrects" its latencies with synthetic samples, so they cannot be compared with
   another tool's (`exact_mean` is False). They do not include late responses.
@@ -46,7 +46,7 @@ SCRIPT = "report.lua"
 MARKER = "workerlab-wrk "
 ONE_THREAD_UP_TO = 64  # connections that one thread drives without being the bottleneck
 
-# Of wrk's text: two decimals of a figure that is at least 0.85 of its unit.
+# Relative error of wrk's text: two decimals of a figure that is at least 0.85 of its unit.
 ROUNDING = 0.01
 
 DONE = r"""
@@ -100,7 +100,7 @@ def _script(load: Load) -> str:
 
 
 def _lua(text: str) -> str:
-    """A Lua string literal; all other bytes than plain ASCII are escaped by number."""
+    """A Lua string literal. All bytes except printable ASCII are escaped by their numbers."""
     codes = text.encode("utf-8", "surrogateescape")
     plain = (
         chr(code) if 32 <= code < 127 and code not in b'"\\' else f"\\{code:03d}" for code in codes
@@ -136,7 +136,7 @@ class _Exact(msgspec.Struct, frozen=True):
 
     @property
     def response(self) -> Summary:
-        """Empty without a sample: wrk then prints zeros. max_us, as percentile(100) is always 0."""
+        """Empty if wrk had no sample: it prints zeros. Uses max_us: percentile(100) is always 0."""
         middle_us = (self.mean_us, self.p50_us, self.p95_us, self.p99_us)
         values_us = (*middle_us, self.max_us, self.p90_us) if self.max_us else ()
         return Summary(*(None if us is None else us / 1e6 for us in values_us))
@@ -156,14 +156,14 @@ class Wrk(Tool):
         return threads(concurrency)
 
     def check(self, load: Load) -> None:
-        """wrk's table has one header per name."""
+        """wrk's table of headers has one value per name."""
         if load.concurrency < 1:
             raise UsageError("wrk needs at least one connection.")
         if twice := given_twice(load):
             raise UsageError(f"wrk cannot send the header {twice} twice; use another tool.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """In whole seconds, rounded up: wrk accepts no others."""
+        """Times are rounded up to whole seconds: wrk accepts no others."""
         argv = ["wrk", "-t", str(threads(load.concurrency)), "-c", str(load.concurrency)]
         argv += ["-d", f"{_asked_s(load)}s", "--timeout", f"{max(1, math.ceil(load.deadline_s))}s"]
         argv += ["-s", f"{workdir}/{SCRIPT}", url]
@@ -180,7 +180,7 @@ class Wrk(Tool):
         if duration_s <= 0 or duration_s < 0.99 * exact.asked_s:
             raise ParseError("wrk was interrupted: its report covers a part of the run", line)
         if requests == 0:
-            raise ParseError("wrk read not one complete response", line)
+            raise ParseError("wrk received no complete response", line)
         _agree(output.stdout, exact)
         causes = {"non_2xx": exact.status, **exact.socket_errors}
         broken = exact.connect + exact.read + exact.write
@@ -221,8 +221,8 @@ def _notes(exact: _Exact) -> Iterator[Finding]:
 
 
 def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
-    """The script's line, which must be unique and last. If the script fails, wrk prints so on
-    stderr and goes on without it."""
+    """The script's line, which must be unique and last. If the script fails, wrk reports that on
+    stderr and continues without it."""
     *_, last = ["", *stdout.splitlines()]
     if not last.startswith(MARKER) or stdout.count(MARKER) != 1 or not stdout.endswith("\n"):
         why = "wrk's report is not whole: its last line is not the script's"
@@ -240,7 +240,7 @@ def _agree(stdout: str, exact: _Exact) -> None:
            (int, exact.requests), (scan_duration, seconds), (scan_bytes, exact.bytes))  # fmt: skip
     _check(stdout, r"Requests/sec: +(\d+\.\d\d)", (float, exact.requests / seconds))
     _check(stdout, r"Transfer/sec: +(\S+)", (scan_bytes, exact.bytes / seconds))
-    if any(exact.socket_errors.values()):  # the line is there only then
+    if any(exact.socket_errors.values()):  # wrk prints the line only then
         pattern = " +Socket errors: " + ", ".join(rf"{name} (\d+)" for name in exact.socket_errors)
         _check(stdout, pattern, *((int, count) for count in exact.socket_errors.values()))
     if exact.status:

@@ -1,4 +1,4 @@
-"""A histogram of durations: bounded memory, and no list of them.
+"""A histogram of durations in bounded memory.
 
 Log-linear buckets, as in HdrHistogram: each power of two is split into SUB_BUCKETS buckets. A
 quantile is the middle of its bucket, at most 1/(2*SUB_BUCKETS) = 0.4 % off; values below
@@ -41,7 +41,7 @@ class Histogram:
         self.least: int | None = None
         self.most: int | None = None
         self._buckets: Counter[int] = Counter()
-        self._ranked: tuple[int, list[int], list[int]] = (0, [], [])  # count, buckets, their sums
+        self._ranked: tuple[int, list[int], list[int]] = (0, [], [])  # count, buckets, running sums
 
     def record(self, value: int) -> None:
         self.record_all((value,))

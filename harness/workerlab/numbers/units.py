@@ -265,6 +265,6 @@ MARKUP = re.compile(r"(?is)<(script|style|head)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>"
 
 def first_lines(body: bytes) -> str:
     """The first visible lines, joined into one; "" if there is no text."""
-    words = html.unescape(MARKUP.sub("\n", body[:20_000].decode(errors="replace")))
-    lines = filter(None, (" ".join(line.split()) for line in words.splitlines()))
+    text = html.unescape(MARKUP.sub("\n", body[:20_000].decode(errors="replace")))
+    lines = filter(None, (" ".join(line.split()) for line in text.splitlines()))
     return " / ".join(islice(lines, EXCERPT_LINES))[:EXCERPT_CHARACTERS]

@@ -1,8 +1,8 @@
 """Metrics that an app publishes while it is loaded, added up over its processes.
 
-Any app may publish app metrics. Where the environment variable WORKERLAB_METRICS names a
-directory, each process of the app makes a file in it, `metrics-PID.bin`, writes all of it at once,
-and adds to the sums while it serves (in mapped memory, where adding needs no system call):
+Any app may publish app metrics. If the environment variable WORKERLAB_METRICS names a directory,
+each process of the app creates a file in it, `metrics-PID.bin`, writes it in one call, and adds to
+the sums while it serves (in mapped memory, which needs no system call):
 
     8 bytes       METRICS1
     8 bytes       L, the bytes of the names; a multiple of 8
@@ -46,12 +46,12 @@ def read_metrics(path: Path) -> dict[str, int]:
     data = path.read_bytes()
     try:
         magic, length = HEADER.unpack_from(data)
-        words, numbers = data[HEADER.size :][:length], data[HEADER.size :][length:]
-        names = words.decode("ascii").split()
-        sums = struct.unpack(f"={len(names)}Q", numbers)
+        name_bytes, sum_bytes = data[HEADER.size :][:length], data[HEADER.size :][length:]
+        names = name_bytes.decode("ascii").split()
+        sums = struct.unpack(f"={len(names)}Q", sum_bytes)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
         raise ValueError(f"{path.name} does not hold app metrics: {error}") from error
-    if magic != MAGIC or length % 8 or len(words) < length:
+    if magic != MAGIC or length % 8 or len(name_bytes) < length:
         raise ValueError(f"{path.name} does not hold app metrics")
     return dict(zip(names, sums, strict=True))
 
@@ -59,7 +59,7 @@ def read_metrics(path: Path) -> dict[str, int]:
 def sample_app_metrics(directory: Path) -> AppMetricsSample | None:
     """The sum of all files in a trial's directory; None if there are none. Raises OSError,
     ValueError."""
-    # An empty file is still being made
+    # An empty file is still being created
     paths = [path for path in directory.glob(FILES) if path.stat().st_size]
     totals, at_ns = Counter[str](), time.monotonic_ns()
     for path in paths:

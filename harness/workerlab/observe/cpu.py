@@ -9,10 +9,10 @@ How long threads were ready to run and had no core is the second number of Linux
 /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst).
 
 Each thread is read separately, as /proc/PID/schedstat covers the main thread alone. The sum adds
-what each gained since it was last read, so that it does not fall when threads or processes end;
-what they waited after the last read is lost. Rejected: pressure stall information (time in which
-any thread waited, of a control group, which would have to be ours), taskstats (complete, but for
-root alone)."""
+what each thread gained since its last read, so it does not fall when threads or processes end; what
+they waited after their last read is lost. Rejected: pressure stall information (time in which any
+thread of a control group waited; the group would have to be ours), taskstats (complete, but only
+for root)."""
 
 import contextlib
 import math
@@ -61,7 +61,7 @@ class RunQueue:
 
 
 def waited_ns(pid: int) -> dict[int, int]:
-    """By thread, without those that the kernel does not count."""
+    """Nanoseconds by thread id, without threads that the kernel does not count."""
     directory, by_thread = f"/proc/{pid}/task", dict[int, int]()
     try:
         for thread in os.listdir(directory):
@@ -131,7 +131,7 @@ def _pids(names: Iterable[str]) -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """0 if it has none that is visible, or has ended."""
+    """Its pid; 0 if the parent is not visible, or the process has ended."""
     with contextlib.suppress(OSError):
         handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
         try:  # the program's name may hold spaces and brackets
@@ -170,9 +170,9 @@ class Tree:
         self.pids = (self._root.pid, *self._members)
         for member in self._members.values():
             with contextlib.suppress(psutil.NoSuchProcess):
-                more_s, more_bytes = _used(member)
-                cpu_s, rss_bytes = cpu_s + more_s, rss_bytes + more_bytes
-        # A process that ended between the reads of its parent and itself is in neither, this once
+                member_s, member_bytes = _used(member)
+                cpu_s, rss_bytes = cpu_s + member_s, rss_bytes + member_bytes
+        # A process that ends between the reads of its parent and itself is missing from this sum
         self.used_s = max(self.used_s, cpu_s)
         return self.used_s, rss_bytes
 
@@ -243,11 +243,11 @@ class ServiceCpus:
         return [pid for tree in self._trees.values() for pid in tree.pids]
 
     def sample(self) -> ServiceSample:
-        used = self.used()
+        usage = self.used()
         return ServiceSample(
             at_ns=time.monotonic_ns(),
-            cpu_s={name: cpu_s for name, (cpu_s, _) in used.items()},
-            rss_bytes={name: rss_bytes for name, (_, rss_bytes) in used.items()},
+            cpu_s={name: cpu_s for name, (cpu_s, _) in usage.items()},
+            rss_bytes={name: rss_bytes for name, (_, rss_bytes) in usage.items()},
         )
 
 

@@ -19,7 +19,7 @@ SOCK_DIAG_BY_FAMILY = 20
 REQUEST_DUMP = 0x301
 ERROR, DONE = 2, 3
 BYTECODE = 1
-MEMORY = 7  # INET_DIAG_SKMEMINFO: numbers of 32 bits, the last of these below
+MEMORY = 7  # INET_DIAG_SKMEMINFO: an array of 32-bit numbers; DROPS is an index into it
 DROPS = 8  # SK_MEMINFO_DROPS (include/uapi/linux/sock_diag.h)
 JUMP, LOCAL_IS, REMOTE_IS = 1, 11, 12
 HEADER = struct.Struct("=LHHLL")  # length, type, flags, sequence, port
@@ -70,14 +70,14 @@ def _request(family: int, states: int, port: int, extensions: int) -> bytes:
 
 
 def _read(data: bytes, matches: list[Socket]) -> bool:
-    """Append one datagram's sockets to `matches`; whether more follow. Raises OSError."""
+    """Append one datagram's sockets to `matches`. Returns whether more follow. Raises OSError."""
     at = 0
     while at < len(data):
         length, kind, *_ = HEADER.unpack_from(data, at)
         if kind in (DONE, ERROR):
-            (number,) = struct.unpack_from("=i", data, at + HEADER.size)
-            if number:
-                raise OSError(-number, f"inet_diag: {os.strerror(-number)}")
+            (error,) = struct.unpack_from("=i", data, at + HEADER.size)
+            if error:
+                raise OSError(-error, f"inet_diag: {os.strerror(-error)}")
             return False
         matches.append(_socket(data, at + HEADER.size, at + length))
         at += (length + 3) & ~3
@@ -101,11 +101,11 @@ def _socket(data: bytes, at: int, end: int) -> Socket:
 
 
 def _drops(data: bytes, at: int, end: int) -> int | None:
-    """Read from the attributes that follow a socket."""
+    """Drops from the attributes that follow a socket; None if they are missing."""
     while at + ATTRIBUTE.size <= end:
         length, kind = ATTRIBUTE.unpack_from(data, at)
-        numbers = (length - ATTRIBUTE.size) // 4
-        if kind == MEMORY and numbers > DROPS:
+        count = (length - ATTRIBUTE.size) // 4
+        if kind == MEMORY and count > DROPS:
             return int.from_bytes(data[at + 4 * (1 + DROPS) :][:4], sys.byteorder)
         at += max(ATTRIBUTE.size, (length + 3) & ~3)
     return None

@@ -1,7 +1,7 @@
 """The maps that workers leave in a trial's directory: a header and fixed-size records.
 
-`server/inside/maps.py` has their formats. Here are the readers of beats and of stack samples;
-`spans.py` reads spans and costs."""
+`server/inside/maps.py` has their formats. This module reads beats and stack samples; `spans.py`
+reads spans and costs."""
 
 import os
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def header(data: bytes, form: MapFormat) -> MapHeader:
 
 
 def records(data: bytes, form: MapFormat) -> Iterator[tuple[Any, ...]]:
-    """Of a map, without one that is cut off."""
+    """The records of a map, without a last one that is cut off."""
     cut_off = (len(data) - HEADER_BYTES) % form.record.size
     return form.record.iter_unpack(data[HEADER_BYTES : len(data) - cut_off])
 
@@ -55,7 +55,7 @@ def shrink(directory: Path) -> None:
     """Truncate each map after its last record, once no process maps it."""
     for path in directory.glob(ALL_MAPS):
         data = path.read_bytes()
-        if len(data) >= HEADER_BYTES:  # a worker may die while making one
+        if len(data) >= HEADER_BYTES:  # a worker may die while creating one
             os.truncate(path, used_bytes(data))
 
 
@@ -95,7 +95,7 @@ def parse_stack_samples(data: bytes) -> tuple[int, tuple[StackSample, ...]]:
 
 
 def parse_lines(text: bytes) -> dict[int, CodeLine]:
-    """By number. The last one may be cut off, if its worker was killed. Raises ValueError."""
+    """By number; a last line cut off by the death of its worker is ignored. Raises ValueError."""
     lines: dict[int, CodeLine] = {}
     rows = text.split(b"\n")
     for row in rows[:-1]:
@@ -105,7 +105,7 @@ def parse_lines(text: bytes) -> dict[int, CodeLine]:
 
 
 def read_stacks(directory: Path) -> Stacks:
-    """Of the sampled worker. Raises ValueError or OSError if its files cannot be read."""
+    """Stacks of the sampled worker. Raises ValueError or OSError if its files cannot be read."""
     for path in directory.glob(STACK_MAPS):
         pid, samples = parse_stack_samples(path.read_bytes())
         lines = parse_lines((directory / f"stacks-{pid}.jsonl").read_bytes())

@@ -1,7 +1,7 @@
 """Reads the observer's samples of a trial: `observed.jsonl` in the trial's directory.
 
 Its lines are described in `workerlab.observe.observer`. An unreadable line makes every sampler that
-it may have belonged to incomplete: `missing` names these, and what was read is kept. Samplers that
+may have written it incomplete: `missing` names them, and the samples read are kept. Samplers that
 only some trials have are not missing if there are no samples, unless they failed.
 """
 
@@ -77,14 +77,14 @@ def read_observations(directory: Path) -> Observations:
 
 
 def parse_observations(lines: Sequence[bytes | str]) -> Observations:
-    read, unread = list[ObservationLine](), ""
+    entries, unread = list[ObservationLine](), ""
     for number, line in enumerate(lines, 1):
         try:
-            read.append(codec.decode(line, ObservationLine))
+            entries.append(codec.decode(line, ObservationLine))
         except ValueError:
             unread = unread or f"line {number} of {FILE} cannot be read"
     by_kind: dict[str, tuple[Any, ...]] = {
-        name: tuple(value for line in read if (value := getattr(line, name)) is not None)
+        name: tuple(value for line in entries if (value := getattr(line, name)) is not None)
         for name in ObservationLine.__struct_fields__
     }
     if not unread and not by_kind["end"]:
@@ -107,9 +107,9 @@ def _missing(by_kind: Mapping[str, Sequence[Any]], unread: str) -> dict[str, str
     missing = {lost.sampler: lost.reason for lost in by_kind["lost"]}
     for name in (*SAMPLERS, *(name for name in OPTIONAL_SAMPLERS if by_kind[name])):
         if unread or not by_kind[name]:
-            missing.setdefault(name, unread or "it was never looked at")
+            missing.setdefault(name, unread or "never sampled")
     if len(by_kind["counters"]) < 2:  # only their growth matters
-        missing.setdefault("counters", "they were not read at both ends of the load")
+        missing.setdefault("counters", "not read both before and after the load")
     return missing
 
 

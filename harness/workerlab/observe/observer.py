@@ -15,7 +15,7 @@ that sleeps 50 ms, sampled every 50 ms, would always be seen in the same phase.
     {"end": at_ns}                                  last; without it, samples may be missing
 
 Lines are written at once and not synced: waiting for a disk would delay the next sample. Rejected:
-a process of its own (a start per trial), asyncio (reading /proc blocks anyway).
+a separate process (one start per trial), asyncio (reading /proc blocks anyway).
 
 CPU and memory of the workers are read to compute what a request needs. CPU is read from the clock
 of each process (`clock_getcpuclockid`), which the kernel sums up to this moment, including threads
@@ -78,7 +78,7 @@ def ran_s(pid: int) -> float:
 
 
 class Held(Struct, frozen=True):
-    """Bytes."""
+    """Memory in bytes."""
 
     pss: int
     private: int
@@ -121,10 +121,10 @@ GIVE_UP_S = 10.0  # no sampler takes that long; a trial must not hang on one
 
 
 class Sampler(Struct):
-    """What a sample costs decides when the next is due, between `least_s` and `most_s`."""
+    """The cost of a sample decides when the next is due, between `least_s` and `most_s` later."""
 
     name: str
-    ask: Callable[[], object]  # a sample; None: there is nothing to sample, now or later
+    ask: Callable[[], object]  # takes a sample; None: there is nothing to sample, now or later
     least_s: float
     most_s: float
     last: bool = True  # sample once more when the load ends: its sums cover the whole load
@@ -137,7 +137,7 @@ class Sampler(Struct):
 
 
 class Observer:
-    """Samples for as long as its `with` lasts, or until `stop`. Raises nothing, whatever fails."""
+    """Samples while its `with` lasts, or until `stop`. Never raises, whatever fails."""
 
     def __init__(
         self,

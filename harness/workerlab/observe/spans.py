@@ -18,8 +18,8 @@ RECORD = SPANS.record
 
 
 def parse_map(data: bytes, costs_data: bytes | None = None) -> tuple[int, bool, list[Span]]:
-    """(pid, full, spans in the order they began) of one map's bytes, and those of the map of its
-    costs. Raises ValueError if they are not whole maps."""
+    """(pid, full, spans in order of start) from one map's bytes. `costs_data`: the bytes of its map
+    of costs. Raises ValueError if they are not whole maps."""
     head = header(data, SPANS)
     full = bool(head.mark & 0xFF)
     if costs_data is not None:
@@ -60,8 +60,8 @@ def read_spans(directory: Path) -> Spans:
     spans: list[Span] = []
     full: list[int] = []
     for path in sorted(directory.glob(PATTERN)):
-        beside = path.with_name(path.name.replace(SPANS.kind, COSTS.kind, 1))
-        costs_data = beside.read_bytes() if beside.exists() else None
+        costs_path = path.with_name(path.name.replace(SPANS.kind, COSTS.kind, 1))
+        costs_data = costs_path.read_bytes() if costs_path.exists() else None
         pid, was_full, worker_spans = parse_map(path.read_bytes(), costs_data)
         spans += worker_spans
         full += [pid] * was_full
@@ -92,7 +92,7 @@ class _Map(Struct):
 
 
 class Live:
-    """Counts the requests in the app, for a picture; each look reads only what is new."""
+    """Counts the requests in the app, for a live display; each look reads only what is new."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -103,28 +103,28 @@ class Live:
         """(requests in the app now, by worker pid; requests served since the first look)."""
         for path in sorted(self._directory.glob(PATTERN)):
             self._read(path)
-        served = sum(worker.ended for worker in self._maps.values())
+        total = sum(worker.ended for worker in self._maps.values())
         if self._before is None:
-            self._before = served
-        return {worker.pid: worker.open for worker in self._maps.values()}, served - self._before
+            self._before = total
+        return {worker.pid: worker.open for worker in self._maps.values()}, total - self._before
 
     def _read(self, path: Path) -> None:
         with path.open("rb") as file:
             if path not in self._maps:
                 self._maps[path] = _Map(HEADER.unpack_from(file.read(HEADER_BYTES))[1])
             worker = self._maps[path]
-            opened = later = 0  # open records; ended ones after the first open one
+            open_count = ended_later = 0  # open records; ended ones after the first open one
             number, leading = worker.first, True
             file.seek(HEADER_BYTES + number * RECORD.size)
             while begun := _begun(file.read(READ_RECORDS * RECORD.size)):
                 for ended in begun:
                     leading = leading and ended
                     worker.first += leading
-                    opened += not ended
-                    later += ended and not leading
+                    open_count += not ended
+                    ended_later += ended and not leading
                 if len(begun) < READ_RECORDS:
                     break
-            worker.open, worker.ended = opened, worker.first + later
+            worker.open, worker.ended = open_count, worker.first + ended_later
 
 
 class _Followed(Struct):
@@ -162,14 +162,14 @@ class Following:
     def _read(self, file: BinaryIO, worker: _Followed, number: int) -> Iterator[Span]:
         """From record `number` up to the first that has not begun."""
         while data := file.read(READ_RECORDS * RECORD.size):
-            read = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
-            for start, end, accepted, request_id in read:
+            rows = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
+            for start, end, accepted, request_id in rows:
                 if not start:
                     return
-                new = number >= worker.begun
-                if new or (end and number in worker.open):
+                is_new = number >= worker.begun
+                if is_new or (end and number in worker.open):
                     yield Span(worker.pid, start, end or None, accepted or None, _name(request_id))
-                if new:
+                if is_new:
                     worker.begun = number + 1
                     worker.open.update(() if end else (number,))
                 elif end:
@@ -179,5 +179,5 @@ class Following:
 
 def _begun(data: bytes) -> list[bool]:
     """For each record that has begun, in order: whether it has ended."""
-    read = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
-    return [bool(end) for _, end, *_ in takewhile(itemgetter(0), read)]
+    rows = RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size])
+    return [bool(end) for _, end, *_ in takewhile(itemgetter(0), rows)]

@@ -31,7 +31,7 @@ Places = Collection[tuple[str, int]]  # (host, port) of each server instance
 
 
 class Unseen(Exception):
-    """The sockets cannot be read here; says why."""
+    """The sockets cannot be read here; the message says why."""
 
 
 def family(host: str) -> socket.AddressFamily:
@@ -53,7 +53,7 @@ class AcceptQueues:
                 return self._sum(_by_kernel)
             except (OSError, AttributeError) as error:  # no netlink, no permission, ...
                 refused = self._refused = str(error)
-            except Unseen as error:  # a socket that listens anew is missing for a moment
+            except Unseen as error:  # a re-created socket is missing for a moment
                 refused = str(error)
         try:
             return self._sum(_by_ss)
@@ -96,8 +96,8 @@ def drops_are_told() -> bool:
 
 
 def _by_ss(host: str, port: int) -> tuple[int, int]:
-    words = ["ss", "-Hltn", f"sport = :{port}"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=SS_S, check=True)
+    argv = ["ss", "-Hltn", f"sport = :{port}"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=SS_S, check=True)
     return parse_ss(done.stdout, host, port)
 
 
@@ -106,14 +106,14 @@ def parse_ss(text: str, host: str, port: int) -> tuple[int, int]:
     `LISTEN 3 5 127.0.0.1:8000 0.0.0.0:*`: state, Recv-Q, Send-Q, local, peer."""
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     for line in text.splitlines():
-        words = line.split()
-        if len(words) >= 4 and words[3] == name:
-            return int(words[1]), int(words[2])
+        fields = line.split()
+        if len(fields) >= 4 and fields[3] == name:
+            return int(fields[1]), int(fields[2])
     raise Unseen(f"nothing listens on {name}")
 
 
 def served_connections(places: Places) -> int | None:
-    """How many connections the servers have not closed, including those to be accepted; None if
+    """How many connections the servers have not closed, including those not yet accepted; None if
     the kernel does not say."""
     count = 0
     try:
@@ -205,7 +205,7 @@ def sample_counters(socket_drops: int | None = None) -> CountersSample:
     """`socket_drops`: what the server's own sockets have dropped, if known. Raises OSError or
     ValueError if the kernel has no such counters."""
     values = parse_netstat(NETSTAT.read_text())
-    counts = {ours: values[theirs] for ours, theirs in NAMES.items() if theirs in values}
+    counts = {field: values[name] for field, name in NAMES.items() if name in values}
     counts |= {} if socket_drops is None else {"socket_drops": socket_drops}
     return CountersSample(time.monotonic_ns(), counts)
 
@@ -218,7 +218,7 @@ def steps_s(linear: int, retries: int) -> tuple[float, ...]:
 
 
 def syn_steps_s() -> tuple[float, ...]:
-    """The same for this kernel's settings; empty if they are not known."""
+    """`steps_s` with this kernel's settings; empty if they are not known."""
     retries = sysctl("net.ipv4.tcp_syn_retries")
     if retries is None:
         return ()

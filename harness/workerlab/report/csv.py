@@ -1,6 +1,6 @@
 """CSV: one row per trial of a sweep; for other commands, the rows of all tables under one header.
 
-Sweep: column names carry units. An empty field is unknown, but an empty slots_configured means
+Sweep: column names carry units. An empty field means unknown, but an empty slots_configured means
 unlimited if slots_known is True. Pairs (errors, requests and connections per worker) are
 `name=count`, separated by spaces; the routes of a mix are one JSON object.
 Other commands: the first column is the table's title, followed by the columns of all tables, shared
@@ -59,9 +59,9 @@ def _flat(result: CellResult) -> dict[str, object]:
     for name, value in codec.plain(cell(result, JsonCellRow)).items():
         stem, _, unit = name.rpartition("_")
         if unit in ("ms", "bytes"):
-            row |= {f"{stem}_{which}_{unit}": inner for which, inner in value.items()}
+            row |= {f"{stem}_{part}_{unit}": inner for part, inner in value.items()}
         elif name in ("kernel", "cpu", "core_wait", "in_force", "served_by", "ab"):
-            row |= {f"{name}_{which}": inner for which, inner in value.items()}
+            row |= {f"{name}_{part}": inner for part, inner in value.items()}
         elif name == "routes":
             row[name] = clean(json.dumps(value)) if value else None
         elif isinstance(value, dict) and "text" not in value:

@@ -15,7 +15,7 @@ from workerlab.report.values import counts_text, finite, heading, text
 
 
 class GridColumn(Struct, frozen=True):
-    """One column in words. `unit` stands below its heading, "" where the values carry theirs."""
+    """One column as text. `unit` is shown below the heading; "" if the values have their own."""
 
     heading: str
     unit: str
@@ -26,8 +26,8 @@ class GridColumn(Struct, frozen=True):
 
 
 class Grid(Struct, frozen=True):
-    """`blank`: headings of the columns that were left out because nothing is known in them. The
-    first `keys` columns say what a row is about."""
+    """`blank`: headings of the columns that were left out because all their values are missing. The
+    first `keys` columns identify a row."""
 
     columns: tuple[GridColumn, ...]
     blank: tuple[str, ...]
@@ -51,7 +51,7 @@ class Grid(Struct, frozen=True):
 
 
 def grid(table: Table) -> Grid:
-    """Formats columns with a known value; `blank` lists the others. IndexError for a short row."""
+    """Formats columns that have values; `blank` lists the others. IndexError for a short row."""
     blank, columns, keys = [], [], 0
     for place, column in enumerate(table.columns):
         values = [row[place] for row in table.rows]
@@ -73,7 +73,7 @@ def grid(table: Table) -> Grid:
 
 
 def join(left: Table, right: Table) -> Table:
-    """Joins on the leading columns both share; None where `right` has no matching row."""
+    """Joins on the leading columns that both share; None where `right` has no matching row."""
     pairs = zip(left.columns, right.columns, strict=False)
     shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
     rows = {row[:shared]: row[shared:] for row in right.rows}

@@ -19,8 +19,8 @@ from workerlab.model import SCHEMA, Arrivals, Column, Form, Verdict
 
 
 class JsonKey(Struct, frozen=True):
-    """What tables show of a key, and where its value is. `meaning`: also of the schema, unless a
-    Meta describes the key there in other words."""
+    """How tables show a key, and where its value is. `meaning` is also the schema's description,
+    unless a Meta gives another one."""
 
     heading: str = ""  # "": the key
     meaning: str = ""
@@ -197,7 +197,7 @@ class JsonRoute(Shape, frozen=True):
 
 
 class JsonSettings(Shape, frozen=True):
-    """What a server was asked to be. `gunicorn`, `python`: null where it is that of the run."""
+    """Requested server settings. `gunicorn`, `python`: null if the same as the run's."""
 
     worker_class: Annotated[str, JsonKey("class", path="server.worker_class")]
     workers: int
@@ -296,7 +296,7 @@ class JsonCellRow(JsonSettings, frozen=True):
     routes: Annotated[dict[str, JsonRoute], Meta(description="of a mix, by name")]
     asked_rps: Annotated[Number, Meta(description="the rate in requests/s")]
     arrivals: Arrivals | None
-    schedule: Annotated[Count, Meta(description="seed of the moments of arrival")]
+    schedule: Annotated[Count, Meta(description="seed of the arrival times")]
     due_rps: Annotated[Number, Meta(description="what the schedule made of the rate")]
     sent_rps: Number
     unsent: Count
@@ -349,7 +349,7 @@ class JsonClass(JsonSettings, frozen=True):
     capacity_ci95: Annotated[
         tuple[Number, Number] | None, Meta(description="its 95 % interval over launches")
     ]
-    knee: Annotated[Number, Meta(description="connections from which on requests wait")]
+    knee: Annotated[Number, Meta(description="connections above which requests wait")]
     knee_note: JsonText
     knee_predicted: Annotated[
         Number,
@@ -491,7 +491,7 @@ def column(
 
 
 def json_schema(documents: Mapping[str, type[JsonDocument]]) -> dict[str, Any]:
-    """JSON Schema (2020-12) of documents by kind: of the one given, or of any of several."""
+    """JSON Schema (2020-12) of the documents of one kind, or of any of several kinds."""
     shapes = tuple(dict.fromkeys(documents.values()))
     definitions = codec.schemas(shapes)
     for name, definition in definitions.items():

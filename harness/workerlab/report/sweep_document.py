@@ -48,9 +48,9 @@ def of_sweep(report: Report) -> Document:
         environment=report.environment,
         findings=(
             *(
-                each
+                finding
                 for group, target in zip(report.classes, targets, strict=True)
-                for each in (
+                for finding in (
                     class_finding(
                         group,
                         cells_of.get(group.series, []),
@@ -150,7 +150,7 @@ def overhead(report: Report) -> Iterator[Overhead]:
     stages = {name: v for name, value in report.setup_s.items() if (v := finite(value)) is not None}
     if factor is None and not stages:
         return
-    each = ", ".join(f"{STAGES[name]} {format_duration(v)}" for name, v in stages.items())
+    medians = ", ".join(f"{STAGES[name]} {format_duration(v)}" for name, v in stages.items())
     classes = _overheads(report.cells)
     by_class = ", ".join(f"{name} {of_class:.3f}" for name, of_class in classes.items())
     yield Overhead(
@@ -158,7 +158,7 @@ def overhead(report: Report) -> Iterator[Overhead]:
         setup_s=sum(stages.values()) if stages else None,
         evidence=(
             *([Note(f"load time, times the ideal: {by_class}")] if classes else []),
-            *([Note(f"medians per cell: {each}")] if stages else []),
+            *([Note(f"medians per cell: {medians}")] if stages else []),
         ),
     )
 
@@ -199,16 +199,16 @@ Causes = Iterable[tuple[Finding, CellResult]]
 
 def affected(report: Report, names: Names) -> Iterator[Answer]:
     """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells.
-    "Disturbed" are cells with a verdict; a disturbed cell without one is only "inconclusive"."""
+    A disturbed cell whose verdict is inconclusive is listed as inconclusive only."""
     reasons = {
         verdict: [(cell.reason, cell) for cell in report.cells if cell.verdict == verdict]
         for verdict in ("invalid", "inconclusive")
     }
     disturbed = [
-        (each, cell)
+        (finding, cell)
         for cell in report.cells
-        for each in (cell.findings if cell.verdict != "inconclusive" else ())
-        if isinstance(each, Disturbance)
+        for finding in (cell.findings if cell.verdict != "inconclusive" else ())
+        if isinstance(finding, Disturbance)
     ]
     for reason, cells, trials in by_cause(reasons["invalid"]):
         yield AffectedCells("Invalid", names.places(cells), reason, trials=trials)

@@ -1,12 +1,12 @@
 """The tables of a sweep: cells, where the time goes, kept-alive connections, closed and open loop,
-the routes of a mix, the figures that ab prints, and classes.
+the routes of a mix, ab's own figures, and classes.
 
 A new column is an entry of CLOSED_COLUMNS, RATE_COLUMNS or another tuple below: a `Column` with
 heading, meaning and value, or, for a key that JSON has, a `column`, which takes all three from
 `json_types.py`.
 
-The tables of the closed loop have no cells of the open model: their connections are not kept busy,
-and neither knee nor bound applies to them.
+The closed-loop tables leave out open-model cells: their connections are not kept busy, and neither
+knee nor bound applies to them.
 
 The first table has no column for waiting, although the JSON has the figure. It is a mean over all
 requests including the ramp-up (0.88 s where each request waits 1.00 s once the load is steady), and
@@ -72,7 +72,7 @@ def route_table(
     leading: Sequence[Column],
     unit: Callable[[list[list[float]]], str],
 ) -> Iterator[Table]:
-    """No table if no cell has routes. `leading`: the columns that identify a cell; `unit`: returns
+    """Nothing if no cell has routes. `leading`: the columns that identify a cell; `unit`: returns
     the unit for the times of all rows."""
     shown = [(cell, name, route) for cell in cells for name, route in _shown(cell)]
     if not shown:
@@ -104,7 +104,7 @@ def route_table(
 
 
 def _shown(cell: CellResult) -> Iterator[tuple[str, RouteResult]]:
-    """Its routes to show (see ROUTES_OF_CELL), in the order of the mix."""
+    """The cell's routes to show (see ROUTES_OF_CELL), in the order of the mix."""
     names = sorted(cell.routes, key=lambda n: (-cell.routes[n].failed, -cell.routes[n].requests))
     kept = {*names[:ROUTES_OF_CELL]}
     return ((name, route) for name, route in cell.routes.items() if name in kept)
@@ -199,7 +199,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
     """All tables that have rows."""
     closed = [cell for cell in report.cells if cell.trial.cell.rate is None]
     leading = leading_columns(names, CONCURRENCY_COLUMN)
-    judged = [TARGET_COLUMN] if any(cell.target for cell in report.cells) else []
+    target = [TARGET_COLUMN] if any(cell.target for cell in report.cells) else []
     mixed = [cell for cell in report.cells if cell.routes]
     load = (
         LOAD_COLUMN
@@ -210,11 +210,11 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
         *(
             replace(table, keys=len(leading) - 1 - names.trials)
             for table in (
-                cells_table(closed, [*leading, *result_columns(closed), *judged]),
+                cells_table(closed, [*leading, *result_columns(closed), *target]),
                 breakdown_table(closed, leading),
                 keepalive_table(closed, leading),
                 open_table(
-                    report.cells, [*leading_columns(names, LOAD_COLUMN), *RATE_COLUMNS, *judged]
+                    report.cells, [*leading_columns(names, LOAD_COLUMN), *RATE_COLUMNS, *target]
                 ),
             )
         ),
@@ -236,7 +236,7 @@ def time_unit(cells: Cells) -> str:
 
 
 def unit_of(rows: list[list[float]]) -> str:
-    """One for all rows: "s" if a time reaches 1 s and none that matters loses digits, else "ms"."""
+    """For all rows: "s" if a time reaches 1 s and none that matters loses digits, else "ms"."""
     longest = max((time_s for times in rows for time_s in times), default=0.0)
     lost = any(NEGLIGIBLE * max(times) <= time_s < EXACT_S for times in rows for time_s in times)
     return "s" if longest >= 1 and not lost else "ms"
@@ -386,7 +386,7 @@ def sources_of(cells: Cells) -> tuple[str, str]:
     )
     why = next(reasons, "")
     exact = "Exact: every request was followed from the client into the app."
-    estimate = f"Estimate, each part from a source of its own: {parts}."
+    estimate = f"Estimate, each part from its own source: {parts}."
     words = (exact if len(estimated) < len(cells) else "", estimate if estimated else "", why)
     return " ".join(filter(None, words)), why
 
@@ -418,7 +418,7 @@ RATE_COLUMNS = (
     column("asked_rps", 4),
     replace(
         column("sent_rps"),
-        meaning="of what was due; of Poisson arrivals chance decides how many are",
+        meaning="compare with the requests due, whose number is random for Poisson arrivals",
     ),
     column("throughput_rps"),
     response("p50", SINCE_DUE),
@@ -465,7 +465,7 @@ ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
 
 
 def closed_and_open(at_rate: Cells, cells: Cells) -> str:
-    """A note that explains the two. `at_rate`: the kind of arrivals is named if all have the same;
+    """A note on both models. `at_rate`: cells whose kind of arrivals is named if all have the same;
     `cells`: those shown."""
     kinds = {cell.arrivals for cell in at_rate if cell.arrivals is not None}
     values = {
@@ -520,4 +520,4 @@ def class_table(groups: Sequence[ClassResult], names: Names) -> Table:
         *(RATIOS if any(group.knee_predicted for group in groups) else ()),
     )
     rows = tuple(tuple(column.of(group) for column in columns) for group in groups)
-    return Table("Where each class stops", columns, rows, detailed=True)
+    return Table("Capacity of each class", columns, rows, detailed=True)

@@ -62,15 +62,15 @@ def bare_table(gap: int) -> Drawing:
 
 
 def natural(table: Drawing) -> int:
-    """Its width in characters if nothing is cut."""
-    on = console(colour=False)
-    return Measurement.get(on, on.options, table).maximum
+    """The table's width in characters if nothing is cut."""
+    screen = console(colour=False)
+    return Measurement.get(screen, screen.options, table).maximum
 
 
 def drawn(table: Drawing, colour: bool) -> str:
-    on = console(colour)
-    with on.capture() as captured:
-        on.print(table)
+    screen = console(colour)
+    with screen.capture() as captured:
+        screen.print(table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -119,7 +119,7 @@ def render(
     """The document as text. `width`: columns of the terminal; None: unlimited. If all cells are
     invalid, only the reasons are shown, unless `explain`."""
     if document.cells and all(cell.verdict == "invalid" for cell in document.cells) and not explain:
-        reasons = [each for each in document.findings if not isinstance(each, NoValidCell)]
+        reasons = [reason for reason in document.findings if not isinstance(reason, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
     answers, others = (
         [_finding(conclusion, colour, width, explain) for conclusion in document.findings
@@ -144,7 +144,7 @@ def _head(document: Document, width: int | None) -> str:
 
 
 def _finding(conclusion: Finding, colour: bool, width: int | None, explain: bool) -> str:
-    """Its question, if any, its sentence and, with `explain`, its evidence."""
+    """A finding's question, if any, its sentence and, with `explain`, its evidence."""
     question = wrapped([conclusion.question], width)
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
     lines.append(wrapped([text(conclusion)], width, "  " if question else ""))
@@ -191,7 +191,7 @@ def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Ta
 def _table(
     table: Table, colour: bool, width: int | None, legends: set[tuple[str, str]] | None
 ) -> list[str]:
-    """Its title and drawing, then the text below. `legends` as in `legend`; None: without
+    """A table's title and drawing, then the text below. `legends` as in `legend`; None: without
     explanations."""
     whole = grid(table)
     fitting, gap, hidden = _fitted(whole, width)

@@ -1,4 +1,4 @@
-"""Values for JSON and CSV, and the words for people: names of series and cells, headings, tables.
+"""Values for JSON and CSV, and text for readers: names of series and cells, headings, tables.
 
 Values follow schema 2: keys name the unit, and no number is infinite or NaN. They are rounded to
 the precision of the clocks: 3 decimals of a millisecond, 4 of a rate.
@@ -298,8 +298,8 @@ def not_taken(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
         if value is None:
             yield f"ignored by {listed(list(classes))}"
         else:
-            some = () if len(classes) == len(every_class) else tuple(classes)
-            values = {"value": value, "classes": some}
+            named = () if len(classes) == len(every_class) else tuple(classes)
+            values = {"value": value, "classes": named}
             yield fill("{value} in force[[ with {classes:list}]]", values)
 
 
@@ -310,20 +310,20 @@ def interpreter(python: str, gunicorn: object = None) -> str:
 
 
 def served(environment: Mapping[str, object], servers: Iterable[Server]) -> str | None:
-    """The interpreter and Gunicorn that serve the user's app. For a bundled app, only a Gunicorn
-    other than the bundled one, or None. Left out is what single servers set for themselves, which
+    """The interpreter and Gunicorn that serve the user's app; for a bundled app, only a Gunicorn
+    other than the bundled one, or None. Leaves out what single servers set for themselves, as that
     is shown elsewhere. `environment`: of the run."""
-    every = tuple(servers)
-    users = any(server.app.chdir for server in every)
+    instances = tuple(servers)
+    user_app = any(server.app.chdir for server in instances)
     differs = {
-        name: any(getattr(server, name) for server in every) for name in ("python", "gunicorn")
+        name: any(getattr(server, name) for server in instances) for name in ("python", "gunicorn")
     }
     gunicorn = None if differs["gunicorn"] else environment.get("gunicorn")
-    python = environment.get("server_python") if users and not differs["python"] else None
+    python = environment.get("server_python") if user_app and not differs["python"] else None
     if python is None:
-        usual = gunicorn is None or (not users and gunicorn == BUNDLED_GUNICORN)
+        usual = gunicorn is None or (not user_app and gunicorn == BUNDLED_GUNICORN)
         return None if usual else setting("gunicorn", str(gunicorn))
-    places = {server.app.chdir for server in every}
+    places = {server.app.chdir for server in instances}
     place = f"{places.pop()}/" if len(places) == 1 else ""
     return interpreter(str(python).removeprefix(place), gunicorn)
 
@@ -377,7 +377,7 @@ class Names:
         """Each level once, with trial numbers unless all its trials are among `cells`."""
         for cell in dict.fromkeys(cell.trial.cell for cell in cells):
             numbers = [str(result.trial.number) for result in cells if result.trial.cell == cell]
-            alone = len(numbers) == sum(result.trial.cell == cell for result in self._cells)
+            complete = len(numbers) == sum(result.trial.cell == cell for result in self._cells)
             values = {"level": level(cell), "noun": len(numbers), "numbers": numbers}
             trials = fill("{level} ({noun:trial/trials} {numbers:list})", values)
-            yield level(cell) if alone else trials
+            yield level(cell) if complete else trials

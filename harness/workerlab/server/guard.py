@@ -37,7 +37,7 @@ GIVE_UP_S = 10.0  # a process in uninterruptible sleep cannot be killed
 
 
 def launch(out: str, err: str, argv: Sequence[str], user: str | None = None) -> int:
-    """Fork and exec `argv` in a session of its own, its output in files. Returns its pid after the
+    """Fork and exec `argv` in a new session, with its output in files. Returns its pid after the
     exec: a signal between fork and exec would run inherited handlers."""
     executed, closes_on_exec = os.pipe()
     pid = os.fork()
@@ -81,7 +81,7 @@ def children() -> list[int]:
 
 def waited_s(pid: int) -> float | None:
     """Seconds that the main thread waited for a core; a zombie still has them. As in
-    `observe.run_queue`, which this program cannot import."""
+    `observe.cpu.waited_ns`, which this program cannot import."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
         ran, waited, slices = map(int, file.read().split())
         if ran or waited or slices:
@@ -105,7 +105,7 @@ class Guard:
         while True:
             wait_s = waited_s(self.pid) if self.code is None else None
             try:
-                pid, status, used = os.wait4(-1, os.WNOHANG)
+                pid, status, rusage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 self.alone = True
                 return
@@ -114,7 +114,7 @@ class Guard:
             if pid == self.pid:
                 self.code = os.waitstatus_to_exitcode(status)
                 waited = "-" if wait_s is None else f"{wait_s:.6f}"
-                say(f"exited {self.code} {used.ru_utime + used.ru_stime:.6f} {waited}")
+                say(f"exited {self.code} {rusage.ru_utime + rusage.ru_stime:.6f} {waited}")
 
     def clear(self) -> None:
         """KILL all descendants. A killed child's own children are adopted, so killing children
@@ -142,18 +142,18 @@ def watch(guard: Guard, wakeup: int, grace_s: float, end: int | None = None) -> 
     deadline: float | None = None
     control = [0]
     while guard.code is None:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready, _, _ = select.select([*control, wakeup], [], [], left)
+        timeout_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([*control, wakeup], [], [], timeout_s)
         if wakeup in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wakeup, 4096)
         if 0 in ready:
-            words = os.read(0, 4096)
-            if not words:  # the harness is gone, or requests a kill
+            message = os.read(0, 4096)
+            if not message:  # the harness is gone, or requests a kill
                 if end is None:
                     return
                 control.clear()
-            if (b"stop" in words or not words) and deadline is None:
+            if (b"stop" in message or not message) and deadline is None:
                 deadline = time.monotonic() + grace_s
                 send(guard.pid, signal.SIGTERM if end is None else end)
         if deadline is not None and time.monotonic() >= deadline:

@@ -24,7 +24,7 @@ from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 BOOT_S = 60.0  # some apps take long to load
 POLL_S = 0.01
 RESPAWNS = 3  # of workers that end before they have loaded the app
-MIN_FREE_BYTES = 1 << 20  # on disk; span maps hardly fit into less
+MIN_FREE_BYTES = 1 << 20  # on disk; less is hardly enough for span maps
 GRACE_S = 1  # between TERM and KILL, as the load is over
 TIMEOUT_S = 30  # as in configs/
 BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
@@ -51,11 +51,11 @@ def _write_launch(launch: Launch) -> None:
         settings["timeout"] = max(
             BLOCKED_TIMEOUT_S if row.loop else TIMEOUT_S, math.ceil(3 * sleep_s)
         )
-    own = server.worker_class in WORKER_CLASSES
-    configs = [str(launch.code / "configs" / f"{server.worker_class if own else 'common'}.py")]
+    bundled = server.worker_class in WORKER_CLASSES
+    configs = [str(launch.code / "configs" / f"{server.worker_class if bundled else 'common'}.py")]
     plan = {
         "configs": configs + ([launch.config] if launch.config else []),
-        "worker_class": None if own else server.worker_class,
+        "worker_class": None if bundled else server.worker_class,
         "settings": settings,
         "env": [f"{name}={value}" for name, value in launch.app.env],
         "cores": server.cores,
@@ -74,7 +74,7 @@ FORCED: Mapping[str, tuple[object, str]] = {
     "reuse_port": (False, "each worker would get a port of its own"),
     "max_requests": (0, "a worker that restarts under load is no steady state"),
     "max_requests_jitter": (0, "a worker that restarts under load is no steady state"),
-    "graceful_timeout": (GRACE_S, "nothing of value is under way when the lab stops a server"),
+    "graceful_timeout": (GRACE_S, "no measured request is in progress when the lab stops a server"),
     "pidfile": (None, "nothing is left behind"),
     "certfile": (None, "the lab measures plain HTTP"),
     "keyfile": (None, "the lab measures plain HTTP"),
@@ -159,7 +159,7 @@ def _proofs(
             why = explained("the server did not boot", log, printed=True)
             raise Faulty("unavailable", why + _next_step(launch, why), f"its log: {log}")
         if not proofs and boots(log) > RESPAWNS * workers:
-            ended = f"its workers ended {RESPAWNS} times before they had loaded the app"
+            ended = f"its workers exited {RESPAWNS} times before loading the app"
             raise Faulty("unavailable", explained(ended, log, printed=True), f"its log: {log}")
         if time.monotonic() > until:
             ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
@@ -205,9 +205,9 @@ def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> N
     kind = str(next(iter(proofs.values()))["app_kind"])
     row = class_named(launch.server.worker_class)
     if row.serves and kind not in (*row.serves, "unknown"):
-        wanted = "ASGI" if row.asgi else "WSGI"
+        expected = "ASGI" if row.asgi else "WSGI"
         raise Faulty(
             "unavailable",
             f"{launch.app.target} is an application of kind {kind}, worker class {row.name} serves"
-            f" {wanted}: choose another class or another callable",
+            f" {expected}: choose another class or another callable",
         )

@@ -48,11 +48,11 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 def _quota(group: Path) -> float | None:
     """Cores; None: this group has no limit."""
-    words = _text(group / "cpu.max").split()
-    if not words:
-        words = [_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+    fields = _text(group / "cpu.max").split()
+    if not fields:
+        fields = [_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
     try:
-        quota, period = map(int, words)
+        quota, period = map(int, fields)
     except ValueError:  # "max", or no such file
         return None
     return quota / period if quota > 0 and period > 0 else None

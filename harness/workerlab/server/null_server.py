@@ -1,7 +1,7 @@
 """The null server, started and stopped like the server under test.
 
-For a load that uses up ports, it runs in a network namespace (Linux): other programs keep their
-ports.
+For a load that exhausts the local ports, it runs in a network namespace (Linux), so that other
+programs keep theirs.
 """
 
 import ctypes

@@ -78,10 +78,10 @@ class Interpreter(Struct, frozen=True):
 
     def ignores(self, name: str) -> tuple[str, ...]:
         """The settings that have no effect on this class in this version of Gunicorn."""
-        row, own = class_named(name), Version(self.gunicorn)
+        row, version = class_named(name), Version(self.gunicorn)
         return tuple(
             setting for setting in row.ignores
-            if setting not in row.heeds_from or own < Version(row.heeds_from[setting])
+            if setting not in row.heeds_from or version < Version(row.heeds_from[setting])
         )  # fmt: skip
 
     def serves_asgi(self, name: str) -> bool | None:
@@ -103,15 +103,15 @@ def interpreter(
     interpreter does not run or that version is not available, NoGunicorn if it has none, UsageError
     if the user's Gunicorn file cannot be read."""
     packages = {package for row in WORKER_CLASSES.values() for package in row.packages}
-    own = [name for name in classes if name not in WORKER_CLASSES]
-    request = {"config": config, "packages": sorted(packages), "classes": own}
+    custom = [name for name in classes if name not in WORKER_CLASSES]
+    request = {"config": config, "packages": sorted(packages), "classes": custom}
     merged_env = {**os.environ, **env}
     merged_env |= with_version(gunicorn, merged_env)
     answer = _introspect(python, request, chdir, merged_env)
     version, requires = answer.pop("python"), answer.pop("requires")
     if answer["gunicorn"] is None:
-        how = f"{python} -m pip install gunicorn, or use --gunicorn 25.3.0"
-        raise NoGunicorn(f"{python} has no Gunicorn: {how}")
+        advice = f"{python} -m pip install gunicorn, or use --gunicorn 25.3.0"
+        raise NoGunicorn(f"{python} has no Gunicorn: {advice}")
     if gunicorn and Version(answer["gunicorn"]) != Version(gunicorn):
         raise EnvironmentProblem(
             f"{python} imports Gunicorn {answer['gunicorn']} and not {gunicorn}: there is another"
@@ -151,9 +151,9 @@ def _introspect(
 
 def _unfit(python: str, version: str, gunicorn: str, requires: str | None) -> str:
     """Why an interpreter of that version cannot run the server; "" if it can."""
-    for what, wanted in ((f"Gunicorn {gunicorn}", requires or ""), ("workerlab", PYTHON)):
-        if not SpecifierSet(wanted).contains(version, prereleases=True):
-            return f"{what} needs Python {wanted}, and {python} is {version}"
+    for component, required in ((f"Gunicorn {gunicorn}", requires or ""), ("workerlab", PYTHON)):
+        if not SpecifierSet(required).contains(version, prereleases=True):
+            return f"{component} needs Python {required}, and {python} is {version}"
     return ""
 
 
@@ -186,15 +186,15 @@ def of_plan(plan: Plan, chdir: Path) -> Interpreters:
     classes = [server.worker_class for server in plan.servers if server.null is None]
     env = dict(pair for server in plan.servers for pair in server.app.env)
     return {
-        (own, version): interpreter(
-            own or plan.python,
+        (executable, version): interpreter(
+            executable or plan.python,
             chdir,
             plan.config,
             classes=classes,
             env=env,
             gunicorn=version or plan.gunicorn,
         )
-        for own, version in dict.fromkeys(
+        for executable, version in dict.fromkeys(
             (server.python, server.gunicorn) for server in plan.servers
         )
     }
@@ -301,10 +301,10 @@ def check_load_hosts(hosts: Iterable[str], port: int) -> None:
     """Raises UsageError for an unknown host, or if `port` is taken here."""
     for host in hosts:
         _address_of(host)
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as here:
-        here.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            here.bind(("", port))
+            probe.bind(("", port))
         except OSError as error:
             raise UsageError(
                 f"--load-hosts: port {port}, where the load hosts join, is taken: {error}"
@@ -339,7 +339,7 @@ def own_core() -> int | None:
 
 
 def machine(tools: Mapping[str, str | None]) -> dict[str, object]:
-    """What readers need to know to trust or repeat the numbers. None: unknown."""
+    """Facts needed to judge or repeat the measurements. None: unknown."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cpu": _cpu_model(),

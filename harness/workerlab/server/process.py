@@ -49,10 +49,10 @@ class Guarded:
         self._unread = b""
         self._talking = threading.Lock()  # `abandon` closes the pipe that `stop` writes to
         options = {"--as": user, "--remove": remove, "--end": end and end.name.removeprefix("SIG")}
-        words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
+        flags = [str(value) for pair in options.items() if pair[1] is not None for value in pair]
         arguments = (str(grace_s), str(stdout), str(stderr or stdout))
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), *words, *arguments, *argv],
+            [sys.executable, "-I", "-S", str(GUARD), *flags, *arguments, *argv],
             cwd=cwd,
             env=dict(env),
             stdin=subprocess.PIPE,
@@ -83,10 +83,10 @@ class Guarded:
         """Wait until the program has ended; False if it has not within `timeout_s`."""
         until = time.monotonic() + timeout_s
         while not self._ended:
-            left = until - time.monotonic()
-            if left < 0:
+            remaining_s = until - time.monotonic()
+            if remaining_s < 0:
                 return False
-            self._listen(left)
+            self._listen(remaining_s)
         return True
 
     def stop(self) -> None:
@@ -123,10 +123,10 @@ class Guarded:
         readable, _, _ = select.select([self._stdout], [], [], max(0.0, timeout_s))
         if not readable:
             return
-        words = os.read(self._stdout.fileno(), 4096)
-        if not words:
+        data = os.read(self._stdout.fileno(), 4096)
+        if not data:
             self._ended = True
-        *lines, self._unread = (self._unread + words).split(b"\n")
+        *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             name, _, value = line.decode().partition(" ")
             if name == "started":

@@ -52,13 +52,13 @@ class Launch(Struct, frozen=True):
     beats: bool = True  # whether the workers' event loops are watched
     inside: Inside = ""  # what else is measured in the workers, as in Cell
     host: str = "127.0.0.1"  # the address it listens on
-    env: tuple[tuple[str, str], ...] = ()  # besides the app's; has passwords, so never written
+    env: tuple[tuple[str, str], ...] = ()  # besides the app's; contains passwords: never written
     services: Mapping[str, int] = {}  # that the app uses: pids by name
     gunicorn: str = ""  # the version to run; "": that of the interpreter's environment
 
 
 class Turn:
-    """Lets trials that run in parallel start their servers in turn. This one never waits."""
+    """Lets parallel trials start their servers one at a time. This base class never waits."""
 
     def begin(self) -> None:
         """Called before the server starts."""
@@ -123,25 +123,25 @@ class Running(Serving, kw_only=True):
                 return Fault("server", explained(why, server.log))
         import psutil  # the import takes 20 ms, and reading a saved run does not need it
 
-        now = read_proofs(self.launch.trial)
+        current = read_proofs(self.launch.trial)
         gone = {pid for pid in self.proofs if not psutil.pid_exists(pid)}  # a zombie does exist
-        new = now.keys() - self.proofs.keys()
+        new = current.keys() - self.proofs.keys()
         if not gone and not new:
             return None
         idle = self._killed_idle() if self.drops else set[int]()
         if gone <= idle and len(new) <= len(idle):
-            self.proofs = now
+            self.proofs = current
             # ab opens new connections while others still connect. One established after its last
             # request stays open and unused, and blocks a sync worker that accepts it
             self.warnings.append(stored(WorkersKilledWaiting(len(idle))))
             return None
-        who = ", ".join(map(str, gone)) or "one"
+        pids = ", ".join(map(str, gone)) or "one"
         why = PID.sub("", explained("a worker died under the load", self.log))
         if self._timed_out() & gone:
             why += "; it did not report for as long as Gunicorn's setting `timeout` allows"
         if self._timed_out() & gone & self._busy():
             why += ", with a request in the app: raise it in --config to measure on"
-        return Fault("server", why, f"pid {who}")
+        return Fault("server", why, f"pid {pids}")
 
     def _timed_out(self) -> set[int]:
         log = self.log.read_text(errors="replace")

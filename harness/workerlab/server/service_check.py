@@ -14,12 +14,12 @@ from msgspec import Struct
 from workerlab.model import EnvironmentProblem, UsageError
 
 ANSWER_S = 5
-OTHER = "a server"  # begins the version of a stand-in
+OTHER = "a server"  # prefix of the version of a stand-in
 EXTRA = "pip install 'workerlab[ladder]'"
 
 
 class NoAnswer(EnvironmentProblem):
-    """The service does not answer; the message, without a full stop, says which and why."""
+    """The service does not answer; the message names it and the reason, without a full stop."""
 
 
 class ServiceKind(Struct, frozen=True):
@@ -65,7 +65,7 @@ def _mongodb(url: str) -> str:
     ) as client:
         built = client.admin.command("buildInfo")
     name = f"MongoDB {built['version']}"
-    return name if "gitVersion" in built else f"{OTHER} that calls itself {name} and is not it"
+    return name if "gitVersion" in built else f"{OTHER} that reports {name} but is not it"
 
 
 KINDS = {
@@ -92,7 +92,7 @@ def name_of(kind: str) -> str:
 
 
 def ask(kind: str, url: str) -> str:
-    """ "PostgreSQL 15.18 (Debian 15.18-0+deb12u1)". Raises NoAnswer."""
+    """The server's name and version, such as "PostgreSQL 15.18". Raises NoAnswer."""
     name = KINDS[kind].name
     try:
         return KINDS[kind].version(url)
@@ -105,17 +105,17 @@ def ask(kind: str, url: str) -> str:
 def check_url(kind: str, url: str) -> None:
     """Raises UsageError for an address that cannot be of this kind, without connecting."""
     service = KINDS[kind]
-    wanted = f"{service.option} is not an address of {service.name}, such as {service.example}"
+    problem = f"{service.option} is not an address of {service.name}, such as {service.example}"
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in service.schemes:
-        raise UsageError(wanted)
+        raise UsageError(problem)
     try:
         if scheme != "mongodb+srv":  # would query the DNS
             resolve_name(service.parse)(url)
     except ModuleNotFoundError:
         return  # reported by `ask`
     except Exception as error:  # clients raise their own types
-        raise UsageError(f"{wanted}: {_why(error, url)}") from None
+        raise UsageError(f"{problem}: {_why(error, url)}") from None
 
 
 def _why(error: Exception, url: str) -> str:
@@ -138,11 +138,11 @@ def place(url: str) -> str:
 
 
 def without_secrets(text: str, url: str) -> str:
-    """`text` without passwords of the address `url`. Raises nothing, whatever it looks like."""
-    before, at_sign, _ = url.partition("://")[2].rpartition("@")
-    password = before.partition(":")[2] if at_sign else ""
+    """`text` without the credentials in `url`. Never raises, even if `url` is malformed."""
+    credentials, at_sign, _ = url.partition("://")[2].rpartition("@")
+    password = credentials.partition(":")[2] if at_sign else ""
     text = text.replace(url, place(url))
-    for secret in {before, unquote(before), password, unquote(password)}:
+    for secret in {credentials, unquote(credentials), password, unquote(password)}:
         if secret:
             text = text.replace(secret, "***")
     return text

@@ -36,7 +36,7 @@ PORT_ATTEMPTS = 5  # another program may take the free port first
 GRACE_S = 8.0  # PostgreSQL itself kills what does not end within 5 s
 SETUP = "./scripts/setup.sh --ladder"
 INSTALL_DIRS = ("usr/lib/postgresql/*", "opt/homebrew/opt/postgresql*", "usr/local/opt/postgresql*")
-BLOG = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")  # its packages
+BLOG = ("werkzeug", "jinja2", "markdown_it", "nh3", "PIL")  # packages of the blog app
 
 
 class Service(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Service(Struct, frozen=True):
 
     kind: str  # of KINDS
     url: str
-    version: str  # which server, in its own words
+    version: str  # as the server reports it
     pid: int | None = None  # of the root of its process tree, if the lab started it
 
 
@@ -89,9 +89,9 @@ def _create_database(url: str) -> str:
 
 def _redis_argv(programs: Sequence[str], directory: Path, port: int) -> list[str]:
     """Without persistence."""
-    words = [*programs, "--port", str(port), "--bind", "127.0.0.1", "--protected-mode", "yes"]
-    words += ["--save", "", "--appendonly", "no", "--dir", str(directory), "--daemonize", "no"]
-    return [*words, "--maxmemory", "256mb", "--maxmemory-policy", "allkeys-lru"]
+    argv = [*programs, "--port", str(port), "--bind", "127.0.0.1", "--protected-mode", "yes"]
+    argv += ["--save", "", "--appendonly", "no", "--dir", str(directory), "--daemonize", "no"]
+    return [*argv, "--maxmemory", "256mb", "--maxmemory-policy", "allkeys-lru"]
 
 
 def _redis_is_ours(url: str, _directory: Path, pid: int | None) -> bool:
@@ -138,9 +138,9 @@ def lacks(kind: str) -> str | None:
         return None
     label, or_url = KINDS[kind].name, f"; {KINDS[kind].option} names one that runs"
     if missing := [name for name in PROGRAMS[kind].programs if _program(name) is None]:
-        where = f"{' and '.join(missing)} not found"
+        detail = f"{' and '.join(missing)} not found"
         installs = f": {SETUP} installs it" if kind != "mongodb" else ""
-        return f"{label} is not installed here ({where}){installs}{or_url}"
+        return f"{label} is not installed here ({detail}){installs}{or_url}"
     if kind == "postgresql" and os.geteuid() == 0 and _user(kind) is None:
         return f"{label} refuses to run as root, and no other user is known{or_url}"
     return None
@@ -176,12 +176,12 @@ def service(kind: str, url: str | None = None) -> Iterator[Service]:
 def _started(kind: str) -> Iterator[Service]:
     program, user = PROGRAMS[kind], _user(kind)
     programs = [str(_program(name)) for name in program.programs]
-    for left in reversed(range(PORT_ATTEMPTS)):
+    for attempts_left in reversed(range(PORT_ATTEMPTS)):
         directory, port = _place(user), free_port()
         argv = program.argv(programs, directory, port)
         with _guarded(argv, directory, user, program.end) as process:
             url = program.url.format(port=port)
-            version = _up(kind, url, process, directory, last=not left)
+            version = _up(kind, url, process, directory, last=not attempts_left)
             if version is not None:
                 version += ", started by the lab"
                 yield Service(kind, program.made(url), version, process.pid)

@@ -158,8 +158,8 @@ def _installers() -> Iterator[Sequence[str]]:
 
 
 def _uv() -> list[str] | None:
-    beside = Path(sys.executable).with_name("uv")
-    program = str(beside) if beside.exists() else shutil.which("uv")
+    sibling = Path(sys.executable).with_name("uv")
+    program = str(sibling) if sibling.exists() else shutil.which("uv")
     return [program] if program else None
 
 

@@ -76,7 +76,7 @@ def warm_up(server: Running, turn: Turn) -> None:
 
 
 def routes_of(app: App) -> tuple[Route, ...]:
-    """The app's request, or of a mix the most frequent one of each route; weights sum to 1."""
+    """The app's request, or the most frequent one of each route of a mix; weights sum to 1."""
     if not app.mix:
         own = Route(app.path, app.method, 1.0, app.headers, app.body_file, (app.expect_status,))
         return (own,)
@@ -219,8 +219,8 @@ def _expected(server: Running, route: Route) -> float:
         why = f"no answer to a first request ({error!r})"
         why = f"{route.label}: {why}" if server.launch.app.mix else why
         raise Faulty("answer", explained(why, server.log), log) from error
-    fine = answer.status in route.expect if route.expect else 200 <= answer.status < 400
-    if not fine:
+    as_expected = answer.status in route.expect if route.expect else 200 <= answer.status < 400
+    if not as_expected:
         raise Faulty("answer", _unexpected(server, route, answer), log)
     return answer.took_s
 
@@ -228,9 +228,9 @@ def _expected(server: Running, route: Route) -> float:
 def _unexpected(server: Running, route: Route, answer: LoneAnswer) -> str:
     """Why the answer is not the expected one, with the app's own message."""
     mixed, request = bool(server.launch.app.mix), f"{route.method} {route.path}"
-    who = f"{route.name} ({request})" if route.name else request
+    label = f"{route.name} ({request})" if route.name else request
     expected = " or ".join(map(str, route.expect)) or "2xx or 3xx"
-    why = f"{who} answered {answer.status}, expected {expected}"
+    why = f"{label} answered {answer.status}, expected {expected}"
     failed = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     explanation = explained(why, server.log) if failed else why
     if explanation == why and (lines := first_lines(answer.body)):

@@ -29,12 +29,12 @@ def describe(trial: Trial) -> str:
     if rate is not None:
         level = f"{rate.label} {'requests/s' if rate.share is None else 'of its capacity'}"
     threads = f"x{server.threads}" if server.threads > 1 else ""
-    place = server.name or f"{server.worker_class} {server.workers}{threads}"
-    place += f", Gunicorn {server.gunicorn}" if server.gunicorn else ""
-    place += f", {server.python}" if server.python else ""
+    configuration = server.name or f"{server.worker_class} {server.workers}{threads}"
+    configuration += f", Gunicorn {server.gunicorn}" if server.gunicorn else ""
+    configuration += f", {server.python}" if server.python else ""
     kept = ", keep-alive" if cell.keepalive else ""
     repeat = f", trial {trial.number}" if trial.number > 1 else ""
-    return f"{place}, {tool} at {level}{kept}{repeat}"
+    return f"{configuration}, {tool} at {level}{kept}{repeat}"
 
 
 class Progress:
@@ -98,8 +98,8 @@ class Progress:
         predicted_s = self._predicted.pop(trial.key, None)
         if predicted_s is not None and not record.fault:
             self._longer_s.append(took_s - predicted_s)
-        how = f"{self._fault(record.fault)}, after" if record.fault else "done in"
-        line = f"{self._place()}{self._name(trial)}: {how} {took_s:.1f} s{self._rest()}"
+        outcome = f"{self._fault(record.fault)}, after" if record.fault else "done in"
+        line = f"{self._place()}{self._name(trial)}: {outcome} {took_s:.1f} s{self._rest()}"
         if self._live is None:
             tell(line)
         elif record.fault:
@@ -128,7 +128,7 @@ class Progress:
         return None if predicted_s is None else predicted_s + max(self._more_s(trial), longer_s)
 
     def _wait(self, seconds: float) -> str:
-        """The range of the time left. `seconds`: the predicted time, less what has passed of it."""
+        """The time left, as a range. `seconds`: the predicted time minus the elapsed part of it."""
         passed_s = (self._left() or 0.0) - seconds
         ends = [self._together(predict) for predict in (self._soonest, self._latest)]
         return between(*(max(0.0, (end or 0.0) - passed_s) for end in ends))
@@ -148,9 +148,9 @@ class Progress:
         bar = ProgressBar(
             total=max(done + ahead, 1e-9), completed=done, width=30, complete_style="cyan"
         )
-        words = f"{self._now}  cell {min(self._done + 1, self._total)} of {self._total}"
+        label = f"{self._now}  cell {min(self._done + 1, self._total)} of {self._total}"
         line = Table.grid(padding=(0, 2))
-        line.add_row(bar, Text(f"{words}, {self._wait(ahead)} left"))
+        line.add_row(bar, Text(f"{label}, {self._wait(ahead)} left"))
         return line
 
 
@@ -161,8 +161,8 @@ def between(least_s: float, most_s: float) -> str:
 
 
 class Several(Progress):
-    """Of trials that run side by side. `left_s(predict, todo, so_far_s)`: seconds until all are
-    done; `so_far_s`: for how long the running ones have run, by key."""
+    """Progress of trials that run in parallel. `left_s(predict, todo, so_far_s)`: seconds until all
+    are done; `so_far_s`: seconds that the running ones have run, by key."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Several(Progress):
 
 
 class Within(Progress):
-    """Of a part of a run with a time budget, of which `left_s()` seconds are left."""
+    """Progress of a part of a run with a time budget. `left_s()`: seconds left of the budget."""
 
     def __init__(
         self,

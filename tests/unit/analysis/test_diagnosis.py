@@ -109,7 +109,7 @@ def test_gthread_waits_inside_its_workers() -> None:
     asked = server("gthread", 2, 2)
     trial = evidence(asked, 16, slots=[2, 2], deal=lambda number: number % 2)
     cause = diagnosed(WaitingForSlots, trial)
-    assert cause.waiting == "the other 12 wait 3.00 s inside the workers, accepted and not begun"
+    assert cause.waiting == "the other 12 wait 3.00 s inside the workers, accepted but not started"
     assert cause.advice == (class_named("gthread").advice,)
 
 

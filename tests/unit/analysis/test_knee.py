@@ -90,7 +90,7 @@ def test_knee(
         ),
         (
             {4: 4.0}, 4,
-            "at least 4: throughput is in step with connections up to as many as there are slots;"
+            "at least 4: throughput grows in proportion to connections up to the number of slots;"
             " add 8 or more",
             "at least 4",
         ),

@@ -28,9 +28,9 @@ def test_half_a_character_is_none(half: str) -> None:
 def test_as_much_as_may_be_and_one_more() -> None:
     whole = Draft.of("t" * TITLE_MOST, "b" * BODY_MOST)
     assert (len(whole.title), len(whole.body)) == (TITLE_MOST, BODY_MOST)
-    with pytest.raises(BadInput, match=f"{TITLE_MOST} is the most"):
+    with pytest.raises(BadInput, match=f"the maximum is {TITLE_MOST}"):
         Draft.of("t" * (TITLE_MOST + 1), "b")
-    with pytest.raises(BadInput, match=f"{BODY_MOST} is the most"):
+    with pytest.raises(BadInput, match=f"the maximum is {BODY_MOST}"):
         Draft.of("t", "b" * (BODY_MOST + 1))
 
 

@@ -151,10 +151,10 @@ def field(page: Answer, name: str) -> str:
         ("", "text", "needs a title"),
         (" \t ", "\n\n  <b>&amp;", "needs a title"),
         ('Q"uo<te', " \n ", "needs a body"),
-        ("t" * (TITLE_MOST + 1), "text", "is the most"),
-        ("Title", "b" * (BODY_MOST + 1), "is the most"),
-        ("Ze\x00ro", "text", "zero"),
-        ("Title", "ze\x00ro", "zero"),
+        ("t" * (TITLE_MOST + 1), "text", "the maximum is"),
+        ("Title", "b" * (BODY_MOST + 1), "the maximum is"),
+        ("Ze\x00ro", "text", "NUL"),
+        ("Title", "ze\x00ro", "NUL"),
     ],
 )
 def test_a_refused_form_comes_back_as_it_was(blog: Blog, title: str, body: str, why: str) -> None:

@@ -123,7 +123,7 @@ def test_text_that_unpacks_to_too_much_is_not_taken(uploads: Uploads) -> None:
 def test_as_many_bytes_as_may_be_and_one_more(tmp_path: Path) -> None:
     data = picture("PNG")
     assert Uploads(tmp_path, len(data)).store(data)
-    with pytest.raises(TooLarge, match=f"{megabytes(len(data) - 1)} is the most"):
+    with pytest.raises(TooLarge, match=f"the maximum is {megabytes(len(data) - 1)}"):
         Uploads(tmp_path, len(data) - 1).store(data)
 
 

@@ -89,7 +89,7 @@ def test_a_choice_is_the_first_unless_the_environment_says_otherwise(monkeypatch
     ("value", "sentence"),
     [
         ("rubbish", "ASGI_LOOP must be asyncio or nowhere, not 'rubbish'."),
-        ("nowhere", "ASGI_LOOP=nowhere needs the package no_such_package, not installed."),
+        ("nowhere", "ASGI_LOOP=nowhere needs the package no_such_package, which is not installed."),
     ],
 )
 def test_a_bad_choice_ends_with_a_sentence(monkeypatch, value, sentence):

@@ -117,7 +117,7 @@ def test_a_full_queue_is_shown_over_time(capsys: pytest.CaptureFixture[str]) -> 
     assert "The accept queue was full: the kernel dropped 68 packets" in wrapped(part)
     assert "Measured over 6." in part
     assert "in which each of 16 clients had a request under way: " in wrapped(part)
-    assert "for 5.27 s of it slots stood idle while others still waited." in wrapped(part)
+    assert "for 5.27 s of it slots were idle while others still waited." in wrapped(part)
     assert "Of all requests, the fastest took 1.00 s, the slowest 15.3 s." in wrapped(part)
     assert "inside a worker" not in part
 

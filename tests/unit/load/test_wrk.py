@@ -205,7 +205,7 @@ def test_text_that_disagrees_is_refused(old: str, new: str) -> None:
     [
         ({"duration_us": 1_200_000}, "interrupted"),
         ({"duration_us": 0, "asked_s": 0}, "interrupted"),
-        ({"requests": 0}, "not one complete response"),
+        ({"requests": 0}, "no complete response"),
         ({"requests": None}, "requests"),
         ({"requests": 1.5}, "requests"),
         ({"read": 3}, "Socket errors"),

@@ -77,7 +77,8 @@ def document(name: str) -> Document:
 def _in_its_place(one: Document) -> Document:
     """A document that names its run and files in it, as if that were not unpacked anywhere else."""
     run = f"/srv/runs/{one.run}"
-    place = {"place": f"{run}/gunicorn.conf.py", "start": "gunicorn", "run": run}
+    file = f"{run}/gunicorn.conf.py"
+    place = {"place": file, "start": f"gunicorn -c {file}", "run": run}
 
     def moved(finding: Any) -> Any:
         moves = {name: place[name] for name, value in finding.values.items()

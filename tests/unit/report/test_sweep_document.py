@@ -169,7 +169,7 @@ def test_tables_have_what_can_differ() -> None:
     assert names(cells)[:3] == ["worker_class", "concurrency", "slots_configured"]
     assert (cells.keys, cells.unit) == (1, "s")
     assert column(cells, "verdict") == [cell.verdict for cell in common().cells]
-    assert column(table(common(), "Where each class stops"), "knee")[0] == 4.0
+    assert column(table(common(), "Capacity of each class"), "knee")[0] == 4.0
 
 
 def test_times_are_in_one_unit() -> None:

@@ -108,7 +108,7 @@ def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
     assert [bar.start_s for bar in found.bars] == sorted(bar.start_s for bar in found.bars)
     assert found.bars == timeline(whole).bars[:41]
     cut, peaks = found.notes
-    assert str(cut) == "Drawn are the first 11.0 s of 41.0 s, 41 of 161 requests."
+    assert str(cut) == "Shows the first 11.0 s of 41.0 s, 41 of 161 requests."
     assert str(peaks).startswith("The accept queue is drawn at its longest of every ")
 
 

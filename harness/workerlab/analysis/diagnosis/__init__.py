@@ -4,12 +4,12 @@
     cpu      limits of the load tool, the workers or the machine; disturbance by other programs
     loop     a blocked event loop, and the lines that block it
     service  a shared resource; service times that change during the load; failed requests
-    slots    too few, idle, or behind a full accept queue; or nothing waits
+    slots    too few or idle slots, a full accept queue; or nothing waits
 
-Each cause is a class with its rule below it. All rules are applied, except those on service times
-if the cell computes. A class has a `rank` and may explain others (`explains`): these are left out,
-as their advice would be wrong. The lowest rank is the cell's diagnosis. Failures are reported in
-addition. If many requests fail, no diagnosis says that nothing waits: refused requests do not wait.
+Each cause is a class, followed by its rule. All rules are applied, except those on service times if
+the cell is CPU-bound. A class may explain others (`explains`): these are left out, as their advice
+would be wrong. The one with the lowest `rank` is the cell's diagnosis. Failures are reported in
+addition. If many requests fail, `NothingWaits` is not reported, as refused requests do not wait.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ from workerlab.finding import Finding
 from workerlab.model import CellResult
 
 Rule = Callable[[Facts, CellResult], Diagnosis | None]
-RANK_OF_MANY = 15  # many failures: after a limit of the load tool, and idle slots
+RANK_OF_MANY = 15  # of many failures: after LoadToolIsLimit and IdleWhileClientsWait
 FAILURES: tuple[Rule, ...] = (shedding, failing)
 AT_ANY_LOAD: tuple[Rule, ...] = (blocked_loop, busy_machine, busy_workers)
 CLOSED_LOOP: tuple[Rule, ...] = (load_tool, stall, full_queue, uneven, waiting_for_slots)
@@ -61,24 +61,24 @@ def findings(facts: Facts, cell: CellResult, series: Series) -> tuple[Diagnosis,
     diagnoses = [diagnosis for diagnosis in (*candidates, disturbance(facts)) if diagnosis]
     explained = tuple(kind for diagnosis in diagnoses for kind in diagnosis.explains)
     diagnoses = [diagnosis for diagnosis in diagnoses if not isinstance(diagnosis, explained)]
-    many = [
+    many_failed = [
         kind for kind in diagnoses if isinstance(kind, Failures) and kind.share >= MANY_FAILED_SHARE
     ]
-    if not many and all(isinstance(diagnosis, Failures) for diagnosis in diagnoses):
+    if not many_failed and all(isinstance(diagnosis, Failures) for diagnosis in diagnoses):
         waits = series.requests_wait(facts) and not series.stood_still_alone(facts)
         diagnoses.append(without_cause(facts, cell, waits=waits))
     inconclusive = cell.verdict == "inconclusive"
 
     def order(diagnosis: Diagnosis) -> tuple[bool, int]:
-        rank = RANK_OF_MANY if diagnosis in many else diagnosis.rank
+        rank = RANK_OF_MANY if diagnosis in many_failed else diagnosis.rank
         return inconclusive and not isinstance(diagnosis, Disturbance), rank
 
     return tuple(sorted(diagnoses, key=order))
 
 
 def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
-    """Findings of a valid open-model cell: the reason of its verdict, then the diagnoses that need
-    no law of the closed loop."""
+    """Findings of a valid open-model cell: the reason for its verdict, then the diagnoses that do
+    not depend on a law of the closed loop."""
     rules = FAILURES if cell.generator_bound else (*FAILURES, *AT_ANY_LOAD)
     candidates = (*(rule(facts, cell) for rule in rules), disturbance(facts))
     others = (diagnosis for diagnosis in candidates if diagnosis and diagnosis != cell.reason)
@@ -87,5 +87,5 @@ def findings_at_rate(facts: Facts, cell: CellResult) -> tuple[Finding, ...]:
 
 def observed(cell: CellResult) -> frozenset[Observed]:
     """The observations over time that show the cell's diagnoses."""
-    shown = (diagnosis.seen_in for diagnosis in cell.findings if isinstance(diagnosis, Diagnosis))
-    return frozenset(kind for kind in shown if kind)
+    kinds = (diagnosis.seen_in for diagnosis in cell.findings if isinstance(diagnosis, Diagnosis))
+    return frozenset(kind for kind in kinds if kind)

@@ -30,11 +30,11 @@ class Diagnosis(Finding):
     `advice` is a TypeError on import, unless its sentence names no value: that is a base of
     others."""
 
-    rank: ClassVar[int]  # of a cell's diagnoses, the lowest comes first
-    explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # are left out: their advice is wrong
-    below_slots: ClassVar[str] = ""  # why throughput levels off below the slots; "": no reason
+    rank: ClassVar[int]  # a cell's diagnoses are sorted by it, lowest first
+    explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # left out: their advice would be wrong
+    below_slots: ClassVar[str] = ""  # why throughput levels off before all slots are used; "": none
     seen_in: ClassVar[Observed | None] = None
-    shows_loss: ClassVar[bool] = True  # throughput that settings may win back
+    shows_loss: ClassVar[bool] = True  # other settings may raise the throughput
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -19,10 +19,10 @@ from workerlab.numbers.units import FORMATS, fill
 COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest
 MOSTLY_CPU_SHARE, PARTLY_CPU_SHARE = 0.7, 0.25  # CPU time, as a share of a lone response
 MIN_MACHINE_SHARE = 0.25  # of all cores: a smaller share does not exhaust the machine
-IDLE_OCCUPANCY = 0.5  # occupancy: below it, a wait for a core hardly limits the workers
-INSIDE_SHARE = 0.5  # of the requests in flight: as many must be in the server
+IDLE_OCCUPANCY = 0.5  # below this occupancy, waiting for a core hardly limits the workers
+INSIDE_SHARE = 0.5  # of the requests in flight: at least this share must be in the server
 
-# Workers without a core hold their slots longer and leave others idle. More slots or an even
+# Workers without a core hold their slots longer while others idle. More slots or an even
 # distribution of connections would not help, requests need not share anything else, and a machine
 # whose speed varies looks like drift
 FOR_WANT_OF_CPU = (UnevenDealing, Shared, WaitingForSlots, Drift, SlowFirst)
@@ -42,7 +42,7 @@ CLOSE_OTHER_PROGRAMS = "close the other programs and measure again"
 MEASURE_AGAIN = "measure again when the host is quieter, or on a machine of its own"
 
 
-# --- what others did ------------------------------------------------------------------------------
+# --- disturbance by others ------------------------------------------------------------------------
 
 
 class Disturbance(Diagnosis):
@@ -119,10 +119,10 @@ class BusyMachine(Advised):
 
 def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     """Diagnosed if the server, its load tool and the app's services use nearly all cores; or, if
-    other programs took cores, if the requests need more CPU than the machine has. What others use
-    is no limit of this server: `disturbance` reports its cost."""
-    cores, used = facts.seen.cores, facts.usage
-    server, tool = used.server_cores, used.generator_cores or 0.0
+    other programs took cores, if the requests need more CPU than the machine has. CPU that others
+    use is not a limit of this server: `disturbance` reports its cost."""
+    cores, usage = facts.seen.cores, facts.usage
+    server, tool = usage.server_cores, usage.generator_cores or 0.0
     if not cores or server is None or facts.connections < 2:
         return None
     using = {"the server": server} | ({"the load tool": tool} if tool else {})
@@ -133,7 +133,7 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     )
     if by_us:
         busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
-        how = fill(busy, {"cores": cores, "host": used.host_busy, "used_by": used_by})
+        how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
     elif (need := _needed(facts, cell)) and min(facts.connections, need["workers"]) > cores:
         together = "{workers:# worker} together would need more than {cores:# core}"
         how = f"{each_computes(need)}, and {fill(together, {**need, 'cores': cores})}"
@@ -185,8 +185,8 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
 
 
 def _while_serving(facts: Facts) -> float | None:
-    """Cores that the workers used while they had requests. The start of the load tool takes part of
-    a short load, so the mean over all samples is too low."""
+    """Cores that the workers used while they had requests. The load tool's start-up takes part of a
+    short load, so the mean over all samples is too low."""
     used, samples, finished = facts.usage.server_cores, facts.seen.processes, facts.finished
     if used is None or not finished or not samples:
         return used
@@ -196,9 +196,9 @@ def _while_serving(facts: Facts) -> float | None:
 
 
 def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
-    """CPU per request, if other programs kept the workers from a core: what the workers used then
-    shows no limit. None unless it is most of a lone response (MOSTLY_CPU_SHARE), or a part of it
-    (PARTLY_CPU_SHARE) and the workers computed or waited for a core all the time."""
+    """CPU seconds per request if other programs took the workers' cores, as the cores that the
+    workers used then show no limit. None unless it is most of a lone response (MOSTLY_CPU_SHARE),
+    or a part (PARTLY_CPU_SHARE) and the workers computed or waited for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, wait = facts.cell.server.workers, core_wait(facts)
     if used is None or not facts.rps or not lone_s or not wait or not is_disturbed(facts):
@@ -216,8 +216,8 @@ def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
 
 
 def each_computes(need: dict[str, Any]) -> str:
-    """The CPU time of a request, and that of the fastest lone response unless it is shorter: under
-    load, requests share the caches of a core, and may compute for longer than that."""
+    """The CPU time of a request, and the time of the fastest lone response unless that is shorter:
+    under load, requests share the caches of a core, and may compute for longer."""
     lone = "[[ (the fastest lone one {lone_s:duration} in all)]]"
     return fill(f"each request takes {{cpu_s:duration}} of CPU time{lone}", need)
 

@@ -1,35 +1,35 @@
 """Diagnoses of blocked event loops, and of the lines of the app that block them.
 
 A call that sleeps without yielding delays all requests of its worker. The beats of the loops show
-it (`event_loop`): a loop blocked for at least 1 % of the time, by calls that made at least three
-beats more than 10 ms late; or for at least 10 %, by calls of any length. Less delays no request in
-a hundred. The machine delays one or two beats of any program now and then, so their time is not
-counted, unless the loop is blocked half of the time. There must be more connections than workers,
-or two requests in one worker: otherwise no request was delayed. A worker with one slot (tornado
-with a WSGI app) is excluded, as its class works like this: it is diagnosed by its slots.
+it (`event_loop`): a loop was blocked for at least 1 % of the time by calls that made at least three
+beats more than 10 ms late, or for at least 10 % by calls of any length. A smaller share delays
+fewer than one request in a hundred. The machine delays one or two beats of any program now and
+then, so the time of so few is not counted, unless the loop is blocked half of the time. There must
+be more connections than workers, or two requests in one worker: otherwise no request was delayed.
+Workers with one slot (tornado with a WSGI app) are excluded: they are diagnosed by their slots.
 
-Without beats (an older run, a kernel without schedstat) the spans show it, but only of loops that
-are blocked all the time: workers that could serve many requests serve one at a time.
+Without beats (an older run, a kernel without schedstat), the spans only show loops that are always
+blocked: workers that could serve many requests serve one at a time.
 
 The lines are found in a trial in which a thread samples the loop of one worker
 (`server/inside/stacks.py`, `Cell.inside` "stacks"). A sample counts if the loop's next beat is
 overdue: otherwise the loop is not held up, whatever it runs. The kernel's counters since the last
 beat show why it is overdue, as for the beats; a wait for a core is not caused by the app.
 
-    blocks    the thread slept: the delay is longer than its CPU time, its wait for a core, and the
-              CPU time of other threads
-    computes  the sample before showed the same call of the app, no beat came in between, and the
-              thread computed: one long burst. Many short ones in a row, of one request each, delay
-              a beat as much, but they are ordinary work
-    holds     the sampling thread came late without a wait for a core: it did not get the GIL. Code
-              that computes in Python releases the GIL at the end of a switch interval (0.5 ms in
-              such a trial), and computes no more until it gets it back. So if a thread computed
-              for longer, one call kept the GIL: on the line where the thread was at its release
+    blocks    the thread slept: the delay exceeds the sum of its CPU time, its wait for a core, and
+              the CPU time of other threads
+    computes  the previous sample showed the same call of the app, no beat came in between, and the
+              thread computed: one long burst. Many short bursts in a row, one per request, delay a
+              beat as much, but are ordinary work
+    holds     the sampling thread was late, but had not waited for a core: it did not get the GIL.
+              Python code releases the GIL at the end of a switch interval (0.5 ms in such a trial)
+              and computes no more until it gets it back. So if a thread computed for longer, one
+              call kept the GIL: on the line where the thread was when it released the GIL
 
 A sample stands for the time since the previous one. A line's share excludes its waits for a core.
-Lines of one function that computes are added up, under the most frequent one. A share below 1 % is
-dropped, as it delays no request in a hundred; so is a line with less than a tenth of the first of
-its kind, which is a neighbour of that line, seen when the loop goes on.
+The lines of a function that computes are added up under the one with most time. A line below 1 %,
+which delays fewer than one request in a hundred, is dropped. So is one below a tenth of the first
+line of its kind: it is a neighbour, sampled when the loop resumed.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ from workerlab.numbers.units import fill, format_duration
 # Shares of the time: by calls that delay beats, by calls of any length, by one or two long ones
 BLOCKED_BY_LATE_SHARE, BLOCKED_BY_SHORT_SHARE, MOSTLY_BLOCKED_SHARE = 0.01, 0.1, 0.5
 MIN_LATE_BEATS, MIN_LATE_BEATS_OF_WORKER = 3, 2  # of all workers, and of the most blocked one
-BLOCKED_SHARE = 0.9  # of the time in the app: a hello-world app stays below it
-LONG_SERVICE_S, QUEUED_SHARE = 0.005, 0.05  # service time, and the share of it that others wait
+BLOCKED_SHARE = 0.9  # of the time is spent in the app: a hello-world app stays below it
+LONG_SERVICE_S, QUEUED_SHARE = 0.005, 0.05  # service time; wait in the worker, as a share of it
 
 HELD_UP_NS = 3_000_000  # a beat overdue for this long: the loop is held up
-HELD_NS = 3_000_000  # the GIL is held, if for this long
-MIN_SAMPLES = 3  # samples
-MIN_HELD_SAMPLES = 2  # no sample is possible while the GIL is held
-# With fewer samples of a held GIL, they must amount to a quarter of what the thread computed: else
-# the machine may have kept the sampler from a core, unseen by any counter
+HELD_NS = 3_000_000  # the GIL counts as held if it is kept for longer
+MIN_SAMPLES = 3  # of a line
+MIN_HELD_SAMPLES = 2  # fewer, as no sample is possible while the GIL is held
+# Fewer samples of a held GIL must amount to a quarter of the thread's CPU time: otherwise the
+# sampler may have waited for a core without any counter showing it
 FEW_HELD_SAMPLES, HELD_CPU_SHARE = 6, 0.25
 MIN_LINE_SHARE = 0.01  # of the time: a line with less is not named
-NEIGHBOUR_SHARE = 0.1  # of the first of its kind: less is a neighbouring line
-EVERY_NS = 10_000_000  # between samples: a call may have lasted this much longer than seen
-ONE_CALL_SHARE = 0.7  # of the time without a beat: it was one call
+NEIGHBOUR_SHARE = 0.1  # of the first line of its kind: a line with less is a neighbour of it
+EVERY_NS = 10_000_000  # between samples: a call may have lasted this much longer than sampled
+ONE_CALL_SHARE = 0.7  # of the time without a beat: from here on, it was one call
 
 BY_BEATS = (
     "Something blocks the event loop at least {blocked:percent} of the time, up to"
@@ -114,7 +114,7 @@ class BlockedLoop(Advised):
 
 
 def blocked_loop(facts: Facts, cell: CellResult) -> BlockedLoop | None:
-    """From the beats or, without any, from the spans."""
+    """Judged by the beats, or by the spans if there are none."""
     if not _serves_many(facts):
         return None
     use = loop_use(facts)
@@ -122,7 +122,7 @@ def blocked_loop(facts: Facts, cell: CellResult) -> BlockedLoop | None:
 
 
 def worth_a_look(facts: Facts) -> bool:
-    """Whether another trial, with stack samples, may find a blocking line: an alarm, not a
+    """Whether another trial, with stack samples, may find a blocking line. This is a hint, not a
     verdict."""
     return _serves_many(facts) and held_up(facts)
 
@@ -172,14 +172,14 @@ def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
     workers, cores = facts.cell.server.workers, facts.seen.cores
     used, load = facts.usage.server_cores, {"connections": facts.connections, "workers": workers}
     computes = used is not None and used >= WORKERS_BUSY_SHARE * min(workers, cores or workers)
-    moving = fill(MOVE_COMPUTING, {"cores": used, **load}) if computes else None
-    return BlockedLoop(fill(BY_SPANS, load), advice=(moving or _replace_calls(facts),))
+    move_work = fill(MOVE_COMPUTING, {"cores": used, **load}) if computes else None
+    return BlockedLoop(fill(BY_SPANS, load), advice=(move_work or _replace_calls(facts),))
 
 
 def loops_in_use(facts: Facts) -> float:
-    """Share of the time in which the workers' loops could take no request, as far as known, 0 to 1:
-    blocked or computing (mean of the workers) or, if they serve one request at a time, the time in
-    which the busiest had one."""
+    """Share of the time, 0 to 1, in which the workers' loops could take no request, as far as
+    known: blocked or computing (mean of the workers) or, if they serve one request at a time, the
+    share in which the busiest worker had one."""
     use = loop_use(facts)
     by_beats = fmean(loop.blocked + loop.computing for loop in use.workers) if use else 0.0
     return max(by_beats, (one_at_a_time(facts) or 0.0) if _serves_many(facts) else 0.0)
@@ -190,8 +190,8 @@ def one_at_a_time(facts: Facts) -> float | None:
     ever had two requests in the app although its loop could. None if some worker had two, or
     without a steady window.
 
-    The busiest, because chance may give all connections to some of the workers. An app that answers
-    at once is also served one request at a time; its loop is free for the rest of the time.
+    The busiest counts because some workers may get all connections by chance. An app that responds
+    immediately is also served one request at a time, but its loop is free the rest of the time.
     """
     steady = facts.window
     if steady is None or facts.two_at_once:
@@ -204,8 +204,8 @@ def one_at_a_time(facts: Facts) -> float | None:
 
 
 def _replace_calls(facts: Facts) -> str:
-    """Advice which calls to replace: by awaiting on the ASGI classes and tornado, by patching on
-    gevent and eventlet."""
+    """Advice on how to replace blocking calls: by asynchronous ones on ASGI classes and tornado, by
+    calls that can be patched on gevent and eventlet."""
     proof, row = facts.record.proof, facts.data.worker_class
     # gevent patches blocking calls in each worker, eventlet before any fork
     if proof.get("preload_app") is True and proof.get("patched") == "gevent":
@@ -259,11 +259,11 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
         *_lines(facts, "holds the GIL", of_others, held_by_others_ns),
     ]
     # One kind per function, the one with most time: steal makes computing look like sleep
-    mostly: dict[tuple[str, str], How] = {}
+    main_kind: dict[tuple[str, str], How] = {}
     return tuple(
         line
         for _, line in sorted(lines, key=lambda pair: pair[0], reverse=True)
-        if mostly.setdefault((line.file, line.function), line.how) == line.how
+        if main_kind.setdefault((line.file, line.function), line.how) == line.how
     )
 
 
@@ -357,7 +357,7 @@ def held_ns(sample: StackSample) -> float:
 
 
 def held_by_others_ns(sample: StackSample) -> float:
-    """How long another thread kept it."""
+    """How long another thread kept the GIL while the sampling thread was due."""
     return _kept_ns(sample, sample.others_ran_ns) if _others_held(sample) else 0.0
 
 
@@ -366,10 +366,10 @@ def _others_held(sample: StackSample) -> bool:
 
 
 def _kept_ns(sample: StackSample, ran_ns: int) -> float:
-    """How long the GIL was kept: a thread computed while the sampler was due (code in Python does
-    for 0.5 ms), or it slept; neither it nor the sampler waited for a core. If another thread
-    computed, the loop's may have kept the GIL without a core instead: both waits run at the same
-    time, so the longer one is subtracted."""
+    """How long the GIL was kept: while the sampler was due, a thread computed (Python code does so
+    for 0.5 ms at most) or slept; neither it nor the sampler waited for a core. If another thread
+    computed, the loop's thread may have kept the GIL without a core instead: both waits overlap, so
+    the longer one is subtracted."""
     others = _others_held(sample)
     late_ns = sample.late_ns - max(sample.waited_ns, sample.starved_ns if others else 0)
     computed_ns = min(late_ns, ran_ns - (sample.length_ns - sample.late_ns))

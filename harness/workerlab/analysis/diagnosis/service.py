@@ -1,45 +1,46 @@
 """Diagnoses of service times (a shared resource, drift, a slow start) and of failed requests.
 
-Shared: requests wait for a lock, a pool or the GIL, so together they spend longer in the app than a
-lone one. Ranks are compared, because a few lone requests say little about a service that varies: if
-one in ten is slow, the lone ones may all be fast, and the mean under load is far above theirs with
-nothing shared. If times under load are those of lone requests, n of these all lie below the
-quantile q of the former with probability q^n, whatever the distribution: q = 0.01^(1/n), at most
-the median. With many lone requests, their upper quartile replaces their maximum, and the lower
-quartile under load that quantile, which chance gives even less often. Requests that wait for a lock
-are nearly always slow; a heavy tail is slow in its tail only.
+Shared: requests wait for a lock, a pool or the GIL, so under load they spend longer in the app than
+a lone request. Ranks are compared, because a few lone requests say little about service times that
+vary: if one in ten is slow, all lone ones may be fast, and the mean under load is far above theirs
+although nothing is shared. If both kinds have the same distribution, whatever it is, all n lone
+times lie below its quantile q with probability q^n. So the longest lone time is compared with the
+quantile q = 0.01^(1/n) under load, at most the median. With many lone requests, their upper
+quartile is compared with the lower quartile under load, which exceeds it even less often by chance.
+Requests that wait for a lock are nearly always slow; a heavy-tailed service only in its tail.
 
-Other levels can show what a few lone requests cannot: the same service with fewer requests at once,
-by the intervals of both means; and throughput that stays the same with more requests, while slots
-are free. These are other launches, and no interval of one load covers how a service varies between
-launches, so times must be 50 % longer.
+Other levels can show what a few lone requests cannot: shorter service times with fewer requests at
+once, by the intervals of both means; or throughput that does not grow with more requests although
+slots are free. Each level is another launch, and the interval of a single load does not cover the
+variation between launches, so times must be 50 % longer.
 
-Times must be 25 % and 5 ms longer (the time slice that the GIL and the kernel give others), and
-computing must not explain it: workers that compute, or requests that need CPU on a machine without
-a free core. The wait for a core is subtracted first; if other programs used the cores, times must
-be 50 % longer. Rejected: an interval of the difference of means (Welch) to lone requests, for
-the reason above.
+Times must be 25 % and 5 ms longer (the time slice that the GIL and the kernel give to others), and
+CPU must not explain it: CPU-bound workers, or requests that need CPU on a machine without a free
+core. The wait for a core is subtracted first; if other programs used the cores, times must be 50 %
+longer. Rejected: Welch's interval for the difference to the mean of lone requests, for the reason
+above.
 
-Drift: the means of eight batches of requests, in the order in which they began, and the test of
-Mann and Kendall for a trend, |z| >= 2.35 (reached by chance in 1.4 % of sequences of eight
-independent values). Batches make it robust against dependent neighbours, which single requests have
-under load. As a run tests many cells, two more conditions must hold: |z| >= 3 over single requests
-(0.27 % by chance), and a change of at least 10 % from the first to the last batch, by Sen's slope.
-One slow request of a heavy tail moves the mean of a batch, but hardly the ranks of single requests.
+Drift: the Mann-Kendall trend test on the means of eight batches of requests, in order of their
+start, |z| >= 2.35 (reached by chance in 1.4 % of sequences of eight independent values). Batches
+make it robust against autocorrelation, which single requests have under load. As a run tests many
+cells, two more conditions must hold: |z| >= 3 over single requests (0.27 % by chance), and a change
+of at least 10 % from the first to the last batch, by Sen's slope. One slow request of a heavy tail
+shifts the mean of its batch, but hardly the ranks of single requests.
 
 Slow at first: MSER (White 1997) cuts off the beginning of a load where the standard error of the
-rest's mean is smallest. It also cuts off slow requests of a heavy tail that happen to come early,
-so the beginning must be slow as a whole: at least half of its requests are slower than nine in ten
-of the rest, which chance gives in one of 100,000 (binomial: 5 of 5, 6 of 7); they take 25 % longer
-on average; and the rest must not drift. A server that becomes faster all the time drifts.
+remaining mean is smallest. It also cuts off slow requests of a heavy tail that happen to come
+early, so the beginning must be slow as a whole: at least half of its requests are slower than nine
+in ten of the rest, which happens by chance in 1 of 100,000 cases (binomial: 5 of 5, 6 of 7); they
+take 25 % longer on average; and the rest must not drift. A server that keeps getting faster drifts.
 
-Other programs also come and go, so the whole wait for a core may fall on the first requests, or on
-one half of the load: both findings must exceed it by 25 %. A drift may show instead in the fastest
-request of each batch, |z| >= 2.6 and by 10 %: among 16 or more, in a second or more, at least
-one had a core. Neither is tested if the server itself takes the cores.
+Other programs come and go too, so the whole wait for a core may fall on the first requests, or on
+one half of the load: the excess time of either finding must be 25 % longer than that wait. A drift
+may show instead in the fastest request of each batch, |z| >= 2.6 and by 10 %: of at least 16
+requests in at least a second, one had a core. Neither is tested if the server itself takes the
+cores.
 
-Requests count in the order in which they began, without a lone first one; for a drift, those that
-began in the steady window. Requests during which the machine stood still are left out.
+Requests are ordered by their start, without a lone first one and those during which the machine
+stood still. Drift uses only requests that began in the steady window.
 
 Failures: requests refused under load, or failed otherwise. They are reported in addition to other
 diagnoses, and before most of them if they are at least 5 % of the requests.
@@ -84,29 +85,29 @@ MAX_CHANCE = 0.01
 MIN_LONE_REQUESTS, LOWER_QUARTILE = 8, 0.25  # needed to compare quartiles
 MAX_CORE_WAIT_SHARE = 0.25  # of the response
 MIN_INCREASE_RATIO, MIN_INCREASE_S = 1.25, 0.005  # over lone requests, or the rest of the load
-DOUBTFUL_INCREASE_RATIO = 1.5  # the factor if other programs had the cores, or for another launch
+DOUBTFUL_INCREASE_RATIO = 1.5  # if other programs used the cores, or across launches
 MIN_REQUESTS = 32  # under load
 WORKERS_BUSY_SHARE = 0.7  # of the cores its workers could use
 BUSY_MACHINE_SHARE = 0.9  # of all cores
 NEEDS_CPU_OF_LONE, MOSTLY_CPU_OF_LONE = 0.1, 0.4  # of a lone request's time
 
-MIN_BATCH_REQUESTS = 16  # requests of a batch, so that the fastest had a core
+MIN_BATCH_REQUESTS = 16  # so that at least one of a batch had a core
 BATCHES = 8
-MIN_DRIFT_REQUESTS = 32  # twice as many to cut the first ones off
+MIN_DRIFT_REQUESTS = 32  # twice as many for a slow start
 MIN_STEADY_S = 1.0
-BEYOND_WAIT_RATIO = 1.25  # times what waiting for a core can explain
-MIN_CPU_OF_FASTEST = 0.1  # of the fastest request's time is CPU: other programs stretch that, too
-MIN_BATCH_S = 1.0  # all of a shorter batch may have waited for a core
-FASTEST_Z = 2.6  # |z| of the fastest request of each batch
-STEADY_TREND_Z = 3.3  # |z| of eight means that rise, or fall, every time
+BEYOND_WAIT_RATIO = 1.25  # excess time / what waiting for a core can explain
+MIN_CPU_OF_FASTEST = 0.1  # CPU / time of the fastest request: with more, others slow it down, too
+MIN_BATCH_S = 1.0  # all requests of a shorter batch may have waited for a core
+FASTEST_Z = 2.6  # |z| of the batches' fastest requests
+STEADY_TREND_Z = 3.3  # |z| of eight means that rise, or fall, monotonically
 MAX_FAILED_SHARE = 0.01
 TREND_Z, SINGLE_TREND_Z = 2.35, 3.0  # |z| of the batches' means, and of single requests
 MIN_CHANGE_SHARE = 0.10  # change, as a share of the median batch
-MAX_COMPARED = 512  # single requests compared in pairs; of more, every n-th
+MAX_COMPARED = 512  # single requests compared in pairs; if there are more, every n-th
 MIN_SLOW_FIRST = 5  # requests; fewer are not reported
-SLOW_QUANTILE, MIN_SLOW_SHARE = 0.9, 0.5  # of the rest; of the first ones, above it
-MAX_SLOW_CHANCE = 1e-5  # of so many slow ones
-FEW_REQUESTS = 32  # above it, half being slow is rarer still
+SLOW_QUANTILE, MIN_SLOW_SHARE = 0.9, 0.5  # of the rest; share of the first ones above it
+MAX_SLOW_CHANCE = 1e-5  # probability of that many slow ones
+FEW_REQUESTS = 32  # among more, half being slow is even less likely
 
 LOOK_FOR_WHAT_IS_SHARED = (
     "look for what they share (a lock, a pool of connections or threads, a service behind the app)"
@@ -117,13 +118,13 @@ WARM_UP = "measure for longer, and do one-time work (pools, caches) at start-up"
 
 @once
 def computes(facts: Facts) -> bool:
-    """Whether requests wait for CPU, that of their workers or of the machine."""
+    """Whether CPU limits the requests, that of their workers or of the machine."""
     cores, usage, workers = facts.cores, facts.usage, facts.cell.server.workers
     if (used := usage.server_cores) is None:
         return False
     if used >= WORKERS_BUSY_SHARE * min(workers, cores or workers):
         return True
-    # Where the wait for a core is measured, only that of processes that requests start is missing
+    # If the wait for a core is measured, it lacks only that of processes that requests start
     needs = MOSTLY_CPU_OF_LONE if core_wait(facts) else NEEDS_CPU_OF_LONE
     crowded = usage.host_busy is not None and usage.host_busy > BUSY_MACHINE_SHARE
     alone_s = min(facts.record.alone_s, default=0.0)
@@ -134,9 +135,8 @@ def computes(facts: Facts) -> bool:
 
 
 class LongerThan(Struct, frozen=True):
-    """`low_s`: a time that most requests exceed; `others_s`: that of requests with fewer beside
-    them. `fewer`, `more`: connections of the other level that shows it, None where lone requests
-    do."""
+    """`low_s`: most requests take longer; `others_s`: time with fewer requests at once. `fewer`,
+    `more`: connections of the other level that shows it; both None: lone requests show it."""
 
     low_s: float
     others_s: float
@@ -153,7 +153,7 @@ class Shared(Diagnosis):
     share"""
 
     rank, advice = 60, (LOOK_FOR_WHAT_IS_SHARED,)
-    explains = (WaitingForSlots,)  # what waits for a lock fills the slots
+    explains = (WaitingForSlots,)  # requests that wait for a lock fill the slots
     below_slots = "requests wait for something they share"
 
     connections: int
@@ -167,7 +167,7 @@ class Shared(Diagnosis):
 
 
 def shared(facts: Facts, cell: CellResult, series: Series) -> Shared | None:
-    """Diagnosed if requests slow each other down. For loads that do not compute."""
+    """Diagnosed if requests slow each other down. For loads that are not CPU-bound."""
     if facts.connections < 2:
         return None
     longer = (
@@ -192,10 +192,10 @@ def shared(facts: Facts, cell: CellResult, series: Series) -> Shared | None:
 
 
 def _longer_than_alone(facts: Facts) -> LongerThan | None:
-    """Compares ranks with lone requests: of all requests, then of the worker that had most of them
-    at once, as those of the others share with fewer."""
-    beside_s, window, spans = overhead_s(facts), facts.window, success_spans(facts)
-    alone = sorted(max(0.0, lone_s - beside_s) for lone_s in facts.record.lone_s)
+    """Compares ranks with lone requests: those of all requests, then those of the busiest worker,
+    as requests in the others share with fewer."""
+    outside_s, window, spans = overhead_s(facts), facts.window, success_spans(facts)
+    alone = sorted(max(0.0, lone_s - outside_s) for lone_s in facts.record.lone_s)
     if window is None or spans is None or not alone or facts.record.lone_weights:
         return None  # a mix: the shares of its routes differ between lone requests and load
     inside = [span for span in spans if window.contains(span.start_ns)]
@@ -226,13 +226,13 @@ def _compare_quantiles(
 def _clearly_longer(
     low_s: float, most_s: float, facts: Facts, *, other_launch: bool = False
 ) -> bool:
-    longer = DOUBTFUL_INCREASE_RATIO if other_launch or is_disturbed(facts) else MIN_INCREASE_RATIO
-    return low_s >= max(longer * most_s, most_s + MIN_INCREASE_S)
+    ratio = DOUBTFUL_INCREASE_RATIO if other_launch or is_disturbed(facts) else MIN_INCREASE_RATIO
+    return low_s >= max(ratio * most_s, most_s + MIN_INCREASE_S)
 
 
 def _longer_than_fewer(facts: Facts, series: Series) -> LongerThan | None:
-    """Compares means with the lowest level: the same service with fewer requests at once, however
-    it varies. The intervals must not overlap."""
+    """Compares the mean with that of the lowest level: the same service with fewer requests at
+    once, whatever its distribution. The intervals must not overlap."""
     fewest = min(series.closed, key=attrgetter("connections"))
     own, other = _mean(facts), _mean(fewest)
     if fewest.connections * MIN_STEP_RATIO > facts.connections or own is None or other is None:
@@ -244,18 +244,18 @@ def _longer_than_fewer(facts: Facts, series: Series) -> LongerThan | None:
 
 
 def _mean(facts: Facts) -> Estimate | None:
-    """Mean service time of successes; None if there are few, or if they compute."""
+    """Mean service time of successes; None if there are few, or if they are CPU-bound."""
     few = facts.outcome.success < MOSTLY_SUCCESSES or len(facts.finished) < MIN_REQUESTS
     return None if few or computes(facts) else precision(facts).service_s
 
 
 def _no_gain_with_more(facts: Facts, series: Series) -> LongerThan | None:
-    """By throughput: slots are free and requests wait, but more connections bring no more."""
-    n, taken = facts.connections, occupancy(facts)
+    """By throughput: requests wait although slots are free, and more connections add nothing."""
+    n, occupied = facts.connections, occupancy(facts)
     if (
         not series.requests_wait(facts)
         or not series.levels_off(n)
-        or (taken or 0.0) >= FULL_OCCUPANCY
+        or (occupied or 0.0) >= FULL_OCCUPANCY
     ):
         return None
     above = [trial for trial in series.closed if trial.connections >= MIN_STEP_RATIO * n]
@@ -265,12 +265,12 @@ def _no_gain_with_more(facts: Facts, series: Series) -> LongerThan | None:
     ):
         return None
     own, lone_s = _mean(facts), fmean(facts.record.alone_s)
-    more = max(trial.connections for trial in above)
+    most = max(trial.connections for trial in above)
     if own is None:
         return None
     low_s = (own.mean - own.half) * (1 - _lost(facts))
     beyond = _clearly_longer(low_s, lone_s, facts, other_launch=True)
-    return LongerThan(low_s, lone_s, more=more) if beyond else None
+    return LongerThan(low_s, lone_s, more=most) if beyond else None
 
 
 def _lost(facts: Facts) -> float:
@@ -287,7 +287,7 @@ class Drift(Diagnosis):
     {last_s:duration} in the last (Mann-Kendall, z = {z:number})"""
 
     rank = 80
-    explains = (Shared,)  # its mean is above that of lone requests
+    explains = (Shared,)  # a drift lifts the mean above that of lone requests
     below_slots = "service times change"
 
     first_s: float
@@ -311,7 +311,7 @@ class SlowFirst(Diagnosis):
     requests: int
     first_s: float  # mean of these
     rest_s: float  # mean of the others
-    until_s: float  # since the load began
+    until_s: float  # end of the last of these, since the load began
 
 
 def drift_of(times_s: Sequence[float]) -> Drift | None:
@@ -364,8 +364,8 @@ def count_slow_first(times_s: Sequence[float]) -> int:
     """How many requests were slow at first; 0 if none."""
     if len(times_s) < 2 * MIN_DRIFT_REQUESTS or (cut := mser_cut(times_s)) < MIN_SLOW_FIRST:
         return 0
-    above = quantile(sorted(times_s[cut:]), SLOW_QUANTILE)
-    slow = list(accumulate(value > above for value in times_s[:cut]))
+    threshold_s = quantile(sorted(times_s[cut:]), SLOW_QUANTILE)
+    slow = list(accumulate(value > threshold_s for value in times_s[:cut]))
     typical = fmean(times_s[cut:])
     while cut and times_s[cut - 1] < MIN_INCREASE_RATIO * typical:
         cut -= 1  # MSER may cut a little late
@@ -378,7 +378,7 @@ def count_slow_first(times_s: Sequence[float]) -> int:
 
 
 def _slow_as_a_whole(slow: int, count: int) -> bool:
-    """Whether at least half of them are slow, and hardly by chance."""
+    """Whether at least half of `count` requests are slow, and hardly by chance."""
     if slow < MIN_SLOW_SHARE * count or count > FEW_REQUESTS:
         return slow >= MIN_SLOW_SHARE * count
     tail, rare = range(slow, count + 1), 1 - SLOW_QUANTILE
@@ -391,7 +391,7 @@ def _slow_as_a_whole(slow: int, count: int) -> bool:
 
 @once
 def slow_first(facts: Facts) -> SlowFirst | None:
-    """Also valid if the workers compute, in a load whose requests seldom wait for each other."""
+    """Also valid for CPU-bound workers if requests seldom wait for each other."""
     spans = _successes(facts)
     times_s = durations_s(spans)
     if not (cut := count_slow_first(times_s)):
@@ -405,15 +405,15 @@ def slow_first(facts: Facts) -> SlowFirst | None:
 
 @once
 def drift(facts: Facts) -> Drift | None:
-    """Also valid if the workers compute, like `slow_first`."""
+    """Also valid for CPU-bound workers, like `slow_first`."""
     window = facts.window
     if window is None or slow_first(facts):
         return None
     times_s = durations_s(span for span in _successes(facts) if window.contains(span.start_ns))
     trend, half = drift_of(times_s), len(times_s) // 2
-    apart_s = abs(sum(times_s[-half:]) - sum(times_s[:half]))
+    difference_s = abs(sum(times_s[-half:]) - sum(times_s[:half]))
     by_others = is_disturbed(facts) and (trend is None or abs(trend.z) < STEADY_TREND_Z)
-    if not by_others and apart_s >= BEYOND_WAIT_RATIO * _lost_s(facts, times_s):
+    if not by_others and difference_s >= BEYOND_WAIT_RATIO * _lost_s(facts, times_s):
         return trend
     if len(times_s) < BATCHES * MIN_BATCH_REQUESTS or window.length_s < BATCHES * MIN_BATCH_S:
         return None
@@ -424,18 +424,18 @@ def drift(facts: Facts) -> Drift | None:
 
 
 def _lost_s(facts: Facts, times_s: Sequence[float]) -> float:
-    """Upper bound of the part of these times, all together, in which other programs or machines
-    used the core. Excludes the requests' waits for each other, which drift with them."""
-    if (waited := core_wait(facts)) is None:
+    """Upper bound of the seconds, in total, in which other programs or machines used the core
+    during these times. Excludes the requests' waits for each other, which drift with them."""
+    if (wait := core_wait(facts)) is None:
         return 0.0
-    lost_s = waited.taken * sum(times_s)
+    lost_s = wait.taken * sum(times_s)
     if not facts.rps:
         return lost_s
-    # `taken` relies on the lone requests. If these waited longer for a core than the load did, it
-    # is too low; the workers' wait, as far as others ran, is not
-    others = 1.0 if waited.others_cores is None else min(1.0, waited.others_cores)
-    each_s = min(waited.worker_s, facts.workers * others / facts.rps)
-    return max(lost_s, each_s * len(times_s))
+    # `taken` is relative to the lone requests, so it is too low if these waited longer for a core
+    # than the load did. The workers' wait while others ran does not depend on them
+    others = 1.0 if wait.others_cores is None else min(1.0, wait.others_cores)
+    per_request_s = min(wait.worker_s, facts.workers * others / facts.rps)
+    return max(lost_s, per_request_s * len(times_s))
 
 
 def _successes(facts: Facts) -> Sequence[Span]:
@@ -446,13 +446,13 @@ def _successes(facts: Facts) -> Sequence[Span]:
     spans = success_spans(facts)
     if spans is None:
         spans = facts.finished if failed_share(facts) <= MAX_FAILED_SHARE else ()
-    together = spans[1:] if facts.data.lone_first else spans
-    return [span for span in together if not paused(facts, span.start_ns, span.end_ns or 0)]
+    under_load = spans[1:] if facts.data.lone_first else spans
+    return [span for span in under_load if not paused(facts, span.start_ns, span.end_ns or 0)]
 
 
 # --- failures -----------------------------------------------------------------------------------
 
-MANY_FAILED_SHARE = 0.05  # of the requests: then failures come before most other diagnoses
+MANY_FAILED_SHARE = 0.05  # of the requests: from here on, failures rank before most diagnoses
 
 
 class Failures(Diagnosis):
@@ -461,7 +461,7 @@ class Failures(Diagnosis):
     rank, advice = 110, ()
 
     requests: int
-    share: float  # of all
+    share: float  # of all requests
 
 
 class Shedding(Failures):
@@ -472,7 +472,7 @@ class Shedding(Failures):
     below_slots = "the server refuses the rest"
 
     statuses: tuple[str, ...]
-    tool: str | None  # that does not report them
+    tool: str | None  # set if it does not report statuses
     successes_rps: float
 
 
@@ -501,7 +501,7 @@ class Failing(Failures):
 
 
 def failing(facts: Facts, _cell: CellResult) -> Failing | None:
-    """Other failures, without those that a full accept queue explains."""
+    """Failures other than refusals, without those that a full accept queue explains."""
     causes = Counter(facts.outcome.errors)
     if handshakes(facts).dropped:
         del causes[NEVER_ACCEPTED]
@@ -522,8 +522,8 @@ def failing(facts: Facts, _cell: CellResult) -> Failing | None:
 
 
 def _by_server(facts: Facts, wrong: int) -> int:
-    """How many wrong answers are the server's own, from a worker that waited in vain for a request.
-    Counted if some requests never reached the app and the tool (ab) does not say which answer
-    belongs to which request."""
+    """How many error responses the server itself sent when it killed a worker that was waiting for
+    a request. Counted if some requests never reached the app and the tool (ab) does not say which
+    response belongs to which request."""
     unseen = 0 if facts.measurement.timings else facts.measurement.requests - len(facts.spans)
     return wrong if wrong <= 2 * unseen else 0

@@ -1,8 +1,8 @@
-"""Diagnoses of slots: too few, idle, or behind a full accept queue; and cells that nothing limits.
+"""Diagnoses of slots (too few, idle, or behind a full accept queue) and of cells without a limit.
 
 More slots are advised only if all were taken (an occupancy of 0.95, `analysis/slots.py`). A place
-where requests wait is named if it was measured. Connections that exist for the client alone are
-added to the accept queue only if the kernel counted overflows and both ends were sampled.
+where requests wait is named only if it was measured. Connections that are established for the
+client only count as queued if the kernel counted overflows and both ends were sampled.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from workerlab.finding import Finding
 from workerlab.model import CellResult
 from workerlab.numbers.units import fill, format_duration
 
-MIN_PLACE_SHARE = 0.1  # share of the waiting: a place with less is not named
-MIN_WAIT_S = 0.005  # a shorter wait, or connect, counts as none
-LONGER_SERVICE_RATIO = 1.5  # times a lone response
+MIN_PLACE_SHARE = 0.1  # of the waiting time: a place with less is not named
+MIN_WAIT_S = 0.005  # shorter waits and connect times count as none
+LONGER_SERVICE_RATIO = 1.5  # service time / lone response
 
 # The parts of a Breakdown in which requests wait
 PLACES = {
     "connect_s": "to connect",
     "accept_queue_s": "in the accept queue",
-    "in_worker_s": "inside the workers, accepted and not begun",
+    "in_worker_s": "inside the workers, accepted but not started",
     "transfer_s": "after the app, until the answer has arrived",
     "unattributed_s": "unattributed",
 }
-CLIENT_ALONE = "in the accept queue or as connections of the client alone"
+CLIENT_ALONE = "in the accept queue or as half-open connections"
 
 BACKLOG_HIDES = "a longer --backlog only moves the wait into a longer queue"
 EVEN_CLASS = "a class that accepts only what it can serve (sync, gevent) shares them evenly"
@@ -44,11 +44,11 @@ def longer_backlog(facts: Facts) -> str:
     return f"with a --backlog of {facts.connections} or more none would be dropped"
 
 
-# --- who waits, and where -------------------------------------------------------------------------
+# --- whether requests wait, and where -------------------------------------------------------------
 
 
 def waits(facts: Facts, cell: CellResult) -> bool:
-    """Whether requests take longer than a lone one, with others to wait for."""
+    """Whether requests take longer than a lone one, and there are others to wait for."""
     n = facts.connections
     return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED_SHARE
 
@@ -63,7 +63,7 @@ def full(facts: Facts) -> bool:
 
 
 def _response_s(facts: Facts, cell: CellResult) -> float:
-    """As in the breakdown, or else by the response time law, N/X."""
+    """From the breakdown, or else by the response time law, N/X."""
     return cell.breakdown.response_s or facts.connections / facts.rps
 
 
@@ -88,26 +88,26 @@ def _sharing(facts: Facts) -> str:
 def _waiting(facts: Facts, cell: CellResult) -> str:
     """How many requests wait and where, the longest wait first, short ones left out."""
     waited_s, shakes = _waited_s(facts, cell), handshakes(facts)
-    both = shakes.half_open and shakes.dropped
-    words = {**PLACES, "accept_queue_s": CLIENT_ALONE} if both else PLACES
+    with_half_open = shakes.half_open and shakes.dropped
+    labels = {**PLACES, "accept_queue_s": CLIENT_ALONE} if with_half_open else PLACES
     waits_s = sorted(
-        ((getattr(cell.breakdown, place) or 0.0, place) for place in words), reverse=True
+        ((getattr(cell.breakdown, place) or 0.0, place) for place in labels), reverse=True
     )
     places = [
-        f"{format_duration(wait_s)} {words[place]}"
+        f"{format_duration(wait_s)} {labels[place]}"
         for wait_s, place in waits_s
         if wait_s >= MIN_PLACE_SHARE * waited_s
-    ] or [f"{format_duration(waited_s)}, in no place that is known"]
+    ] or [f"{format_duration(waited_s)}, place unknown"]
     others = facts.connections - (facts.slots or facts.connections)
-    who = "requests wait"
+    subject = "requests wait"
     if others > 0:
-        who = f"the other {others} wait" if others > 1 else "the other one waits"
-    return f"{who} {' and '.join(places)}"
+        subject = f"the other {others} wait" if others > 1 else "the other one waits"
+    return f"{subject} {' and '.join(places)}"
 
 
 def _overtaken(facts: Facts, cell: CellResult) -> str | None:
-    """A hint if the median is far below the mean: by medians, a short queue would look faster than
-    a long one, in which no request overtakes another."""
+    """A hint if the median is far below the mean. Judged by medians, a short queue would look
+    faster than a long one, in which no request overtakes another."""
     p50_s, mean_s = facts.measurement.response.p50, cell.breakdown.response_s
     if p50_s is None or mean_s is None or p50_s > REACHED_SHARE * mean_s:
         return None
@@ -124,7 +124,7 @@ def _overtaken(facts: Facts, cell: CellResult) -> str | None:
 class Queueing(Advised):
     """More requests than are served at once."""
 
-    sharing: str  # who shares how many slots
+    sharing: str  # how many connections share how many slots
     waiting: str  # how many wait, and where
 
 
@@ -133,12 +133,12 @@ class WaitingForSlots(Queueing):
 
     rank = 100
 
-    connect_s: float | None  # if it shows that the client does not notice the accept queue
+    connect_s: float | None  # set if it stays short while requests wait in the accept queue
 
 
 def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
-    """Without advice if requests hold slots much longer than a lone one, for lack of a core or an
-    unmeasured reason: more slots might not help."""
+    """Gives no advice if requests hold slots much longer than a lone one does, for lack of a core
+    or an unmeasured reason: more slots might not help."""
     if not full(facts) or facts.slots is None or facts.connections <= facts.slots:
         return None
     if _waited_s(facts, cell) < (1 - REACHED_SHARE) * _response_s(facts, cell):
@@ -165,7 +165,7 @@ class FullAcceptQueue(Queueing):
     [[; a response took up to {response_s:duration}]][[; {overtaken}]]"""
 
     rank = 20
-    explains = (WaitingForSlots,)  # it says the same of the other requests
+    explains = (WaitingForSlots,)  # its sentence already says that
     seen_in = "queue"
 
     longest: int | None
@@ -196,13 +196,13 @@ class LikelyFullAcceptQueue(Queueing):
 
 
 def full_queue(facts: Facts, cell: CellResult) -> FullAcceptQueue | LikelyFullAcceptQueue | None:
-    """Measured, or likely if the kernel's counters are missing. A longer queue helps against a
-    burst, not against too few slots."""
+    """Measured, or likely if the kernel's counters are missing. A longer queue absorbs a burst, but
+    does not replace missing slots."""
     shakes, all_taken = handshakes(facts), full(facts)
     if not shakes.dropped and not (shakes.suspected and waits(facts, cell)):
         return None
-    steadily = all_taken and not stalled(facts)  # else slots idled because the queue was too short
-    hides = steadily or facts.slots is None
+    always_busy = all_taken and not stalled(facts)  # else slots idled as the queue was too short
+    hides = always_busy or facts.slots is None
     more_slots = (facts.data.worker_class.advice,) if all_taken else ()
     advice = (BACKLOG_HIDES if hides else longer_backlog(facts), *more_slots)
     queueing: dict[str, Any] = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell)}
@@ -224,10 +224,10 @@ def full_queue(facts: Facts, cell: CellResult) -> FullAcceptQueue | LikelyFullAc
 
 class IdleWhileClientsWait(Advised):
     """Slots stood idle for {stall.idle_s:duration} of {stall.load_s:duration} while clients waited
-    [[, at one go {stall.longest_s:duration} with nothing in the server at all]]: {whole_rps:number}
-    requests/s over the whole load, {steady_rps:number} in its steady part[[; a response took up to
-    {response_s:duration}]][[; the kernel dropped handshakes ({counters:values}), which clients
-    repeat ever more slowly]][[; {overtaken}]]"""
+    [[, for {stall.longest_s:duration} at a stretch with no request in the server]]:
+    {whole_rps:number} requests/s over the whole load, {steady_rps:number} in its steady part[[; a
+    response took up to {response_s:duration}]][[; the kernel dropped handshakes
+    ({counters:values}), which clients repeat ever more slowly]][[; {overtaken}]]"""
 
     rank = 10
     seen_in = "states"
@@ -241,10 +241,10 @@ class IdleWhileClientsWait(Advised):
 
 
 def stall(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
-    """How long slots idled, and the evidence of the reason."""
+    """How long slots idled while clients waited, with evidence for the cause."""
     if (idle := stalled(facts)) is None:
         return None
-    shakes, room = handshakes(facts), facts.cell.server.backlog >= facts.connections
+    shakes, backlog_fits = handshakes(facts), facts.cell.server.backlog >= facts.connections
     return IdleWhileClientsWait(
         stall=idle,
         whole_rps=whole_rps(facts),
@@ -252,11 +252,11 @@ def stall(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
         response_s=facts.measurement.response.max,
         counters=growth(shakes.counters) if shakes.dropped else None,
         overtaken=_overtaken(facts, cell) if shakes.dropped else None,
-        advice=() if room else (longer_backlog(facts),),
+        advice=() if backlog_fits else (longer_backlog(facts),),
     )
 
 
-# --- slots idle while requests wait for others ----------------------------------------------------
+# --- idle slots while requests wait for busy ones -------------------------------------------------
 
 
 class UnevenDealing(Advised):
@@ -264,7 +264,7 @@ class UnevenDealing(Advised):
     of the {dealing.slots:# slot} that could be in use idled while requests waited]]
     [[one worker has {dealing.times:number} times as many as another, and requests wait]]
     [[ {wait_s:duration}]] inside busier ones ({dealt} per worker: {per_worker:, }
-    [[; about {predicted_rps:number} requests/s when dealt like this]])"""
+    [[; about {predicted_rps:number} requests/s with this distribution]])"""
 
     rank = 70
     below_slots = "connections are dealt unevenly"
@@ -281,17 +281,17 @@ def uneven(facts: Facts, cell: CellResult) -> UnevenDealing | None:
     """The cost of an uneven distribution of connections by the kernel."""
     if (dealing := uneven_dealing(facts)) is None:
         return None
-    kept = cell.connections_per_worker
-    counts = cell.requests_per_worker if kept is None else kept
+    kept_connections = cell.connections_per_worker
+    counts = cell.requests_per_worker if kept_connections is None else kept_connections
     per_worker = sorted((counts.get(pid, 0) for pid in dealing.taken), reverse=True)
     waited_s = cell.breakdown.in_worker_s or 0.0  # not always known with keep-alive
     return UnevenDealing(
         connections=facts.connections,
         dealing=dealing,
         wait_s=waited_s if waited_s >= MIN_WAIT_S else None,
-        dealt="requests" if kept is None else "connections",
+        dealt="requests" if kept_connections is None else "connections",
         per_worker=tuple(per_worker),
-        predicted_rps=None if kept is None else cell.split_prediction_rps,
+        predicted_rps=None if kept_connections is None else cell.split_prediction_rps,
         advice=_deal_evenly(facts),
     )
 
@@ -311,7 +311,7 @@ def _deal_evenly(facts: Facts) -> tuple[str, ...]:
     return (as_threads, ENDS_KEEPALIVE) if facts.cell.keepalive else (as_threads,)
 
 
-# --- nothing, or nothing that was measured --------------------------------------------------------
+# --- no waiting, or no measured cause -------------------------------------------------------------
 
 
 class NothingWaits(Diagnosis):
@@ -332,7 +332,7 @@ class AllSlotsBusy(NothingWaits):
     """{connections:# connection} used {used:# slot}[[ ({busy:percent} busy)]] and {waited}; more
     connections will wait"""
 
-    busy: float | None  # None: they were taken all the time
+    busy: float | None  # None: busy all the time
 
 
 class Unexplained(Diagnosis):
@@ -350,7 +350,7 @@ class Unexplained(Diagnosis):
 
 
 def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Diagnosis:
-    """`waits`: requests take longer than a lone one, and not by chance."""
+    """`waits`: whether requests take significantly longer than a lone one."""
     if waits:
         return _unexplained(facts, cell)
     n, slots = facts.connections, facts.slots
@@ -362,7 +362,7 @@ def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Diagnosis:
 
 
 def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
-    """The time inside the app, or outside, is left out if it hardly contributes."""
+    """Leaves out the time inside or outside the app if it hardly contributes."""
     response_s, inside_s, lone_s = _response_s(facts, cell), service_s(cell), cell.lone_s or 0.0
     least_s = MIN_PLACE_SHARE * (response_s - lone_s)
     return Unexplained(

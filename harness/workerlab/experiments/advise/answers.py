@@ -82,7 +82,7 @@ def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
 
 
 def _distance(result: AdviseResult, cell: Cell) -> int:
-    """0: the recommended class; 1: a class that shares its alarm and its app; 2: another class."""
+    """0: the recommended class; 1: a class with the same app and alarm; 2: another class."""
     own = result.server.variant if result.server else ""
     return 0 if cell.server.variant == own else 1 if own in _alike(result.study, cell) else 2
 
@@ -95,7 +95,7 @@ def _alike(study: Study, cell: Cell) -> tuple[str, ...]:
 
 
 def is_of_others(result: AdviseResult, finding: Finding) -> bool:
-    """Whether the finding is about the event loop of worker classes other than the recommended."""
+    """Whether the finding is about the event loop of classes other than the recommended one."""
     if not isinstance(finding, LoopBlocked) or result.server is None:
         return False
     return result.server.variant not in (finding.worker_class, *finding.others)
@@ -137,7 +137,7 @@ def cautions(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[C
 
 
 def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
-    """Changes seen in most launches: a single launch may have had a bad moment."""
+    """Changes seen in most launches: a single launch may be an exception."""
     facts = [launch.facts for launch in launches if launch.facts is not None]
     results = (rule(trial) for trial in facts for rule in (drift, slow_first))
     changes = [change for change in results if change is not None]
@@ -191,7 +191,7 @@ VALUE = "{term.metric} was {value:{term.kind}}"
 
 def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Finding]:
     """Why a launch broke the target: the number of errors; for a time or throughput the value, and
-    what was full. If it broke no term, it was close to the limit: only what was full."""
+    the saturated resource. If it broke no term, it was close to the limit: only the resource."""
     broken = [term for term in result.search.terms if not holds(launch, [term])]
     for term in broken:
         if term.kind == "errors":
@@ -205,8 +205,8 @@ def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Fin
 
 
 def _full(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str | Finding]:
-    """What was full in the launch. Queues grow before anything is full, so if nothing is, this is
-    the utilisation instead; nothing if that is unknown."""
+    """The saturated resource. Queues grow before a resource is saturated, so if none is, this is
+    the utilisation instead; empty if that is unknown."""
     cell = launch.cell
     if cell.verdict in SATURATED and (cell.diagnosis or cell.reason):
         return (cell.diagnosis or cell.reason,)
@@ -244,8 +244,8 @@ WHICH = "Which worker class, how many workers?"
 
 def answers(result: AdviseResult) -> Iterator[Finding]:
     """All answers for which there is data."""
-    which = recommendation if result.word == "recommended" else no_recommendation
-    yield replace(which(result), trials=_trials(result), evidence=tuple(_evidence(result)))
+    main_answer = recommendation if result.word == "recommended" else no_recommendation
+    yield replace(main_answer(result), trials=_trials(result), evidence=tuple(_evidence(result)))
     yield from target_answer(result)
     yield from highest_rate(result)
     if result.word == "recommended":
@@ -307,14 +307,14 @@ def recommendation(result: AdviseResult) -> Recommended:
     best_rps, last_rps = best.reach.last or 0.0, result.reach.last or search.target_rps
     further = best_rps > BEYOND * last_rps and best.standing.word == "not shown yet"
     untried = _untried(result)
-    beyond = result.reach.first is None and search.next() is not None
-    unknown = further or untried or beyond or _gap(result, server)
+    open_ended = result.reach.first is None and search.next() is not None
+    incomplete = further or untried or open_ended or _gap(result, server)
     return Recommended(
         candidate=candidate_of(server),
         further=candidate_of(best.server) if further else None,
         further_rps=best_rps if further else None,
         untried=untried,
-        run=result.study.run if unknown else None,
+        run=result.study.run if incomplete else None,
     )
 
 
@@ -498,7 +498,7 @@ def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
 
 
 def _gap(result: AdviseResult, server: Server) -> bool:
-    """Whether last passing and first failing rate are over WIDE apart, without launches between."""
+    """Whether the passing and failing rates are over WIDE apart, with no launch in between."""
     last, first = result.reach.last or math.inf, result.first_rps or 0.0
     between = (launch.rps for launch in result.study.of(server) if last < launch.rps < first)
     return first > WIDE * last and not any(between)
@@ -521,12 +521,12 @@ def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
     """The finding for the lowest rate shown to break the target, else failed, with the reasons."""
     launches = result.study.at(server, rps)
     broke = sum(not holds(launch, result.search.terms) for launch in launches)
-    shown = result.search.breaks_at(server) == rps
+    is_shown = result.search.breaks_at(server) == rps
     return RateBroken(
         rps=rps,
         launches=len(launches),
         broke=broke,
-        caveat=NONE_BROKE if not broke else "" if shown else TOO_FEW_BROKE,
+        caveat=NONE_BROKE if not broke else "" if is_shown else TOO_FEW_BROKE,
         reasons=tuple(reasons(result, result.breaks)) if result.breaks else (),
     )
 

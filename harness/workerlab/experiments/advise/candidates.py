@@ -24,7 +24,7 @@ BACKLOG = 2048
 
 
 class Limits(Struct, frozen=True):
-    """Of the machine that will serve, and of the app. None: no limit."""
+    """The limits of the target machine and of the app. None: no limit."""
 
     cores: float
     memory_bytes: int | None = None
@@ -35,7 +35,7 @@ class Limits(Struct, frozen=True):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The options given that exclude candidates."""
+        """The given options that exclude candidates."""
         given = {
             "--max-in-flight": self.max_in_flight is not None,
             "--max-workers": self.max_workers is not None,
@@ -45,7 +45,7 @@ class Limits(Struct, frozen=True):
 
     @property
     def thumb(self) -> int:
-        """The rule of thumb for workers: twice the cores and one."""
+        """The rule of thumb for workers: twice the cores plus one."""
         return 2 * max(1, math.floor(self.cores)) + 1
 
 
@@ -57,10 +57,10 @@ def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
     most = max(most, limits.thumb) if limits.max_workers is None else most
     if one_each and limits.max_in_flight:
         most = min(most, limits.max_in_flight)
-    more = 4 * n
-    while (one_each or limits.max_workers) and more <= most:
-        counts.add(more)
-        more *= 2
+    workers = 4 * n
+    while (one_each or limits.max_workers) and workers <= most:
+        counts.add(workers)
+        workers *= 2
     counts.add(limits.max_workers or 1)
     return sorted({min(count, most) for count in counts})
 
@@ -86,8 +86,8 @@ def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
 
 
 def kind_of(name: str, app: App, python: str = "", gunicorn: str = "") -> Server:
-    """A server of a worker class with an app; interpreter and Gunicorn version if several are
-    compared."""
+    """A server of a worker class with an app, on which candidates are based. `python`, `gunicorn`:
+    only if several are compared."""
     return Server(name, 1, 1, BACKLOG, CONNECTIONS, app=app, python=python, gunicorn=gunicorn)
 
 

@@ -49,7 +49,7 @@ RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
 SHOWN = 0.95  # of the rate: by chance a launch serves a few percent less
 NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections beyond workers
-NEEDS_ABOUT_S = 8.0  # of a needs trial in all, if the app starts immediately
+NEEDS_ABOUT_S = 8.0  # duration of a needs trial, if the app starts immediately
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def finish(directory: Path) -> None:
 
 
 def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
-    """The initial plan, a needs cell per class, and the interpreters. Only inspects the
+    """The initial plan, with a needs cell per class, and the interpreters. Only inspects the
     environment. Raises UsageError or EnvironmentProblem."""
     target = target_of(options)
     check_write(options.write)
@@ -118,7 +118,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
 
 
 def target_of(options: argparse.Namespace) -> str:
-    """The target in canonical spelling. Raises UsageError, also if --rate is too low for it."""
+    """The target in canonical form. Raises UsageError if it is invalid or --rate is too low."""
     if options.rate is None or options.slo is None:
         raise UsageError(
             "advise needs --rate and --slo, such as: workerlab advise --app shop.wsgi:app"
@@ -126,8 +126,8 @@ def target_of(options: argparse.Namespace) -> str:
         )
     try:
         target = slo.canonical(options.slo)
-    except slo.TargetSyntaxError as mistake:
-        raise UsageError(f"--slo: {mistake}") from None
+    except slo.TargetSyntaxError as error:
+        raise UsageError(f"--slo: {error}") from None
     served_rps = SHOWN * options.rate
     for term in slo.parse(target):
         if term.kind == "rps" and term.op in (">", ">=") and term.limit > served_rps:
@@ -200,7 +200,7 @@ def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
 
 
 def start_of(python: str) -> str:
-    """The shell command for this interpreter's Gunicorn: `gunicorn` if the PATH leads to it."""
+    """The shell command for this interpreter's Gunicorn: `gunicorn` if it is first on PATH."""
     command = shutil.which("gunicorn")
     own = command is not None and Path(command).parent.absolute() == Path(python).parent.absolute()
     return "gunicorn" if own else f"{shlex.quote(python)} -m gunicorn"

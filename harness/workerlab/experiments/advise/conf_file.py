@@ -20,8 +20,8 @@ COLUMNS = 92
 
 
 class OwnFile(Struct, frozen=True):
-    """The app's Gunicorn file, which settings it makes, and those that it keeps though something
-    else was measured, each with a sentence about it; none where the text is empty."""
+    """The app's own Gunicorn file; an empty text: none. `sets`: the settings in it; `kept`: those
+    that stay as they are although another value was measured, each with a sentence about it."""
 
     text: str = ""
     path: str = ""
@@ -33,7 +33,7 @@ NONE = OwnFile()
 
 
 class ConfLine(Struct, frozen=True):
-    """A line of the file, and why it is there."""
+    """A setting in the file, with its reason as a comment."""
 
     name: str
     value: object
@@ -80,19 +80,19 @@ def conf_file(
 ) -> str:
     """The text of the file. `evidence`: sentences; `grace_s`: graceful_timeout; None: not set."""
     env = [f"{name}={value}" for name, value in server.app.env]
-    made = settings(server, own.sets, grace_s)
-    before = _literal(_plain(own.text).get("raw_env")) if "raw_env" in own.sets else ()
-    before = (before,) if isinstance(before, str) else before
-    if env and isinstance(before, list | tuple):
-        made.append(ConfLine("raw_env", [*before, *env], "with the values of --env"))
+    conf_lines = settings(server, own.sets, grace_s)
+    own_env = _literal(_plain(own.text).get("raw_env")) if "raw_env" in own.sets else ()
+    own_env = (own_env,) if isinstance(own_env, str) else own_env
+    if env and isinstance(own_env, list | tuple):
+        conf_lines.append(ConfLine("raw_env", [*own_env, *env], "with the values of --env"))
     lines: list[str] = []
     if own.text:
-        text, placed = merged(own, made)
+        text, placed = merged(own, conf_lines)
         lines = [*_to_be_read(server, own, text), ""]
-        made = [setting for setting in made if setting.name not in placed]
+        conf_lines = [setting for setting in conf_lines if setting.name not in placed]
     lines += [comment(sentence) for sentence in evidence]
-    lines += ["", *map(str, made)]
-    if env and not isinstance(before, list | tuple):  # computed by the app's file; may be a string
+    lines += ["", *map(str, conf_lines)]
+    if env and not isinstance(own_env, list | tuple):  # computed by the app's file; may be a string
         lines.append("_env = [raw_env] if isinstance(raw_env, str) else raw_env")
         lines.append(f"raw_env = [*_env, *{env!r}]  # the values of --env, too")
     return "\n".join(lines) + "\n"
@@ -102,7 +102,7 @@ def conf_file(
 
 
 def merged(own: OwnFile, made: Iterable[ConfLine]) -> tuple[list[str], set[str]]:
-    """The lines of the app's file with the settings replaced in place, and the names of those."""
+    """The lines of the app's file with settings replaced in place, and the names of those in it."""
     lines, plain = own.text.splitlines(), _plain(own.text)
     changes: dict[int, list[str]] = {}
     placed: set[str] = set()
@@ -135,12 +135,12 @@ def _plain(text: str) -> dict[str, ast.Assign]:
     names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
     stores = Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
     spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in tree.body]
-    taken = Counter(line for span in spans for line in span)
+    statements_on = Counter(line for span in spans for line in span)
     plain = {}
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]) if stores[name] == 1:
-                if taken[node.lineno] == taken[node.end_lineno or node.lineno] == 1:
+                if statements_on[node.lineno] == statements_on[node.end_lineno or node.lineno] == 1:
                     plain[name] = node
     return plain
 

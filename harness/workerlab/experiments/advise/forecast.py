@@ -29,13 +29,13 @@ LONGEST_S = 60.0
 DRAWS = 3
 LEAST_CORES = 0.1
 NEAR = 0.8  # of the best rate: candidates with a lower bound get no bisection
-MAX_RATE_RPS = 20_000.0  # more than one load tool can send
+MAX_RATE_RPS = 20_000.0  # more than a load tool can send
 
 
 class Expected(Struct, frozen=True):
-    """Of one candidate, by its server's key. `bound_rps`: what cores and slots allow at most;
-    `highest_rps`: up to which the target is expected to hold, 0: not even at the lowest rate, None:
-    not asked; `memory_bytes`: None where it was not measured."""
+    """The forecast for a candidate. `key`: of its server; `bound_rps`: the most that cores and
+    slots allow; `highest_rps`: the highest rate at which the target is expected to hold, 0 if none,
+    None if not computed; `memory_bytes`: None if not measured."""
 
     key: str
     bound_rps: float
@@ -99,9 +99,9 @@ def expected(server: Server, needs: Needs, question: Question) -> Expected:
 
 
 def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int = 1) -> Predicted:
-    """The prediction at a rate, on a schedule with a seed that no launch has."""
-    lasts_s = max(min(LONGEST_S, REQUESTS / rps), FEWEST / rps)
-    due = schedule(question.arrivals, rps, lasts_s, question.seed)
+    """The prediction at a rate, on a schedule with a seed that no launch uses."""
+    duration_s = max(min(LONGEST_S, REQUESTS / rps), FEWEST / rps)
+    due = schedule(question.arrivals, rps, duration_s, question.seed)
     return predict(
         server,
         class_named(server.worker_class),

@@ -43,28 +43,28 @@ MUCH_BYTES = 50 << 20  # private memory of a worker from which preload_app is me
 # Loads per route, or of many requests at once, are planned if the budget left is this many times
 # their duration
 BESIDE_COST = 3
-# Load of many requests at once: seconds; least ratio of waiting to CPU; most connections
+# Load of many requests at once: seconds; minimum ratio of waiting to CPU; maximum connections
 MANY_S, WAITS, MAX_CONNECTIONS = 4.0, 5, 500
-AROUND_S = 3.0  # of a trial before any of its class has ended: lone requests, stop, planning
+AROUND_S = 3.0  # assumed overhead of the first trial of a class: lone requests, stop, planning
 END_S = 3.0  # of the budget, reserved for startup and the final output
 FORECAST_SEED = 0  # no launch has these arrivals: the schedules of launches start at 1
 
 
 def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
-    """Repeat once the needs load of each class for which it gave no needs: other programs or chance
-    may have spoilt it."""
+    """Repeat the needs load once for each class whose needs are still unknown: other programs or
+    chance may have spoilt it."""
     for cell in plan.cells:
-        why = study.left_out.get(cell.server.variant)
-        more = replace(cell, schedule=AGAIN)
-        unknown = isinstance(why, NeedsUnknown) and not cell.server.preload
-        if unknown and more not in plan.cells:
-            yield more
+        exclusion = study.left_out.get(cell.server.variant)
+        repetition = replace(cell, schedule=AGAIN)
+        unknown = isinstance(exclusion, NeedsUnknown) and not cell.server.preload
+        if unknown and repetition not in plan.cells:
+            yield repetition
 
 
 def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
     """Measure memory with preload_app if workers hold much private memory: once, for the first such
-    class. Not for gevent and eventlet, whose loop an app loaded before the monkey patching would
-    block, nor if the app's own file sets preload_app."""
+    class. Not for gevent and eventlet, where an app loaded before the monkey patching would block
+    the loop, nor if the app's own file sets preload_app."""
     if "preload_app" in study.request.config_sets or any(
         cell.server.preload for cell in plan.cells
     ):
@@ -138,12 +138,12 @@ def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -
     """Duration of a launch's load: long enough for BEYOND_QUANTILE requests beyond the strictest
     quantile of the target, between SHORTEST_S (less with a small budget) and LONGEST_S; half of
     that if `short`. Limited by the number of requests that the load tool records one by one."""
-    parts = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
-    requests = BEYOND_QUANTILE / min(parts, default=0.05)
+    tails = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
+    requests = BEYOND_QUANTILE / min(tails, default=0.05)
     share = SHORT if short else 1.0
     least_s = min(SHORTEST_S, max(FEW_S, budget_s / LAUNCHES))
-    lasts_s = share * min(max(least_s, round(requests / rps)), LONGEST_S)
-    return float(min(lasts_s, max(1, math.floor(MAX_ROW_ARRIVALS / rps))))
+    duration_s = share * min(max(least_s, round(requests / rps)), LONGEST_S)
+    return float(min(duration_s, max(1, math.floor(MAX_ROW_ARRIVALS / rps))))
 
 
 class PlanGrowth:
@@ -176,36 +176,36 @@ class PlanGrowth:
     def _next_plan(self, plan: Plan, study: Study) -> Plan | None:
         if self._disturbed is None:
             self._disturbed = study.disturbed
-        if "expected" not in plan.details and (more := self._more_needs(plan, study)):
-            return replace(plan, cells=(*plan.cells, *more))
+        if "expected" not in plan.details and (needs_cells := self._more_needs(plan, study)):
+            return replace(plan, cells=(*plan.cells, *needs_cells))
         if not study.needs:
             return None
-        foreseen = plan
+        new_plan = plan
         if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
-            foreseen = with_forecast(plan, study)
-            whole = [cell for cell in plan.cells if not alone(cell, plan)]
-            looks = tuple(cell for cell in stacks_cells(whole, study) if cell not in plan.cells)
-            if looks and self._allows(study, *looks):
-                return replace(foreseen, cells=(*foreseen.cells, *looks))
-        search = search_of(study, foreseen)
-        following = search.next(self._launches_left(study, search), self._disturbed)
-        if following is not None:
-            cell = launch_cell(following, study.request)
+            new_plan = with_forecast(plan, study)
+            full_mix = [cell for cell in plan.cells if not alone(cell, plan)]
+            stacks = tuple(cell for cell in stacks_cells(full_mix, study) if cell not in plan.cells)
+            if stacks and self._allows(study, *stacks):
+                return replace(new_plan, cells=(*new_plan.cells, *stacks))
+        search = search_of(study, new_plan)
+        next_launch = search.next(self._launches_left(study, search), self._disturbed)
+        if next_launch is not None:
+            cell = launch_cell(next_launch, study.request)
             if self._allows(study, cell):
                 self._idle = False
-                return replace(foreseen, cells=(*foreseen.cells, cell))
+                return replace(new_plan, cells=(*new_plan.cells, cell))
             if self._idle:
                 tell(f"the budget of {self._budget_s:g} s leaves no time for another launch:"
                      " allow more with --budget")  # fmt: skip
-        return None if foreseen is plan else foreseen
+        return None if new_plan is plan else new_plan
 
     def _more_needs(self, plan: Plan, study: Study) -> tuple[Cell, ...]:
         """Further needs loads, as far as the budget allows."""
-        more = (*needs_again(plan, study), *preload_cells(plan, study))
+        needs_cells = (*needs_again(plan, study), *preload_cells(plan, study))
         for cells in (tuple(route_cells(plan, study)), tuple(many_cells(plan, study))):
-            if cells and self._allows(study, *more, *BESIDE_COST * cells):
-                more += cells
-        return more if more and self._allows(study, *more) else ()
+            if cells and self._allows(study, *needs_cells, *BESIDE_COST * cells):
+                needs_cells += cells
+        return needs_cells if needs_cells and self._allows(study, *needs_cells) else ()
 
     def _launches_left(self, study: Study, search: Search) -> float:
         """The number of launches that the budget allows: at the target's rate, where they last

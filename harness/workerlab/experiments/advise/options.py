@@ -64,8 +64,8 @@ def rate(text: str) -> float:
     try:
         float(text.removesuffix("%"))
     except ValueError:
-        wrong = f"{text!r} is not a number of requests per second, such as 50"
-        raise read.BadWord(wrong) from None
+        message = f"{text!r} is not a number of requests per second, such as 50"
+        raise read.BadWord(message) from None
     rate_rps = read.rate(text).rps
     if rate_rps is None:
         raise read.BadWord(f"{text} is a share of an unknown capacity: give requests/s")
@@ -84,9 +84,9 @@ def budget(text: str) -> float:
 
 
 TARGET: tuple[Row, ...] = (
-    ("--rate", rate, "N", "requests/s that shall be served (required)"),
+    ("--rate", rate, "N", "arrival rate in requests/s (required)"),
     ("--slo", str, "TEXT",
-     "what shall hold at that rate: 'p95<300ms,errors<0.1%%' (required)"),
+     "the target at that rate: 'p95<300ms,errors<0.1%%' (required)"),
     ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
     ("--arrivals", read.arrivals, "KIND",
      "how requests arrive: poisson, at random as users come, or even (poisson)"),

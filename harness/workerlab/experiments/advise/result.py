@@ -25,15 +25,15 @@ AdviseOutcome = Literal[
     "recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class", "unsendable"
 ]
 
-LOWER_FORECAST = 0.9  # of the recommended candidate's forecast: below it, a forecast is lower
+LOWER_FORECAST = 0.9  # of the recommended candidate's forecast: smaller ones are "lower"
 LOWER_RATE = 1.05  # ratio of the recommended candidate's rate to one that counts as lower
 GRACE_RESPONSES, LEAST_GRACE_S, DEFAULT_GRACE_S = 3.0, 2, 30  # DEFAULT_GRACE_S: Gunicorn's
-BUSY = 0.7  # utilisation of cores or a pool, above which requests queue for long
+BUSY = 0.7  # utilisation of cores or a pool above which queues become long
 
 
 class Row(Struct, frozen=True):
-    """A candidate: what was expected of it, what was measured at the target's rate, how far it
-    goes, where a launch broke the target, and what became of it."""
+    """A candidate: its forecast, its standing and valid launches at the target's rate, its passing
+    and failing rates, the lowest rate at which it broke the target, and its status."""
 
     server: Server
     expected: Expected
@@ -45,9 +45,9 @@ class Row(Struct, frozen=True):
 
 
 class AdviseResult(Struct, frozen=True):
-    """`server`: recommended, or what comes nearest where nothing is; `breaks`: the launch at the
-    lowest rate at which it was shown to break the target, else failed, `first_rps`; `cores`: what
-    it computed at the target's rate."""
+    """`server`: the recommended candidate, else the nearest one; `launches`: its valid launches at
+    the target's rate; `cores`: mean cores used in them; `first_rps`: the lowest rate shown to
+    break the target, else that failed; `breaks`: a launch at that rate."""
 
     word: AdviseOutcome
     search: Search
@@ -83,7 +83,7 @@ class AdviseResult(Struct, frozen=True):
 
     @property
     def stop_s(self) -> float | None:
-        """The shortest stop after a load, when nothing was under way."""
+        """The shortest stop after a load, with no requests in flight."""
         stops = [launch.facts.record.stop_s for launch in self.launches if launch.facts]
         return min((stop_s for stop_s in stops if stop_s is not None), default=None)
 
@@ -143,15 +143,15 @@ def _without(search: Search) -> AdviseOutcome:
         return "unsendable"
     if search.too_noisy():
         return "noisy"
-    following = search.next()
+    next_launch = search.next()
     words = {search.standing(server).word for server in search.servers}
     if "broken" in words and not search.able and not words & {"met", "undecidable"}:
         return "nothing"  # as forecast for all candidates
-    if following is not None and following.rps == search.target_rps:
+    if next_launch is not None and next_launch.rps == search.target_rps:
         return "unfinished"
-    if "undecidable" in words and following is None:
+    if "undecidable" in words and next_launch is None:
         return "undecidable"
-    if "broken" in words and following is None:
+    if "broken" in words and next_launch is None:
         return "nothing"
     return (
         "nothing" if "broken" in words and "not shown yet" not in _tried(search) else "unfinished"
@@ -238,7 +238,7 @@ def _second(search: Search, server: Server, winner: Server | None) -> str:
     return "meets it, costs more" if costs_more else "meets it"
 
 
-# --- what limits ----------------------------------------------------------------------------------
+# --- the limit ------------------------------------------------------------------------------------
 
 
 class MemoryShortage(Answer):
@@ -303,7 +303,7 @@ def limit_of(result: AdviseResult) -> Answer | None:
         return min(filter(None, slow), key=lambda limit: limit.value_s, default=None)
     limit_bytes, forecasts = result.limits.memory_bytes, search.expected.values()
     if limit_bytes is not None and forecasts and not search.order():
-        # Candidates of unknown memory always fit: here every memory is known, and too much
+        # Candidates whose memory is unknown always fit, so here all are known and too large
         sizes = (each.memory_bytes for each in forecasts if each.memory_bytes is not None)
         return MemoryShortage(min(sizes), limit_bytes)
     if study.ceiling and search.unsendable():
@@ -320,7 +320,7 @@ def limit_of(result: AdviseResult) -> Answer | None:
 
 
 def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
-    """The cores that the target's rate needs, if there are fewer."""
+    """The shortage if the target's rate needs more cores than there are, else None."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
     needed = cpu_s * result.search.target_rps / BUSY

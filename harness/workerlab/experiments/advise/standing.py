@@ -48,7 +48,7 @@ class TermBound(Finding):
 
 
 class Standing(Struct, frozen=True):
-    """Of a candidate at a rate."""
+    """Whether a candidate meets the target at a rate."""
 
     word: TargetWord
     bounds: tuple[TermBound, ...] = ()
@@ -64,32 +64,32 @@ def prediction_half(logs: Sequence[float]) -> float:
 
 def bound_after(current: TermBound) -> float:
     """The bound after one more launch that changes neither mean nor deviation; infinite if there is
-    none yet. With three launches Student's factor dominates it."""
+    none yet. With three launches Student's t dominates the bound."""
     if current.mean is None or current.bound is None:
         return math.inf
     n = current.launches
-    less = student(n) * math.sqrt(1 + 1 / (n + 1)) / (student(n - 1) * math.sqrt(1 + 1 / n))
-    return current.mean * math.pow(current.bound / current.mean, less)
+    exponent = student(n) * math.sqrt(1 + 1 / (n + 1)) / (student(n - 1) * math.sqrt(1 + 1 / n))
+    return current.mean * math.pow(current.bound / current.mean, exponent)
 
 
 def standing(
     launches: Sequence[CandidateLaunch], terms: Sequence[Term], also: Sequence[CandidateLaunch] = ()
 ) -> Standing:
-    """The standing by launches at one rate. `also`: those at other rates, only for their errors."""
+    """The standing from launches at one rate. `also`: at other rates, only for their errors."""
     if not launches:
         return Standing("not shown yet")
-    together = pooled(launches)
-    with_others = pooled([*launches, *also]) if also else together
-    bounds = [_bound(launches, together, term) for term in terms if term.kind != "errors"]
+    requests = pooled(launches)
+    with_others = pooled([*launches, *also]) if also else requests
+    bounds = [_bound(launches, requests, term) for term in terms if term.kind != "errors"]
     unshown: list[TermOutcome] = []
     shown: list[TermOutcome] = []
     for term in terms:
         if term.kind == "errors":
             outcome = judge(term, with_others)
             if outcome.result == "broken" and also:
-                outcome = judge(term, together)  # errors at higher rates do not break this one
+                outcome = judge(term, requests)  # errors at higher rates do not break this one
             if outcome.result == "broken":
-                share = together.failed / together.number if together.number else None
+                share = requests.failed / requests.number if requests.number else None
                 counts = outcome.values["measured"]
                 bounds.append(TermBound(term, "broken", len(launches), share, why=counts))
             else:

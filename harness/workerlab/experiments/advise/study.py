@@ -34,13 +34,11 @@ from workerlab.slo import Term, parse
 
 TOOL = "fast"  # times every request and sends by a schedule
 
-ROUTES_ALIKE = Note(
-    "What each kind of request computes is not known: all are taken for the mean of their class"
-)
+ROUTES_ALIKE = Note("CPU per route is unknown: each route counts with the mean of its class")
 
 
 class AdviseRequest(Struct, frozen=True):
-    """What the user asked for; the Plan's details."""
+    """The user's request, stored as the Plan's details."""
 
     slo: str
     rate_rps: float
@@ -106,10 +104,10 @@ REMOVED = "Gunicorn {version} removed it; to consider it all the same, name it i
 
 
 class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
-    """A candidate at a rate, on a fresh server. `void`: why it says nothing of the candidate.
+    """A launch of a candidate at a rate, on a fresh server. `void`: why it is discarded, or None.
 
-    Where others kept it from a core, it is void only if it broke the target: what holds beside them
-    holds without them."""
+    Disturbances void a launch only if it broke the target: one that kept the target despite them
+    would have kept it without them."""
 
     server: Server
     rps: float
@@ -124,7 +122,7 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def times_s(self) -> tuple[float, ...]:
-        """Response times of its successes, ascending."""
+        """Response times of the successful requests, ascending."""
         timings = self.facts.measurement.timings if self.facts else ()
         return tuple(sorted(t.end_s for t in timings if t.cause is None and t.end_s is not None))
 
@@ -164,7 +162,7 @@ def pooled(launches: Sequence[CandidateLaunch]) -> Requests:
 
 def holds(launch: CandidateLaunch, terms: Sequence[Term]) -> bool:
     """Whether a launch keeps every term: times and throughput by value, errors unless they exceed
-    the limit by more than chance."""
+    the limit significantly."""
     for term in terms:
         if term.kind == "errors":
             if judge(term, launch.requests).result == "broken":
@@ -177,19 +175,19 @@ def holds(launch: CandidateLaunch, terms: Sequence[Term]) -> bool:
 
 
 class Study(Struct, dict=True, frozen=True, eq=False):
+    """The results of a run so far, read from its files."""
+
     request: AdviseRequest
     plan: Plan
     run: str  # as a command-line argument
     needs: Mapping[str, Needs]  # by variant: worker class, interpreter and Gunicorn version
     left_out: Mapping[str, Exclusion]  # by variant
     blocked: tuple[str, ...]  # variants whose event loop is blocked
-    blocking: Mapping[
-        str, tuple[BlockingLine, ...]
-    ]  # lines that block the loop, by variant with a stacks trial
+    blocking: Mapping[str, tuple[BlockingLine, ...]]  # by variant with a stacks trial
     launches: tuple[CandidateLaunch, ...]
     alarmed: tuple[str, ...] = ()  # variants whose event loop may be blocked
     preloaded: Needs | None = None  # of one class, with preload_app
-    ceiling: Ceiling | None = None  # the load tool's highest on this machine
+    ceiling: Ceiling | None = None  # the load tool's highest rate on this machine
 
     @cached_property
     def valid(self) -> tuple[CandidateLaunch, ...]:
@@ -233,7 +231,7 @@ def study_of(run: Run) -> Study:
         name: Exclusion(REMOVED.format(version=class_named(name).removed_in))
         for name in request.removed
     }
-    ours = (ceiling for ceiling in ceilings(run.environment) if ceiling.tool == TOOL)
+    tool_ceilings = (ceiling for ceiling in ceilings(run.environment) if ceiling.tool == TOOL)
     return Study(
         request=request,
         plan=run.plan,
@@ -250,7 +248,7 @@ def study_of(run: Run) -> Study:
         launches=tuple(launches),
         alarmed=tuple(_alarmed(facts.values())),
         preloaded=_preloaded(trials, facts),
-        ceiling=max(ours, key=lambda ceiling: ceiling.rps, default=None),
+        ceiling=max(tool_ceilings, key=lambda ceiling: ceiling.rps, default=None),
     )
 
 
@@ -275,11 +273,11 @@ def _needs(
     needs: dict[str, Needs] = {}
     left_out: dict[str, Exclusion] = {}
     routes: dict[str, dict[str, Needs]] = {}
-    of_many: dict[str, Crowded | None] = {}
+    crowds: dict[str, Crowded | None] = {}
     for trial in trials:
         name, record, route = trial.cell.server.variant, trial.record, alone(trial.cell, run.plan)
         if record is not None and many(trial.cell) and isinstance(facts[record.key], Facts):
-            of_many[name] = crowded(facts[record.key])
+            crowds[name] = crowded(facts[record.key])
         if trial.cell.inside != "needs" or trial.cell.server.preload or record is None:
             continue
         if record.fault is not None:
@@ -298,7 +296,7 @@ def _needs(
         elif route is None:
             left_out[name] = NeedsUnknown(measured, trials=(record.key,))
     by_variant = {
-        name: with_crowd(one_by_one(mean, routes.get(name, {})), of_many.get(name))
+        name: with_crowd(one_by_one(mean, routes.get(name, {})), crowds.get(name))
         for name, mean in needs.items()
     }
     return by_variant, left_out
@@ -323,9 +321,9 @@ def one_by_one(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
         return needs
     if not names <= routes.keys():
         return replace(needs, notes=(*needs.notes, ROUTES_ALIKE))
-    like = {name: cycle(routes[name].requests) for name in names}
+    by_route = {name: cycle(routes[name].requests) for name in names}
     requests = tuple(
-        replace(next(like[need.route]), route=need.route) if need.route else need
+        replace(next(by_route[need.route]), route=need.route) if need.route else need
         for need in needs.requests
     )
     return replace(needs, requests=requests)

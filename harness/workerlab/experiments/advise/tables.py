@@ -60,8 +60,8 @@ RATES = (
 
 
 def tables(result: AdviseResult) -> Iterator[Table]:
-    """The most relevant candidates, all candidates, and all launches; of a mix also the routes in
-    the launches at the target's rate."""
+    """The most relevant candidates, all candidates, all launches, and for a mix its routes at the
+    target's rate."""
     if not result.rows:
         return
     rows, first = ordered(result), telling_rows(result)[:ROWS]
@@ -100,7 +100,7 @@ def metric_of(result: AdviseResult) -> Metric:
 
 
 def bound_of(standing: Standing, term: Term | None) -> TermBound | None:
-    """The measured bound of that term."""
+    """The measured bound of the term; None if there is none."""
     return next((bound for bound in standing.bounds if bound.term == term), None)
 
 
@@ -224,15 +224,15 @@ def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]
             "kept",
             "text",
             heading="target",
-            meaning="what this launch made of the target",
+            meaning="whether this launch met the target",
             value=lambda launch: outcome[holds(launch, terms)] if launch.facts else None,
         ),
         Column("verdict", "text", value=attrgetter("cell.verdict")),
-        Column("void", "text", heading="discarded", meaning="why it says nothing of the candidate"),
+        Column("void", "text", heading="discarded", meaning="why it does not count"),
     )
 
 
-MAX_TIMES_LIMIT = 10  # of an expected time that is drawn
+MAX_TIMES_LIMIT = 10  # expected times above this multiple of the limit are not drawn
 LOGARITHMIC_SPREAD = 8.0  # highest over lowest value, above which an axis is logarithmic
 MB = 2**20
 COLOURS = {"expected_rps": "prediction", "holds_rps": "measured", "breaks_rps": "connect"}
@@ -260,8 +260,8 @@ def charts(result: AdviseResult) -> Iterator[Chart]:
 
 
 class Plane(Struct, frozen=True):
-    """`memory`: whether that is what candidates cost, else workers; `factor`: how many units of the
-    response times are a second."""
+    """The chart of cost against response time. `memory`: whether the cost is memory in MB, else the
+    number of workers; `factor`: from seconds to the unit of the response times."""
 
     result: AdviseResult
     term: Term | None
@@ -293,10 +293,10 @@ def _plane(result: AdviseResult) -> Iterator[Chart]:
     unit, factor = ("s", 1.0) if term and term.limit >= 1 else ("ms", 1e3)
     metric = metric_of(result)
     plane = Plane(result, term, metric, memory=memory, factor=factor)
-    series = tuple(each for each in _series(plane) if each.points)
+    series = tuple(chart_series for chart_series in _series(plane) if chart_series.points)
     if not series:
         return
-    left_out = {
+    counts = {
         "times": MAX_TIMES_LIMIT,
         "far": sum(map(plane.far, rows)) or None,
         "unknown": sum(plane.cost(row.server) is None for row in rows) or None,
@@ -307,7 +307,7 @@ def _plane(result: AdviseResult) -> Iterator[Chart]:
         y_title=f"{metric} response time, {unit}",
         series=series,
         log=_logarithmic(series),
-        note=fill(CHART_NOTE, left_out),
+        note=fill(CHART_NOTE, counts),
         form="scatter",
         level=Level(f"target: {term}", term.limit * factor) if term else None,
     )
@@ -358,7 +358,7 @@ def _points(
 
 def _logarithmic(series: Iterable[ChartSeries]) -> tuple[bool, bool]:
     """Whether the x axis, and the y axis, should be logarithmic."""
-    points = [point for each in series for point in each.points]
+    points = [point for chart_series in series for point in chart_series.points]
     x, y = ([point[axis] for point in points] for axis in (0, 1))
     return _spread(x), _spread(y)
 
@@ -384,17 +384,17 @@ def _rates(result: AdviseResult) -> Iterator[Chart]:
     series = [
         ChartSeries(
             name,
-            tuple((float(at), rps) for at, rps in enumerate(column) if rps and rps > least_rps),
+            tuple((float(x), rps) for x, rps in enumerate(column) if rps and rps > least_rps),
             look=(colour, "circle"),
         )
         for (name, colour), column in rates.items()
     ]
-    if any(each.points for each in series[1:]):
+    if any(bars.points for bars in series[1:]):
         yield Chart(
             title="Highest rate that keeps the target",
             x_title="candidate",
             y_title="requests/s",
-            series=tuple(each for each in series if each.points),
+            series=tuple(bars for bars in series if bars.points),
             note=RATES_NOTE,
             form="bars",
             names=tuple(candidate_of(row.server) for row in rows),

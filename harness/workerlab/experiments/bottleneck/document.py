@@ -248,7 +248,7 @@ def not_measured(closing: Iterable[TrialData]) -> Iterator[Finding]:
 
 
 def tables(compared: Mapping[Factor, Comparison], cells: Sequence[Trials]) -> Iterator[Table]:
-    """A table per varied factor, and one of what each load costs both sides."""
+    """A table per varied factor, and one of the cost of each load on both sides."""
     for factor, comparison in compared.items():
         if comparison.groups:
             settings = settings_of(comparison.cells, factor, Factor.USERS)
@@ -303,8 +303,7 @@ def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
 
 
 def load_name(cell: Cell, usual_threads: int) -> str:
-    """'locust, 200 threads': the generator and its settings other than the default ones, without
-    the users."""
+    """'locust, 200 threads': the generator and its non-default settings, without the users."""
     usual = {Factor.PROCESSES: 1, Factor.SERVERS: 1, Factor.THREADS: usual_threads}
     levels = {factor: factor.level(cell) for factor in usual}
     unusual = [factor.words(level) for factor, level in levels.items() if level != usual[factor]]

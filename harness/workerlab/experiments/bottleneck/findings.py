@@ -32,7 +32,7 @@ FactorLevel = int | str  # a number, or a name
 
 
 class Factor(Enum):
-    """What is varied while everything else stays the same. `path`: of its level in a Cell; `noun`:
+    """What is varied while everything else stays the same. `path`: to its level in a Cell; `noun`:
     the unit of a level, "" if it is a name; `title`: of its table."""
 
     # fmt: off
@@ -70,7 +70,7 @@ class Factor(Enum):
 
 
 class LevelChange(Struct, frozen=True):
-    """From one level of a factor to another."""
+    """The change from one level of a factor to another."""
 
     before: Trials
     after: Trials
@@ -148,7 +148,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def changes(self) -> list[LevelChange]:
-        """Those that answer the question: to the most users, to the best processes, else to all."""
+        """The changes to the most users, to the best number of processes, else to every level."""
         return [
             LevelChange(group[0], trials) for group in self.groups for trials in self._after(group)
         ]
@@ -173,8 +173,8 @@ class Comparison(Struct, frozen=True):
             return min(self._showing("less"), key=lambda change: change.ratio.value)
         # If no other generator reaches more, the best of them
         effects = ("less", "none") if self.effect == "less" else (self.effect,)
-        shown = self._showing(*effects) if self.effect else []
-        return max(shown, key=lambda change: change.ratio.value, default=None)
+        changes = self._showing(*effects) if self.effect else []
+        return max(changes, key=lambda change: change.ratio.value, default=None)
 
     def _showing(self, *effects: Effect | None) -> list[LevelChange]:
         return [change for change in self.changes if change.effect in effects]

@@ -159,8 +159,8 @@ def planned(options: argparse.Namespace, side_name: str) -> tuple[Plan, prefligh
     chosen.python = chosen.python or _python_of(options, side_name)
     try:
         chosen.classes, chosen.levels = classes(chosen.classes), levels(chosen.levels)
-    except BadWord as refused:
-        raise UsageError(f"{refused}") from None
+    except BadWord as error:
+        raise UsageError(f"{error}") from None
     chosen.tool = chosen.tool or (TOOL,)
     chosen.duration = chosen.duration or (None if chosen.rate else LOAD_S)
     unused = ("trials", "requests", "rounds", "ramp", "load_hosts", "max_seconds", "slo")
@@ -196,9 +196,9 @@ def _named(base: Plan, plan: Plan, cell: Cell, side_name: str) -> Cell:
 def pair(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:
     """The next pair of cells of each group, in an order drawn from the plan's seed."""
     cells: list[Cell] = []
-    for at, group in enumerate(groups):
+    for index, group in enumerate(groups):
         both = [replace(cell, schedule=number) for cell in (group.a, group.b)]
-        random.Random(f"{plan.seed} {number} {at}").shuffle(both)
+        random.Random(f"{plan.seed} {number} {index}").shuffle(both)
         cells += both
     return tuple(cells)
 

@@ -51,12 +51,12 @@ from workerlab.run_store import Run
 
 QUANTILES = {50.0: "p50", 90.0: "p90", 95.0: "p95", 99.0: "p99"}  # reported by every load tool
 
-Curve = Mapping[float, float]  # percentage of responses -> seconds that they took at most
+Curve = Mapping[float, float]  # percentile (0 to 100) -> response time, seconds
 
 
 def curve(run: Run, cell: CellResult) -> Curve:
-    """The distribution of a launch's response times, in the resolution of its load tool. Failures
-    are left out; if the tool does not separate them, only QUANTILES are used."""
+    """The distribution of a launch's response times, at the resolution of its load tool. Failures
+    are left out; if there are some that the tool does not separate, only QUANTILES are used."""
     measurement = _measurement(run, cell)
     if measurement is not None and measurement.timings:
         return _curve_of(
@@ -160,13 +160,13 @@ def _breakdown(group: GroupChanges) -> Iterable[Chart]:
     series = []
     for part in PARTS:
         points = []
-        for at, (_, cells) in enumerate(_sides(group)):
+        for x, (_, cells) in enumerate(_sides(group)):
             values = [
                 value for cell in cells
                 if (value := getattr(cell.breakdown, part.name)) is not None
             ]  # fmt: skip
             if values:
-                points.append((float(at), fmean(values)))
+                points.append((float(x), fmean(values)))
         if points:
             name = part.name.removesuffix("_s")
             look = PART_LOOKS[name]
@@ -228,7 +228,7 @@ def comparison(
     strict: bool,
 ) -> Document:
     """The comparison of pairs of launches in one run, or of two saved runs. `differences`: other
-    ones between saved runs, listed first; None for pairs."""
+    differences of the saved runs, listed first; None for pairs."""
     run, paired = runs[0], differences is None
     next_step = go_on(groups, run) if paired else "Sweep with more --trials for narrower intervals."
     invalid = list(invalid_launches(groups, paired=paired))

@@ -154,7 +154,7 @@ def answer_of(
 def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
     """For each side with an invalid launch, the reason of the first one."""
     for side in "AB":
-        for launch in [launch for of, launch in compared.left_out if of == side][:1]:
+        for launch in [cell for name, cell in compared.left_out if name == side][:1]:
             yield InvalidSide(side, launch.reason)
 
 

@@ -40,11 +40,11 @@ Outcome = Literal["exceeded", "kept", "inconclusive"]
 
 
 class LimitSyntaxError(ValueError):
-    """An invalid limit, with the character, counted from 1."""
+    """An invalid limit; the message names the character, counted from 1."""
 
 
 class Limit(NamedTuple):
-    """A limit of a change. `metric`: a value of METRICS; `share`: of A's value, or for errors of
+    """A limit on a change. `metric`: a value of METRICS; `share`: of A's value, or for errors of
     the requests; `above`: True if increases beyond it exceed the limit, False if decreases do."""
 
     metric: str
@@ -79,8 +79,7 @@ def parse(text: str) -> tuple[Limit, ...]:
         if (share < 0) if above else (share > 0):
             where = at + match.start("share") + 1
             raise LimitSyntaxError(
-                f"{text!r}, character {where}: {word.strip()!r} would also fail where nothing"
-                " changes"
+                f"{text!r}, character {where}: {word.strip()!r} would also fail without a change"
             )
         limits.append(Limit(METRICS[match["metric"]], above, share, word.strip()))
         at += len(word) + 1
@@ -119,9 +118,9 @@ examples:
       two saved runs
 """
 CODES = """\
-Exit codes: 0 compared, whatever the result; 1 a launch is invalid (with --fail-if: all of a side
-are); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail-if is exceeded; 5 with
---strict: it is not known whether one is; 130 Ctrl-C, 143 SIGTERM, with everything measured so far
+Exit codes: 0 compared, whatever the result; 1 a launch is invalid (with --fail-if: a comparison has
+no valid pair); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail-if is exceeded;
+5 with --strict: a limit is inconclusive; 130 Ctrl-C, 143 SIGTERM, with everything measured so far
 kept and printed.
 """
 AT_LEAST = 0.05
@@ -144,14 +143,14 @@ def share(text: str) -> float:
 def limits(text: str) -> str:
     try:
         parse(text)
-    except LimitSyntaxError as mistake:
-        raise read.BadWord(str(mistake)) from None
+    except LimitSyntaxError as error:
+        raise read.BadWord(str(error)) from None
     return text
 
 
 PAIR: tuple[Row, ...] = (
     ("--a", str, "WHAT", f"what A is, of {','.join(CHANGES)}: 'gunicorn=25.3.0 workers=4'"),
-    ("--b", str, "WHAT", "what B is, likewise; the rest is as the options below say"),
+    ("--b", str, "WHAT", "the same for B; other settings come from the options below"),
     ("--baseline", str, "RUN", "run the plan of this saved sweep again, and compare with it"),
     ("--at-least", share, "SHARE", "the smallest difference that matters (5%%)"),
     ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
@@ -209,14 +208,14 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
             )
         try:
             value = kind(text)
-        except read.BadWord as refused:
-            raise UsageError(f"--{side_name}: {name}: {refused}") from None
+        except read.BadWord as error:
+            raise UsageError(f"--{side_name}: {name}: {error}") from None
         if isinstance(value, tuple) and name not in ("env", "header") and len(value) > 1:
             raise UsageError(f"--{side_name}: {word!r}: a side takes a single value")
-        place = name.replace("-", "_")
+        attribute = name.replace("-", "_")
         if f"--{name}" in read.REPEATABLE:
-            value = [*(getattr(chosen, place) or ()), value]
-        setattr(chosen, place, value)
+            value = [*(getattr(chosen, attribute) or ()), value]
+        setattr(chosen, attribute, value)
     return chosen
 
 

@@ -79,8 +79,8 @@ class GroupChanges(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether nothing is left to find out, or cannot be since a side never runs. With limits,
-        only their outcomes count."""
+        """Whether no more pairs are needed, or the first MAX_INVALID_PAIRS were all invalid. With
+        limits, only their outcomes count."""
         invalid_pairs = {cell.trial.cell.schedule for _, cell in self.left_out}
         if len(invalid_pairs) >= MAX_INVALID_PAIRS and not self.pairs:
             return True
@@ -109,7 +109,7 @@ def apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
     keepalive_varies = len({group.a.keepalive for group in groups}) > 1
     settings_apart = []
     for cell in (group.a for group in groups):
-        names = [name for name, of in settings.items() if cell.server.worker_class in of]
+        names = [name for name, classes in settings.items() if cell.server.worker_class in classes]
         parts = [setting(name, getattr(cell.server, name)) for name in names]
         if tools_vary:
             parts.append(load_tool(cell))
@@ -122,18 +122,18 @@ def apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
 def launch(cell: CellResult, record: Record) -> Launch:
     """The metrics of one launch by name; None if unknown."""
     requests, usage, parts = cell.requests or 0, cell.usage, cell.breakdown
-    busy = usage.server_cores
-    of_parts = ("connect", "accept_queue", "in_worker", "service", "transfer", "response")
+    cores = usage.server_cores
+    part_names = ("connect", "accept_queue", "in_worker", "service", "transfer", "response")
     return {
         "throughput_rps": cell.throughput_rps,
         "response_p50_s": cell.response.p50,
         "response_p95_s": cell.response.p95,
-        "cpu_s": busy * cell.load_s / requests if busy and cell.load_s and requests else None,
+        "cpu_s": cores * cell.load_s / requests if cores and cell.load_s and requests else None,
         "memory_bytes": usage.server_rss_bytes,
         "start_s": record.start_s,
         "stop_s": record.stop_s,
         "failed": (cell.failed or 0) / requests if requests else None,
-        **{f"{part}_s": getattr(parts, f"{part}_s") for part in of_parts},
+        **{f"{part}_s": getattr(parts, f"{part}_s") for part in part_names},
         "held_s": cell.held_s,
     }
 

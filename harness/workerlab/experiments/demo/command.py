@@ -187,7 +187,7 @@ class Presenter:
         print()
 
     def _give_live_steps(self) -> None:
-        """Give the live steps that come next in the lesson."""
+        """Run the steps that come next in the lesson and are not trials."""
         for place in range(len(self._course.results), len(self._lesson.steps)):
             if self._lesson.steps[place].is_trial:
                 return

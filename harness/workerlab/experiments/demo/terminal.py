@@ -64,7 +64,7 @@ def draw(
     requests in the app, by worker; `slots`: of all workers, None: unlimited; `queue`: None if it
     cannot be read; `accepts_first`: requests in neither app nor queue wait inside a worker;
     `requests`: None for random arrivals, whose number is unknown; `no_room`: connections that do
-    not fit into the accept queue, None if all fit; `repeated`: SYNs sent again since the start."""
+    not fit into the accept queue, None if all fit; `repeated`: SYN retransmits since the start."""
     inside, limit = sum(busy), "unlimited" if slots is None else slots
     located = inside + (queue or 0) + (no_room or 0)
     where = "accepted, not yet in the app" if accepts_first else "on the way, or not connected"
@@ -74,8 +74,8 @@ def draw(
     ]
     if no_room is not None:
         where = "on the way"
-        again = UNKNOWN if repeated is None else repeated
-        lines.append(_line("", "no room", "~" * no_room, f"{no_room}, SYNs repeated: {again}"))
+        syns = UNKNOWN if repeated is None else repeated
+        lines.append(_line("", "no room", "~" * no_room, f"{no_room}, SYNs repeated: {syns}"))
     if requests is None:
         return [*lines, _line("", "answered", "", answered)]
     sent = min(connections, requests - answered)
@@ -120,9 +120,9 @@ def over_time(rows: Mapping[str, Sequence[int]], column_s: float) -> list[str]:
         for name, counts in rows.items()
     ]
     scale = [" "] * (width + 4)
-    for place in range(0, width, 10):
-        label = f"{place * column_s:g}"
-        scale[place : place + len(label)] = label
+    for column in range(0, width, 10):
+        label = f"{column * column_s:g}"
+        scale[column : column + len(label)] = label
     return [*lines, f"  {'second':<{ROW_NAME_WIDTH}} {''.join(scale)}".rstrip()]
 
 
@@ -148,9 +148,9 @@ def read_guess(step: LessonStep) -> int | None:
     key = one_key(f"Your guess ({', '.join(step.letters)}; Enter for none): ")
     while key not in step.letters and key not in NO_GUESS:
         key = one_key("")
-    place = step.letters.find(key) if key else -1
-    print(key if place >= 0 else "none", end="\n\n", flush=True)
-    return place if place >= 0 else None
+    index = step.letters.find(key) if key else -1
+    print(key if index >= 0 else "none", end="\n\n", flush=True)
+    return index if index >= 0 else None
 
 
 # --- while a step runs ----------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Picture:
         self._live: Live | None = None
         self._observer: Observer | None = None
         self._began_s = self._drawn_s = 0.0
-        self._repeats_before: int | None = None  # SYNs sent again before this load
+        self._repeats_before: int | None = None  # SYNs retransmitted before this load
         self._middle: list[str] = []
         self._width = fitting_width()
         console = Console(color_system=None, highlight=False, width=self._width)
@@ -217,8 +217,8 @@ class Picture:
         self._show(lines)
 
     def _dropped(self, observer: Observer) -> tuple[int, int | None]:
-        """Connections whose SYN was not answered or that only their client considers established;
-        and how often SYNs were sent again, None if unknown."""
+        """Number of connections whose SYN was not answered or that only their client considers
+        established; and of SYNs retransmitted during this load, None if unknown."""
         connections, counters = (observer.latest.get(name) for name in ("connections", "counters"))
         no_room = 0
         if isinstance(connections, ConnectionSample):
@@ -257,7 +257,7 @@ def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
     origin_ns, queue = facts.measurement.origin_ns, facts.seen.queue
     if origin_ns is None or not facts.measurement.timings or not queue:
         return None
-    under_way = list[Stretch]()  # by the client; unanswered ones last to the end of the load
+    under_way = list[Stretch]()  # unanswered requests last to the end of the load
     for timing in facts.measurement.timings:
         begin_ns = origin_ns + timing.start_s * NS
         end_ns = facts.ended_ns if timing.end_s is None else begin_ns + timing.end_s * NS
@@ -265,8 +265,8 @@ def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
     until_s = (max(end_ns for _, end_ns in under_way) - origin_ns) / NS
     fitting = (width_s for width_s in WIDTHS_S if until_s / width_s <= columns)
     column_s = next(fitting, until_s / columns)
-    places = range(ceil(until_s / column_s))
-    moments = [origin_ns + (place + 0.5) * column_s * NS for place in places]
+    indices = range(ceil(until_s / column_s))
+    moments = [origin_ns + (index + 0.5) * column_s * NS for index in indices]
     in_app = [(span.start_ns, span.end_ns or facts.ended_ns) for span in facts.spans]
     in_worker = [(span.accept_ns or span.start_ns, span.start_ns) for span in facts.spans]
     rows = {
@@ -292,10 +292,10 @@ def _lengths(queue: Sequence[QueueSample], moments: Iterable[float]) -> tuple[in
 def course_of(facts: Facts) -> list[str]:
     """A picture of the number of requests at each place over the whole load; [] if unknown."""
     width = fitting_width()
-    course = requests_over_time(facts, COLUMNS + width - WIDTH)
-    if course is None:
+    requests = requests_over_time(facts, COLUMNS + width - WIDTH)
+    if requests is None:
         return []
-    rows = course.rows
+    rows = requests.rows
     legend = f"a dot: none; {NO_ROOM}: the kernel dropped what they sent"
     if not any(rows[IN_WORKER]):
         del rows[IN_WORKER]
@@ -304,7 +304,7 @@ def course_of(facts: Facts) -> list[str]:
         if not facts.data.worker_class.accepts_first:
             legend += ", as the request itself was dropped and has to come again"
     lines = textwrap.wrap(f"How many requests were where ({legend}):", width - 2)
-    return ["", *lines, *over_time(rows, course.column_s)]
+    return ["", *lines, *over_time(rows, requests.column_s)]
 
 
 # --- at the end -----------------------------------------------------------------------------------
@@ -316,15 +316,15 @@ def table(outcomes: Sequence[StepOutcome]) -> list[str]:
     guessed = any(outcome.guess is not None for outcome in outcomes)
     rows: list[tuple[str, ...]] = [("step", "guess", "right", "law", "measured")]
     for number, outcome in enumerate(outcomes, 1):
-        title, *others = outcome.row(outcome.step.letters)
-        rows.append((f"{number} {title}", *(other or "-" for other in others)))
+        title, *cells = outcome.row(outcome.step.letters)
+        rows.append((f"{number} {title}", *(cell or "-" for cell in cells)))
     if not guessed:
         rows = [(row[0], *row[2:]) for row in rows]
     end = ["", *([score(outcomes), ""] if guessed else [])]
     if (width := fitting_width()) < WIDTH:
         lines = [
-            ", ".join([title, *map(" ".join, zip(rows[0][1:], others, strict=True))])
-            for title, *others in rows[1:]
+            ", ".join([title, *map(" ".join, zip(rows[0][1:], cells, strict=True))])
+            for title, *cells in rows[1:]
         ]
         return [part for line in lines for part in textwrap.wrap(line, width - 2)] + end
     lines = []

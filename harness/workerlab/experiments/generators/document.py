@@ -70,7 +70,7 @@ COST = (
     Column("errors", "counts", heading="causes"),
     Column(
         "server_cores",
-        meaning="used by the server, of its one; near 1, the server sets the limit",
+        meaning="cores used by the server, which has one; near 1, the server is the limit",
         value=mean("server_cores"),
     ),
     Column("host_busy", "percent", value=mean("host_busy")),
@@ -177,12 +177,12 @@ def study(run: Run, trials: Sequence[TrialData]) -> Document:
 
 
 def title(details: Mapping[str, Any]) -> str:
-    core, (least_s, most_s) = details["server_core"], details.get("delay_s", (0.0, 0.0))
-    delay = format_duration(most_s)
-    if least_s < most_s:
-        delay = f"{format_duration(least_s)} to {delay}"
+    core, (min_s, max_s) = details["server_core"], details.get("delay_s", (0.0, 0.0))
+    delay = format_duration(max_s)
+    if min_s < max_s:
+        delay = f"{format_duration(min_s)} to {delay}"
     values = {
-        "delay": delay if most_s else None,
+        "delay": delay if max_s else None,
         "core": "shares the only core" if core is None else f"has core {core} to itself",
         "connections": KEPT_ALIVE if details["keepalive"] else NEW_CONNECTIONS,
     }
@@ -270,7 +270,7 @@ def scaled(value: float | None, factor: float) -> float | None:
 
 def not_measured(data: TrialData) -> Finding:
     load = f"{data.cell.tool} at {counted(data.cell.concurrency, 'connection')}"
-    return NotMeasured(load, why=unusable(data) or "its output holds no time")
+    return NotMeasured(load, why=unusable(data) or "its output has no duration")
 
 
 def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:
@@ -285,12 +285,12 @@ def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:
             text += f" {counted(len(gaps_s), 'trial')}"
         yield Note(f"{text}.")
     if (worst := disturbed(usages)) is not None:
-        times = sum(disturbed([usage]) is not None for usage in usages)
-        yield LoadsDisturbed(times, len(usages), worst)
-    if times := sum(usage.stood_still for usage in usages):
-        yield LoadsStoodStill(times, len(usages))
+        disturbed_count = sum(disturbed([usage]) is not None for usage in usages)
+        yield LoadsDisturbed(disturbed_count, len(usages), worst)
+    if stood_still := sum(usage.stood_still for usage in usages):
+        yield LoadsStoodStill(stood_still, len(usages))
     if any(usage.tool == "wrk" for usage in usages):
         yield Note(
-            "wrk corrects its response times with samples that it makes up, and uses two threads"
+            "wrk corrects its response times with synthetic samples, and uses two threads"
             " above 64 connections."
         )

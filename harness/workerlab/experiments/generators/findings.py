@@ -3,11 +3,11 @@
     low rate     the least CPU per request among generators that kept the rate; a difference counts
                  if it exceeds the resolution of the kernel's clock and the scatter of the trials
     high rate    the most requests/s; a lower bound if the server's core was busy, or if the
-                 server's delay allows these connections no more
-    GIL          shown if more threads gain nothing while together they use one core, and processes
-                 use more; inconclusive if either waited for a core, or there are too few cores
+                 server's delay was the limit
+    GIL          shown if more threads gain nothing although all of them use only one core, and
+                 processes use more; inconclusive if either waited for a core, or cores are too few
     machine      the highest throughput of any generator; a server is measured reliably up to a
-                 third of it (beyond, the generator may be the limit)
+                 third of it (above that, the generator may be the limit)
     overhead     generators whose reported response time is mostly their own queueing; loads that
                  waited for a core or met a busy server are excluded
 
@@ -25,10 +25,10 @@ from workerlab.numbers.units import counted
 
 # Ways to write a generator in Python
 PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")
-KEPT_RATE = 0.9  # of the highest throughput at the low rate, at least
+KEPT_RATE = 0.9  # least share of the highest throughput at the low rate
 HEADROOM = 3.0  # a ceiling this many times a server's throughput does not limit it
-MOSTLY_OVERHEAD = 0.5  # of a reported response time; beyond, it is mostly client overhead
-GROWTH = 1.2  # at least; a smaller gain from more threads does not count
+MOSTLY_OVERHEAD = 0.5  # share of a reported response time above which client overhead dominates
+GROWTH = 1.2  # a smaller gain from more threads does not count as growth
 ONE_CORE = 1.25  # cores used by threads that share a GIL, kernel work included
 MORE_THAN_ONE_CORE = 1.3
 
@@ -100,8 +100,8 @@ class LeastCpu(Answer):
 
     rps: float
     names: tuple[str, ...]
-    cpu_s: float | None  # if one generator needs least
-    tied_cpu_s: float | None  # the highest of several, if tied
+    cpu_s: float | None  # if one generator needs the least
+    tied_cpu_s: float | None  # if several are tied: the highest
     python: CpuOfLoad | None
     second_python: CpuOfLoad | None
 
@@ -310,7 +310,7 @@ class MachineCeiling(Answer):
 
 
 SERVER_WAS_BUSY = "the server was busy"
-DELAY_WAS_LIMIT = "more connections would get more from a server that answers so late"
+DELAY_WAS_LIMIT = "with this delay, more connections would raise throughput"
 WAITED_FOR_CORES = "it had to wait for cores that others used"
 
 
@@ -335,7 +335,7 @@ def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
     ]
     return MachineCeiling(
         ceiling=ceilings[0],
-        lower_bound_because=next((reason for reason, true in reasons.items() if true), ""),
+        lower_bound_because=next((reason for reason, holds in reasons.items() if holds), ""),
         evidence=tuple(ceilings),
     )
 
@@ -350,7 +350,7 @@ class OverheadOfLoad(Finding):
     name: str
     connections: int
     rate: str
-    overhead_s: float  # p50, like the next two
+    overhead_s: float  # all three: p50
     reported_s: float
     server_s: float
 

@@ -42,8 +42,8 @@ def add_options(to: argparse.ArgumentParser) -> None:
     add_common(to)
     add = to.add_argument
     add("--tools", type=tools, metavar="LIST", help=f"of {','.join(TOOLS)} (all)")
-    of_each = "connections (1,10,100); with --processes, connections of each process"
-    add("--levels", type=levels, metavar="LIST", help=of_each)
+    connections = "connections (1,10,100); with --processes, connections of each process"
+    add("--levels", type=levels, metavar="LIST", help=connections)
     processes = "processes of each tool that sends from several, all at each level (one per core)"
     add("--processes", type=levels, metavar="LIST", help=processes)
     delay = "seconds until the server answers at full speed; LO-HI: random between the two (0)"
@@ -56,10 +56,10 @@ def add_options(to: argparse.ArgumentParser) -> None:
 def _delay(text: str) -> tuple[float, float]:
     """Shortest and longest delay: 0.08, or 0-0.16."""
     span = re.fullmatch(r"(.*[\d.])-([\d.].*)", text)
-    least, most = map(seconds, span.groups() if span else (text, text))
-    if least > most:
+    shortest, longest = map(seconds, span.groups() if span else (text, text))
+    if shortest > longest:
         raise BadWord(f"{text!r} must be LO-HI, the lower one first")
-    return least, most
+    return shortest, longest
 
 
 def _once(text: str) -> bool:

@@ -9,8 +9,8 @@ there is no slope.
 
 **Client overhead** is the reported response time minus the same statistic of the server's spans:
 p50 minus p50, p99 minus p99. It includes the kernel's work for connections, requests and answers,
-about 10 microseconds. It is the generator's own queueing only if the server's core is not busy: in
-front of a busy server, requests also wait where its spans do not see them.
+about 10 microseconds. It is the generator's own queueing only if the server's core is not busy:
+requests to a busy server also wait before its spans begin.
 """
 
 import math
@@ -36,21 +36,21 @@ from workerlab.model import (
 )
 from workerlab.numbers.units import count_text
 
-EDGE = 0.1  # of the load, excluded at its start and at its end
+EDGE = 0.1  # share of the load excluded at its start, and at its end
 TICK_S = 0.01  # resolution of CPU time in /proc
 RESOLUTION = 0.01  # of a response time: the width of the histograms' buckets
-DELAY_BOUND = 0.9  # of the rate the server's delay allows; from here, the delay is the limit
-SERVER_BUSY = 0.9  # of a core; from here, the server is the limit
+DELAY_BOUND = 0.9  # share of the rate that the server's delay allows; above, that is the limit
+SERVER_BUSY = 0.9  # cores; above, the server is the limit
 MAX_COUNTED_RATIO = 1.01  # answers counted by the generator per answer sent by the server
 
 
 class GeneratorUsage(Struct, frozen=True):
     """One generator at one load. Rates per second, times in seconds; None: not known.
 
-    `low`: at the low rate. `cores`: its steady CPU seconds per second; `cpu_s`: from its start to
-    its end. `memory_bytes`: the peak; pages that processes share count in each of them.
-    `core_wait`: the cost of waiting for a core, and who had it. `stood_still`: whether the machine
-    did during the load. `delay_rps`: the rate that the server's delay allows its connections.
+    `low`: at the low rate. `cores`: CPU seconds per second, in the middle of the load; `cpu_s`:
+    total CPU, start and end included. `memory_bytes`: the peak; pages that processes share count in
+    each. `core_wait`: the cost of waiting for a core. `stood_still`: whether the machine stood
+    still during the load. `delay_rps`: the rate that the server's delay allows its connections.
     """
 
     measured: Measurement
@@ -136,7 +136,7 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
 
     @property
     def server_busy(self) -> float | None:
-        """How busy the server's core was, if that was the limit; else None."""
+        """Share of its core that the server used, if that was the limit; else None."""
         cores = self.mean("server_cores")
         return cores if cores is not None and cores >= SERVER_BUSY else None
 
@@ -201,15 +201,15 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         return None
     steady = _steady(data, measured, record)
     observations, answered_rps = data.observations, measured.requests / measured.duration_s
-    cores, server, host = (
+    cores, server_cores, host_cores = (
         per_second((sample.at_ns, getattr(sample, name)) for sample in steady)
         for name in ("tool_cpu_s", "server_cpu_s", "host_busy_s")
     )
     null = data.cell.server.null
     processes = load.concurrency if data.cell.tool == "processes" else load.processes
-    everything = () if "processes" in observations.missing else observations.processes
-    answered = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
-    gaps = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(everything))
+    samples = () if "processes" in observations.missing else observations.processes
+    answers = answered_rps * (steady[-1].at_ns - steady[0].at_ns) / NS if steady else 0.0
+    gaps_s = ((later.at_ns - sample.at_ns) / NS for sample, later in pairwise(samples))
     return GeneratorUsage(
         measured=measured,
         tool=data.cell.tool,
@@ -220,14 +220,14 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         cpu_s=record.tool_cpu_s if record.tool_cpu_s is not None else measured.cpu_s,
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
-        cpu_step_s=2 * TICK_S * math.sqrt(processes) / answered if answered else None,
-        memory_bytes=_peak(everything, "tool_rss_bytes"),
-        host_busy=_share_busy(host, observations.cores),
-        host_memory_bytes=_peak(everything, "host_memory_bytes"),
-        server_cores=server,
+        cpu_step_s=2 * TICK_S * math.sqrt(processes) / answers if answers else None,
+        memory_bytes=_peak(samples, "tool_rss_bytes"),
+        host_busy=_share_busy(host_cores, observations.cores),
+        host_memory_bytes=_peak(samples, "host_memory_bytes"),
+        server_cores=server_cores,
         core_wait=_core_wait(data, steady, answered_rps),
         server_side=data.null.service if data.null else Summary(),
-        widest_gap_s=max(gaps, default=None),
+        widest_gap_s=max(gaps_s, default=None),
         doubt=_doubt(data, measured, load.concurrency),
         stood_still=_stood_still(observations, record),
         delay_rps=2 * load.concurrency / sum(null.delay_s) if null and any(null.delay_s) else None,
@@ -267,9 +267,9 @@ def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[Pro
         begin_ns = round(record.load_end_ns - length_ns)
     if begin_ns is None or "processes" in data.observations.missing:
         return ()
-    opens, closes = begin_ns + EDGE * length_ns, begin_ns + (1 - EDGE) * length_ns
+    from_ns, to_ns = begin_ns + EDGE * length_ns, begin_ns + (1 - EDGE) * length_ns
     samples = data.observations.processes
-    return tuple(sample for sample in samples if opens <= sample.at_ns <= closes)
+    return tuple(sample for sample in samples if from_ns <= sample.at_ns <= to_ns)
 
 
 def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> CoreWait | None:

@@ -1,9 +1,9 @@
-"""`workerlab ladder`: what makes a real web app fast? A blog, with one thing less at each step.
+"""`workerlab ladder`: what makes a real web app fast? A blog that loses one thing at each step.
 
-Each configuration is the server of ordinary cells. Environment variables tell the app where its
-posts are stored and what it may cache. Services are started, or given by address, and filled once
-for all configurations; nothing is written to them during a measurement. The only valid answer is
-the page that the stored posts give without any cache, rendered beforehand for each storage.
+Each configuration is a server, measured by ordinary cells. Environment variables tell the app where
+its posts are stored and what it may cache. Services are started, or given by address, and filled
+once for all configurations; nothing is written to them during a measurement. A response is valid
+only if it equals the page rendered beforehand, for each storage, without any cache.
 
 Addresses may contain passwords. They are passed to the servers and never stored, so a resumed run
 needs them again.
@@ -66,7 +66,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     if why := lacks_packages(BLOG):
         raise EnvironmentProblem(why)
     urls = urls_of(options)
-    if plan is None:  # else the saved levels were checked
+    if plan is None:  # on resume, the saved levels were checked
         times = MAX_TIMES_USERS if options.find_limit else 1
         preflight.check_levels([times * users_of(options)])
     elif options.trials and options.trials <= plan.trials:
@@ -83,7 +83,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
                 blog.lacking, kinds[:-1], workers, blog.pages, blog.stand_ins
             )
             plan = plan_of(options, planned, tools, gunicorns, notes)
-        by_name = {each.name: each for each in from_details(plan)}
+        by_name = {configuration.name: configuration for configuration in from_details(plan)}
         yield Setup(
             plan,
             gunicorns,
@@ -121,8 +121,8 @@ def tools_of(options: argparse.Namespace) -> tuple[Sequence[str], tuple[Finding,
 
 def kinds_of(plan: Plan) -> tuple[str, ...]:
     """Kinds of the services that the plan needs."""
-    able = [each for each in from_details(plan) if not each.why_not]
-    return tuple(dict.fromkeys(kind for each in able for kind in each.kinds))
+    runnable = [configuration for configuration in from_details(plan) if not configuration.why_not]
+    return tuple(dict.fromkeys(kind for configuration in runnable for kind in configuration.kinds))
 
 
 def plan_of(
@@ -139,9 +139,9 @@ def plan_of(
     return gunicorn_plan(
         "ladder",
         (
-            Cell(each.server, tool, count, keepalive=True)
-            for each in planned
-            if not each.why_not
+            Cell(configuration.server, tool, count, keepalive=True)
+            for configuration in planned
+            if not configuration.why_not
             for tool, count in loads
         ),
         gunicorns,
@@ -163,13 +163,13 @@ def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
     run = run_store.load(directory)
     report = report_of(run, cache=read_before(run))
     if load := next_load(ladder(report.cells, from_details(plan), report.environment, users)):
-        more = replace(plan.cells[0], tool=load.tool, concurrency=load.users)
-        return replace(plan, cells=(*plan.cells, more))
+        cell = replace(plan.cells[0], tool=load.tool, concurrency=load.users)
+        return replace(plan, cells=(*plan.cells, cell))
     return None
 
 
 def default_storages(urls: Mapping[str, str]) -> tuple[str, ...]:
-    """All but SQLite if one of them is available, else with SQLite."""
+    """All storages but SQLite if one of those is available, else all."""
     others = tuple(kind for kind in STORAGES if kind != "sqlite")
     able = any(kind in urls or not lacks(kind) for kind in others)
     return others if able else STORAGES
@@ -179,8 +179,8 @@ def default_storages(urls: Mapping[str, str]) -> tuple[str, ...]:
 
 
 class Services(Struct, frozen=True):
-    """`running`, by kind; `lacking`: why other kinds cannot be had. `uploads`: a folder for what
-    the blog uploads. `pages`: SHA-256 of the page that every user reads, by storage."""
+    """`running`, by kind; `lacking`: why other kinds are unavailable. `uploads`: a folder for the
+    blog's uploads. `pages`: SHA-256 of the page that every user reads, by storage."""
 
     running: Mapping[str, Service]
     lacking: Mapping[str, str]
@@ -261,15 +261,15 @@ def filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
 def run_blog(services: Services, kind: str, *words: str) -> bytes:
     """Run a command of the blog. Returns its output. Raises EnvironmentProblem if it fails."""
     argv = [sys.executable, "-m", "apps.blog", *words]
-    # Not by the current directory, which PYTHONSAFEPATH would ignore
+    # With PYTHONSAFEPATH, Python would not import from the current directory
     path = filter(None, (str(bundled_root()), os.environ.get("PYTHONPATH")))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **dict(services.env(kind))}
     name = name_of(kind)
     try:
-        done = subprocess.run(argv, env=env, capture_output=True, timeout=ANSWER_S, check=True)
+        process = subprocess.run(argv, env=env, capture_output=True, timeout=ANSWER_S, check=True)
     except subprocess.CalledProcessError as problem:
-        last = problem.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise EnvironmentProblem(f"{name} cannot be used: {last}") from None
+        last_line = problem.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise EnvironmentProblem(f"{name} cannot be used: {last_line}") from None
     except subprocess.TimeoutExpired:
         raise EnvironmentProblem(f"{name} took longer than {ANSWER_S:g} s") from None
-    return done.stdout
+    return process.stdout

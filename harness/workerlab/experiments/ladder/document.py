@@ -38,7 +38,7 @@ from workerlab.report.values import PART_LOOKS, table
 from workerlab.report.values import PARTS as PART_NAMES
 from workerlab.run_store import Run
 
-RATE_POINTS = 20  # of the count of answers, from which their rate is computed
+RATE_POINTS = 20  # samples of the number of answers, from which their rate is computed
 COUNTED_TWICE = {"lo in", "lo0 in"}  # loopback receives what it sends
 AXES = {"answers": "requests/s", "cores": "cores", "memory": "MB", "network": "MB/s"}
 NOTE = (
@@ -360,7 +360,7 @@ def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
     for configuration in ladder.configurations:
         if configuration.why_not:
             yield Note(f"Left out: {configuration.text}: {configuration.why_not}")
-    texts = {each.name: each.text for each in ladder.configurations}
+    texts = {configuration.name: configuration.text for configuration in ladder.configurations}
     for result in ladder.cells:
         cell = result.trial.cell
         if result.verdict == "invalid":
@@ -399,11 +399,11 @@ def tables(ladder: Ladder) -> Iterator[Table]:
         )
     if steps := ladder.conclusive or single:
         yield table(f"Round trips, {steps[0].load.text}", TRIPS, steps)
-    # The note below the first table also explains the others
-    for place, steps in enumerate(many):
-        yield table(f"Cores, {steps[0].load.text}", CORES, steps, None if place else CORES_NOTE)
-    for place, steps in enumerate(filter(None, (single, ladder.conclusive))):
-        note = None if place else TIMES_NOTE
+    # One note, below the first table, explains all of them
+    for index, steps in enumerate(many):
+        yield table(f"Cores, {steps[0].load.text}", CORES, steps, None if index else CORES_NOTE)
+    for index, steps in enumerate(filter(None, (single, ladder.conclusive))):
+        note = None if index else TIMES_NOTE
         yield table(title_of_times(steps), columns_of_times(steps), steps, note)
 
 
@@ -435,7 +435,7 @@ Points = Sequence[tuple[float, float]]
 
 def charts(ladder: Ladder) -> Iterator[Chart]:
     """Throughput (a group of bars per step, a bar per tool), where the time goes, round trips."""
-    places = {name: place for place, name in enumerate(ladder.removed)}
+    places = {name: index for index, name in enumerate(ladder.removed)}
     rates = [
         ChartSeries(load.text, tuple((places[step.configuration.name], step.rps) for step in steps))
         for load, steps in (ladder.many_users or ladder.steps).items()
@@ -470,7 +470,7 @@ def chart_of_times(steps: Steps) -> Chart:
     unit, per_s = ("ms", 1e3) if longest_s >= DRAWN_IN_MS_FROM_S else ("us", 1e6)
     # Negative values cannot be stacked
     parts = {
-        name: [(place, y) for place, y in points_of(steps, value, per_s) if y > 0]
+        name: [(index, y) for index, y in points_of(steps, value, per_s) if y > 0]
         for name, value in PARTS.items()
     }
     return stacked(
@@ -509,8 +509,8 @@ def name_of_part(name: str) -> str:
 
 def points_of(steps: Steps, value: Getter, times: float = 1.0) -> Points:
     """(index of the step, value), where the value is known."""
-    values = [(place, value(step)) for place, step in enumerate(steps)]
-    return [(place, times * y) for place, y in values if y is not None]
+    values = [(index, value(step)) for index, step in enumerate(steps)]
+    return [(index, times * y) for index, y in values if y is not None]
 
 
 def charts_over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterable[Chart]:

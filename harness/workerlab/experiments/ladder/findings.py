@@ -21,7 +21,7 @@ from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import fill, listed
 from workerlab.server.service_check import name_of
 
-ONE_TRIP = 0.1  # round trips per request; fewer do not count as one for each
+ONE_TRIP = 0.1  # round trips per request; with fewer, requests do not count as reaching a service
 CACHES = {"local_cache", "cache"}
 FEW_CORES = 2
 
@@ -82,7 +82,7 @@ class RemovalFactors(Answer):
     """With {load}, [[throughput with it over throughput without it, the largest first:
     {factors:list}]][[{nothing}]].[[ Not statistically significant: {same:list}.]][[ Faster without
     it than with it: {gains:list}.]][[ Where the load tool was the limit (removed:
-    {tool_bound:list}), throughput is a lower bound, and the factors beside it are not the app's.]]
+    {tool_bound:list}), throughput is a lower bound, and its factor does not describe the app.]]
     """
 
     question = FAST
@@ -193,19 +193,19 @@ def trips_of(step: ConfigurationStep, ladder: Ladder) -> TripsOfStep | None:
     redis, storage = (step.app_metric("per_request", f"{to}_trips") for to in ("redis", "storage"))
     if redis is None or storage is None:
         return None
-    alone = ladder.with_one_user(step)
+    single_user = ladder.with_one_user(step)
     return TripsOfStep(
         removed=step.removed,
         redis=redis,
         storage=storage,
         storage_name=step.configuration.service(step.configuration.storage),
         rps=step.rps,
-        response_s=alone.mean("breakdown.response_s") if alone else None,
+        response_s=single_user.mean("breakdown.response_s") if single_user else None,
     )
 
 
 def trip_cost(steps: Steps) -> tuple[str, tuple[str, ...]]:
-    """A sentence on what each costs, and the removals without a significant loss."""
+    """A sentence on what each round trip costs, and the removals without a significant loss."""
     changes = [(step.removed, step.change) for step in steps[1:] if step.change]
     if any(change.differs is None for _, change in changes):
         return COST_UNKNOWN, ()
@@ -214,8 +214,8 @@ def trip_cost(steps: Steps) -> tuple[str, tuple[str, ...]]:
     )
     if len(free) == len(changes):
         return NO_LOSS, free
-    words = "Each costs throughput[[, but for {free:list}, where no loss is statistically"
-    return fill(f"{words} significant]].", {"free": free}), free
+    template = "Each costs throughput[[, but for {free:list}, where no loss is statistically"
+    return fill(f"{template} significant]].", {"free": free}), free
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -248,12 +248,12 @@ class LimitsOfSteps(Answer):
 def limits_of_steps(ladder: Ladder) -> LimitsOfSteps | Inconclusive:
     loads, evidence = [], []
     for load, steps in ladder.many_users.items():
-        limited = [
+        step_limits = [
             LimitOfStep(load.text, step.removed, limit(step, ladder.cores)) for step in steps
         ]
-        evidence += limited
+        evidence += step_limits
         removals: dict[str, list[str]] = {}
-        for step in limited:
+        for step in step_limits:
             removals.setdefault(step.limit.name, []).append(step.removed)
         texts = (f"{name}: {listed(removed)}" for name, removed in removals.items())
         loads.append(LimitsUnderLoad(load.text, tuple(texts)))

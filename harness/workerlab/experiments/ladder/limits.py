@@ -39,7 +39,7 @@ from workerlab.model import CellResult
 FULL_SHARE = 0.8  # of what a component can use
 HOST_FULL = 0.9  # of all cores
 SLOTS_FULL = 0.9
-MAX_TIMES_USERS = 8  # the users of the steps, at most, in a search
+MAX_TIMES_USERS = 8  # a search ends at this multiple of the users of the steps
 STABLE = 2 / 3  # of the throughput of the best level
 SPENT = ("pool", "storage", "redis", "serialise", "template")  # parts that the app times itself
 PARTS_BEFORE_APP = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
@@ -143,7 +143,7 @@ def limit(step: ConfigurationStep, cores: int | None) -> StepLimit:
 
 
 def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
-    """Everything that limits it, in the order above; UnknownLimit is last."""
+    """All limits that the step's numbers show, in the order above; UnknownLimit is last."""
     usage = usage_of(step)
     if step.tool_bound:
         reasons = [result.bound_reasons[0] for result in step.valid if result.bound_reasons]
@@ -248,7 +248,7 @@ class UserLevel(Struct, frozen=True):
 
 
 def levels(ladder: Ladder) -> list[UserLevel]:
-    """The fewest users first; empty without a search, or without a valid step."""
+    """The levels of the search, fewest users first; empty without a search or a valid step."""
     levels: list[UserLevel] = []
     tool = next((step.load.tool for step in ladder.conclusive), "")
     first = next(iter(ladder.removed), "")

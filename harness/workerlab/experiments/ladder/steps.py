@@ -1,6 +1,6 @@
 """The configurations of the ladder, with their trials under each load and the statistics. Pure.
 
-All run the same blog, with one thing less at each step:
+All run the same blog; each step removes one thing:
 
     every cache -> no in-process cache -> no Redis -> the next storage instead
     -> one worker -> sync instead of async
@@ -32,8 +32,8 @@ CACHE = "redis"
 ASYNC, SYNC = "uvicorn", "sync"  # worker classes
 PATH = "/posts/1"  # what every user reads
 POOL = 10  # connections to the storage, per worker
-# With a thousand requests at once, an event loop may read an answer seconds late. That is what is
-# measured, not a failed database
+# With a thousand requests at once, an event loop may read an answer seconds late. That delay is to
+# be measured, not reported as a failed database
 ANSWER_S = 60
 BACKLOG = 2048
 CONNECTIONS = 4000  # per worker, for classes that honour it
@@ -44,8 +44,8 @@ NOTHING = "nothing"  # removed from the first configuration
 
 class Configuration(Struct, frozen=True):
     """One step of the ladder. `storage`, `cache`: the services that the app needs (postgresql,
-    mongodb, sqlite; redis), "" for none. `why_not`: why it cannot be run here, "" where it can.
-    `stand_ins`: services in whose place another server speaks their protocol."""
+    mongodb, sqlite; redis), "" for none. `why_not`: why it cannot be run here, "" if it can.
+    `stand_ins`: kinds replaced by another server with the same protocol."""
 
     server: Server
     storage: str
@@ -92,9 +92,9 @@ def differences(before: Configuration, after: Configuration) -> tuple[str, ...]:
 
 def removals(configurations: Sequence[Configuration]) -> dict[str, str]:
     """What each configuration that can run lacks compared with the previous one, by name."""
-    able = [each for each in configurations if not each.why_not]
-    removed = {first.name: NOTHING for first in able[:1]}
-    for before, after in pairwise(able):
+    runnable = [configuration for configuration in configurations if not configuration.why_not]
+    removed = {first.name: NOTHING for first in runnable[:1]}
+    for before, after in pairwise(runnable):
         (setting,) = differences(before, after)
         removed[after.name] = {
             "local_cache": LOCAL_CACHE,
@@ -174,7 +174,7 @@ USUAL_USERS = "usual_users"  # in the details of a plan that searches for the li
 
 
 class UserLoad(Struct, frozen=True):
-    """What is asked of every configuration: so many users, sent by this tool."""
+    """The load on every configuration: a number of users, simulated by one load tool."""
 
     tool: str
     users: int
@@ -235,8 +235,8 @@ Steps = Sequence[ConfigurationStep]
 
 class Ladder(Struct, frozen=True):
     """`removed`: what each configuration that can be run lacks, by its name. `steps`: by load, the
-    fewest users first; configurations of which no trial is valid are not among them. `cells`: all
-    of the run. `usual_users`: in a search for the limit, those of the steps, the fewest of many."""
+    fewest users first, without configurations that have no valid trial. `cells`: all of the run.
+    `usual_users`: the steps' users, where a search for the limit starts; None: no search."""
 
     configurations: tuple[Configuration, ...]
     removed: Mapping[str, str]
@@ -265,7 +265,7 @@ class Ladder(Struct, frozen=True):
 
     @property
     def conclusive(self) -> tuple[ConfigurationStep, ...]:
-        """Under many users, by the tool that was the limit least often; of several, the fastest."""
+        """Under many users, by the tool that was least often the limit; ties: the fastest tool."""
 
         def order(steps: Steps) -> tuple[int, float]:
             return sum(step.tool_bound for step in steps), -sum(step.rps for step in steps)
@@ -273,9 +273,9 @@ class Ladder(Struct, frozen=True):
         return min(self.many_users.values(), key=order, default=())
 
     def with_one_user(self, step: ConfigurationStep) -> ConfigurationStep | None:
-        """The step of the same configuration."""
+        """The step of the same configuration for a single user, if it was measured."""
         name = step.configuration.name
-        return next((same for same in self.one_user if same.configuration.name == name), None)
+        return next((other for other in self.one_user if other.configuration.name == name), None)
 
 
 def ladder(

@@ -21,8 +21,8 @@ from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 from workerlab.numbers.units import fill
 
 SMALL_LOSS = 0.8  # of the requests/s before; a loss of less than a fifth is small
-MOVED_MORE = 1.1  # times the other's factor, at least: one changed more
-MOVED_ALIKE = 1.25  # times the other's factor, at most: neither changed much more
+MOVED_MORE = 1.1  # at least this multiple of the other's factor: one changed more
+MOVED_ALIKE = 1.25  # at most this multiple of the other's factor: neither changed much more
 MAX_LAUNCHES = 100  # more are not worth suggesting
 HIT = ("redis", "serialise")
 MISS = ("pool", "storage")
@@ -340,8 +340,8 @@ def undecided(pair: StepPair, p95: Ratio, throughput: Ratio) -> LargerChangeUnde
         throughput_then = ratio(rates_after, rates_before, count=launches)
         return larger_change(p95_then, throughput_then) is not None
 
-    more = range(min(len(rates_before), len(rates_after)) + 1, MAX_LAUNCHES + 1)
-    launches = next(filter(decides, more), None)
+    larger_counts = range(min(len(rates_before), len(rates_after)) + 1, MAX_LAUNCHES + 1)
+    launches = next(filter(decides, larger_counts), None)
     too_few = MAX_LAUNCHES if launches is None else None
     return LargerChangeUndecided(p95, throughput, launches, too_few)
 

@@ -49,7 +49,7 @@ class Course:
 
     @property
     def settles_s(self) -> float:
-        """Time of the load before the measurement: until each client has had an answer, by the law,
+        """Seconds of load before the measurement: until, by the law, each client has been answered
         or has given up."""
         patient_s = self.step.law.patient_s
         return min(patient_s, self.step.load.patience_s or patient_s)
@@ -123,7 +123,7 @@ class Course:
         """The message to the page, without what must not be revealed yet. `guesses`: a pupil's
         choices by step, instead of the teacher's."""
         step, phase, guess = self.step, self.phase, self.choice
-        after, over, end = phase in ("run", "told"), phase == "told", phase == "end"
+        law_shown, measured, end = phase in ("run", "told"), phase == "told", phase == "end"
         results = dict(sorted(self.results.items())) if end else {}
         if guesses is not None:
             guess = guesses.get(self.place)
@@ -138,12 +138,12 @@ class Course:
             "question": step.question,
             "choices": step.choices,
             "guess": guess,
-            "right": step.right if over else None,
-            "law": law_in_words(step) if after else None,
-            "reaction": step.reactions[guess] if after and guess is not None else None,
-            "answer": answer(step, guess) if over else None,
-            "outcome": self.outcome if over else [],
-            "why": step.why if over else None,
+            "right": step.right if measured else None,
+            "law": law_in_words(step) if law_shown else None,
+            "reaction": step.reactions[guess] if law_shown and guess is not None else None,
+            "answer": answer(step, guess) if measured else None,
+            "outcome": self.outcome if measured else [],
+            "why": step.why if measured else None,
             "table": [result.row(result.step.choices) for result in results.values()],
             "score": score(results.values()),
             "end": self._lesson.end if end else "",

@@ -1,8 +1,8 @@
 """The law: what queueing theory predicts for a server and a load, and a sentence about it. Pure.
 
 Closed loop (Denning & Buzen 1978): with N clients, C requests served at once and S seconds each,
-X = min(N, C) / S requests per second, and each takes R = N / X on average. More clients than the
-knee N* = Xmax S wait. Requests that compute are also limited by the cores, and within a worker by
+X = min(N, C) / S requests per second, and each takes R = N / X on average. Above the knee
+N* = Xmax S, clients wait. Requests that compute are also limited by the cores, and in a worker by
 one core. Random arrivals: R = S + W, with W by Allen and Cunneen's approximation (A. O. Allen,
 "Probability, Statistics and Queueing Theory", 2nd ed., 1990, 5.4) for a constant service time. The
 queue is L = X W (Little).
@@ -26,10 +26,10 @@ from workerlab.finding import Finding, Note
 from workerlab.numbers.units import count_text, counted, fill, format_duration
 from workerlab.server.worker_classes import configured_slots
 
-# Without a limit, the number of requests in flight is Poisson. It is this many standard deviations
-# above its mean 1/30 000 of the time (normal approximation)
+# Without a limit, the number of requests in flight is Poisson. It exceeds its mean by this many
+# standard deviations 1/30 000 of the time (normal approximation)
 RARE_DEVIATIONS = 4
-ASYNCIO_BACKLOG = 100  # of a worker that ignores `backlog` and listens again
+ASYNCIO_BACKLOG = 100  # of a worker that ignores `backlog`: asyncio's own call of listen()
 NEGLIGIBLE = 0.001  # waiting, as a share of the service time
 
 Predicted = float | str | None  # a number, the reason why there is none, or None: not applicable
@@ -170,7 +170,7 @@ class Law(Struct, frozen=True, dict=True):
         if self.rps is None or self.response_s is None or self.wait_s is None:
             unpredicted = "no prediction: workers accept more than they serve"
             return None if load.cpu_ms > 0 else unpredicted if row.accepts_first else fills
-        if load.is_open and not row.accepts_first:  # all that wait; at times, slots are free
+        if load.is_open and not row.accepts_first:  # Little's law: all waiting requests are in it
             return min(room, self.rps * self.wait_s)
         held = server.workers * (1 if row.slots == "one" else server.worker_connections)
         return min(room, max(0.0, round(self.rps * self.response_s - held, 6)))
@@ -180,8 +180,8 @@ class Law(Struct, frozen=True, dict=True):
     @property
     def capacity(self) -> str:
         server, at_once = self.server, self.at_once
-        some = "as many requests as come" if at_once is None else None
-        return fill(CAPACITY, {"server": server, "at_once": at_once, "unlimited": some})
+        unlimited = "an unlimited number of requests" if at_once is None else None
+        return fill(CAPACITY, {"server": server, "at_once": at_once, "unlimited": unlimited})
 
     @property
     def slots_of_worker(self) -> int:
@@ -194,7 +194,7 @@ class Law(Struct, frozen=True, dict=True):
 
     @property
     def blocks(self) -> str:
-        return "The app lets nobody else run in its worker." if self.server.blocks else ""
+        return "The app blocks its worker." if self.server.blocks else ""
 
     @property
     def shares(self) -> str:
@@ -362,8 +362,8 @@ def sentence_at_random(law: Law) -> LoadSentence:
         return ArrivalsTooMany(law)
     if law.at_once is None or law.is_cpu_bound:
         return ArrivalsWaitForCores(law)
-    few = law.taken + RARE_DEVIATIONS * sqrt(law.taken) < law.at_once
-    return ArrivalsHardlyWait(law) if few else ArrivalsWaitForSlots(law)
+    rarely_full = law.taken + RARE_DEVIATIONS * sqrt(law.taken) < law.at_once
+    return ArrivalsHardlyWait(law) if rarely_full else ArrivalsWaitForSlots(law)
 
 
 # --- for the page -------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ OWN_APPS: Mapping[str, OwnApp] = {
 
 
 class Refused(ValueError):
-    """A setting or an action that is not possible; `field`: the setting, "" where it is none."""
+    """A setting or an action that is not possible. `field`: the setting, "" for none."""
 
     def __init__(self, why: str, field: str = "") -> None:
         self.field = field
@@ -125,7 +125,7 @@ class ServerSettings(Struct, frozen=True):
 
 
 class LoadSettings(Struct, frozen=True):
-    """`patience_s`: when a client gives up and sends another request; 0: never."""
+    """`patience_s`: seconds until a client gives up and sends another request; 0: never."""
 
     model: Model = "closed"
     clients: int = 8
@@ -193,7 +193,7 @@ def _checked(settings: Struct, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_choice(name: str, value: str, choices: Mapping[str, Any] | tuple[str, ...]) -> None:
     if value not in choices:
-        raise Refused(f"{value!r} is none of {', '.join(choices)}", name)
+        raise Refused(f"{value!r} is not one of {', '.join(choices)}", name)
 
 
 def _number(name: str, value: Any) -> float | int:

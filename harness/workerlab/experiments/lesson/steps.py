@@ -24,7 +24,7 @@ from workerlab.server.limits import cores
 from workerlab.server.worker_classes import CLASSES
 
 SHIPPED = Path(__file__).with_name("lesson.toml")
-TOOL = "fast"  # follows each request: every part of its wait is exact
+TOOL = "fast"  # traces each request, so every part of its wait is exact
 PER_CONNECTION = 4  # requests, if a step does not set their number
 DELAY_S = 1.0  # of a request that does not compute
 MAX_RATE_RPS, MAX_OPEN_CONNECTIONS = 500, 500  # of a step with random arrivals
@@ -33,9 +33,9 @@ LETTERS = "abcdefgh"  # of choices
 
 class LessonStep(Struct, frozen=True):
     """`name`: of its cell; `changed`: the one thing that differs from the step before. `at_once`:
-    requests served at the same time, by the law; None: as many as come. `right`: the right one of
-    `choices`, from 0; `reactions`: to each of them. `requests`: of a load that counts them;
-    `lasts_s`: of one that does not."""
+    requests served at the same time, by the law; None: unlimited. `right`: index of the correct
+    one of `choices`; `reactions`: one for each of them. `requests`: of a counted load; `lasts_s`:
+    of any other."""
 
     name: str
     title: str
@@ -89,7 +89,7 @@ class LessonStep(Struct, frozen=True):
 
 
 class Lesson(Struct, frozen=True):
-    """`end`: what there is to remember, "" for nothing."""
+    """`end`: a summary, shown after the last step; "" for none."""
 
     title: str
     steps: tuple[LessonStep, ...]
@@ -266,8 +266,8 @@ def _load(values: Mapping[str, Any], where: str) -> LoadSettings:
     }
     if rate is None:
         return LoadSettings(clients=connections, patience_s=values["patience"], **common)
-    if used := [field for field in ("cpu", "patience", "requests") if values[field]]:
-        raise UsageError(f"{where}, rate: cannot be combined with {used[0]}")
+    if conflicts := [field for field in ("cpu", "patience", "requests") if values[field]]:
+        raise UsageError(f"{where}, rate: cannot be combined with {conflicts[0]}")
     return LoadSettings("open", rate=rate, **common)
 
 
@@ -287,7 +287,7 @@ def _check(step: LessonStep, where: str) -> None:
         return
     if load.patience_s and server.worker_class != "sync":
         raise UsageError(f"{where}, patience: needs worker_class sync, not {server.worker_class}")
-    # With fewer, the load would have only a start and an end
+    # With fewer, the load would have no steady part
     if step.requests is not None and step.requests < 2 * load.clients:
         raise UsageError(f"{where}, requests: must be at least 2 for each connection")
     if law.in_vain and server.backlog / law.slots_rps < load.patience_s:

@@ -31,7 +31,7 @@ PARTS = {
     "service_s": "in the app",
 }
 LONG_TIMES = 2  # times the law's mean: slower responses are reported
-MEAN_DIFFERS = 0.1  # of the mean: if its parts differ by more, they are of other requests
+MEAN_DIFFERS = 0.1  # share of the mean: beyond this difference, the parts are of other requests
 
 # --- the law --------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ LAW_OF_IMPATIENCE = (
 def law_in_words(step: LessonStep) -> str:
     """What the law predicts, with its numbers."""
     law, load = step.law, step.load
-    slots = "as many slots as come" if law.at_once is None else counted(law.at_once, "slot")
+    slots = "unlimited slots" if law.at_once is None else counted(law.at_once, "slot")
     if law.in_vain:
         template = LAW_OF_IMPATIENCE
     elif load.is_open:
@@ -90,13 +90,12 @@ def answer(step: LessonStep, guess: int | None) -> str:
 # --- what was measured ----------------------------------------------------------------------------
 
 
-LITTLES_LAW, CLIENTS = "under way / throughput", "from when each was due"
+LITTLES_LAW, CLIENTS = "in flight / throughput", "from the scheduled time of each"
 
 
 class Measured(Struct, frozen=True):
-    """`period`: of which it is, "" for nothing special; `method`: of the mean. `slowest_s`: where
-    it is far from the mean. `response_s`: None where clients give up: it is of those that do not.
-    """
+    """`response_s`: the mean; None if clients give up, as the others would not represent them.
+    `period`, `method`: when and how it was measured, as text. `slowest_s`: if far from the mean."""
 
     rps: float
     response_s: float | None
@@ -188,10 +187,10 @@ def outcome(step: LessonStep, cell: CellResult, facts: Facts | None = None) -> l
     return lines if others is None else [*lines, text(others)]
 
 
-IDLE = "For {idle_s:duration} of {load_s:duration} slots stood idle while clients waited."
+IDLE = "For {idle_s:duration} of {load_s:duration} slots were idle while clients waited."
 IDLE_AT_END = (
     "At the end, in the last {load_s:duration}, some clients had nothing more to send: for"
-    " {idle_s:duration} of it slots stood idle while others still waited."
+    " {idle_s:duration} of it slots were idle while others still waited."
 )
 QUEUE_FULL = (
     "The accept queue was full: the kernel dropped {drops:# packet} (SYNs, and last ACKs of"
@@ -202,11 +201,11 @@ QUEUE_FULL = (
 def _full(facts: Facts) -> Iterator[str]:
     """The effects of a full accept queue, which means would hide."""
     counts = handshakes(facts)
-    repeats = steps(counts)
+    syn_steps = steps(counts)
     values = {
         "drops": counts.counters.listen_overflows or 0,
         "repeats": counts.counters.syn_retransmits,
-        "steps": repeats and text(repeats),
+        "steps": syn_steps and text(syn_steps),
     }
     yield fill(QUEUE_FULL, values)
     whole, steady = whole_load(facts), facts.window
@@ -226,10 +225,10 @@ def _took_s(facts: Facts) -> list[float]:
 
 
 class LiveFigures(Struct, frozen=True):
-    """What was measured of a live load: the slowest request, which may still wait, and the fastest
-    answer; where the answered ones spent their time, on average; how many were answered in that
-    time, and how many served although their client had given up; whether the slowest still waits.
-    """
+    """Recent figures of a live load. `slowest_s`: of answered and waiting requests;
+    `slowest_waits`: it still waits. `fastest_s`: the fastest answer; `where`: mean time of the
+    answers in each part; `answered`: their number. `wasted`: requests served although their clients
+    had given up."""
 
     sample: PlacesSample
     slowest_s: float | None
@@ -283,7 +282,7 @@ def live_outcome(
 
 
 def parts_of_answered(figures: LiveFigures) -> list[str]:
-    """Empty if the mean differs from its parts: it includes requests that still wait."""
+    """Empty if the mean differs from the sum of its parts: it includes waiting requests."""
     split, mean_s = figures.where, figures.sample.mean
     if split is None or mean_s is None:
         return []
@@ -298,7 +297,7 @@ def parts_of_answered(figures: LiveFigures) -> list[str]:
 
 
 class StepOutcome(Struct, frozen=True):
-    """`guess`: of its choices, None for none; `left_out`: it cannot be run here."""
+    """`guess`: index of a choice, None for none; `left_out`: the step cannot run here."""
 
     step: LessonStep
     guess: int | None = None
@@ -307,7 +306,7 @@ class StepOutcome(Struct, frozen=True):
 
     @property
     def numbers(self) -> tuple[str, str]:
-        """By the law, and measured, as short texts."""
+        """The figures of the law and of the measurement, as short texts."""
         if self.left_out:
             return law_in_short(self.step), "left out"
         return law_in_short(self.step), self.measured.short if self.measured else "-"
@@ -320,10 +319,10 @@ class StepOutcome(Struct, frozen=True):
 
 def score(outcomes: Iterable[StepOutcome]) -> str:
     """How many guesses were right, of the steps that could run; "" without guesses."""
-    right = [
+    correct = [
         outcome.guess == outcome.step.right
         for outcome in outcomes
         if outcome.guess is not None and not outcome.left_out
     ]
-    words = "{right} of {of:# guess/guesses} {right:was/were} right."
-    return fill(words, {"right": sum(right), "of": len(right)}) if right else ""
+    template = "{right} of {of:# guess/guesses} {right:was/were} right."
+    return fill(template, {"right": sum(correct), "of": len(correct)}) if correct else ""

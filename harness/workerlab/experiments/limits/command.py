@@ -37,7 +37,7 @@ FEW_PORTS = 200
 ALL_PORTS = 28_232  # 32768 to 60999, the kernel's default, as in a new network namespace
 NO_REUSE, LOOPBACK_REUSE = 0, 2  # net.ipv4.tcp_tw_reuse: the default before and since Linux 4.19
 MIN_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # with fewer, the ports cannot be used up either
-AIOHTTP = (100_000, 1_000_000)  # requests; the second with --long
+AIOHTTP = (100_000, 1_000_000)  # requests; the second only with --long
 # Clients that keep all tasks or bodies: two numbers of requests, and the bytes of a body
 KEPT_LOADS = {"tasks": (10_000, 20_000, PAGE_BYTES), "bodies": (250, 500, NOVEL_BYTES)}
 # Requests of each mistake's program, and its connections
@@ -191,8 +191,8 @@ def _clients(machine: Machine, quick: bool) -> Iterable[PlannedStep]:
     """The same hundred requests, one after the other and all at once."""
     hundred = partial(_step, machine, "clients", requests=100, delay_s=SLOW_S)
     if not quick:
-        plain = "threads" if machine.has("threads") else "fast"
-        yield hundred("sync-100", "synchronous", tool=plain, connections=1)
+        sync_tool = "threads" if machine.has("threads") else "fast"
+        yield hundred("sync-100", "synchronous", tool=sync_tool, connections=1)
     for tool in filter(machine.has, ("coroutines", "fast")):
         yield hundred(f"async-100-{tool}", "asynchronous", tool=tool, connections=100)
 
@@ -219,12 +219,12 @@ def _unbounded(machine: Machine) -> Iterable[PlannedStep]:
 def _far(machine: Machine, quick: bool, long: bool) -> Iterable[PlannedStep]:
     max_connections, bounded = machine.connections, min(BOUND, machine.connections)
     far_step = partial(_step, machine, "far", tool="fast")
-    novels: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
-    yield far_step("bodies-10000", "bodies", requests=10_000, connections=bounded, **novels)
+    large_bodies: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
+    yield far_step("bodies-10000", "bodies", requests=10_000, connections=bounded, **large_bodies)
     yield far_step("kept-100000", "bodies", requests=100_000, connections=max_connections)
     if not quick:
-        anew: dict[str, Any] = {"connections": bounded, "keepalive": False}
-        yield far_step("new-100000", "new_connections", requests=100_000, **anew)
+        new_connections: dict[str, Any] = {"connections": bounded, "keepalive": False}
+        yield far_step("new-100000", "new_connections", requests=100_000, **new_connections)
         yield far_step("kept-1000000", "bodies", requests=1_000_000, connections=max_connections)
     aiohttp = partial(_step, machine, "far", what="bodies", tool="coroutines", connections=bounded)
     for requests in AIOHTTP[: 1 + long] if machine.has("coroutines") else ():
@@ -254,11 +254,11 @@ def _ports(machine: Machine) -> Iterable[PlannedStep]:
         )  # fmt: skip
     if machine.ports is None:
         return
-    low, crowd = sum(machine.ports) // 2, FEW_PORTS * 3 // 2
+    low, too_many = sum(machine.ports) // 2, FEW_PORTS * 3 // 2
     loads: tuple[tuple[str, int, Mapping[str, Any]], ...] = (
-        ("used-up", crowd, {}),
-        ("sources", crowd, {"sources": ("127.0.0.2", "127.0.0.3")}),
-        ("reuse", crowd // 2, {}),
+        ("used-up", too_many, {}),
+        ("sources", too_many, {"sources": ("127.0.0.2", "127.0.0.3")}),
+        ("reuse", too_many // 2, {}),
     )
     for what, connections, load in loads:
         yield step(

@@ -51,8 +51,8 @@ def findings(results: Steps) -> Iterator[Answer]:
 
 def largest(steps: Steps) -> StepResult | None:
     """The step with the most requests, then the most connections, of those without a failure."""
-    whole = [step for step in steps if step.failed == 0 and step.wall_s]
-    return max(whole, key=lambda step: (step.load.requests, step.load.concurrency), default=None)
+    complete = [step for step in steps if step.failed == 0 and step.wall_s]
+    return max(complete, key=lambda step: (step.load.requests, step.load.concurrency), default=None)
 
 
 class AsynchronousGain(Answer):
@@ -75,13 +75,13 @@ def asynchronous_gain(steps: Steps) -> AsynchronousGain | None:
     one_by_one = [step for step in steps if step.name.startswith("sync-") and step.wall_s][:1]
     for step in at_once:
         if step.data.null is not None and step.wall_s:
-            slower = one_by_one[0].summary if one_by_one else None
+            sync_summary = one_by_one[0].summary if one_by_one else None
             return AsynchronousGain(
                 at_once=step.summary,
                 longest_answer_s=step.data.null.service.max,
-                one_by_one=slower,
-                times=slower.took_s / step.wall_s if slower else None,
-                delays_s=None if slower else step.data.null.delays_s,
+                one_by_one=sync_summary,
+                times=sync_summary.took_s / step.wall_s if sync_summary else None,
+                delays_s=None if sync_summary else step.data.null.delays_s,
             )
     return None
 
@@ -141,7 +141,7 @@ def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
     if not reaching:
         return None
     step = reaching[0]
-    worked = tuple(way.label for way in steps if way is not step and way.failed == 0)
+    worked = tuple(other.label for other in steps if other is not step and other.failed == 0)
     failed = step.errors.get("no_files" if limit == "files" else "no_address")
     if not failed:
         return LimitNotReached(limit, step.summary, worked)
@@ -328,8 +328,8 @@ def bytes_per_request(steps: Steps) -> float | None:
     sizes = sorted((step.load.requests, step.memory_bytes) for step in steps if step.memory_bytes)
     if len(sizes) != 2 or sizes[0][1] >= sizes[1][1]:
         return None
-    (fewer, lower_bytes), (more, higher_bytes) = sizes
-    return (higher_bytes - lower_bytes) / (more - fewer)
+    (fewer_requests, lower_bytes), (more_requests, higher_bytes) = sizes
+    return (higher_bytes - lower_bytes) / (more_requests - fewer_requests)
 
 
 class MissingAwait(Answer):

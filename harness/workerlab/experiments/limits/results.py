@@ -102,8 +102,8 @@ class MistakeForm(Finding):
 
 class StepResult(Struct, frozen=True):
     """One step. `chapter`, `what`: as in its plan. `missing`: why nothing was measured. `failed`:
-    requests without success, unsent ones included. `ideal_s`: None if some failed, which cost the
-    server nothing, or nothing was counted. `memory_bytes`: the load tool's peak."""
+    requests without success, unsent ones included. `ideal_s`: None if some failed, since those cost
+    the server no time, or if the server's counts are missing. `memory_bytes`: the tool's peak."""
 
     data: TrialData
     chapter: str

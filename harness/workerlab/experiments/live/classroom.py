@@ -50,12 +50,12 @@ class Classroom:
         self._batch: list[bytes] = []
 
     def admit(self, code: object, client: str, now_s: float) -> str:
-        """The token of a new pupil; a full room drops one without an open page. `client`: the
-        network address; `now_s`: of a monotonic clock. Raises Refused."""
+        """Return a new pupil's token. A full room drops a pupil without an open page. `client`:
+        network address; `now_s`: from a monotonic clock. Raises Refused."""
         while self._wrong_codes and self._wrong_codes[0][0] < now_s - 60:
             self._wrong_codes.popleft()
-        wrong = [address for _, address in self._wrong_codes]
-        if wrong.count(client) >= MAX_WRONG_CODES or len(wrong) >= MAX_WRONG_CODES_TOTAL:
+        clients = [address for _, address in self._wrong_codes]
+        if clients.count(client) >= MAX_WRONG_CODES or len(clients) >= MAX_WRONG_CODES_TOTAL:
             raise Refused("too many wrong codes: try again in a minute", "code")
         typed = str(code).strip().upper().encode("utf-8", "replace")
         if not secrets.compare_digest(typed, self.code.encode()):
@@ -63,10 +63,10 @@ class Classroom:
                 self._wrong_codes.append((now_s, client))
             raise Refused("this is not the room code", "code")
         if len(self._pupils) >= MAX_PUPILS:
-            gone = next((token for token, pupil in self._pupils.items() if not pupil.streams), None)
-            if gone is None:
+            idle = next((token for token, pupil in self._pupils.items() if not pupil.streams), None)
+            if idle is None:
                 raise Refused(f"the room is full: it has {MAX_PUPILS} pupils", "code")
-            del self._pupils[gone]
+            del self._pupils[idle]
         token = secrets.token_urlsafe(16)
         self._pupils[token] = Pupil()
         return token
@@ -103,7 +103,7 @@ class Classroom:
         self._send(pupil, codec.encode(course.message(pupil.guesses)))
 
     def message(self, course: Course | None) -> bytes:
-        """The class, for the teacher's page: only counts, never who guessed what."""
+        """The state of the class, for the teacher's page: only counts, never who guessed what."""
         place = course.place if course is not None else -1
         guesses = [pupil.guesses.get(place) for pupil in self._pupils.values()]
         present = [bool(pupil.streams) or place in pupil.guesses for pupil in self._pupils.values()]
@@ -154,8 +154,8 @@ def lan_addresses() -> list[str]:
             preferred = probe.getsockname()[0]
         except OSError:
             preferred = ""
-    others = {text for text in addresses if not text.startswith(("127.", "169.254."))}
-    return sorted(others, key=lambda text: (text != preferred, text))
+    others = {address for address in addresses if not address.startswith(("127.", "169.254."))}
+    return sorted(others, key=lambda address: (address != preferred, address))
 
 
 def own_hosts(port: int) -> set[str]:

@@ -93,7 +93,7 @@ def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson
 
 
 def _open_classroom(address: str, port: int) -> Classroom:
-    """Print where pupils join, and what others on the network can see and do."""
+    """Create the classroom. Prints where pupils join, and what others on the network can do."""
     addresses = lan_addresses() if address == ALL_ADDRESSES else [address]
     links = [f"http://{host}:{port}/" for host in addresses or ["127.0.0.1"]]
     classroom = Classroom(links[0])
@@ -102,13 +102,14 @@ def _open_classroom(address: str, port: int) -> Classroom:
     tell(EXPOSED)
     if links[0].startswith("http://127."):
         tell(
-            "Only this machine can reach that address: it has no other, or --share names this one."
+            "Only this machine can reach that address: it has no other address, or --share names a"
+            " loopback address."
         )
     return classroom
 
 
 def _listening(address: str, port: int, option: str) -> socket.socket:
-    """Raises UsageError if the port is taken or the address is not one of this machine."""
+    """A listening socket. Raises UsageError if the port is taken or the address is not local."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if sys.platform == "linux":

@@ -159,7 +159,7 @@ def renewed(recorded: str, lesson: Lesson) -> str:
 
 
 def _hashes(scripts: Sequence[str]) -> str:
-    """For the Content-Security-Policy: the page runs no other script."""
+    """Hashes for the Content-Security-Policy, which blocks any other script."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 

@@ -47,7 +47,7 @@ AT_ONCE = 1 << 20  # bytes of events in one read
 
 
 class Look(Struct, frozen=True):
-    """What is new since the look before. `connections`: of the clients, None: not known yet.
+    """What is new since the previous look. `connections`: of the clients; None: not known yet.
     `drawn_of`, `counts`: as in `Places`."""
 
     moves: list[Move]
@@ -78,9 +78,9 @@ class CoresBusy:
     def look(self) -> dict[str, float]:
         """Since the last call. Raises psutil.Error if a process is hidden or has ended."""
         before, self._before = self._before, self._used_s()
-        passed_s = self._before["clock"] - before["clock"]
+        elapsed_s = self._before["clock"] - before["clock"]
         used = {name: at_s - before.get(name, at_s) for name, at_s in self._before.items()}
-        return {name: round(used_s / passed_s, 2) for name, used_s in used.items()}
+        return {name: round(used_s / elapsed_s, 2) for name, used_s in used.items()}
 
     def _used_s(self) -> dict[str, float]:
         used = {name: cpu_s for name, (cpu_s, _) in self._services.used().items()}
@@ -203,7 +203,7 @@ class Side:
         self._thread: threading.Thread | None = None
 
     def start(self, load: LoadSettings, seed: int = 0) -> None:
-        """Start, or restart. Returns at once."""
+        """Start or restart the server. Returns at once."""
         with self._lock:
             self._stop.set()
             self._stop = threading.Event()
@@ -222,7 +222,7 @@ class Side:
                 self.live.load(load, seed)
 
     def stop(self) -> None:
-        """Stop. Returns at once; `join` waits for the end."""
+        """Stop the server. Returns at once; `join` waits for the end."""
         with self._lock:
             self._stop.set()
         self._set("stopped")
@@ -263,31 +263,31 @@ class Side:
             self._end(stop, f"the server could not be started: {error}")
 
     def _serve(self, stop: threading.Event, settings: ServerSettings) -> None:
-        place = Path(tempfile.gettempdir()) / f"workerlab-live-{os.urandom(8).hex()}"
-        commands, events = place / "commands", place / "events"
+        directory = Path(tempfile.gettempdir()) / f"workerlab-live-{os.urandom(8).hex()}"
+        commands, events = directory / "commands", directory / "events"
         argv = [sys.executable, "-I", "-S", str(GENERATORS), "live", str(commands), str(events)]
         with contextlib.ExitStack() as stack:
             tool = stack.enter_context(Guarded(
                 argv, cwd=Path("/"), env=os.environ, grace_s=0.2,
-                stdout=place / "load.out", remove=place,
+                stdout=directory / "load.out", remove=directory,
             ))  # fmt: skip
             for path in (commands, events):
                 os.mkfifo(path)
-            ends = [os.open(commands, os.O_RDWR), os.open(events, os.O_RDONLY | os.O_NONBLOCK)]
-            for end in ends:
-                stack.callback(os.close, end)
-            run_store.copy_code(place / "code")
-            (place / "trial").mkdir()
+            fds = [os.open(commands, os.O_RDWR), os.open(events, os.O_RDONLY | os.O_NONBLOCK)]
+            for fd in fds:
+                stack.callback(os.close, fd)
+            run_store.copy_code(directory / "code")
+            (directory / "trial").mkdir()
             served = settings.server()
             launch = Launch(
                 server=served, app=served.app, python=self._python,
-                code=place / "code", trial=place / "trial", config=None, records=RECORDS,
+                code=directory / "code", trial=directory / "trial", config=None, records=RECORDS,
                 named=True, kept=True, beats=False, gunicorn=self._gunicorn,
             )  # fmt: skip
             server = stack.enter_context(running(launch))
             try:
                 if not stop.is_set():
-                    self._while_it_runs(stop, server, LiveServer(server, tool, *ends), tool)
+                    self._while_it_runs(stop, server, LiveServer(server, tool, *fds), tool)
             finally:
                 self._set_live(None)
 

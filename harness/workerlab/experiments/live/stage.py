@@ -60,7 +60,7 @@ class Stage:
         self.classroom = classroom
         self._course: Course | None = None
         self._left_course: Course | None = None  # can be resumed
-        self._running_since_s: float | None = None  # the load of the step
+        self._running_since_s: float | None = None  # when the step's load began
         self._recorder = Recorder()
         self._origin_ns = time.monotonic_ns()
         self._lock = threading.RLock()
@@ -240,8 +240,8 @@ class Stage:
     # --- the lesson ------------------------------------------------------------------------------
 
     def _go(self, order: Mapping[str, Any]) -> None:
-        """Go to a step and ask its question before anything runs; without a step, go to the last
-        one."""
+        """Go to a step and ask its question before anything runs. `order` without a step: the
+        current or last one."""
         course = self._course or self._left_course or Course(self._lesson)
         course.go(order.get("step", course.place))
         self._course = course
@@ -271,7 +271,7 @@ class Stage:
 
     def _leave(self, _order: Mapping[str, Any]) -> None:
         self._left_course, self._course = self._course or self._left_course, None
-        if self.load.patience_s:  # outside the lesson, clients are patient
+        if self.load.patience_s:  # clients give up only in the lesson
             self._set_load(replace(self.load, patience_s=0.0))
         self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
 

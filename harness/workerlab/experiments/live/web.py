@@ -1,12 +1,11 @@
 """The web applications of the live page: one on loopback, and one for pupils.
 
-All paths on loopback begin with a secret token, and each request must have the lab's own Host, and
-its Origin if any. Pages of other sites in the same browser do not know the token, and their
-requests carry their own Origin. The lab sends one stream of server-sent events; the page posts its
-actions.
+All paths on loopback begin with a secret token, and each request must carry the lab's own Host and,
+if it has an Origin, the lab's own. Pages of other sites in the same browser do not know the token,
+and their requests carry their own Origin. The lab sends one stream of server-sent events; the page
+posts its actions.
 
-Pupils of a shared lab have a separate application on a separate listener: they can only join and
-guess. The pages are served until a signal arrives or no page has been open for a while.
+Pupils of a shared lab have an application and a listener of their own, to join and guess only.
 """
 
 import asyncio
@@ -72,8 +71,8 @@ class OriginGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_allowed(Headers(scope=scope)):
-            refused = PlainTextResponse("Forbidden host or origin.\n", 403)
-            await refused(scope, receive, send)
+            response = PlainTextResponse("Forbidden host or origin.\n", 403)
+            await response(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -93,8 +92,8 @@ def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> AS
 
     def with_token(handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:
-            given = request.path_params["token"]
-            if not secrets.compare_digest(given.encode(), token.encode()):
+            path_token = request.path_params["token"]
+            if not secrets.compare_digest(path_token.encode(), token.encode()):
                 return NOT_FOUND
             return await handler(request)
 
@@ -209,24 +208,24 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     """The stream of events. It ends when `max_waiting` messages are waiting; the page then
     reconnects and continues with the current state."""
-    loop, waiting = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
+    loop, messages = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
     def put(message: bytes) -> None:
         def here() -> None:
-            if waiting.qsize() < max_waiting:
-                waiting.put_nowait(message)
-            elif waiting.qsize() == max_waiting:
-                waiting.put_nowait(None)
+            if messages.qsize() < max_waiting:
+                messages.put_nowait(message)
+            elif messages.qsize() == max_waiting:
+                messages.put_nowait(None)
 
         loop.call_soon_threadsafe(here)
 
     viewer = await asyncio.to_thread(join, put)
-    over, next_message = asyncio.create_task(ended.wait()), None
+    ending, next_message = asyncio.create_task(ended.wait()), None
     try:
         while not ended.is_set():
-            next_message = next_message or asyncio.create_task(waiting.get())
+            next_message = next_message or asyncio.create_task(messages.get())
             done, _ = await asyncio.wait(
-                {next_message, over}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED
+                {next_message, ending}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED
             )
             if next_message not in done:
                 yield b": still here\n\n"
@@ -236,7 +235,7 @@ async def _events(
                 return
             yield b"data: %b\n\n" % message
     finally:
-        over.cancel()
+        ending.cancel()
         if next_message is not None:
             next_message.cancel()
         leave(viewer)
@@ -248,7 +247,7 @@ MAX_CONNECTIONS = 6 * MAX_PUPILS  # a browser opens up to six
 
 
 class PageServer(uvicorn.Server):
-    """Leaves signals to us: it would send itself another one at the end, before we clean up."""
+    """Leaves signals to `serve`: uvicorn would raise them again at its end, before the cleanup."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -262,6 +261,7 @@ async def serve(
     unwatched_s: float,
     pupil_sock: socket.socket | None = None,
 ) -> None:
+    """Serve until a signal arrives or no page has been open for `unwatched_s` seconds."""
     ended = asyncio.Event()
     servers = {_server(application(stage, token, sock.getsockname()[1], ended)): sock}
     if pupil_sock is not None:

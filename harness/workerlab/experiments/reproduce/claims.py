@@ -1,16 +1,16 @@
 """Judges each claim of a write-up: held, corrected, or not shown. Pure.
 
-A test is inside its range, outside, or open. A ratio is inside if its whole interval over fresh
-launches is, and outside if all of that is. A value is inside or outside if every launch agrees. A
+A test is inside its range, outside, or open. A ratio is inside (or outside) if its whole confidence
+interval over fresh launches is. A value is inside (or outside) if it is so in every launch. A
 claim holds if all its tests are inside. It is corrected if one is outside, every test of the
 correction is inside, and the machine has the cores that the claim needs. Otherwise it is not shown,
 with the reason.
 
 `writeups.toml` contains the five write-ups behind the lab: their tables, their claims, and the
-tests of each claim (`ClaimTest`). Claims are judged by cells of other experiments, the parts of a
-reproduction. A figure is `CELL.PATH`: the name of a cell in the file and the path of a value in its
-results, such as "sync4.response.mean". `users = "all"` selects the results of a worker class over
-all levels.
+tests of each claim (`ClaimTest`). Claims are judged by cells from runs of other commands, the parts
+of a reproduction. A figure is `CELL.PATH`: the name of a cell in the file and the path of a value
+in its results, such as "sync4.response.mean". `users = "all"` selects the results of a worker class
+over all levels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Range = tuple[float, float]  # both ends included
 
 
 class PartRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """A run of another command. `takes_s`: its duration on two cores, in full and quick."""
+    """A run of another command. `takes_s`: its duration on two cores, in full and with --quick."""
 
     name: str
     command: str
@@ -73,7 +73,7 @@ class ClaimTest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Correction(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is true instead, shown by tests of its own, and why the write-up saw something else."""
+    """What holds instead, with tests of its own, and why the write-up found something else."""
 
     text: str
     tests: tuple[ClaimTest, ...]
@@ -161,8 +161,8 @@ def named(name: str) -> tuple[WriteUp, ...]:
 
 
 class MeasuredCell(Struct, frozen=True):
-    """`settings`: identify it. `results`: of its valid launches; their type depends on the
-    command."""
+    """`settings`: those that identify the cell. `results`: of its valid launches; their type
+    depends on the command."""
 
     settings: Mapping[str, Any]
     results: tuple[object, ...]
@@ -171,14 +171,14 @@ class MeasuredCell(Struct, frozen=True):
         return all(self.settings.get(name) == value for name, value in settings.items())
 
     def values(self, path: str) -> list[Any]:
-        """One per launch that has it."""
-        read = (_read(result, path) for result in self.results)
-        return [value for value in read if value is not None]
+        """One for each launch that has the value."""
+        values = (_read(result, path) for result in self.results)
+        return [value for value in values if value is not None]
 
     def pairs(self, path: str, other_path: str) -> list[tuple[Any, Any]]:
-        """One per launch that has both."""
-        read = ((_read(result, path), _read(result, other_path)) for result in self.results)
-        return [pair for pair in read if None not in pair]
+        """One for each launch that has both values."""
+        pairs = ((_read(result, path), _read(result, other_path)) for result in self.results)
+        return [pair for pair in pairs if None not in pair]
 
 
 def _read(value: Any, path: str) -> Any:
@@ -194,9 +194,9 @@ def measured_cells(run: Run) -> list[MeasuredCell]:
     """In the order of the run's plan. Cells without a valid launch have no results."""
     launches: dict[tuple[tuple[str, Any], ...], list[object]] = {}
     for settings, result in _launches(run):
-        kept = launches.setdefault(tuple(settings.items()), [])
+        valid_results = launches.setdefault(tuple(settings.items()), [])
         if result is not None:
-            kept.append(result)
+            valid_results.append(result)
     return [MeasuredCell(dict(key), tuple(results)) for key, results in launches.items()]
 
 
@@ -279,9 +279,9 @@ class ClaimNotShown(JudgedClaim):
 
 
 class MeasuredParts(Struct, frozen=True):
-    """The results of the parts. `cells`: by their names in the file. `conclusions`: codes that each
-    part shows. `missing`: why a part has no result, by its name. `parts`: the part of each cell.
-    `cores`: of the machine; None: unknown."""
+    """The results of the parts. `cells`: by their names in the file. `conclusions`: their codes, by
+    part. `missing`: why a part has no result, by its name. `parts`: the part of each cell. `cores`:
+    of the machine; None: unknown."""
 
     cells: Mapping[str, MeasuredCell]
     conclusions: Mapping[str, Collection[str]]
@@ -294,15 +294,15 @@ class MeasuredParts(Struct, frozen=True):
         return self.cells[name].values(path) if name in self.cells else []
 
     def quotients(self, figure: str, over: str) -> list[float]:
-        """One per launch. If `over` is a figure of another cell, with launches of its own, its mean
-        is used. Divisions by 0 are left out."""
+        """`figure` / `over`, one for each launch. If `over` is a figure of another cell, with other
+        launches, its mean is used. Divisions by 0 are left out."""
         (name, _, path), (divisor, _, divisor_path) = figure.partition("."), over.partition(".")
         if name == divisor:
             pairs = self.cells[name].pairs(path, divisor_path)
         else:
             mean = fmean(self.values(over))
             pairs = [(value, mean) for value in self.values(figure)]
-        return [value / divided_by for value, divided_by in pairs if divided_by]
+        return [value / base for value, base in pairs if base]
 
     def why_missing(self, figures: Iterable[str]) -> str:
         for figure in figures:
@@ -317,7 +317,7 @@ class MeasuredParts(Struct, frozen=True):
 
 
 class TestAnswer(Struct, frozen=True):
-    """Of one test. `text`: the measurement, or why it is inconclusive."""
+    """The outcome of one test. `text`: the measurement, or why it is inconclusive."""
 
     outcome: Outcome
     text: str
@@ -335,8 +335,8 @@ def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected |
         if few_cores:
             reasons.insert(0, f"it needs {claim.cores} cores, this machine has {measured.cores}")
         return ClaimNotShown(claim.number, claim.text, "; ".join(dict.fromkeys(reasons)))
-    instead = [answer_to(test, measured) for test in claim.instead.tests]
-    undecided = [answer.text for answer in instead if answer.outcome != "inside"]
+    corrections = [answer_to(test, measured) for test in claim.instead.tests]
+    undecided = [answer.text for answer in corrections if answer.outcome != "inside"]
     if undecided:
         outside = [answer.text for answer in answers if answer.outcome == "outside"]
         reason = (
@@ -344,7 +344,7 @@ def judge(claim: Claim, measured: MeasuredParts) -> ClaimHeld | ClaimCorrected |
         )
         reason += f" undecided: {'; '.join(undecided)}"
         return ClaimNotShown(claim.number, claim.text, reason)
-    texts = (*texts, *(answer.text for answer in instead))
+    texts = (*texts, *(answer.text for answer in corrections))
     return ClaimCorrected(claim.number, claim.text, claim.instead.text, claim.instead.why, texts)
 
 
@@ -362,7 +362,7 @@ def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:
     if test.over is not None:
         values = measured.quotients(figures[0], test.over)
     if not values:
-        return TestAnswer("open", f"{test.says} a figure over 0")
+        return TestAnswer("open", f"{test.says} a division by zero")
     return _value(test, values)
 
 
@@ -416,5 +416,5 @@ def _within(inside: bool, outside: bool, text: str, test: ClaimTest) -> TestAnsw
     if inside or outside:
         return TestAnswer("inside" if inside else "outside", text)
     low, high = test.between
-    needed = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
-    return TestAnswer("open", f"{text}: inconclusive, as {needed} would decide it")
+    needed = f"be {low:g} or more" if high == math.inf else f"lie within {low:g} to {high:g}"
+    return TestAnswer("open", f"{text}: inconclusive; it must {needed}")

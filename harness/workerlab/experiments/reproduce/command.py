@@ -1,4 +1,4 @@
-"""`workerlab reproduce`: the write-ups behind the lab, claim by claim.
+"""`workerlab reproduce`: reproduces the write-ups behind the lab, claim by claim.
 
 Each part is a run of another command. It is stored below the run's directory, resumed with it, and
 skipped if `--from` names an earlier run. A part that cannot run here is left out with the reason,
@@ -28,7 +28,7 @@ from workerlab.terminal.console import program, tell
 
 
 def command(options: argparse.Namespace) -> int:
-    """List the write-ups if none is named, else make a run. Returns the exit code."""
+    """List the write-ups if none is named, else start a run. Returns the exit code."""
     if options.writeup is None and not options.resume:
         print(overview())
         return 0
@@ -36,7 +36,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def overview() -> str:
-    """A line for each write-up."""
+    """The list of write-ups, a line for each."""
     rows = [
         (
             writeup.name,
@@ -77,7 +77,7 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
     for name in names:
         directory = find(name, measured=True)
         run = run_store.load(directory)
-        fitting = [
+        replaced_parts = [
             f"{writeup.name}-{part.name}"
             for writeup in chosen
             for part in writeup.part
@@ -87,10 +87,10 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
                 for cell, _ in chosen_cells(writeup, {part.name: measured_cells(run)})
             )
         ]
-        if not fitting:
+        if not replaced_parts:
             names_of_chosen = ", ".join(writeup.name for writeup in chosen)
             raise UsageError(f"{name} has no cell that {names_of_chosen} needs")
-        taken |= dict.fromkeys(fitting, str(directory))
+        taken |= dict.fromkeys(replaced_parts, str(directory))
     return taken
 
 
@@ -107,11 +107,11 @@ def perform(directory: Path, plan: Plan) -> None:
     for number, (name, writeup, part) in enumerate(parts, 1):
         if name in taken or name in done:
             continue
-        words = part.quick if quick else part.command
-        tell(f"part {number} of {len(parts)}: {program()} {words}")
-        place = part_directory(directory, writeup.name, part.name)
+        command_line = part.quick if quick else part.command
+        tell(f"part {number} of {len(parts)}: {program()} {command_line}")
+        part_dir = part_directory(directory, writeup.name, part.name)
         try:
-            run_part(place, words)
+            run_part(part_dir, command_line)
             done.append(name)
         except LabError as problem:
             missing[name] = str(problem)

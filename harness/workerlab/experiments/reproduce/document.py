@@ -129,14 +129,14 @@ def measured_of(run: Run, writeup: WriteUp) -> MeasuredParts:
     tested = {test.part for test in tests if test.part}
     for part in writeup.part:
         name = f"{writeup.name}-{part.name}"
-        place = Path(taken.get(name) or part_directory(run.directory, writeup.name, part.name))
-        if not (place / "run.json").is_file():
+        path = Path(taken.get(name) or part_directory(run.directory, writeup.name, part.name))
+        if not (path / "run.json").is_file():
             missing[part.name] = reasons.get(name, "it has not been run yet")
             continue
-        part_run = run_store.load(place)
+        part_run = run_store.load(path)
         cells[part.name] = measured_cells(part_run)
         if part.name in tested:
-            conclusions[part.name] = codes_of(place)
+            conclusions[part.name] = codes_of(path)
     return MeasuredParts(
         cells=dict(chosen_cells(writeup, cells)),
         conclusions=conclusions,
@@ -165,9 +165,9 @@ def chosen_cells(
     writeup: WriteUp, measured: Mapping[str, Sequence[MeasuredCell]]
 ) -> Iterator[tuple[str, MeasuredCell]]:
     """Cells of the file, by name: for each, the first cell of its part with these settings."""
-    for name, marks in writeup.cells.items():
-        settings = {key: value for key, value in marks.items() if key != "part"}
-        for cell in measured.get(marks["part"], ()):
+    for name, entry in writeup.cells.items():
+        settings = {key: value for key, value in entry.items() if key != "part"}
+        for cell in measured.get(entry["part"], ()):
             if cell.has(settings):
                 yield name, cell
                 break
@@ -194,14 +194,14 @@ def table_of(original: OriginalTable, measured: MeasuredParts) -> Table:
 def chart_of(original: OriginalTable, measured: MeasuredParts) -> Chart:
     """Two curves for each line: the write-up's and today's."""
     names = [pair.name for pair in original.headings]
-    place = names.index(original.chart)
-    pair = original.headings[place]
+    index = names.index(original.chart)
+    pair = original.headings[index]
     then: dict[str, list[tuple[float, float]]] = {}
     today: dict[str, list[tuple[float, float]]] = {}
     for row in original.rows:
         if row.x is None:
             continue
-        figure = row.then[place]
+        figure = row.then[index]
         if isinstance(figure, int | float):
             then.setdefault(row.line, []).append((row.x, float(figure)))
         if values := measured.values(f"{row.cell}.{pair.path}"):

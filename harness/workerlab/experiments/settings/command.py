@@ -36,8 +36,8 @@ SERVER = ("bind", "worker_class", "wsgi_app", "proc_name", "pidfile", "daemon", 
 
 class SettingsRequest(Struct, frozen=True):
     """The user's request, stored as the Plan's details. `config`: the Gunicorn file, "" for none;
-    `lines`: its assignments, `values`: those with a plain value; `unknown`: Gunicorn settings among
-    them that no experiment covers; `strange`: names that are no settings, each with the likely one;
+    `lines`: its assignments, `values`: their values, if plain; `unknown`: Gunicorn settings among
+    them that no experiment covers; `strange`: names that are no settings, with the likely setting;
     `unset`: settings that are only annotated; `left_out`: those that --quick cannot test."""
 
     settings: tuple[str, ...]
@@ -71,9 +71,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
     """The plan and the interpreters. Raises UsageError or EnvironmentProblem."""
     if not Path("/proc/self").exists():
-        raise EnvironmentProblem(
-            "settings looks at servers from outside, in /proc: that takes a Linux"
-        )
+        raise EnvironmentProblem("settings requires Linux: it observes servers in /proc")
     lines = lines_of(Path(options.config)) if options.config else ()
     reader = _reader(options)
     classes = options.classes or ((class_of(reader.settings),) if reader else ())
@@ -133,8 +131,8 @@ def _named(words: str | None) -> tuple[str, ...]:
     try:
         names = [name for name, setting in SETTINGS.items() if not setting.happening]
         return names_of("setting", names)(words)
-    except BadWord as refused:
-        raise UsageError(f"--only: {refused}") from None
+    except BadWord as error:
+        raise UsageError(f"--only: {error}") from None
 
 
 def _request_of(
@@ -149,15 +147,15 @@ def _request_of(
         names = [name for name in names if name in in_file and not SETTINGS[name].happening]
     if options.config and not names:
         others = strange(lines, interpreter.names) if interpreter else {}
-        none = f"; {', '.join(others)}: no setting of Gunicorn" if others else ""
+        reasons = f"; {', '.join(others)}: no setting of Gunicorn" if others else ""
         annotated = [f"{line.name}: {line.text}" for line in lines if not line.sets]
-        none += f"; {', '.join(annotated)}: an annotation sets nothing" if annotated else ""
+        reasons += f"; {', '.join(annotated)}: an annotation sets nothing" if annotated else ""
         raise UsageError(
-            f"{options.config} sets nothing that can be examined{none}:"
+            f"{options.config} sets nothing that can be examined{reasons}:"
             " workerlab settings CLASSES shows what can"
         )
-    quick = {launch.name for launch in LAUNCHES.values() if launch.quick or not options.quick}
-    provable = [name for name in names if quick.issuperset(SETTINGS[name].launches)]
+    usable = {launch.name for launch in LAUNCHES.values() if launch.quick or not options.quick}
+    provable = [name for name in names if usable.issuperset(SETTINGS[name].launches)]
     left_out = tuple(name for name in names if name not in provable)
     if not provable:
         raise UsageError(f"--quick cannot examine {', '.join(left_out)}: leave it out")

@@ -28,7 +28,7 @@ MARKED: tuple[Word, ...] = ("ignored", "clamped", "changes")
 
 
 class ClassExamined(Struct, frozen=True):
-    """A worker class in one version of Gunicorn; `version` "": the only one, else with the
+    """A worker class in one version of Gunicorn. `version`: "" if there is only one; with the
     interpreter if there are several. `effects`: by setting; `missing`: settings whose launches
     failed."""
 
@@ -60,7 +60,7 @@ class LeftOutOfQuick(Finding):
 
 
 class NotExamined(Finding):
-    """Not examined, as no experiment is about it: {names:list}."""
+    """Not examined (no experiment covers it): {names:list}."""
 
     names: tuple[str, ...]
 
@@ -131,12 +131,12 @@ def title(run: Run, plan: SettingsRequest, classes: Sequence[ClassExamined]) -> 
         None if any(result.version for result in classes) else run.environment.get("gunicorn")
     )
     if not plan.config:
-        words = "What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]"
-        return fill(words, {"gunicorn": gunicorn})
+        text = "What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]"
+        return fill(text, {"gunicorn": gunicorn})
     python = run.environment.get("server_python") if gunicorn else None
     by = interpreter(str(python), gunicorn) if python else ""
-    words = "What {config} does for its worker class[[, served by {by}]]."
-    return fill(words, {"config": plan.config, "by": by})
+    text = "What {config} does for its worker class[[, served by {by}]]."
+    return fill(text, {"config": plan.config, "by": by})
 
 
 # --- what a class does ----------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def differences(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iter
 
 
 class UnknownName(Finding):
-    """line {line}: {setting} is no setting of Gunicorn, and nothing in the file uses it
+    """line {line}: {setting} is not a Gunicorn setting, and the file does not use it
     [[; did you mean {meant}?]]"""
 
     line: int
@@ -343,9 +343,9 @@ def lines_marked(
             trials=examined.trials,
         )
     if not marked:
-        whole = len(proven) == len(lines) and not (plan.left_out or plan.unknown)
+        all_examined = len(proven) == len(lines) and not (plan.left_out or plan.unknown)
         yield NothingIgnored(
-            scope="" if whole else OF_WHAT_IS_KNOWN,
+            scope="" if all_examined else OF_WHAT_IS_KNOWN,
             config=plan.config,
             worker_class=examined.worker_class,
             version=examined.version,
@@ -354,13 +354,13 @@ def lines_marked(
 
 
 def differs(plan: SettingsRequest, name: str, effect: Effect) -> bool:
-    """Whether the line does nothing, or not what its value says. Computed values are unknown and
-    count as affected."""
-    value, plain = plan.values.get(name), name in plan.values
+    """Whether the line has no effect, or another one than its value says. A computed value is
+    unknown, and counts as affected."""
+    value, is_known = plan.values.get(name), name in plan.values
     if effect.word == "clamped":
-        return not plain or not isinstance(value, int) or value > effect.values["most"]
+        return not is_known or not isinstance(value, int) or value > effect.values["most"]
     if effect.word == "changes":
-        return not plain or (bool(value) and (name, value) != ("threads", 1))
+        return not is_known or (bool(value) and (name, value) != ("threads", 1))
     return effect.word == "ignored"
 
 

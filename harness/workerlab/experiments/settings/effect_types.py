@@ -1,4 +1,4 @@
-"""The types of an effect and of a setting; effects of events that every server meets. Pure."""
+"""Types of effects and settings, and the effects of events that every server meets. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from workerlab.experiments.settings.launches import slots, times
 from workerlab.numbers.units import fill
 
 Word = Literal["honoured", "ignored", "clamped", "changes"]
-Evidence = Mapping[str, Mapping[str, Any]]  # by launch: its observations
+Evidence = Mapping[str, Mapping[str, Any]]  # observations by launch
 
 
 class Effect(Struct, frozen=True):
-    """`word` None: not a setting but an event. `sentence`: template of the observation; `shown`:
-    text in the matrix instead of the word."""
+    """`word`: None for an event, which is no setting. `sentence`: template of the observation;
+    `shown`: text in the matrix instead of the word."""
 
     word: Word | None
     code: str

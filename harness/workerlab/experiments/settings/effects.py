@@ -1,7 +1,7 @@
 """What a worker class does with each setting, from the observations of the launches. Pure.
 
     honoured    it does what Gunicorn's documentation says
-    ignored     another value changes nothing (for times: nothing within N seconds)
+    ignored     the value makes no difference (for times: nothing happens within N seconds)
     clamped     honoured only up to a limit
     changes     it does something else, or more
 
@@ -16,8 +16,8 @@ from workerlab.experiments.settings.launches import common, slots, times
 from workerlab.experiments.settings.site import FAR
 
 NOT_ANSWERED = "not answered: the connection was closed"
-SOON_S = 1.0  # at most, for what is immediate; tolerance of a timer that fires early
-LATE_S = 1.75  # tolerance of a timer that fires late: own grace of the class, checks once a second
+SOON_S = 1.0  # limit for an immediate reaction; tolerance of a timer that fires early
+LATE_S = 1.75  # tolerance of a late timer: classes add their own grace or check once a second
 
 
 def _honoured(code: str, honoured: bool, sentence: str, ignored: str = "", **values: Any) -> Effect:
@@ -99,8 +99,8 @@ def _limit(name: str, what: str, value: int, sent: int) -> Callable[[Evidence], 
         status = evidence["common"][name]
         values = {"value": value, "sent": sent, "status": status}
         refused = status is None or 400 <= status < 500
-        seen_then = closed if status is None else sentence
-        return _honoured(f"limit.{name}", refused, seen_then, **values)
+        observation = closed if status is None else sentence
+        return _honoured(f"limit.{name}", refused, observation, **values)
 
     return effect
 
@@ -340,7 +340,7 @@ def _max_requests(evidence: Evidence) -> Effect:
         sentence = "asked for {value}, and one worker served all of {sent}"
         return Effect("ignored", "max_requests.ignored", sentence, values)
     sentence = "asked for {value}, and workers served {served:, } requests, then were replaced"
-    if any(count > slots.LIMIT for count in served):  # fewer: a request in between failed
+    if any(count > slots.LIMIT for count in served):  # fewer: a request failed in between
         sentence += ": the limit is checked from time to time, not after each request"
         return Effect("honoured", "max_requests.overrun", sentence, values)
     return Effect("honoured", "max_requests", sentence, values)

@@ -23,7 +23,7 @@ from workerlab.terminal.progress import Progress
 PARALLEL_LAUNCHES = 2
 SEEN = "seen.json"
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-SETTINGS_NAMED = 3  # in a line of progress
+SETTINGS_NAMED = 3  # at most, in a progress line
 
 
 def seen_of(directory: Path, key: str) -> dict[str, Any] | None:
@@ -89,11 +89,11 @@ def _predicted_s(trial: Trial) -> float:
 
 
 def described(trial: Trial) -> str:
-    """A line of progress: the server, and the settings examined."""
+    """The progress line of a trial: the server, and the settings examined."""
     name = launch_name(trial)
     settings = [setting.name for setting in SETTINGS.values() if name in setting.launches]
-    more = f" and {len(settings) - SETTINGS_NAMED} more" if len(settings) > SETTINGS_NAMED else ""
-    return f"{trial.cell.server.variant}: {', '.join(settings[:SETTINGS_NAMED])}{more}"
+    others = f" and {len(settings) - SETTINGS_NAMED} more" if len(settings) > SETTINGS_NAMED else ""
+    return f"{trial.cell.server.variant}: {', '.join(settings[:SETTINGS_NAMED])}{others}"
 
 
 class ParallelLaunches:
@@ -111,8 +111,8 @@ class ParallelLaunches:
             site.process.abandon()
 
     def make(self, trial: Trial, begin: Callable[[Trial], None]) -> Record:
-        """Run the launch of a trial, successful or not. A launch that fails because the machine
-        stood still is repeated with a new server, TRIES times at most."""
+        """Run the launch of a trial; the record has the fault, if any. If it fails because the
+        machine stood still, it is repeated with a new server, up to TRIES attempts in all."""
         begin(trial)
         for _ in range(TRIES):
             site = self._site(trial)
@@ -138,7 +138,7 @@ class ParallelLaunches:
         if self._ended.is_set():
             return Fault("interrupted", "stopped before it was finished")
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            return Fault("storage", f"the launch could not be written down: {error}")
+            return Fault("storage", f"the launch's files could not be written: {error}")
         return Fault("server", f"the experiment failed: {type(error).__name__}: {error}")
 
     def _site(self, trial: Trial) -> Site:

@@ -1,13 +1,13 @@
-"""Starts Gunicorn from a file that a user might write, without the lab's probes, and observes it
-from outside.
+"""Runs Gunicorn with an ordinary configuration file, without the lab's probes, and observes it from
+outside.
 
     with Site(...).up() as site:
-        site.ask("/about")          an answer, from a connection of its own
+        site.ask("/about")          a request on a new connection
         site.pids, site.listeners() facts from /proc and the kernel
 
-From outside, a machine that stands still looks like a slow server: a worker seems not to report, or
-a connection to be closed late. Such a measurement is repeated; if every attempt is disturbed, the
-launch fails.
+From outside, a machine that stands still looks like a slow server: a worker seems to miss its
+heartbeat, or a connection to be closed late. Such a measurement is repeated; if every attempt is
+disturbed, the launch fails.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ class StoodStill(Faulty):
     """The machine stood still in each attempt."""
 
     def __init__(self) -> None:
-        super().__init__("server", "the machine stood still each time that this was tried")
+        super().__init__("server", "the machine stalled in every attempt")
 
 
 class Stillness:
@@ -77,8 +77,8 @@ class Stillness:
 
     def longest_s(self, since: float, now: float) -> float:
         """The longest gap that ended after `since`, including one not yet recorded."""
-        noted = [length_s for ended, length_s in tuple(self._gaps) if ended > since]
-        return max([*noted, now - self._ticked])
+        recorded_s = [length_s for ended, length_s in tuple(self._gaps) if ended > since]
+        return max([*recorded_s, now - self._ticked])
 
 
 def undisturbed(
@@ -87,8 +87,8 @@ def undisturbed(
     certain: Callable[[Outcome], bool] = lambda _: False,
     tries: int = TRIES,
 ) -> Outcome:
-    """The result of the first attempt during which the machine did not stand still, or whose
-    result is `certain` anyway. `still_s(since)`: the longest gap. Raises StoodStill."""
+    """The result of the first of `tries` attempts during which the machine did not stand still, or
+    whose result is `certain` anyway. `still_s(since)`: longest gap, seconds. Raises StoodStill."""
     for _ in range(tries):
         began = time.monotonic()
         outcome = measure()
@@ -100,13 +100,13 @@ def undisturbed(
 BOOT_S = 30.0
 STOP_S = 8.0  # after TERM
 POLL_S = 0.02
-LONG_S = 30.0  # limit for events that always happen, however busy the machine
+LONG_S = 30.0  # limit for events that happen on any machine, however busy
 ANSWER_S = 15.0  # longer than any request of the experiments
-HOST, TRUSTED = "127.0.0.1", "127.0.0.2"  # of the client, and of a trusted proxy
+HOST, TRUSTED = "127.0.0.1", "127.0.0.2"  # the client, and a trusted proxy
 FAR = "10.1.2.3"  # client address that the proxy forwards
 LISTENING = re.compile(r"Listening at: http://127\.0\.0\.1:(\d+)")
 USING = re.compile(r"Using worker: (\S+)")
-# Each writes its name; post_worker_init adds the worker's request limit
+# Each hook records its name; post_worker_init also the worker's request limit
 HOOKS = """
 def _tell(name, limit=None):
     with open({place!r}, "a") as file:
@@ -133,8 +133,8 @@ class LaneCancelled(Exception):
 
 
 class AppReply(Struct, frozen=True):
-    """The answer to one request. `status` None: none was received; `closed`: the server announces
-    that it closes the connection."""
+    """The answer to one request. `status`: None without an answer; `closed`: the server announced
+    that it closes the connection; `error`: the exception's name."""
 
     status: int | None
     took_s: float
@@ -160,9 +160,9 @@ class AppReply(Struct, frozen=True):
 
 
 class Site:
-    """A Gunicorn server with one worker at a free port, unless `settings(site)`, further settings
-    for its file, change that. `directory`: for its files; absolute. `gunicorn`: the version, "" for
-    that of `python`'s environment. `ended`: set when the run is stopped."""
+    """A Gunicorn server, by default with one worker on a free port. `settings(site)`: settings for
+    its file. `code`: added to PYTHONPATH. `directory`: for its files; absolute. `gunicorn`: the
+    version, "" for that of `python`'s environment. `ended`: set when the run is stopped."""
 
     def __init__(
         self,
@@ -211,17 +211,17 @@ class Site:
                 self.process.kill()  # TERM is tested by separate launches
 
     def stop(self) -> float | None:
-        """Stop it by TERM. Returns the time it took; None if it had to be killed after STOP_S."""
+        """Stop by SIGTERM. Returns the seconds it took; None if killed after STOP_S."""
         began = time.monotonic()
         self.process.stop()
         return None if self.process.exit_code == -signal.SIGKILL else time.monotonic() - began
 
     def _file(self) -> str:
-        """The Gunicorn file; only its hooks are the lab's. Sets `port` if it is fixed."""
-        row = class_named(self.server.worker_class)
+        """The Gunicorn file, with the lab's hooks. Sets `port`, to 0 if it is not fixed."""
+        worker_class = class_named(self.server.worker_class)
         defaults: dict[str, object] = {
             "bind": f"{HOST}:0",
-            "worker_class": row.path or row.name,
+            "worker_class": worker_class.path or worker_class.name,
             "workers": 1,
             "threads": self.server.threads,
             "control_socket_disable": True,  # else Gunicorn writes below the user's home
@@ -254,7 +254,7 @@ class Site:
             raise LaneCancelled
 
     def until(self, condition: Callable[[], object], seconds: float) -> float | None:
-        """The time until the condition holds; None if it does not within `seconds`."""
+        """Seconds until the condition holds; None if it does not within `seconds`."""
         began = time.monotonic()
         while not condition():
             if time.monotonic() - began > seconds:
@@ -263,8 +263,8 @@ class Site:
         return time.monotonic() - began
 
     def surely(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for a condition that every server meets. Raises ValueError after LONG_S: the launch
-        then proves nothing."""
+        """Wait for a condition that every server meets. Raises ValueError after LONG_S, as the
+        launch then proves nothing."""
         if self.until(condition, LONG_S) is None:
             raise ValueError(f"not within {LONG_S:g} s: {what}")
 
@@ -286,8 +286,8 @@ class Site:
             self.surely(self.accepted, "a worker accepts a connection")
 
     def closes_within(self, connection: socket.socket, seconds: float) -> float | None:
-        """The time until the server closes the connection; None: not within `seconds`. If the
-        machine stood still meanwhile, waits that much longer."""
+        """Seconds until the server closes the connection; None if it does not within `seconds`. If
+        the machine stood still meanwhile, waits that much longer."""
         began = time.monotonic()
         closed_s = closes_within(connection, seconds)
         still_s = self._still_s(began)
@@ -330,10 +330,10 @@ class Site:
     def accepted(self) -> int:
         """Number of connections that a server process has accepted."""
         sockets = inet_diag.sockets(socket.AF_INET, SERVED, self.port)
-        return sum(bool(listed.inode) and listed.local[1] == self.port for listed in sockets)
+        return sum(bool(entry.inode) and entry.local[1] == self.port for entry in sockets)
 
     def called(self) -> list[list[str]]:
-        """The hooks that ran, each with the request limit it reported or "None"."""
+        """The hooks that ran, as [name, limit]; "None" except for post_worker_init."""
         try:
             return [line.split() for line in self.hooks.read_text().splitlines()]
         except OSError:
@@ -349,8 +349,8 @@ class Site:
         return names
 
     def connect(self, source: str = HOST, timeout_s: float = ANSWER_S) -> socket.socket:
-        place = (HOST, self.port)
-        return socket.create_connection(place, timeout=timeout_s, source_address=(source, 0))
+        address = (HOST, self.port)
+        return socket.create_connection(address, timeout=timeout_s, source_address=(source, 0))
 
     def ask(
         self,
@@ -360,7 +360,7 @@ class Site:
         first: str = "",
         timeout_s: float = ANSWER_S,
     ) -> AppReply:
-        """A request on a connection of its own, closed after the answer. `first`: bytes to send
+        """Send a request on a new connection, closed after the answer. `first`: text to send
         before it."""
         began = time.monotonic()
         try:
@@ -390,14 +390,14 @@ class PendingRequests:
         return any(thread.is_alive() for thread in self._threads)
 
     def answers(self) -> list[AppReply]:
-        """Wait for all requests and return their answers."""
+        """Wait for all requests. Returns their answers in the order of completion."""
         for thread in self._threads:
             thread.join()
         return self._answers
 
 
 def exchange(connection: socket.socket, path: str, *headers: str, first: str = "") -> AppReply:
-    """Send a request and read its answer. `status` is None if the server closes midway."""
+    """Send a request and read its answer. `status` is None if no complete answer was received."""
     began = time.monotonic()
     lines = [f"GET {path} HTTP/1.1", "Host: lab", *headers, "", ""]
     try:
@@ -412,7 +412,7 @@ def exchange(connection: socket.socket, path: str, *headers: str, first: str = "
 
 
 def closes_within(connection: socket.socket, seconds: float) -> float | None:
-    """The time until the server closes the connection; None: not within `seconds`."""
+    """Seconds until the server closes the connection; None if it does not within `seconds`."""
     began = time.monotonic()
     connection.settimeout(seconds)
     try:

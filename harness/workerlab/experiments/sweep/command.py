@@ -26,7 +26,7 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 
 
 def jobs_of(requested: int | str | None, plan: Plan) -> int | None:
-    """`jobs` of the Plan. By default a user's app has the machine to itself."""
+    """`jobs` of the Plan. By default, 1 for a user's app, which then has the machine to itself."""
     if requested is None:
         return None if all(sleeps(server.app) for server in plan.servers) else 1
     return None if requested == "auto" else int(requested)

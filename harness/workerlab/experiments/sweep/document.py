@@ -13,6 +13,6 @@ KEPT = {kind.__name__ for kind in (SettingIgnored, FlagIgnored, ClientsLinger, S
 
 
 def document(run: Run) -> Document:
-    shown = of_sweep(report_of(run))
+    sweep = of_sweep(report_of(run))
     notes = (note for note in run.plan.notes if note.code in KEPT)
-    return replace(shown, notes=(*shown.notes, *notes))
+    return replace(sweep, notes=(*sweep.notes, *notes))

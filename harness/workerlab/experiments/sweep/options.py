@@ -56,7 +56,7 @@ AXES: tuple[Row, ...] = (
     ("--arrivals", read.arrivals, "KIND",
      "of requests at a rate: poisson, as users send them, or even (poisson)"),
     ("--seed", read.seed, "N",
-     "of the moments of arrival and the order of trials: repeat those of a run (random)"),
+     "of arrival times and the order of trials, to repeat a run (random)"),
     ("--duration", read.duration, "S",
      "load for S seconds, no more and no less, instead of counting requests"),
     ("--ramp", read.duration, "S", "start the connections one after the other, over S seconds"),

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 if __name__ == "__main__":
-    gc.disable()  # objects made by imports stay: collecting took a tenth of the start-up time
+    gc.disable()  # imported objects stay alive: collecting took a tenth of the start-up time
 
 from workerlab.load.generators.document import Tally, document
 from workerlab.load.generators.words import OPTIONAL, Words, parse
@@ -25,7 +25,7 @@ from workerlab.load.generators.words import OPTIONAL, Words, parse
 class Generator(NamedTuple):
     module: str  # imported by name, as most need packages that may be missing
     options: Collection[str] = ()  # of OPTIONAL
-    process_per: str = ""  # what it starts a process for by default
+    process_per: str = ""  # starts by default a process per "connection" or "core"; "": only one
 
 
 GENERATORS = {
@@ -38,10 +38,10 @@ GENERATORS = {
 
 
 def main(argv: list[str]) -> int:
-    """The exit code: 0 whatever the server did, 2 usage, 3 a package or file is missing."""
+    """Returns 0 whatever the server did, 2 for wrong usage, 3 for a missing package or file."""
     name, names = (*argv, "")[0], ", ".join(GENERATORS)
     if name in ("-h", "--help"):
-        print(f"usage: generators NAME WORDS...: {names}; NAME --help has its words")
+        print(f"usage: generators NAME OPTIONS...: {names}; NAME --help lists them")
         return 0
     if name == "live":  # not a load tool: it prints no document
         from workerlab.load.generators.live import main as live
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
 
 
 def _collect_again() -> None:
-    """Enable collection, once all is imported and before anything is sent."""
+    """Enable garbage collection, after the imports and before the first request."""
     gc.freeze()
     gc.enable()
 
@@ -84,7 +84,7 @@ def _run(name: str, argv: list[str]) -> tuple[Words, Tally]:
     from workerlab.load.generators.share import Share, fork
 
     if process_per:
-        # By the kernel, at once: Python would lose an interrupt that arrives during a fork
+        # The kernel ends the process: Python would lose an interrupt that arrives during a fork
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         gc.freeze()  # keeps these pages shared: no collection in a child writes to them
         return words, fork(words, generator.load)

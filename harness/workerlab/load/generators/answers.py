@@ -1,15 +1,15 @@
-"""Recognises usual responses, at a tenth of the cost of parsing them.
+"""Recognises typical responses at a tenth of the cost of parsing them.
 
 Every byte is still checked: a response equals the last verified one, or its head equals a verified
-head, or http1 parses each line of its head; its body has the length in its head, and equals the
+head, or http1 parses each line of its head; the body has the announced length, and equals the
 reference if bodies are compared. Only successes are recognised. If the head arrives without the
-whole body (application servers send them separately), the rest is counted as it comes. All else (a
-head in pieces, bytes after the end, a body in chunks or until the end of the stream, an interim
+whole body (application servers send them separately), `AnswerBody` reads the rest. Everything else
+(a head in pieces, bytes after the end, a chunked body or one that ends with the stream, an interim
 response, a failure) is left to the full parser.
 
 If every head is different (a Date with microseconds, a request id, an ETag), most of its lines are
-in the cache, and only those that frame the body are judged together. Rejected: one regular
-expression for a whole head, which takes longer than its lines one by one.
+cached, and only the lines that frame the body are parsed together. Rejected: one regular expression
+for a whole head, which takes longer than its lines one by one.
 """
 
 import zlib
@@ -70,8 +70,8 @@ class AnswerBody:
 
 
 class Answers:
-    """The responses to one kind of request. `judge(status)`: the cause of failure, None for a
-    success. `reference`: (bytes, checksum) that bodies must have if they are compared, None until
+    """Recognises responses to one kind of request. `judge(status)`: the cause of failure, None for
+    a success. `reference`: (bytes, checksum) that bodies must have if they are compared, None until
     it is known. `kept`: as in Response."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Answers:
         self.last_answer = ParsedAnswer(response.status or 0, response.body_bytes, response.keeps)
 
     def recognised(self, data: bytes) -> ParsedAnswer | None:
-        """The response that these bytes are; None: they must be parsed."""
+        """The response in these bytes; None if they must be parsed."""
         if data == self.last_data:
             return self.last_answer
         stop, answer = self._head(data)
@@ -103,7 +103,7 @@ class Answers:
         return answer
 
     def begun(self, data: bytes) -> Response | AnswerBody:
-        """The reader of a response, with its first bytes. Raises Garbage."""
+        """A reader that was fed the first bytes of a response. Raises MalformedResponse."""
         stop, answer = self._head(data)
         first = self._compared and self.reference is None
         reader: Response | AnswerBody
@@ -124,15 +124,15 @@ class Answers:
     def _verified(self, text: bytes) -> ParsedAnswer | None:
         """The response that this head announces; None if it must be parsed."""
         first, *fields = text.removesuffix(END).split(b"\r\n")
-        telling, tells = [first], self._tells
+        framing_lines, cache = [first], self._tells
         try:
             for line in fields:
-                frames = tells.get(line)
+                frames = cache.get(line)
                 if frames is None:
-                    frames = self._keep(tells, line, framing(line) is not None)
+                    frames = self._keep(cache, line, framing(line) is not None)
                 if frames:
-                    telling.append(line)
-            key = tuple(telling)
+                    framing_lines.append(line)
+            key = tuple(framing_lines)
             if key not in self._judged:
                 self._keep(self._judged, key, self._answer(key))
         except MalformedResponse:
@@ -141,7 +141,7 @@ class Answers:
         return None if answer is None else self._keep(self._heads, text, answer)
 
     def _answer(self, lines: Sequence[bytes]) -> ParsedAnswer | None:
-        """The response announced by these lines of a head. Raises Garbage."""
+        """The response announced by these lines of a head. Raises MalformedResponse."""
         head = Head(lines[0])
         for line in lines[1:]:
             head.field(line)

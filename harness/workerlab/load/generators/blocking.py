@@ -1,8 +1,8 @@
-"""Load by `requests`: a unit is a thread with a session and a connection of its own.
+"""Load from threads, with `requests`: each unit is a thread with its own session and connection.
 
-`first_byte` is when the library returns the response: its head has been read. A blocked thread
-cannot be ended: at the deadline its tally is closed instead. Its request in flight is a timeout,
-and later results do not count.
+`first_byte` is when the library returns the response, after reading its head. A blocked thread
+cannot be stopped, so at the deadline its tally is closed: the request in flight counts as a
+timeout, and later results are ignored.
 """
 
 import http.client
@@ -22,7 +22,7 @@ from workerlab.load.generators.share import Share
 from workerlab.load.generators.words import Words
 
 BODILESS = (204, 304)
-HERE = threading.local()  # `unit`: the one of this thread
+HERE = threading.local()  # `unit`: the unit that the current thread runs
 
 
 class TimedConnection(HTTPConnection):
@@ -38,8 +38,8 @@ urllib3.HTTPConnectionPool.ConnectionCls = TimedConnection  # process-wide
 
 
 def load(share: Share, units: Sequence[int]) -> Tally:
-    """These units until nothing is left to send, or the deadline."""
-    ready = threading.Event()  # busy threads would delay the start of the others
+    """Run these units until no requests are left, or until the deadline."""
+    ready = threading.Event()  # otherwise busy threads would delay the start of the others
     own_units = [ThreadUnit(share, number, ready) for number in units]
     threads = [threading.Thread(target=unit.run, daemon=True) for unit in own_units]
     for thread in threads:
@@ -55,7 +55,7 @@ def load(share: Share, units: Sequence[int]) -> Tally:
 
 
 class ThreadUnit:
-    """Sends the next request when the last one has ended."""
+    """A closed-loop client: sends one request at a time."""
 
     def __init__(self, share: Share, number: int, ready: threading.Event) -> None:
         self._share, self._number, self._ready = share, number, ready
@@ -68,7 +68,7 @@ class ThreadUnit:
         self._session = requests.Session()
         self._session.trust_env = False
         urls = share.words.urls
-        # A connection is kept per server
+        # Keeps one connection per server
         self._session.mount("http://", HTTPAdapter(pool_connections=len(urls), pool_maxsize=1))
         self._requests = [_prepared(share.words, url) for url in urls]
 
@@ -90,7 +90,7 @@ class ThreadUnit:
         self._session.close()
 
     def close(self) -> Tally:
-        """The tally of the unit; its later results do not count."""
+        """Return the tally of the unit; later results are ignored."""
         with self._lock:
             tally, self._tally, self._closed = self._tally, Tally(), True
             if self._start_ns is not None:
@@ -103,7 +103,7 @@ class ThreadUnit:
             self._tally.connected(took_ns)
 
     def _begin(self) -> int | None:
-        """When the next request begins; None: it is too late for another."""
+        """Begin the next request. Returns its start time, or None once the unit is closed."""
         with self._lock:
             if self._closed:
                 return None
@@ -112,7 +112,7 @@ class ThreadUnit:
             return self._start_ns
 
     def _ask(self, start_ns: int) -> str | None:
-        """None once the answer is complete and counted, else the cause of failure."""
+        """Send a request. Returns None if its answer is complete and counted, else the cause."""
         try:
             response = self._session.send(
                 random.choice(self._requests), stream=True, allow_redirects=False
@@ -120,7 +120,7 @@ class ThreadUnit:
             first_byte_ns = time.monotonic_ns()
             body = response.content
             end_ns = time.monotonic_ns()
-        except Exception as error:  # whatever the libraries' parsers raise
+        except Exception as error:  # the libraries' parsers may raise anything
             self._drop()
             if (cause := cause_of(error)) == "exception":
                 self._tally.exception(error)
@@ -129,9 +129,9 @@ class ThreadUnit:
             self._drop()
         if _cut(response, body):
             return "truncated"
-        wrong = self._share.judge(response.status_code, body)
+        failure = self._share.judge(response.status_code, body)
         with self._lock:
-            self._tally.done(start_ns, first_byte_ns, end_ns, wrong, len(body))
+            self._tally.done(start_ns, first_byte_ns, end_ns, failure, len(body))
             self._start_ns = None
         return None
 
@@ -142,17 +142,17 @@ class ThreadUnit:
 
 
 def _prepared(words: Words, url: str) -> requests.PreparedRequest:
-    """Headers of the same name are joined by commas (RFC 9110, 5.3)."""
+    """The request for a URL. Joins headers of the same name with commas (RFC 9110, 5.3)."""
     headers: dict[str, str] = {}
     for name, value in header_lines(words):
-        same = next((other for other in headers if other.lower() == name.lower()), name)
-        headers[same] = f"{headers[same]}, {value}" if same in headers else value
+        key = next((other for other in headers if other.lower() == name.lower()), name)
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
     return requests.Request(words.method, url, headers=headers, data=words.body).prepare()
 
 
 def _cut(response: requests.Response, body: bytes) -> bool:
-    """Whether the connection ended within the head, which the library takes for the end of an
-    answer without a length. Truly empty answers without a length are rare."""
+    """Whether the connection closed within the head. The library takes that for an empty answer
+    without a length; genuine ones are rare."""
     raw, head = response.raw, response.headers
     if body or response.request.method == "HEAD" or response.status_code in BODILESS:
         return False
@@ -160,7 +160,7 @@ def _cut(response: requests.Response, body: bytes) -> bool:
 
 
 def cause_of(error: BaseException) -> str:
-    """The cause of an error of requests, or of the libraries it uses."""
+    """The cause of failure for an error of requests, or of the libraries it uses."""
     if isinstance(error, requests.ConnectTimeout):
         return "connect_timeout"
     if isinstance(error, requests.Timeout):
@@ -178,12 +178,12 @@ def cause_of(error: BaseException) -> str:
         return "timeout"
     if numbers := [inner.errno for inner in errors if isinstance(inner, OSError) and inner.errno]:
         return cause_of_errno(numbers[-1])
-    garbage = (http.client.HTTPException, urllib3.exceptions.HTTPError, ValueError)
-    return "protocol" if any(isinstance(inner, garbage) for inner in errors) else "exception"
+    malformed = (http.client.HTTPException, urllib3.exceptions.HTTPError, ValueError)
+    return "protocol" if any(isinstance(inner, malformed) for inner in errors) else "exception"
 
 
 def _with_causes(error: BaseException, depth: int = 6) -> Iterator[BaseException]:
-    """The error and all that it wraps, in any of the ways that libraries do so."""
+    """The error and all errors it wraps: as an argument, reason, cause or context."""
     yield error
     wrapped = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
     for inner in wrapped if depth else ():

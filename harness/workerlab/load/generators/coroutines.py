@@ -1,4 +1,4 @@
-"""Load by many coroutines of one process: `aiohttp`, one session, one connection per coroutine."""
+"""Load from coroutines of one process, with aiohttp: one session, one connection per coroutine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from workerlab.load.generators.request import header_lines
 from workerlab.load.generators.share import Share
 from workerlab.load.generators.words import Words
 
-UNIT: ContextVar[CoroutineUnit] = ContextVar("UNIT")  # the one of this task
+UNIT: ContextVar[CoroutineUnit] = ContextVar("UNIT")  # the unit that the current task runs
 
 
 def load(share: Share, units: Sequence[int]) -> Tally:
-    """These units until nothing is left to send, or the deadline."""
+    """Run these units until no requests are left, or until the deadline."""
     return asyncio.run(_load(share, units))
 
 
@@ -42,8 +42,8 @@ async def _load(share: Share, units: Sequence[int]) -> Tally:
 
 
 class Connector(aiohttp.TCPConnector):
-    """Reports each new connection to the unit that waits for it. aiohttp's tracing would do the
-    same, at a fifth of the CPU of each request."""
+    """Reports each new connection to the unit that waits for it. aiohttp's tracing could do the
+    same, but would take a fifth of the CPU of each request."""
 
     async def _create_connection(self, *words: Any, **more: Any) -> ResponseHandler:
         start_ns = time.monotonic_ns()
@@ -60,13 +60,13 @@ def _session(words: Words, connections: int) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
     )
-    # It silently retries requests that the server closes without an answer, even on new connections
+    # aiohttp silently retries requests closed without an answer, even on new connections
     session._retry_connection = False
     return session
 
 
 class CoroutineUnit:
-    """Sends the next request when the last one has ended; its tally is that of its process."""
+    """A closed-loop client: sends one request at a time. All units of a process share a tally."""
 
     def __init__(self, share: Share, tally: Tally, session: aiohttp.ClientSession) -> None:
         self._share, self._tally, self._session = share, tally, session
@@ -93,14 +93,14 @@ class CoroutineUnit:
             if cause in ("closed", "reset") and not self._connected:
                 self._tally.reconnects += 1  # the server may close an idle connection
                 cause = await self._ask(start_ns)
-        except asyncio.CancelledError:  # the deadline has struck
+        except asyncio.CancelledError:  # the deadline has passed
             self._tally.failed("timeout", start_ns, time.monotonic_ns())
             raise
         if cause is not None:
             self._tally.failed(cause, start_ns, time.monotonic_ns())
 
     async def _ask(self, start_ns: int) -> str | None:
-        """None once the answer is complete and counted, else the cause of failure."""
+        """Send a request. Returns None if its answer is complete and counted, else the cause."""
         words = self._share.words
         try:
             async with self._session.request(
@@ -109,17 +109,17 @@ class CoroutineUnit:
                 first_byte_ns = time.monotonic_ns()
                 body = await response.read()
                 end_ns = time.monotonic_ns()
-        except Exception as error:  # whatever the library's parsers raise
+        except Exception as error:  # the library's parsers may raise anything
             if (cause := cause_of(error)) == "exception":
                 self._tally.exception(error)
             return cause
-        wrong = self._share.judge(response.status, body)
-        self._tally.done(start_ns, first_byte_ns, end_ns, wrong, len(body))
+        failure = self._share.judge(response.status, body)
+        self._tally.done(start_ns, first_byte_ns, end_ns, failure, len(body))
         return None
 
 
 def cause_of(error: BaseException) -> str:
-    """The cause of an error of aiohttp."""
+    """The cause of failure for an aiohttp error."""
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return "connect_timeout"
     if isinstance(error, TimeoutError):
@@ -127,9 +127,9 @@ def cause_of(error: BaseException) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "closed" if isinstance(error.message, str) else "truncated"
     if isinstance(error, aiohttp.ClientPayloadError):
-        below = error.__cause__
-        garbage = isinstance(below, http_exceptions.TransferEncodingError)
-        return "protocol" if garbage and "Not enough data" not in str(below) else "truncated"
+        source = error.__cause__
+        malformed = isinstance(source, http_exceptions.TransferEncodingError)
+        return "protocol" if malformed and "Not enough data" not in str(source) else "truncated"
     if isinstance(error, OSError):
         return cause_of_errno(error.errno)
     if isinstance(error, aiohttp.ClientResponseError | http_exceptions.HttpProcessingError):

@@ -8,18 +8,18 @@
      "deadline_struck",
      "response", "connect", "first_byte", "lag": histograms of nanoseconds, "lone_ns", "notes"}
 
-and for a mix "routes": {label: {"sent", "complete", "errors", "statuses": {status: n}, "body",
-"response"}}: `statuses` of unexpected answers, `body` the beginning of the first of these,
-`response` of successes.
+and for a mix also "routes": {label: {"sent", "complete", "errors", "statuses": {status: n}, "body",
+"response"}}: `statuses` counts unexpected answers, `body` is the beginning of the first of them,
+`response` covers successes.
 
-`complete`: answers read to the end, whatever their status; `failed`: requests that were no success,
-in `errors` by cause. `unsent`: planned, or due by the rate, and never sent.
+`complete`: answers read to the end, whatever their status; `failed`: unsuccessful requests, by
+cause in `errors`. `unsent`: planned, or due by the rate, but never sent.
 `duration_ns`: from the first start to the end of the last request, or the deadline. `in_flight_ns`:
-the sum of the times in flight, so that in_flight_ns / duration_ns is the achieved concurrency.
-`response` and `first_byte` are of complete answers, from a request's start (with a rate: from its
-intended start, `lag` before it was sent); `connect` of every established connection. `lone_ns`:
-the first request, sent alone, if it succeeded. `body_sha256`: of the first body, if all others were
-compared with it (--same-body) and equal; those that differ failed ("body").
+the total time in flight; in_flight_ns / duration_ns is the achieved concurrency.
+`response` and `first_byte` cover complete answers and count from the request's start (with a rate:
+from its due time, which is `lag` before it was sent); `connect` covers established connections.
+`lone_ns`: the response time of the first request, if it was sent alone and succeeded.
+`body_sha256`: of the first body, with --same-body and if all are equal; others fail with "body".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from workerlab.load.generators.words import Words
 from workerlab.numbers.histogram import Histogram
 
 FORMAT = 3
-BODY_BYTES = 8_192  # of an unexpected answer: more than the style sheet of most error pages
+BODY_BYTES = 8_192  # kept of an unexpected answer: exceeds the style sheet of most error pages
 WRONG = ("non_2xx", "status", "body")  # causes of failure of a complete answer
 HISTOGRAMS = ("response", "connect", "first_byte", "lag")
 COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
@@ -42,9 +42,9 @@ ASKED = (
     *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
     "keepalive",
 )
-# Of the rows, one per request. start: since the origin; the others since start, empty if not
-# reached; status: of a complete response; id: its number; reused: NEW, KEPT (connect is then 0) or
-# AGAIN; route: its place in the mix.
+# Columns of the rows file, one row per request. start: since the origin; other times: since start,
+# empty if not reached; status: of a complete response; id: the request's number; reused: NEW, KEPT
+# (connect is then 0) or AGAIN; route: index in the mix.
 COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
 MIXED = f"{COLUMNS},route"
 NEW, KEPT, AGAIN = 0, 1, 2  # AGAIN: on a new connection, after a kept one was closed
@@ -64,7 +64,7 @@ def cause_of_errno(number: int | None) -> str:
 
 @dataclass
 class RouteTally:
-    """The results of a route of a mix. `took`: response times of successes, not yet counted."""
+    """The results of one route of a mix. `took`: response times (ns) not yet in `response`."""
 
     sent: int = 0
     complete: int = 0
@@ -75,7 +75,7 @@ class RouteTally:
     took: list[int] = field(default_factory=list)
 
     def done(self, took_ns: int, cause: str | None, status: int | None, body: bytes) -> None:
-        """An answer was read to the end."""
+        """Count an answer that was read to the end."""
         self.complete += 1
         if cause is None:
             self.took.append(took_ns)
@@ -85,7 +85,7 @@ class RouteTally:
         self.body = body if self.body is None else self.body
 
     def recognised(self, took_ns: int) -> None:
-        """An answer was recognised as a success."""
+        """Count an answer that was recognised as a success."""
         self.complete += 1
         self.took.append(took_ns)
 
@@ -138,7 +138,7 @@ class Tally:
     routes: dict[str, RouteTally] = field(default_factory=dict)  # of a mix, by label
 
     def begin(self, now_ns: int) -> None:
-        """A request is sent now."""
+        """Count a request that is sent now."""
         self.sent += 1
         if self.origin_ns is None:
             self.origin_ns = now_ns
@@ -150,8 +150,8 @@ class Tally:
     def done(
         self, start_ns: int, first_byte_ns: int, end_ns: int, cause: str | None, body_bytes: int
     ) -> None:
-        """An answer was read to the end; absolute times. `cause`: why it is a failure all the
-        same, one of WRONG."""
+        """Count an answer that was read to the end. Times are absolute. `cause`: one of WRONG if
+        the answer is a failure."""
         self.complete += 1
         self.body_bytes += body_bytes
         self.response.record(end_ns - start_ns)
@@ -159,19 +159,19 @@ class Tally:
         self.failed(cause, start_ns, end_ns)
 
     def failed(self, cause: str | None, start_ns: int, end_ns: int) -> None:
-        """A request ended: without a complete answer, unless `done` has counted that."""
+        """Record the end of a request. `done` calls this too, with no cause for a success."""
         self.in_flight_ns += end_ns - start_ns
         self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
         if cause is not None:
             self.errors[cause] += 1
 
     def exception(self, error: BaseException) -> None:
-        """An exception of a library without a named cause: a note has the first."""
+        """Note a library's exception that has no named cause; only the first is kept."""
         self.notes = self.notes or [f"an exception: {error!r}"[:300]]
 
     def add(self, other: Tally) -> None:
-        """Add the tally of a concurrent process. If its first body is different, all answers that
-        equal it differ from the first one here."""
+        """Add the tally of a concurrent process. If its first body differs from this one's, all
+        answers that equal it count as "body" failures."""
         if self.body_sha256 is None:
             self.body_sha256 = other.body_sha256
         elif other.body_sha256 not in (None, self.body_sha256):
@@ -212,7 +212,7 @@ def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
         "duration_ns": last_ns - origin_ns,
         "cpu_ns": int(sum(usage.ru_utime + usage.ru_stime for usage in usages) * 1e9),
         "deadline_struck": tally.deadline_struck,
-        **{which: getattr(tally, which).to_json() for which in HISTOGRAMS},
+        **{histogram: getattr(tally, histogram).to_json() for histogram in HISTOGRAMS},
         "lone_ns": tally.lone_ns,
         "notes": tally.notes,
         **({"routes": routes} if routes else {}),

@@ -1,18 +1,18 @@
 """The engine of `fast`: one thread, one poll loop, no objects created per request.
 
 A request costs its system calls (poll, recv, send) and as little Python as possible. A response
-that arrives whole is compared with verified ones (answers); any other is parsed (http1), and then
-compared with. Times are counted, and rows written, in batches of some hundred responses, while the
-next requests are on their way.
+that arrives whole is compared with verified ones (answers); any other is parsed (http1), and a
+success becomes a verified one. Rows are written in batches of some hundred responses, and response
+times counted in larger ones, while the next requests are in flight.
 
 A slot is a client, with one connection and one request at a time. In the closed loop it sends its
-next request as soon as one is answered. In the open model requests have due times, and any free
-slot takes them; a request that finds none waits, and is timed from when it was due. Those not sent
-by the end are `unsent`.
+next request as soon as one is answered. In the open model requests have due times and go to any
+free slot; if no slot is free, a request waits, and is timed from its due time. Requests not sent by
+the end are `unsent`.
 
-Rejected: asyncio and uvloop with a protocol per connection (0.5 to 0.9 of this), a poll for
-writing before the first byte of a request is sent (on loopback a connection is established when
-connect() returns; otherwise sending at once fails harmlessly).
+Rejected: asyncio and uvloop with a protocol per connection (0.5 to 0.9 of this throughput); polling
+for writability before the first byte of a request is sent (on loopback a connection is established
+when connect() returns; otherwise an immediate send fails harmlessly).
 """
 
 import contextlib
@@ -40,14 +40,14 @@ from workerlab.numbers.histogram import Histogram
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for them
 RECV_BYTES = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
 MAX_BUFFERED_CELLS = 2_000  # cells of rows; writing them takes 0.1 ms
-MAX_UNCOUNTED = 20_000  # response times
-MAX_LINGERING = 1_000  # connections that wait to be closed; the oldest goes first
-SHORT = 4_096  # bytes that an idle connection always takes in one send
+MAX_UNCOUNTED = 20_000  # response times buffered before they are counted
+MAX_LINGERING = 1_000  # connections that wait to be closed; beyond that, the oldest is closed
+SHORT = 4_096  # bytes that an idle connection always accepts in one send
 LOOK_NS = 250_000_000  # between checks of the deadline
-PAUSE_NS = 10_000_000  # before a slot that could not connect retries, in a timed run
+PAUSE_NS = 10_000_000  # before a slot whose request failed sends another, in a timed run
 FOREVER = 1 << 62
 NS = 1_000_000_000
-LINE = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"  # of document.COLUMNS: a success on a kept connection
+LINE = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"  # a row of document.COLUMNS: a success on a kept connection
 MIXED_LINE = f"{LINE.rstrip()},%d\n"
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect()
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
@@ -55,9 +55,9 @@ IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 
 @dataclass(frozen=True)
 class LoadShare:
-    """What one process of a generator sends: requests `first`, `first + step`, ... With a rate,
-    each is due at one of `moments` after the origin. `take`: returns the numbers of further
-    requests, which no other process sends; empty once all are taken."""
+    """The part of a load that one process sends: requests `first`, `first + step`, ... With a rate,
+    they are due at `moments` after the origin. `take` claims the numbers of further requests for
+    this process; it returns an empty range once all are claimed."""
 
     words: Words
     destinations: tuple[Destination, ...]
@@ -67,7 +67,7 @@ class LoadShare:
     rows: str | None  # the file to write a line per request to
     first: int = 1
     step: int = 1
-    offset: int = 0
+    offset: int = 0  # index of the process, for the ramp
     moments: Sequence[int] = ()  # nanoseconds, ascending
     mix: tuple[tuple[Destination, ...], ...] = ()  # `destinations` for each of words.mix
     reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
@@ -91,7 +91,7 @@ class Slot:
     connect_ns: int | None = None  # when its connection was established
     first_ns: int = 0  # first byte of its answer; 0: not yet
     number: int = 0
-    place: int = 0  # of its destination
+    place: int = 0  # index of its destination
     reused: int = NEW
     response: Response | AnswerBody | None = None  # being read
     busy: bool = False  # a request is in flight
@@ -101,7 +101,7 @@ class Slot:
 
 
 class Poller:
-    """Waits for ready sockets: by epoll if available, else by poll()."""
+    """Waits for ready sockets, with epoll if available, else with poll()."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll() if hasattr(select, "epoll") else None
@@ -110,7 +110,7 @@ class Poller:
         self.unregister = self._poll.unregister
 
     def wait(self, for_s: float, *, fine: bool) -> list[tuple[int, int]]:
-        """(fd, events) of ready files, after at most `for_s`. `fine`: wait to the microsecond."""
+        """(fd, events) of ready sockets, after at most `for_s`. `fine`: microsecond precision."""
         if self._epoll is None:
             return self._poll.poll(for_s * 1000)
         if fine:  # unlike epoll, select() does not round up to milliseconds
@@ -130,7 +130,7 @@ class Poller:
 
 
 class Engine:
-    """Sends a share. `tally`: its results; `rows`: the file for a line per request."""
+    """Sends a share of a load. `tally`: its results; `rows`: file to write a row per request to."""
 
     def __init__(self, share: LoadShare, rows: TextIO | None = None) -> None:
         self.tally = Tally(origin_ns=share.origin_ns)
@@ -146,14 +146,12 @@ class Engine:
         self._kind.answers.reference = share.reference
         self._mix = of_mix(words, share.mix, self.tally)
         self._turns = turns(words, share.first, share.step)
-        # Kept connections, and requests that fit into one send
+        # Whether connections are kept and requests fit into one send
         self._plain = words.keepalive and all(len(to.request) <= SHORT for to in share.destinations)
         self._took: list[int] = []  # response times of answers received whole, not yet counted
-        self._pieces: list[
-            tuple[int, int]
-        ] = []  # (first byte, response) of others, not yet counted
+        self._pieces: list[tuple[int, int]] = []  # (first byte, response) times of other answers
         self._lags: list[int] = []  # not yet counted
-        self._cells: list[int] = []  # of LINE, row after row, not yet written
+        self._cells: list[int] = []  # values for LINE, row after row, not yet written
         self._later: list[tuple[int, int, Slot]] = []  # heap of (start, tie-breaker, slot)
         self._ties = itertools.count()
         self._idle: list[Slot] = []
@@ -172,8 +170,8 @@ class Engine:
         return self._kind.answers.reference
 
     def run(self, *, lone: bool = False) -> None:
-        """Run until the last request has ended, or the deadline. `lone`: send the first one
-        alone."""
+        """Run until the last request has ended, or until the deadline. `lone`: send the first
+        request alone, before the others."""
         share, places = self._share, self._share.destinations
         sources = self._words.sources or (None,)
         slots = [
@@ -192,10 +190,10 @@ class Engine:
             if self._rate:
                 self._idle = slots[::-1]
             else:
-                every_ns = self._words.ramp_s * NS / self._words.concurrency
-                for turn, slot in enumerate(slots):
-                    after_ns = int(every_ns * (turn * share.step + share.offset))
-                    self._begin_at(share.origin_ns + after_ns, slot)
+                interval_ns = self._words.ramp_s * NS / self._words.concurrency
+                for index, slot in enumerate(slots):
+                    delay_ns = int(interval_ns * (index * share.step + share.offset))
+                    self._begin_at(share.origin_ns + delay_ns, slot)
             self._loop()
         finally:
             self._count()
@@ -209,15 +207,15 @@ class Engine:
 
     def _alone_first(self, slot: Slot) -> bool:
         """Send one request, on a connection that may be reused; False: the deadline has passed."""
-        rest, self._left, self._alone = self._left - 1, 1, True
+        remaining, self._left, self._alone = self._left - 1, 1, True
         self._begin_at(0, slot)
-        whole = self._loop()
-        self._left, self._alone = rest, False
+        in_time = self._loop()
+        self._left, self._alone = remaining, False
         self._count()
         if self.tally.complete and not self.tally.errors:
             self.tally.lone_ns = self.tally.response.most
         self._later.clear()
-        return whole
+        return in_time
 
     def _loop(self) -> bool:
         """Run until nothing is left to do; False: the deadline has passed."""
@@ -235,14 +233,14 @@ class Engine:
             wake_ns = min(look_ns, self._begin_due(now), self._ends_ns)
             if not self._left and not self._under_way:
                 return True
-            for_s = max(0, wake_ns - time.monotonic_ns()) / NS
-            self._serve(self._poll.wait(for_s, fine=self._rate is not None))
+            timeout_s = max(0, wake_ns - time.monotonic_ns()) / NS
+            self._serve(self._poll.wait(timeout_s, fine=self._rate is not None))
 
     def _begin_at(self, when_ns: int, slot: Slot) -> None:
         heapq.heappush(self._later, (when_ns, next(self._ties), slot))
 
     def _begin_due(self, now: int) -> int:
-        """Begin the requests that are due. Returns when the next one is, as far as known."""
+        """Send the requests that are due. Returns when the next one is due, if known."""
         if not self._more():
             return FOREVER
         if self._rate:
@@ -253,8 +251,8 @@ class Engine:
         return later[0][0] if later else FOREVER
 
     def _more(self) -> bool:
-        """Whether there is another request to send. Requests are not divided in advance: the
-        process that is served more slowly would still have some when the others are done."""
+        """Whether there is another request to send. Requests are not divided in advance: a process
+        that is served more slowly would still be sending when the others are done."""
         if self._left or self._take is None:
             return self._left > 0
         numbers = self._take()
@@ -292,7 +290,7 @@ class Engine:
             self._idle.append(slot)
 
     def _stop_sending(self, now: int) -> None:
-        """The time is over: requests that are due and not sent remain unsent."""
+        """Stop at the end of the duration. Requests that are due but not sent become `unsent`."""
         if self._rate:
             self._arrive(now)
         self._quota, self._left, self._ends_ns = self._quota - self._left, 0, FOREVER
@@ -324,7 +322,7 @@ class Engine:
             self._connect(slot)
 
     def _draw(self, slot: Slot) -> None:
-        """The kind of request of this slot, from the mix."""
+        """Choose the kind of this slot's request from the mix."""
         for _ in range(self._drawn, slot.number, self._step):  # other processes send these
             next(self._turns)
         kind = slot.kind = self._mix[next(self._turns)]
@@ -359,8 +357,8 @@ class Engine:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._words.ports:
             low, high = self._words.ports
-            both = struct.pack("=I", high << 16 | low)  # more than an int holds
-            sock.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, both)
+            port_range = struct.pack("=I", high << 16 | low)  # exceeds a signed int
+            sock.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, port_range)
         if source is not None:
             if sys.platform == "linux":
                 sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
@@ -408,8 +406,8 @@ class Engine:
         slot.plain = self._plain and not slot.waiting
 
     def _serve(self, events: list[tuple[int, int]]) -> None:
-        """The hot loop, with only what most answers need. A `plain` slot waits for an answer on a
-        kept connection, with nothing to send."""
+        """The hot loop, limited to what most answers need. A `plain` slot waits for an answer on a
+        kept connection and has nothing to send."""
         slots, took, clock = self._open, self._took, time.monotonic_ns
         direct, rows = not (self._rate or self._mix), self._rows is not None
         last_ns = bodies = 0
@@ -450,11 +448,11 @@ class Engine:
             self._served(last_ns, bodies)
 
     def _numbered(self, slot: Slot, answer: ParsedAnswer, now: int) -> bytes:
-        """Record a recognised answer, and the next request, which is sent `now`."""
+        """Record a recognised answer. Returns the bytes of the next request, sent `now`."""
         start_ns, number = slot.start_ns, self._number
         took_ns = now - start_ns
-        due_ns = start_ns - self._origin_ns
-        self._cells += (due_ns, took_ns, took_ns, answer.status, slot.number)
+        offset_ns = start_ns - self._origin_ns
+        self._cells += (offset_ns, took_ns, took_ns, answer.status, slot.number)
         slot.number, slot.connect_ns, self._number = number, now, number + self._step
         before, after = slot.to.parts
         return b"%b%d%b" % (before, number, after)
@@ -466,14 +464,14 @@ class Engine:
             route.recognised(took_ns)
         if self._rows is not None:
             start_ns = slot.start_ns - self._share.origin_ns
-            own = () if route is None else (slot.kind.place,)
-            self._cells += (start_ns, took_ns, took_ns, answer.status, slot.number, *own)
+            place = () if route is None else (slot.kind.place,)
+            self._cells += (start_ns, took_ns, took_ns, answer.status, slot.number, *place)
         slot.plain = slot.busy = False
         self._under_way -= 1
         self._next(slot, now)
 
     def _served(self, now: int, body_bytes: int) -> None:
-        """Count the bodies of recognised answers, the last of which arrived `now`."""
+        """Count the bodies of answers, the last of which arrived `now`; flush full buffers."""
         self.tally.body_bytes += body_bytes
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
         if len(self._took) + len(self._pieces) >= MAX_UNCOUNTED:
@@ -485,7 +483,7 @@ class Engine:
         """Handle events of a slot that is not plain."""
         if slot.waiting:
             self._push(slot)
-            if not slot.busy or slot.connect_ns is None:  # no answer is possible
+            if not slot.busy or slot.connect_ns is None:  # failed, or still connecting
                 return
         try:
             data = slot.recv(RECV_BYTES)
@@ -497,7 +495,7 @@ class Engine:
             self._read(slot, data, time.monotonic_ns())
 
     def _read(self, slot: Slot, data: bytes, now: int) -> None:
-        """Handle any other bytes, or the end of the stream."""
+        """Handle bytes that the hot loop does not, or the end of the stream."""
         if not slot.busy:  # the server closed an idle connection, or sent unrequested bytes
             self._close(slot)
             return
@@ -530,7 +528,7 @@ class Engine:
             slot.answers.remember(data, response)
 
     def _answered(self, slot: Slot, now: int) -> bool:
-        """Handle a complete response, which may be a success or not."""
+        """Count a complete response. Returns whether it is a success."""
         response = slot.response
         assert response is not None
         cause = slot.kind.words.judge(response.status)
@@ -561,8 +559,8 @@ class Engine:
         self._next(slot, now)
 
     def _lost(self, slot: Slot, cause: str, now: int) -> None:
-        """The connection is closed. The server may close a kept connection while a request is on
-        its way: that is no failure, and the request is sent again."""
+        """Handle a closed connection. The server may close a kept connection just as a request is
+        sent: that is not a failure, and the request is sent again."""
         if not slot.busy:
             self._close(slot)
         elif slot.reused == KEPT and slot.response is None:
@@ -574,8 +572,8 @@ class Engine:
             self._failed(slot, cause, now)
 
     def _failed(self, slot: Slot, cause: str, now: int) -> None:
-        """A request has failed. The slot continues in the next iteration of the loop, or other
-        slots would starve if every connect() fails; in a timed run it waits even longer."""
+        """Count a failed request. The slot continues in the next iteration of the loop: otherwise
+        other slots would starve if every connect() failed. In a timed run it waits PAUSE_NS."""
         self.tally.failed(cause, slot.start_ns, now)
         if slot.kind.tally is not None:
             slot.kind.tally.errors[cause] += 1
@@ -587,20 +585,20 @@ class Engine:
             self._begin_at(now + (PAUSE_NS if self._share.requests is None else 0), slot)
 
     def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
-        """A request has ended: write its row."""
+        """Write the row of a request that has ended."""
         if self._rows is not None:
-            start_ns, reached = slot.start_ns, (slot.connect_ns, slot.first_ns or None, end_ns)
-            since = ("" if moment is None else moment - start_ns for moment in reached)
-            own = (status or "", cause or "", slot.number, slot.reused)
+            start_ns, moments = slot.start_ns, (slot.connect_ns, slot.first_ns or None, end_ns)
+            times = ("" if moment is None else moment - start_ns for moment in moments)
+            outcome = (status or "", cause or "", slot.number, slot.reused)
             route = (slot.kind.place,) if self._mix else ()
-            cells = (start_ns - self._share.origin_ns, *since, *own, *route)
+            cells = (start_ns - self._share.origin_ns, *times, *outcome, *route)
             self._rows.write(",".join(map(str, cells)) + "\n")
         slot.busy, slot.response = False, None
         self._under_way -= 1
 
     def _part(self, slot: Slot, now: int) -> None:
-        """Close after the last answer: a lingering client keeps the connection for a while, and
-        continues with another one."""
+        """Close the connection after an answer. If clients linger, it is closed later, and the
+        slot continues on a new one."""
         if not self._words.linger_s or slot.sock is None:
             self._close(slot)
             return
@@ -635,24 +633,24 @@ class Engine:
         self.tally.lag.record_all(self._lags)
         self._lags.clear()
         if self._took or self._pieces:
-            part, tally = Histogram(), self.tally
-            part.record_all(self._took)
-            tally.first_byte.add(part)
+            batch, tally = Histogram(), self.tally
+            batch.record_all(self._took)
+            tally.first_byte.add(batch)
             tally.first_byte.record_all([first_ns for first_ns, _ in self._pieces])
-            part.record_all([took_ns for _, took_ns in self._pieces])
-            tally.response.add(part)
-            tally.complete += part.count
-            tally.in_flight_ns += part.sum
+            batch.record_all([took_ns for _, took_ns in self._pieces])
+            tally.response.add(batch)
+            tally.complete += batch.count
+            tally.in_flight_ns += batch.sum
             self._took.clear()
             self._pieces.clear()
         for route in self.tally.routes.values():
             route.count()
 
     def _strike(self, now: int) -> None:
-        """The deadline: requests in flight fail, and unsent ones remain so."""
+        """Stop at the deadline. Requests in flight fail; requests that wait become `unsent`."""
         self.tally.deadline_struck = True
         self.tally.unsent += len(self._due)
         for slot in list(self._open.values()):
             if slot.busy:
-                late = "connect_timeout" if slot.connect_ns is None else "timeout"
-                self._failed(slot, late, now)
+                cause = "connect_timeout" if slot.connect_ns is None else "timeout"
+                self._failed(slot, cause, now)

@@ -3,11 +3,10 @@
     python -I -S harness/workerlab/load/generators fast --url http://127.0.0.1:8000/ \
         --concurrency 8 --requests 41
 
-With `--requests` the first is sent alone, the others once it has ended, unless `--ramp` or
-`--together` is given. With `--rate` the schedule is computed before the first request, by the
-parent for all processes, which begin once the last of them is forked. With `--rows` each request
-carries its number in the header X-Workerlab-Request and has a line of its own; otherwise timings
-are kept in histograms.
+With `--requests` the first request is sent alone, the others once it has ended, unless `--ramp` or
+`--together` is given. With `--rate` the parent computes the schedule in advance for all processes.
+Processes begin once the last one is forked. With `--rows` each request carries its number in the
+header X-Workerlab-Request and gets a row of its own; otherwise timings are kept in histograms.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
     from workerlab.load.generators.share import Share as Common
 
 BUFFER_BYTES = 1 << 18  # of rows
-# Requests that a process takes at once: enough to make that cheap, but only a part of those left,
-# so that a slowly served process does not hoard them
+# Requests that a process claims at a time: enough to make claiming cheap, but only a fraction of
+# those left, in case the process is served slowly
 MAX_TAKEN, TAKEN_DIVISOR = 64, 16
 
 
 def _whole(words: Words) -> LoadShare:
-    """The load as a share of one process."""
+    """The whole load as one share."""
     return LoadShare(
         words=words,
         destinations=tuple(destination(words, url) for url in words.urls),
@@ -63,22 +62,22 @@ def run(words: Words) -> Tally:
     alone = Tally()
 
     def first(common: Common) -> bool:
-        """The load begins once all processes are there: what it takes to fork them is none of it,
-        neither before the first request, which is sent alone, nor between that and the others."""
+        """Start the load, and send the first request alone. All processes are already forked, so
+        the load does not include the time to fork them."""
         nonlocal alone
         common.origin.value = time.monotonic_ns()
-        own = replace(whole, concurrency=1, requests=int(lone), moments=())
-        engine = _send(replace(own, origin_ns=common.origin.value), lone=lone)
+        share = replace(whole, concurrency=1, requests=int(lone), moments=())
+        engine = _send(replace(share, origin_ns=common.origin.value), lone=lone)
         common.refer(engine.reference)
         alone = engine.tally
         return left != 0 and not alone.deadline_struck
 
     def send(common: Common, units: Sequence[int]) -> Tally:
-        own = replace(parts[units[0]], reference=common.reference, origin_ns=common.origin.value)
+        share = replace(parts[units[0]], reference=common.reference, origin_ns=common.origin.value)
         if left is not None and not whole.moments:
             take = partial(numbers, common, rest, len(parts))
-            own = replace(own, requests=0, step=1, first=rest.first, take=take)
-        return _send(own).tally
+            share = replace(share, requests=0, step=1, first=rest.first, take=take)
+        return _send(share).tally
 
     left = None if words.requests is None else words.requests - lone
     rest = whole if left is None else replace(whole, requests=left, first=1 + lone)
@@ -93,9 +92,9 @@ def run(words: Words) -> Tally:
 
 
 def numbers(common: Common, whole: LoadShare, processes: int) -> range:
-    """The next requests of `whole` for one of its processes: the fewer are left, the fewer it gets,
-    so that all end together (guided self-scheduling, Polychronopoulos & Kuck 1987). Empty once none
-    is left."""
+    """Claim the next requests of `whole` for one process: the fewer are left, the fewer it gets, so
+    that all processes end together (guided self-scheduling, Polychronopoulos & Kuck 1987). Empty
+    once none are left."""
     with common.lock:
         taken = common.taken.value
         left = (whole.requests or 0) - taken
@@ -105,7 +104,7 @@ def numbers(common: Common, whole: LoadShare, processes: int) -> range:
 
 
 def shares(whole: LoadShare) -> list[LoadShare]:
-    """`whole` divided among its processes, of which none is idle."""
+    """Divide `whole` among as many of its processes as have requests to send."""
     count = min(whole.words.processes, whole.requests or whole.words.processes)
 
     def part(total: int, i: int) -> int:
@@ -127,7 +126,7 @@ def shares(whole: LoadShare) -> list[LoadShare]:
 
 
 def _send(share: LoadShare, *, lone: bool = False, now: bool = False) -> Engine:
-    """Send all of a share. `now`: its origin is when its file is open."""
+    """Send a whole share. `now`: set its origin to now, after opening the file of rows."""
     with contextlib.ExitStack() as stack:
         rows = None
         if share.rows is not None:

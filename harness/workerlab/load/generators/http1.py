@@ -1,9 +1,9 @@
-"""Parses one HTTP/1 response from bytes as they arrive. Does no I/O, and keeps no body, or only its
-beginning if requested.
+"""Parses one HTTP/1 response incrementally. Does no I/O; keeps at most the beginning of the body,
+if requested.
 
-A reader is a generator that yields when it needs more bytes. A response is complete when its body
-is: by Content-Length, by the last chunk, or by the end of the stream (RFC 9112, 6.3). `Head`
-parses the lines of the head, also for `answers`.
+A reader is a generator that yields when it needs more bytes. A body ends after Content-Length
+bytes, with the last chunk, or with the stream (RFC 9112, 6.3). `Head` parses the lines of a head;
+`answers` uses it too.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ class MalformedResponse(Exception):
 
 
 def framing(line: bytes) -> tuple[bytes, bytes] | None:
-    """(name, value) of a header line that frames the body or decides whether the connection is
-    kept; None for any other. Raises Garbage if it is no header line."""
+    """(name, value) of a header line that affects body framing or connection reuse; None for any
+    other header line. Raises MalformedResponse for a line without a colon."""
     name, colon, value = line.partition(b":")
     if not colon:
         raise MalformedResponse("a header without a colon")
@@ -39,8 +39,8 @@ def framing(line: bytes) -> tuple[bytes, bytes] | None:
 
 
 class Head:
-    """What a status line and header lines say about the body's framing, and whether the connection
-    is kept (`lasting`). Raises Garbage for a malformed line."""
+    """The status, body framing and connection persistence (`lasting`) that a response head
+    announces. Raises MalformedResponse for a malformed line."""
 
     __slots__ = ("coding", "lasting", "length", "status")
 
@@ -71,8 +71,8 @@ class Head:
 
 
 class Response:
-    """`kept`: how many bytes of the body `begin` holds; `summed`: compute the `checksum`; `hashed`:
-    compute the `digest`."""
+    """An incremental parser of one response. `kept`: bytes of the body to keep in `begin`;
+    `summed`: compute `checksum`; `hashed`: compute `digest` (SHA-256)."""
 
     def __init__(
         self, method: str, *, summed: bool = False, hashed: bool = False, kept: int = 0
@@ -92,7 +92,7 @@ class Response:
         self._reader = self._read()
 
     def feed(self, data: bytes) -> bool:
-        """Parse the next bytes; True once the response is complete. Raises Garbage."""
+        """Parse the next bytes; True once the response is complete. Raises MalformedResponse."""
         self._begun = True
         self._buffer += data
         try:
@@ -107,7 +107,7 @@ class Response:
         return self.complete and self._lasting and not self._until_close and not self._buffer
 
     def end(self) -> str | None:
-        """The stream has ended: the cause of failure, or None if the response is complete."""
+        """Handle the end of the stream. Returns the cause of failure, None if complete."""
         self.complete = self.complete or self._until_close
         if self.complete:
             return None
@@ -159,7 +159,7 @@ class Response:
         while (stop := self._buffer.find(b"\r\n", searched)) < 0:
             if len(self._buffer) > limit:
                 break
-            searched = max(0, len(self._buffer) - 1)  # a line feed may still come
+            searched = max(0, len(self._buffer) - 1)  # \r\n may be split after the \r
             yield
         if not 0 <= stop <= limit:
             raise MalformedResponse("a line without end")

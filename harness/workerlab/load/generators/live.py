@@ -1,22 +1,22 @@
-"""`live`: a load that is changed while it runs, and reports events of each request at once. Uses
-the engine of `fast`; requests carry their numbers in the header X-Workerlab-Request.
+"""`live`: a load that can be changed while it runs, and reports each request's events immediately.
+Uses the engine of `fast`; requests carry their numbers in the header X-Workerlab-Request.
 
     python -I -S harness/workerlab/load/generators live COMMANDS EVENTS         two named pipes
 
-A line on COMMANDS is a JSON object, the load from now on; end-of-file ends the load:
+Each line on COMMANDS is a JSON object that sets the load from then on; end-of-file ends the load:
 
-    url        of requests that begin from now on
+    url        target of new requests
     keepalive  whether connections are reused
-    clients    a closed loop: each sends a request when the last one has ended; surplus clients
-               leave then
-    rate       instead of clients: requests per second, at random (Poisson); `seed`: of arrivals
-    patience   seconds after which a client gives up a request without an answer (GAVE_UP), closes
-               its connection and sends another; without it, clients wait for ever
+    clients    closed loop: the number of clients, each of which sends a request when its last one
+               has ended; surplus clients leave at that point
+    rate       instead of clients: requests per second, Poisson arrivals; `seed`: of the arrivals
+    patience   seconds after which a client abandons an unanswered request (GAVE_UP) and closes its
+               connection; without it, clients wait indefinitely
 
-A line on EVENTS is a letter, a request's number, the time (nanoseconds of CLOCK_MONOTONIC), and for
-a failure its cause.
+Each line on EVENTS has a letter, a request's number, the time (nanoseconds of CLOCK_MONOTONIC), and
+for a failure its cause.
 
-    o  the number of open connections, in place of a request's
+    o  the number of open connections, instead of a request's number
 
     b  begins: connects, or is sent on a kept connection
     c  its connection is established     k  was sent on a kept connection
@@ -39,11 +39,11 @@ from workerlab.load.generators.engine import FOREVER, NS, READ, Engine, LoadShar
 from workerlab.load.generators.request import destination, only
 from workerlab.load.generators.words import Words
 
-MAX_IN_FLIGHT = 1000  # at a rate
-MAX_WAITING = 2000  # due and not sent, as MAX_IN_FLIGHT are in flight; further ones fail
+MAX_IN_FLIGHT = 1000  # with a rate
+MAX_WAITING = 2000  # due requests queued while MAX_IN_FLIGHT are in flight; others fail as UNSENT
 UNSENT, GAVE_UP = "unsent", "gave_up"
 NEVER_S = 1e9
-MAX_UNREAD_BYTES = 1 << 20  # of events; newer ones are dropped
+MAX_UNREAD_BYTES = 1 << 20  # of buffered events; when it is full, new events are dropped
 
 
 class LiveEngine(Engine):
@@ -59,7 +59,7 @@ class LiveEngine(Engine):
         self._to = to[0]
         self._alive = self._wanted = 0  # clients, current and wanted
         self._random = random.Random()
-        self._next_ns = FOREVER  # when the next request is due, at a rate
+        self._next_ns = FOREVER  # with a rate: when the next request is due
         self._patience_ns: int | None = None
         self._unanswered: deque[tuple[int, int, Slot]] = deque()  # (start, number), by start
         self._poll.register(commands, READ)
@@ -119,7 +119,7 @@ class LiveEngine(Engine):
         return min(due_ns, next_ns)
 
     def _give_up(self, now: int) -> int:
-        """Fail the requests that have waited too long. Returns when the next one will have."""
+        """Fail requests that exceed the patience. Returns when the next one will exceed it."""
         while self._patience_ns is not None and self._unanswered:
             start_ns, number, slot = self._unanswered[0]
             if (until_ns := start_ns + self._patience_ns) > now:
@@ -180,7 +180,7 @@ class LiveEngine(Engine):
             self._outgoing += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
 
     def _flush(self) -> None:
-        """Write as much as the pipe takes; the rest next time."""
+        """Write as many events as the pipe accepts; the others stay buffered."""
         if len(self._open) != self._reported_open:
             self._reported_open = len(self._open)
             self._tell("o", self._reported_open, time.monotonic_ns())
@@ -190,9 +190,9 @@ class LiveEngine(Engine):
 
 
 def main(argv: list[str]) -> int:
-    """Run until the commands end, or the events have no reader. Returns the exit code."""
+    """Run until COMMANDS is closed, or EVENTS has no reader. Returns the exit code."""
     commands_path, events_path = argv
-    while not os.path.exists(events_path):  # both are created once this process is guarded
+    while not os.path.exists(events_path):  # the parent creates both pipes after starting us
         time.sleep(0.001)
     commands = os.open(commands_path, os.O_RDONLY)  # waits for the other end
     events = os.open(events_path, os.O_WRONLY)

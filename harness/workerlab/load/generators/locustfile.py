@@ -1,15 +1,15 @@
-"""What Locust runs for the lab. Locust sends it to its workers, also on other hosts, so it must not
-import the lab. The option --workerlab says what to send, a JSON object:
+"""The lab's locustfile. Locust sends it to workers, also on other hosts, so it must not import the
+lab. The option --workerlab says what to send, as a JSON object:
 
     urls, method, headers, body_file, keepalive, expect_status, same_body
     duration_s   from the first user on
     rate_rps, arrivals, schedule   with a rate, requests are due by a schedule that begins once all
-                 users have started. The user that became free last sends the next one; while none
-                 is free requests wait, and are timed from when they were due. Each process has its
-                 share of the schedule; the processes of one machine (`together`) begin at the same
-                 time, those of other machines when the message arrives
-    mix, schedule, shares   of a mix: its file, the seed of its order, and how many processes share
-                 its requests
+                 users have started. The user that became free last sends the next request; while
+                 no user is free, requests wait, and are timed from their due times. Each process
+                 has its share of the schedule; processes of one machine (`together`) begin at the
+                 same time, those of other machines when the message arrives
+    mix, schedule, shares   the file of a mix, the seed of its order, and the number of processes
+                 that share its requests
     ramp_s       until all users have started, roughly: Locust spawns once a second
     grace_s      for requests in flight at the end
     timeout_s    of one request
@@ -23,18 +23,18 @@ its users have stopped; the master (or the only process) writes all of them to `
         "in_flight_ns", "cpu_ns", "note", "response": histogram, "unsent", "lag": histogram,
         "socket_ns": {"connect", "send", "receive"}, "received_bytes", "answers_ns": with a ramp on
         one machine, when each answer ended and how long it took,
-        "body_sha256": of the first body, where the others are compared with it,
+        "body_sha256": of the first body, if the others are compared with it,
         "routes": {label: as in load/tool.py}}}}
 
-A socket's calls (connect, send, receive) last until gevent resumes the user. Timing them costs some
-0.5 microseconds of CPU per call; a request makes two or three, and costs 200 or more.
+Times of socket calls (connect, send, receive) include the wait until gevent resumes the user. Each
+timing costs some 0.5 microseconds of CPU; a request makes two or three calls and costs 200 or more.
 
-IP addresses are not resolved: gevent does that in ten threads, which starve in a busy process, so
-that after seconds not half of its users were connected.
+IP addresses are not resolved: gevent does that in ten threads, which starve in a busy process:
+after several seconds, fewer than half of its users were connected.
 
-Messages end the run. Locust's own --run-time leaves the workers half a second to report, so that
-the last requests to a slow server would be missing; and its statistics round to two digits and mix
-answers with failures.
+This file ends the run itself. Locust's --run-time leaves the workers half a second to report, which
+would lose the last requests to a slow server. Locust's own statistics are not used: they round to
+two digits and mix answers with failures.
 """
 
 import base64
@@ -62,7 +62,7 @@ from locust import FastHttpUser, HttpUser, events, runners
 from locust.exception import StopUser
 from locust.runners import MasterRunner, WorkerRunner
 
-# Locust drops a worker after 3 s of silence, in which on a busy machine it may not run
+# Locust drops a worker after 3 s without a heartbeat; on a busy machine it may not run for as long
 runners.HEARTBEAT_LIVENESS = 15
 
 BITS = 7  # a bucket is 1/128 wide, as in the lab's own histograms
@@ -70,7 +70,7 @@ OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "k
 FRAMING = {"content-length", "transfer-encoding"}
 GO, STOP, PART = "workerlab-go", "workerlab-stop", "workerlab-part"
 POLL_S = 0.1
-LEAD_S = 0.3  # from the last user to the start of the schedule, for a message to the workers
+LEAD_S = 0.3  # from the last user's start to the schedule's, for a message to reach the workers
 NS = 1_000_000_000
 SLACK_S = 5.0  # for a message to a worker and back
 ERRNO_CAUSES = {
@@ -81,7 +81,7 @@ ERRNO_CAUSES = {
     errno.EADDRNOTAVAIL: "no_address",
     errno.EMFILE: "no_files",
 }
-# By a part of the repr of errors of requests, urllib3, http.client and geventhttpclient
+# By substrings of the repr of errors of requests, urllib3, http.client and geventhttpclient
 NAMED_CAUSES = {
     "ConnectTimeout": "connect_timeout",
     **dict.fromkeys(("RemoteDisconnected", "HTTPConnectionClosed"), "closed"),
@@ -117,18 +117,18 @@ ACCOUNT: dict[str, Any] = {
 }
 MAX_ANSWERS = 100_000  # in answers_ns
 SOCKET_CALLS = {"connect": "connect", "sendall": "send", "recv": "receive", "recv_into": "receive"}
-PARTS: dict[str, object] = {}  # of all processes, where the result is written
+PARTS: dict[str, object] = {}  # accounts of all processes, in the one that writes the result
 STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None, "body": None}
 ASKED: dict[str, Any] = {}
 KINDS: list[dict[str, Any]] = []  # of requests: a single one, or those of the mix
-BODY_BYTES = 8_192  # of an unexpected answer
-MOMENTS: list[int] = []  # of the schedule, since its start; then those of this process
+BODY_BYTES = 8_192  # kept of an unexpected answer
+MOMENTS: list[int] = []  # ns from the schedule's start to each request; later, of this process only
 DUE: deque[int] = deque()  # due times of requests that wait for a user
-FREE_USERS: list[AsyncResult] = []  # that wait for a request
+FREE_USERS: list[AsyncResult] = []  # users that wait for a request
 
 
 class Numeric(Resolver):
-    """Does not look up IP addresses."""
+    """A resolver that does not look up IP addresses."""
 
     def getaddrinfo(self, host: Any, *words: Any, **named: Any) -> Any:
         try:
@@ -142,7 +142,7 @@ gevent.get_hub().resolver = Numeric()
 
 
 def _timed(name: str) -> None:
-    """Add up how long this method takes on all sockets, and the bytes it receives."""
+    """Patch a socket method to add up its time on all sockets, and the bytes it receives."""
     call, part, spent_ns = getattr(Socket, name), SOCKET_CALLS[name], ACCOUNT["socket_ns"]
 
     def timed(self: Any, *words: Any) -> Any:
@@ -221,15 +221,15 @@ def cause_of(error: BaseException | None) -> str:
 
 
 def judge(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
-    """Why the answer is a failure; None for a success. Counts it if it is complete. `lag_ns`: how
-    long after its due time it was sent."""
+    """The cause of failure, None for a success. Counts the answer if it is complete. `lag_ns`: how
+    long after its due time the request was sent."""
     error = response.request_meta["exception"] or getattr(response, "error", None)
     if not response.status_code or (error is not None and getattr(error, "code", None) is None):
         return cause_of(error)
     body = response.content or b""
-    # The connection ended within the head: requests takes that for an answer without a length
-    bodiless = body or kind["method"] == "HEAD" or response.status_code in (204, 304)
-    if not (bodiless or FRAMING & {name.lower() for name in response.headers}):
+    # If the connection closes within the head, requests takes that for an answer without a length
+    plausible = body or kind["method"] == "HEAD" or response.status_code in (204, 304)
+    if not (plausible or FRAMING & {name.lower() for name in response.headers}):
         return "truncated"
     took_ns = max(0, int(response.request_meta["response_time"] * 1e6))
     _answered(lag_ns + took_ns, len(body))
@@ -245,7 +245,7 @@ def judge(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
 
 
 def _wrong(status: int, body: bytes, expect: list[int] | None) -> str | None:
-    """What is wrong with a complete answer. `expect`: of a mix."""
+    """The cause of failure of a complete answer, None for a success. `expect`: of a mix."""
     if expect is not None:
         return None if (status in expect if expect else 200 <= status < 400) else "status"
     expected = ASKED["expect_status"]
@@ -262,7 +262,7 @@ def _wrong(status: int, body: bytes, expect: list[int] | None) -> str | None:
 
 
 def _due_ns() -> int | None:
-    """Wait for the next request for a free user. Its due time; None: no more requests."""
+    """Wait for the next request. Returns its due time, or None if there are no more."""
     if DUE:
         return DUE.popleft()
     FREE_USERS.append(turn := AsyncResult())
@@ -273,7 +273,7 @@ def _due_ns() -> int | None:
 def send_request(user: Any) -> None:
     """The task of all users."""
     due_ns = _due_ns() if ASKED["rate_rps"] and not STATE["over"] else None
-    if STATE["over"]:  # else Locust would end the user in the middle of its next request
+    if STATE["over"]:  # otherwise Locust would stop the user in the middle of its next request
         raise StopUser
     start_ns, lag_ns = time.monotonic_ns(), 0
     if due_ns is not None:
@@ -291,12 +291,12 @@ def send_request(user: Any) -> None:
             cause = judge(response, lag_ns, kind)
             response.failure(cause) if cause else response.success()
             closing = response.headers and response.headers.get("Connection", "").lower() == "close"
-            if not (ASKED["keepalive"] or closing):  # the server did not announce to close
+            if not (ASKED["keepalive"] or closing):  # the server will not close it
                 user.forget()
-    except gevent.GreenletExit:  # longer than the grace
+    except gevent.GreenletExit:  # exceeded the grace period
         _over(start_ns, "timeout", route)
         raise
-    except Exception as error:  # whatever the libraries' parsers raise
+    except Exception as error:  # the libraries' parsers may raise anything
         cause = cause_of(error)
         if cause == "exception":
             ACCOUNT["note"] = ACCOUNT["note"] or f"an exception: {error!r}"[:300]
@@ -373,7 +373,7 @@ def _take_turns(number: int, of: int) -> None:
 
 
 def _kind(request: dict[str, Any], path: str | None) -> dict[str, Any]:
-    """All that a request needs. `path`: for requests of a mix, whose routes have accounts."""
+    """All that a request needs. `path`: set for a mix, whose routes have accounts."""
     urls, route = ASKED["urls"], None
     if path is not None:
         urls = ["/".join(url.split("/", 3)[:3]) + path for url in urls]
@@ -401,13 +401,13 @@ def _words(request: dict[str, Any]) -> dict[str, Any]:
 
 @events.spawning_complete.add_listener
 def _time(**_: object) -> None:
-    """All users have started; with a ramp, they have been sending since it began."""
+    """Time the run, once all users have started. During a ramp they already send."""
     runner = STATE["environment"].runner
     if not isinstance(runner, WorkerRunner):
         ramped_s = time.monotonic() - STATE["begun_s"] if ASKED["ramp_s"] else 0.0
         lead_s = LEAD_S if ASKED["rate_rps"] else 0.0
         _go(runner, time.monotonic_ns() + int(lead_s * NS))
-        gevent.get_hub().loop.update_now()  # or the timer counts from the loop's last update
+        gevent.get_hub().loop.update_now()  # otherwise the timer counts from its last update
         gevent.spawn_later(max(0.0, lead_s + ASKED["duration_s"] - ramped_s), _end, runner)
 
 
@@ -433,7 +433,7 @@ def _go_worker(environment: Any, msg: Any, **_: object) -> None:
 
 
 def _deal(origin_ns: int) -> None:
-    """Give each request, once due, to the user that became free last, or else to the next one."""
+    """Give each due request to the user that became free last, or queue it for the next one."""
     ACCOUNT["first_ns"] = origin_ns
     for moment_ns in MOMENTS:
         due_ns = origin_ns + moment_ns

@@ -1,5 +1,5 @@
-"""The header lines of a request; for `fast` also its bytes and destination, and which of the kinds
-of requests of a process comes next."""
+"""The header lines of a request; for `fast` also its bytes and destination, and the order of the
+kinds of requests in a mix."""
 
 import socket
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ LIBRARY_HEADERS = {**DEFAULT_HEADERS, "Accept-Encoding": "identity"}  # librarie
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a request goes, and its bytes: unnamed, and those before and after its number."""
+    """Where a request goes, and its bytes: without a number, and as parts around its number."""
 
     family: socket.AddressFamily
     address: tuple[str | int | bytes, ...]
@@ -47,7 +47,7 @@ def header_lines(
 
 
 def destination(words: Words, url: str) -> Destination:
-    """ValueError for a request that HTTP/1 cannot express; OSError for an unknown host."""
+    """Raises ValueError if HTTP/1 cannot express the request, OSError for an unknown host."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     addresses = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
@@ -66,8 +66,8 @@ def destination(words: Words, url: str) -> Destination:
 
 @dataclass(slots=True, eq=False)
 class RouteKind:
-    """`place`: index in the mix. `to`: its bytes for each destination. `tally`: of its route, which
-    other kinds may share; None if all requests are the same."""
+    """A kind of request. `place`: index in the mix; `to`: one destination per URL; `tally`: of its
+    route, which other kinds may share; None if all requests are the same."""
 
     place: int
     words: Words
@@ -82,7 +82,7 @@ def only(words: Words, to: tuple[Destination, ...]) -> RouteKind:
 
 
 def of_mix(words: Words, to: tuple[tuple[Destination, ...], ...], tally: Tally) -> list[RouteKind]:
-    """`to`: destinations of each kind. `tally` receives an account per route."""
+    """The kinds of a mix. `to`: destinations of each kind. Adds a tally per route to `tally`."""
     return [
         RouteKind(
             place=place,
@@ -97,5 +97,5 @@ def of_mix(words: Words, to: tuple[tuple[Destination, ...], ...], tally: Tally) 
 
 def turns(words: Words, first: int, step: int) -> Iterator[int]:
     """Indices into the mix for requests `first`, `first + step`, ..., counted from 1. Endless."""
-    drawn = sequence([kind.weight for kind in words.mix], words.seed)
-    return islice(drawn, first - 1, None, step)
+    indices = sequence([kind.weight for kind in words.mix], words.seed)
+    return islice(indices, first - 1, None, step)

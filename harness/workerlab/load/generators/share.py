@@ -1,11 +1,11 @@
 """What the units of a load share: how many requests are left, when to stop, and the first body.
-Units are tasks or threads of one process, or of several forked ones.
+Units are tasks or threads of one process, or of several forked processes.
 
-Requests are not divided in advance: a connection that is served slowly would still have its share
-to send when all others are done.
+Requests are not divided in advance: a connection that is served slowly would still be sending its
+share when all others are done.
 
-Forked processes begin together, and their tallies are added up. All read from two pipes: a byte in
-the first starts each; the end of the second means that the parent is gone, however it ended.
+Forked processes begin together, and their tallies are added up. All read from two pipes: a byte on
+the first starts each process; end-of-file on the second means that the parent has exited.
 """
 
 import multiprocessing
@@ -108,8 +108,8 @@ def always(_share: Share) -> bool:
 
 def fork(words: Words, work: Work, before: Callable[[Share], bool] = always) -> Tally:
     """Run `work(share, units)` in each process, with the unit numbers divided among them. `before`
-    is called here once all processes are ready; they begin if it returns True. Raises OSError if a
-    process died."""
+    is called in the parent once all processes are forked; they begin if it returns True. Raises
+    OSError if a process dies or misses the deadline."""
     share, units = of_processes(words), range(words.concurrency)
     pipes = os.pipe(), os.pipe()
     children, results = [], []
@@ -139,7 +139,7 @@ def fork(words: Words, work: Work, before: Callable[[Share], bool] = always) -> 
 def _child(
     share: Share, work: Work, units: Sequence[int], sender: Connection, pipes: tuple[Pipe, Pipe]
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it, and its end ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it; its exit ends us
     (starter, parents_end), (lifeline, other_end) = pipes
     os.close(parents_end)
     os.close(other_end)
@@ -156,7 +156,7 @@ def _child(
 def _collect(share: Share, results: list[Connection]) -> Tally:
     tally, waiting = Tally(), list(results)
     while waiting:
-        # Twice, as all of them may have stood still until the timeout
+        # Wait again after a timeout: all processes may have been suspended until then
         ready = wait(waiting, share.left_s() + SLACK_S) or wait(waiting, SLACK_S)
         if not ready:
             raise OSError(f"{len(waiting)} of {len(results)} processes did not keep the deadline")
@@ -165,6 +165,6 @@ def _collect(share: Share, results: list[Connection]) -> Tally:
             try:
                 tally.add(result.recv())
             except EOFError:
-                raise OSError("a process of the load ended without a word") from None
+                raise OSError("a load process exited without reporting its results") from None
             waiting.remove(result)
     return tally

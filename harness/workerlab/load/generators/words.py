@@ -43,20 +43,20 @@ class Words:
     expect_status: int = 200
     deadline_s: float = 3600.0  # of the whole run
     rate_rps: float | None = None
-    arrivals: str = "even"  # at that rate
+    arrivals: str = "even"  # one of KINDS
     seed: int = 0  # of the schedule
     ramp_s: float = 0.0
-    linger_s: float = 0.0  # clients close connections so much later
+    linger_s: float = 0.0  # delay before clients close connections
     sources: tuple[str, ...] = ()
-    ports: tuple[int, int] | None = None  # the local ones to use
+    ports: tuple[int, int] | None = None  # local ports to use, lowest and highest
     same_body: bool = False
-    rows: str | None = None  # a file for a line per request
+    rows: str | None = None  # file to write a line per request to
     mix: tuple[ArgumentKind, ...] = ()  # of requests; (): all are the same
     together: bool = False  # the first request is not sent alone
     expect: tuple[int, ...] | None = None  # for a mix, instead of expect_status; (): any 2xx or 3xx
 
     def moments(self) -> Sequence[int]:
-        """When requests are due, in nanoseconds after the beginning; () without a rate."""
+        """Due times of requests, in nanoseconds after the start; () without a rate."""
         if self.rate_rps is None or self.duration_s is None:
             return ()
         return schedule(self.arrivals, self.rate_rps, self.duration_s, self.seed)
@@ -64,8 +64,8 @@ class Words:
     def judge(self, status: int | None) -> str | None:
         """The cause of failure of a complete answer with this status, None for a success."""
         if self.expect is not None:
-            fine = status in self.expect if self.expect else 200 <= (status or 0) < 400
-            return None if fine else "status"
+            expected = status in self.expect if self.expect else 200 <= (status or 0) < 400
+            return None if expected else "status"
         if self.expect_status == 200:  # the default: any 2xx is a success
             return None if status is not None and 200 <= status < 300 else "non_2xx"
         return None if status == self.expect_status else "status"
@@ -73,16 +73,16 @@ class Words:
 
 @dataclass(frozen=True)
 class ArgumentKind:
-    """One kind of request of a mix: `words` are those of the load, with its own request."""
+    """One kind of request in a mix. `words`: the load's, with the request of this kind."""
 
-    label: str  # of its route, which it may share with others
+    label: str  # of its route; several kinds may share a route
     weight: float
     words: Words
 
 
 def kinds(words: Words, mix: Sequence[Mapping[str, Any]]) -> tuple[ArgumentKind, ...]:
-    """The kinds of a mix as written by `workerlab.load.tool`. OSError if a body cannot be
-    read."""
+    """The kinds of a mix, from the objects that `workerlab.load.tool` writes. Raises OSError if a
+    body file cannot be read."""
     return tuple(
         ArgumentKind(
             label=kind["label"],
@@ -102,13 +102,13 @@ def kinds(words: Words, mix: Sequence[Mapping[str, Any]]) -> tuple[ArgumentKind,
 
 
 def _with_path(url: str, path: str) -> str:
-    """Another path of the same server; urljoin would normalise it."""
+    """Replace the path of a URL, without normalising it as urljoin does."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
 class WordParser(argparse.ArgumentParser):
-    """One sentence instead of a page of usage."""
+    """Reports an error in one sentence, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
@@ -142,7 +142,7 @@ def header(text: str) -> tuple[str, str]:
 
 def kind_of_arrivals(text: str) -> str:
     if text not in KINDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(KINDS)}")
     return text
 
 
@@ -189,8 +189,8 @@ OPTIONS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
 
 
 def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ()) -> Words:
-    """SystemExit(2) with one sentence for invalid options, and for those of OPTIONAL that are not
-    in `supports`. OSError if the body cannot be read."""
+    """Raises SystemExit(2) with one sentence for invalid options, including those of OPTIONAL that
+    are not in `supports`; OSError if a file cannot be read."""
     parser = WordParser(
         prog=name,
         description=f"The load generator {name}: one JSON document.",
@@ -216,9 +216,9 @@ def parse(argv: Sequence[str] | None, name: str, supports: Collection[str] = ())
     words = Words(**given)
     words = replace(words, mix=kinds(words, mix))
     for option, field, *_ in OPTIONS:
-        lacking = field in OPTIONAL and field not in supports
-        if lacking and getattr(words, field) != getattr(Words, field):
-            parser.error(f"{option} is more than this generator can do")
+        unsupported = field in OPTIONAL and field not in supports
+        if unsupported and getattr(words, field) != getattr(Words, field):
+            parser.error(f"{option} is not supported by this generator")
     if words.rate_rps and words.duration_s is None:
         parser.error("--rate needs --duration")
     if words.processes > words.concurrency:

@@ -1,5 +1,5 @@
-"""Each form of each mistake as a load tool; `details` of the Measurement are what `attempt` in
-`__main__.py` explains."""
+"""Each form of each mistake as a load tool. `attempt` in `__main__.py` documents the `details` of
+the Measurement."""
 
 import json
 import sys

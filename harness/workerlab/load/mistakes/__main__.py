@@ -4,7 +4,7 @@
     python -m workerlab.load.mistakes session_per_request http://127.0.0.1:8000/
     python -m workerlab.load.mistakes everything_at_once http://127.0.0.1:8000/
 
-Each is made first and then corrected; results are printed as text, or as JSON.
+Each runs both the mistake and its correction, and prints the results as text or as JSON.
 
 missing_await: calling an `async def` creates a coroutine object; only awaiting it runs it. Nothing
 fails: the caller quickly gets as many objects as it expected answers, and no request is sent.
@@ -92,7 +92,7 @@ async def all_tasks(
 
 
 async def all_of(fetch_one: Callable[[], Awaitable[int]], requests: int) -> list[int]:
-    """Their status codes; CONNECTIONS at a time."""
+    """Fetch CONNECTIONS at a time. Returns the status codes."""
     left, returned = iter(range(requests)), []
 
     async def client() -> None:
@@ -123,7 +123,7 @@ MISTAKES: dict[str, dict[str, tuple[str, Form]]] = {
 
 
 async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
-    """(what the caller gets, how many connections were opened for it)."""
+    """(the list that the form returns, the number of connections opened)."""
     opened = []
     counting = aiohttp.TraceConfig()
 
@@ -131,28 +131,28 @@ async def _run(form: Form, url: str, requests: int) -> tuple[list[Any], int]:
         opened.append(1)
 
     counting.on_connection_create_end.append(count)
-    connector = aiohttp.TCPConnector(limit=0)  # any limit is up to the form
+    connector = aiohttp.TCPConnector(limit=0)  # no limit: each form sets its own
     session = aiohttp.ClientSession(connector=connector, trace_configs=[counting])
     returned = await form(session, url, requests)
     if form is not abandoned:  # closing the session would run the pending tasks
         await session.close()
-        await asyncio.sleep(0)  # the turn of the loop in which its sockets are closed
+        await asyncio.sleep(0)  # its sockets are closed in the next turn of the loop
     return returned, len(opened)
 
 
 def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
-    """Run one form in a loop of its own, and collect all complaints until its last object is gone.
+    """Run one form in its own event loop, and collect warnings until its last object is destroyed.
 
-    `returned`: how many objects of each type the caller gets; `complaints`: messages of Python or
-    asyncio, with counts; `time_wait`: sockets to the server that the kernel still holds for this
-    client, None if not known; `peak_bytes`: peak memory so far.
+    `returned`: number of objects of each type that the form returns; `complaints`: warnings of
+    Python and asyncio, with counts; `time_wait`: sockets to the server left in TIME_WAIT, None if
+    unknown; `peak_bytes`: peak memory of this process so far.
     """
     code, form = MISTAKES[mistake][name]
     messages: Counter[str] = Counter()
     port = urlsplit(url).port or 80
     before = left_behind(port) if mistake == "session_per_request" else None
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda _, what: messages.update([str(what["message"])]))
+    loop.set_exception_handler(lambda _, context: messages.update([str(context["message"])]))
     began = time.monotonic()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore", ResourceWarning)
@@ -184,18 +184,18 @@ def attempt(mistake: str, name: str, url: str, requests: int) -> dict[str, Any]:
 
 
 def _complaints(messages: Counter[str]) -> dict[str, int]:
-    """Those about tasks and coroutines."""
+    """The messages about tasks and coroutines, with counts."""
     return {text: n for text, n in messages.items() if text.startswith(("Task", "coroutine"))}
 
 
 def left_behind(port: int) -> int | None:
-    """Sockets of clients in TIME_WAIT to `port`; None if the kernel does not say."""
+    """The number of client sockets to `port` in TIME_WAIT; None without /proc/net/tcp."""
     try:
         rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
     except OSError:
         return None
     ends = (row.split()[2:4] for row in rows)
-    return sum(state == TIME_WAIT and far.endswith(f":{port:04X}") for far, state in ends)
+    return sum(state == TIME_WAIT and remote.endswith(f":{port:04X}") for remote, state in ends)
 
 
 def text_of(outcome: dict[str, Any]) -> str:
@@ -213,7 +213,7 @@ def text_of(outcome: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Run all forms in order, or `--only` one. The exit code: 1 if the server failed."""
+    """Run all forms in order, or `--only` one. Returns 1 if the server failed."""
     parser = argparse.ArgumentParser(prog="mistakes")
     parser.add_argument("mistake", choices=tuple(MISTAKES))
     parser.add_argument("url")

@@ -1,4 +1,4 @@
-"""What figures are and what all are built with: data as CSV, colours by name, one look.
+"""The parts that all figures are built from: data as CSV, colours by name, one style.
 
 A figure is one or more panes that share their horizontal axis. Its legend is data. On the page it
 is HTML, which wraps and works with screen readers; in an image it is one more pane.
@@ -102,7 +102,7 @@ Looks = Mapping[str, tuple[str, str]]  # colour and shape of a series, by its na
 
 
 class Key(Struct, frozen=True):
-    """One entry of a legend; `colour` by its name; `shape`: a box, one of DASHES or of MARKS."""
+    """A legend entry. `colour`: a name in COLOURS; `shape`: "box", or a name in DASHES or MARKS."""
 
     label: Label
     colour: str
@@ -110,11 +110,11 @@ class Key(Struct, frozen=True):
 
 
 class Figure(Struct, frozen=True):
-    """One picture and its words. `name` is safe as a file name. `heading`: the title where the page
+    """One picture and its text. `name` is safe as a file name. `heading`: the title where the page
     has named the cell already.
 
-    `alternative`: what it shows, for who does not see it. `heads`, `rows`: its numbers as a table;
-    `links`: the anchor of another table's row that each leads to.
+    `alternative`: a description for screen readers. `heads`, `rows`: its numbers as a table;
+    `links`: for each row, the anchor of a row in another table.
     """
 
     name: str
@@ -131,14 +131,14 @@ class Figure(Struct, frozen=True):
 
 def some(*optional: T | None) -> tuple[T, ...]:
     """The arguments that are not None."""
-    return tuple(each for each in optional if each is not None)
+    return tuple(value for value in optional if value is not None)
 
 
 def grouped(
     items: Sequence[T], top: Callable[[T], float] | None = None, most: int = PICTURE_SERIES
 ) -> list[list[T]]:
     """The items in groups, one per figure, in order: at most `most` in each, to keep colours and
-    shapes unique. If `top` returns the height of an item, none is a sliver in its group."""
+    shapes unique. `top`: returns the height of an item; then none is a sliver in its group."""
     tops = {place: top(item) if top else 1.0 for place, item in enumerate(items)}
     groups: list[list[int]] = []
     lowest = 0.0
@@ -173,7 +173,7 @@ def slug(name: str) -> str:
 
 
 def of_cell(name: str, heading: str, where: str, **more: Any) -> Figure:
-    """A figure of one cell, at `where`; `name` is still without the name of the cell."""
+    """A figure of the cell at `where`; the name of the cell is added to `name` later."""
     return Figure(name=name, **{"title": f"{heading}, {where}", "heading": heading, **more})
 
 
@@ -197,8 +197,8 @@ def data(heads: str, rows: Iterable[Sequence[object]]) -> Any:
     writer.writerow(names)
     # Six digits resolve a microsecond in a second; no chart shows more
     writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
-    words = {name for row in rows for name, v in zip(names, row, strict=True) if isinstance(v, str)}
-    parse = {name: "number" for name in names if name not in words}
+    texts = {name for row in rows for name, v in zip(names, row, strict=True) if isinstance(v, str)}
+    parse = {name: "number" for name in names if name not in texts}
     return alt.InlineData(
         values=table.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse)
     )

@@ -1,4 +1,4 @@
-"""Figures of what the kernel showed: the accept queue, TCP states, slow handshakes."""
+"""Figures of the kernel's data: the accept queue, TCP states, slow handshakes."""
 
 import json
 from typing import Any

@@ -33,7 +33,7 @@ LOOPS = {"closed": ("sockets", "circle"), "open": ("measured", "diamond")}
 
 
 def open_and_closed(series: SweepSeries) -> Figure | None:
-    """A line per cell from the median to 95 %. None without a conclusive cell at a rate."""
+    """A line per cell, from p50 to p95. None without a conclusive cell at a rate."""
     at_rate = [cell for cell in series.open if conclusive(cell) and _known(cell)]
     cells = [cell for cell in series.valid if _known(cell)] + at_rate
     if not at_rate or len(cells) < 2:
@@ -68,9 +68,9 @@ def _known(cell: CellResult) -> bool:
 
 
 def _words(cell: CellResult) -> str:
-    half, most = map(format_duration, (cell.response.p50, cell.response.p95))
+    p50, p95 = map(format_duration, (cell.response.p50, cell.response.p95))
     rate = amount(cell.throughput_rps or 0.0)
-    return f"{load_of(cell)}: {rate} requests/s, half within {half}, 95 % within {most}."
+    return f"{load_of(cell)}: {rate} requests/s, half within {p50}, 95 % within {p95}."
 
 
 def _pane(cells: Sequence[CellResult]) -> Any:
@@ -132,7 +132,7 @@ def _series(
 
 def longest_s(every: Iterable[SweepSeries]) -> float | None:
     """The highest bar of the run, as a common axis makes series comparable. None if all bars of
-    another series would be slivers on it: then each series has its own axis."""
+    some series would be slivers on it: then each series has its own axis."""
     longest = [highest for series in every if (highest := _longest_s(series)) > 0]
     return max(longest) if longest and max(longest) <= TENFOLD * min(longest) else None
 
@@ -179,7 +179,7 @@ def breakdown(series: SweepSeries, shared_s: float | None) -> Figure | None:
 def _worded(
     figure: Figure, series: SweepSeries, levels: Mapping[int, Parts], longest_s: float
 ) -> Figure:
-    # The longest value of each part: None has no source, a short one cannot be seen in a bar
+    # The longest value of each part. None: it has no source; short: it is not visible in a bar
     longest = {
         part: max((abs(s) for s in some(*(parts[part] for parts in levels.values()))), default=None)
         for part in PARTS
@@ -188,14 +188,14 @@ def _worded(
     short = {p: s for p, s in longest.items() if s is not None and s < VISIBLE_SHARE * longest_s}
     visible = [words for part, words in PARTS.items() if part not in (*missing, *short)]
     exact = all(cell.breakdown.exact for cell in series.valid)
-    each = "Every request was followed by its id."
-    estimate = "Each part is an estimate from a source of its own."
+    exact_note = "Every request was followed by its id."
+    estimate_note = "Each part is an estimate from its own source."
     at_most = format_duration(max(short.values(), default=0.0))
     return replace(
         figure,
         heading=series.name,
         caption=some(
-            f"Mean of {part_of_load(series.valid)}. {each if exact else estimate}",
+            f"Mean of {part_of_load(series.valid)}. {exact_note if exact else estimate_note}",
             f"Too short to be seen, at most {at_most}: {_named(short)}." if short else None,
             f"No source: {_named(missing)}." if missing else None,
         ),

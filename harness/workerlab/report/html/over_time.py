@@ -25,7 +25,7 @@ from workerlab.report.html.timeline_data import Moment, Timeline
 from workerlab.report.values import text
 
 MEGABYTE = 2.0**20
-LEAST_CORES = 0.1  # minimum of the axis: below, a line shows the kernel's ticks of 10 ms
+LEAST_CORES = 0.1  # lowest top of the axis: below it, a line shows the kernel's 10 ms ticks
 SHAPES = {"server": "solid", "load tool": "dashed", "host": "dotted"}
 PHASES = {"ramp-up": "accept-queue", "drain": "transfer", "steady": "service", "churn": "connect"}
 OPEN, CLOSING = "client ESTABLISHED", ("_WAIT", "FIN_WAIT1", "FIN_WAIT2", "LAST_ACK", "CLOSING")
@@ -80,11 +80,11 @@ def _lines(
     the marks, unique in a figure."""
     name, factor = unit(stretch[1])
     rows = [
-        (word, at * factor, value)
-        for word, line in zip(names, points, strict=True)
+        (label, at * factor, value)
+        for label, line in zip(names, points, strict=True)
         for at, value in corners(line)
     ]
-    dashes = {word: DASHES[shape] for word, shape in names.items()}
+    dashes = {label: DASHES[shape] for label, shape in names.items()}
     lines = alt.Chart(data("line from value", rows), name=mark)
     return lines.mark_line(color=var("ink"), strokeWidth=1.5).encode(
         down,
@@ -128,8 +128,8 @@ def memory(timeline: Timeline, where: str) -> Figure | None:
 
 def _most(timeline: Timeline, uses: Uses, written: Callable[[float], str]) -> dict[str, str]:
     """The peak of each, as text."""
-    most = {who: max(some(*map(use, timeline.usage)), default=None) for who, use in uses.items()}
-    return {who: "missing" if v is None else written(v) for who, v in most.items()}
+    most = {name: max(some(*map(use, timeline.usage)), default=None) for name, use in uses.items()}
+    return {name: "missing" if v is None else written(v) for name, v in most.items()}
 
 
 def _used(
@@ -138,13 +138,13 @@ def _used(
     """A figure of usage; None without panes."""
     if not panes:
         return None
-    words = "; ".join(f"{who} {used}" for who, used in most.items())
+    words = "; ".join(f"{name} {used}" for name, used in most.items())
     return of_cell(
         heading.lower(),
         heading,
         where,
         panes=panes,
-        legend=tuple(Key(who, "ink", SHAPES[who]) for who in most),
+        legend=tuple(Key(name, "ink", SHAPES[name]) for name in most),
         caption=(caption,),
         alternative=(f"{heading} of {where}, at most: {words}.",),
     )
@@ -168,7 +168,7 @@ def _usage(
         return None
     down = alt.Y("value:Q", title=title, scale=alt.Scale(domain=[0, max(least, *values)]))
     stretch = whole(timeline)
-    lines = _lines({who: SHAPES[who] for who in uses}, points, stretch, mark, down)
+    lines = _lines({name: SHAPES[name] for name in uses}, points, stretch, mark, down)
     return lines.encode(time_axis(stretch)).properties(height=90)
 
 
@@ -182,7 +182,7 @@ def phases(timeline: Timeline, where: str) -> Figure | None:
     name, factor = unit(max(high for _, _, high in timeline.responses))
     title = f"in the app, {name}" if timeline.in_app else f"response time, {name}"
     times = alt.Y("value:Q", title=title, scale=alt.Scale(domainMin=0))
-    median = [(at, half * factor) for at, half, _ in timeline.responses]
+    median = [(at, p50 * factor) for at, p50, _ in timeline.responses]
     p95 = [(at, high * factor) for at, _, high in timeline.responses]
     established, closing = dict[float, int](), dict[float, int]()
     for at, state, count in timeline.states:

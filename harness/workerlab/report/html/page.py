@@ -38,7 +38,7 @@ from workerlab.report.sweep_document import SWEEP, AffectedCells, Overhead
 from workerlab.report.values import text
 
 SIZE = 1_950_000  # bytes of the whole page
-FRAME = 80_000  # of these, for the player, headings of series and the note on omitted cells
+FRAME = 80_000  # of these, reserved for the player, series headings and the note on omitted cells
 FILTERED = 12  # tables with at least this many rows get a filter
 MANY = 6  # omitted cells that are named; if there are more, they are only counted
 
@@ -48,7 +48,7 @@ MARK = "\0"
 
 @debug_mode(False)  # no schema validation: the tests of the images do that
 def render(document: Document) -> str:
-    """The whole page as HTML. Cells are added, the most telling first, while they fit in SIZE."""
+    """The whole page as HTML. Cells are added, most informative first, while they fit in SIZE."""
     sections = run_figures(document)
     charts = _charts(figure for figures in sections.values() for figure in figures)
     legends: set[tuple[str, str]] = set()
@@ -100,15 +100,15 @@ def left_out_text(cells: Sequence[str]) -> str:
         "cells": counted(len(cells), "cell is/cells are"),
         "names": cells if len(cells) <= MANY else (),
     }
-    words = (
+    template = (
         "To keep this page small, {cells} not shown over time[[: {names:list}]]. As pictures:"
         " --png DIR."
     )
-    return fill(words, values) if cells else ""
+    return fill(template, values) if cells else ""
 
 
 def _by_place(conclusions: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """Findings by place: others at the top, answers, costs below the tables, invalid cells last."""
+    """Findings by place: others on top, answers, overhead below the tables, invalid cells last."""
     places: dict[str, list[Finding]] = {
         place: [] for place in ("answers", "others", "costs", "invalid")
     }
@@ -142,11 +142,11 @@ def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
         "What kept-alive connections allow": some(*map(keepalive, series)),
         "Closed loop and open model": some(*map(open_and_closed, series)),
     }
-    return {heading: each for heading, each in sections.items() if each}
+    return {heading: drawn for heading, drawn in sections.items() if drawn}
 
 
 def size(page: str) -> int:
-    """In bytes. What cannot be encoded, such as half a character in a log, becomes '?'."""
+    """In bytes. What cannot be encoded, such as a lone surrogate from a log, becomes '?'."""
     return len(page.encode(errors="replace"))
 
 
@@ -202,7 +202,7 @@ def _environment() -> jinja2.Environment:
 
 
 def emphasised(finding: Finding) -> Markup:
-    """Its sentence as HTML, with its subject in bold if that is a name and not a number."""
+    """The finding's sentence as HTML, with its subject in bold unless that is a number."""
     values = ((name, finding.values.get(name)) for name in SUBJECTS)
     subject = next((name for name, value in values if value and not isinstance(value, int)), None)
     if subject is None:

@@ -40,7 +40,7 @@ def picture(figure: Figure) -> dict[str, Any]:
 
 
 def _without_links(drawn: Any) -> Any:
-    """Removes links: an image has no page that they could lead to."""
+    """Removes links, as their targets are on the page only."""
     if isinstance(drawn, dict):
         return {name: _without_links(inner) for name, inner in drawn.items() if name != "href"}
     return [_without_links(inner) for inner in drawn] if isinstance(drawn, list) else drawn
@@ -53,16 +53,16 @@ def _legend(keys: Sequence[Key]) -> Any:
         wide = 34 + LETTER * len(text(key.label))
         if x and x + wide > WIDTH:
             x, line = 0.0, line + 1
-        here = alt.Chart(data("x end y", [(x, x + 18, line)]))
+        base = alt.Chart(data("x end y", [(x, x + 18, line)]))
         colour, dash = var(key.colour), DASHES.get(key.shape)
         if dash:
-            sign = here.mark_rule(color=colour, strokeWidth=2, strokeDash=dash).encode(x2="end:Q")
+            sign = base.mark_rule(color=colour, strokeWidth=2, strokeDash=dash).encode(x2="end:Q")
         else:
             shape = "square" if key.shape == "box" else key.shape
-            sign = here.mark_point(shape=shape, size=110, xOffset=9, filled=True, opacity=1)
+            sign = base.mark_point(shape=shape, size=110, xOffset=9, filled=True, opacity=1)
             sign = sign.encode(color=alt.value(colour))
-        words = here.mark_text(text=text(key.label), align="left", baseline="middle", dx=25)
-        marks += [sign, words]
+        name = base.mark_text(text=text(key.label), align="left", baseline="middle", dx=25)
+        marks += [sign, name]
         x += wide
     across, down = alt.Scale(domain=[0, WIDTH]), alt.Scale(domain=[line + 0.5, -0.5])
     return (

@@ -1,4 +1,4 @@
-"""The series of a sweep with their names, their cells over time, and trials as data for the player
+"""The series of a sweep by name, their cells over time, and trials as data for the player
 (`report/player`)."""
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def played(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
     if trace is None:
         return None
     server = trace.server
-    shown = ("worker_class", "workers", "threads", "worker_connections", "backlog")
+    settings = ("worker_class", "workers", "threads", "worker_connections", "backlog")
     closed = plan.rate is None
     load = {
         "model": "closed" if closed else "open",
@@ -38,7 +38,7 @@ def played(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
         "keepalive": plan.keepalive,
     }
     side = {
-        "server": {name: getattr(server, name) for name in shown},
+        "server": {name: getattr(server, name) for name in settings},
         "load": load,
         "slots": trace.slots,
         "accepts_first": trace.accepts_first,
@@ -73,7 +73,7 @@ class SweepSeries(Struct, frozen=True):
 
     @property
     def valid(self) -> list[CellResult]:
-        """Of the closed loop."""
+        """The valid cells of the closed loop."""
         return [cell for trials in self.levels.values() for cell in trials.valid]
 
 
@@ -105,30 +105,30 @@ def all_series(document: Document) -> list[SweepSeries]:
 
 
 def timelines_of(document: Document) -> dict[str, Timeline]:
-    """By key of the trial."""
+    """Timelines by key of the trial."""
     return {timeline.key: timeline for timeline in document.timelines or timelines(document.facts)}
 
 
 def over_time(series: SweepSeries, by_trial: Mapping[str, Timeline]) -> list[Pair]:
-    """Its cells that have a timeline, by connections; those at a rate last."""
+    """The cells of a series that have a timeline, by connections; those at a rate last."""
     cells = [*series.valid, *series.open]
     return [(cell, by_trial[cell.trial.key]) for cell in cells if cell.trial.key in by_trial]
 
 
 def most_telling(pairs: list[Pair]) -> Pair | None:
-    """The last legible cell of the saturated ones, or of all if none is saturated. If none of them
-    is legible, the first. `pairs` are in order of load."""
-    full = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
-    legible = [pair for pair in full if pair[0].trial.cell.concurrency <= LEGIBLE]
-    return [*full[:1], *legible][-1] if full else None
+    """The saturated cell (or any, if none is saturated) with the highest load that is legible. If
+    none of them is legible, the first. `pairs` are in order of load."""
+    candidates = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
+    legible = [pair for pair in candidates if pair[0].trial.cell.concurrency <= LEGIBLE]
+    return [*candidates[:1], *legible][-1] if candidates else None
 
 
 # --- cells over time ----------------------------------------------------------------------
 
 
 class CellOverTime(Struct, dict=True, frozen=True):
-    """One cell as the page shows it. `place`: in the order of the document; `telling`: the one that
-    says most of its series; `opened`: without being asked."""
+    """One cell as the page shows it. `place`: its position in the document; `telling`: the most
+    informative cell of its series; `opened`: initially open."""
 
     place: tuple[int, int]
     series: SweepSeries
@@ -153,7 +153,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
     @property
     def says(self) -> tuple[Finding, ...]:
-        """Its findings, or else the reason of its verdict; if inconclusive, the reason first."""
+        """Its findings, or else the reason for its verdict; if inconclusive, the reason first."""
         cell = self.cell
         findings = cell.findings or some(cell.diagnosis) or (cell.reason,)
         return (
@@ -199,7 +199,7 @@ class CellOverTime(Struct, dict=True, frozen=True):
 
 
 def cells_over_time(document: Document) -> list[CellOverTime]:
-    """Cells with a timeline: the most telling of each series, then others; saturated ones first."""
+    """Cells with a timeline: most informative of each series, then others; saturated ones first."""
     cells, by_trial = list[CellOverTime](), timelines_of(document)
     for series in all_series(document):
         pairs = over_time(series, by_trial)

@@ -67,7 +67,7 @@ def _figure(group: Sequence[SweepSeries], number: int, parts: int) -> Figure:
         caption=some(
             fill(CAPTION, beyond),
             "Dotted: the knee, from where more connections only wait." if knees else None,
-            "Upright lines: the 95 % interval of a throughput, as one load knows it."
+            "Upright lines: the 95 % interval of the throughput within one trial."
             if intervals
             else None,
             "Points that would hide each other stand side by side."
@@ -124,18 +124,18 @@ def _rps(value: float | None) -> str:
 
 
 def _growth(series: SweepSeries) -> str:
-    (least, first), *more = _rates(series)
-    most, last = more[-1] if more else (None, None)
+    (lowest, first_rps), *others = _rates(series)
+    highest, last_rps = others[-1] if others else (None, None)
     knee = finite(series.result.knee)
     return fill(
         "{name}: {rate_rps:number} requests/s at {connections:# connection}"
         "[[, {last_rps:number} at {last_connections}]][[, knee at {knee:number}]].",
         {
             "name": series.name,
-            "rate_rps": first,
-            "connections": least,
-            "last_rps": last,
-            "last_connections": most,
+            "rate_rps": first_rps,
+            "connections": lowest,
+            "last_rps": last_rps,
+            "last_connections": highest,
             "knee": None if knee is None else round(knee, 1),  # more decimals are noise
         },
     )
@@ -149,15 +149,15 @@ def _pane(
     top: float,
 ) -> Any:
     rates, bounds = (
-        [(series.name, *of) for series in group for of in _rates(series, name)]
+        [(series.name, *rate) for series in group for rate in _rates(series, name)]
         for name in ("throughput_rps", "bound_rps")
     )
     levels = sorted({level for series in group for level in series.levels})
-    spread = levels[-1] / levels[0] >= WIDE
+    log_axis = levels[-1] / levels[0] >= WIDE
 
     def beside(name: str, at: int) -> float:
         share = STEP * places.get((name, at), 0)
-        return at * (levels[-1] / levels[0]) ** share if spread else at + share * levels[-1]
+        return at * (levels[-1] / levels[0]) ** share if log_axis else at + share * levels[-1]
 
     trials = [
         (series.name, cell.trial.cell.concurrency, beside(series.name, cell.trial.cell.concurrency),
@@ -171,7 +171,7 @@ def _pane(
     points = alt.Chart(data(heads, trials), name="trials")
     precise = [row for row in trials if row[4] is not None]
     intervals = [alt.Chart(data(heads, precise), name="intervals")] if precise else []
-    highest = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
+    knee_rows = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate", "requests/s"),
             tip("bound"), tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
     knee_tips = [tip("class", form=""), tip("connections", "knee, connections")]
@@ -189,7 +189,7 @@ def _pane(
     across = partial(
         alt.X,
         title="connections kept busy",
-        scale=alt.Scale(type="log", base=2) if spread else alt.Scale(domainMin=0),
+        scale=alt.Scale(type="log", base=2) if log_axis else alt.Scale(domainMin=0),
         axis=alt.Axis(values=levels, format="d", labelOverlap=True),
     )
     line, tick = {"strokeWidth": 1.5, "strokeDash": [6, 4]}, {"size": 26, "thickness": 1.5}
@@ -212,7 +212,7 @@ def _pane(
                 layer.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
                     y2=alt.datum(0), tooltip=knee_tips
                 )
-                for layer in layers(highest, "knees")
+                for layer in layers(knee_rows, "knees")
             ),
         )
         .encode(

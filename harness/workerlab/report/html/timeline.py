@@ -1,7 +1,7 @@
 """The timeline of one cell: which worker served which request when, and what waited meanwhile.
 
 Each worker has a row per slot. Waits have thinner rows of their own, and each wait ends where its
-service begins. Requests that wait for any worker are in one block below all workers, which makes
+service begins. Requests that wait for any worker are in one block below all workers, which shows
 the staircase of a saturated server. If a class accepts more than it serves, waits are below the
 worker that holds them. Drawing a wait on the row of its service was rejected: on a saturated server
 it would cover the request served before it, which is exactly what the figure must show.
@@ -28,7 +28,7 @@ LABELS = 12
 SLOT, WAIT, GAP = 1.0, 0.6, 0.7  # heights: of a row, of a row of waiting, between workers
 SHORT = 0.004  # of the time shown: a shorter wait is not visible
 SHARED = 0  # instead of a pid: waiting for any worker
-ROOM = 16.0  # at most, of all rows of waiting together, in rows
+ROOM = 16.0  # in rows: maximum height of all rows of waiting together
 
 REQUESTS = (
     "{requests:# request} on {workers:# worker}, {service_s:duration} in the app each (median)"

@@ -1,13 +1,13 @@
 """One trial over time, thinned to what a page can show, with notes on what was left out.
 
-Requests: one contiguous part from the beginning of the load, so the lone first request, the filling
+Requests: one contiguous part from the beginning of the load, so the lone first request, the ramp-up
 and the steady part appear as they were. A random sample was rejected: its bars would not touch, and
-idle slots would look like requests left out. Series: equal buckets of time over the whole load. The
+idle slots would look like omitted requests. Series: equal buckets of time over the whole load. The
 queue keeps the maximum of a bucket, states keep their last value; usage is cumulative, so the last
-sample of each bucket gives the exact mean rate between them.
+sample of each bucket gives the exact mean rate between buckets.
 
 A request's worker is known from its span; its row is inferred: the lowest free one of that worker.
-When its client began it is known only if the tool names its requests.
+Its start at the client is known only if the load tool gives requests an id.
 """
 
 import heapq
@@ -35,11 +35,11 @@ class Bar(Struct, frozen=True):
     row: int  # the slot it took in its worker, from 0
     start_s: float
     end_s: float
-    arrived_s: float | None = None  # when the client began it; None: not known
+    arrived_s: float | None = None  # when the client began it; None: unknown
 
 
 class Moment(Usage, frozen=True):
-    """What was used at one moment of a timeline; rates since the moment before."""
+    """CPU and memory at one moment of a timeline; rates are means since the previous moment."""
 
     at_s: float = 0.0
 
@@ -57,18 +57,18 @@ class Timeline(Struct, frozen=True):
     states: tuple[tuple[float, str, int], ...] = ()  # (moment, side and state, sockets)
     usage: tuple[Moment, ...] = ()
     steady: tuple[float, float] | None = None  # the window of the cell's means
-    connects: tuple[tuple[float, float, int], ...] = ()  # times to connect: (from, until, how many)
+    connects: tuple[tuple[float, float, int], ...] = ()  # times to connect: (from, until, count)
     syn_steps_s: tuple[float, ...] = ()  # as in Observations
     notes: tuple[Finding, ...] = ()  # what was left out, and how
     phases: tuple[Phase, ...] = ()
     responses: tuple[tuple[float, float, float], ...] = ()  # (moment, median, p95), seconds
-    in_app: bool = False  # `responses` are times in the app, as the client timed none
+    in_app: bool = False  # `responses` are times in the app: the client timed none
     trace: Trace | None = None  # None: no request was recorded
 
 
 def row_numbers(intervals: Iterable[tuple[float, float]]) -> list[int]:
-    """The lowest free row for each interval (start, end); they must be sorted by start. An interval
-    may start on a row at the moment at which another ends there."""
+    """The lowest free row for each interval (start, end); they must be sorted by start. A row is
+    free again at the end of its interval."""
     busy: list[tuple[float, int]] = []
     free: list[int] = []
     numbers: list[int] = []
@@ -85,7 +85,7 @@ BARS_OF_PAGE = 14_000  # on one page, shared by its timelines
 MAX_BARS, MIN_BARS = 800, 150  # in one timeline
 POINTS = 300  # of a series
 WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of a bar of connect times
-CONNECTS = 100  # of these bars at most, unless the widest are too narrow
+CONNECTS = 100  # at most this many bars, unless the widest are too narrow
 
 
 T = TypeVar("T", QueueSample, ProcessSample, ConnectionSample)
@@ -98,21 +98,21 @@ def timelines(trials: Sequence[Facts]) -> tuple[Timeline, ...]:
 
 
 def timeline(facts: Facts, budget: int = MAX_BARS) -> Timeline:
-    """A valid trial over time, with at most `budget` of its requests. Made once: a page and
-    pictures may both need it."""
+    """A valid trial over time, with at most `budget` of its requests. Cached, as a page and images
+    may both need it."""
     key = f"{__name__}.timeline-{budget}"
     if key not in facts.derived:
         facts.derived[key] = _timeline(facts, budget)
-    made: Timeline = facts.derived[key]
-    return made
+    cached: Timeline = facts.derived[key]
+    return cached
 
 
 def _timeline(facts: Facts, budget: int) -> Timeline:
     spans, ended = facts.spans[:budget], facts.ended_ns
     cut = facts.spans[budget].start_ns if len(facts.spans) > budget else ended
     clock = _Clock(facts.started_ns, ended)
-    seen, steady, phases = facts.data.observations, facts.window, phases_of(facts)
-    peaks = (max(bucket, key=attrgetter("length")) for bucket in clock.buckets(seen.queue))
+    observations, steady, phases = facts.data.observations, facts.window, phases_of(facts)
+    peaks = (max(bucket, key=attrgetter("length")) for bucket in clock.buckets(observations.queue))
     return Timeline(
         key=facts.key,
         bars=_bars(spans, _arrivals(facts, spans), clock, cut),
@@ -120,12 +120,12 @@ def _timeline(facts: Facts, budget: int) -> Timeline:
         spans=len(facts.spans),
         workers=tuple(facts.per_worker),
         queue=tuple((clock.at_s(peak.at_ns), peak.length) for peak in peaks),
-        queue_limit=seen.queue[-1].limit if seen.queue else None,
-        states=tuple(_states(seen.connections, clock)),
-        usage=tuple(_usage(clock.lasts(seen.processes), seen.cores, clock)),
+        queue_limit=observations.queue[-1].limit if observations.queue else None,
+        states=tuple(_states(observations.connections, clock)),
+        usage=tuple(_usage(clock.lasts(observations.processes), observations.cores, clock)),
         steady=(clock.at_s(steady.opens_ns), clock.at_s(steady.closes_ns)) if steady else None,
         connects=_connects(facts.measurement.connects_s),
-        syn_steps_s=seen.syn_steps_s,
+        syn_steps_s=observations.syn_steps_s,
         notes=tuple(_notes(spans, facts, clock, cut)),
         phases=phases,
         responses=over_time(responses_of(facts), clock.at_s(ended)) if phases else (),
@@ -170,7 +170,7 @@ def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
 def _bars(
     spans: Sequence[Span], arrivals: Mapping[str | None, int], clock: _Clock, cut: int
 ) -> tuple[Bar, ...]:
-    """`spans`: sorted by start. One that never ended is drawn to the end of what is shown."""
+    """`spans`: sorted by start. One that never ended is drawn to the end of the part shown."""
     ends = [max(cut, span.start_ns) if span.end_ns is None else span.end_ns for span in spans]
     of_worker: dict[int, list[int]] = defaultdict(list)
     for index, span in enumerate(spans):
@@ -193,8 +193,8 @@ def _bars(
 
 
 def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tuple[float, str, int]]:
-    """Sockets by state over time. A state that a sample does not list has none. The last sample is
-    taken after the load and shows what it left behind."""
+    """Sockets by state over time; 0 for a state that a sample does not list. The last sample is
+    taken after the load and shows the sockets it left behind."""
     last = clock.lasts(samples)
     last += [
         sample for sample in samples[-1:] if sample not in last and sample.at_ns > clock.ended_ns
@@ -248,12 +248,11 @@ PARTLY_SEEN = {
 
 
 def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> Iterator[Note]:
-    """What was left out, and how; none if everything is shown."""
+    """Notes on what was left out; none if everything is shown."""
     if len(spans) < len(facts.spans):
         drawn, load = format_duration(clock.at_s(cut)), format_duration(facts.load_s)
         yield Note(
-            f"Drawn are the first {drawn} of {load}, {len(spans):,} of {len(facts.spans):,}"
-            " requests."
+            f"Shows the first {drawn} of {load}, {len(spans):,} of {len(facts.spans):,} requests."
         )
     if never := sum(span.end_ns is None for span in spans):
         yield Note(f"{counted(never, 'request')} never ended; drawn to the end.")

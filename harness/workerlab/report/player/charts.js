@@ -217,7 +217,7 @@
       this.now.textContent = (several && this.spec.lines.length > 1 ? "mean " : "") + now.join(", ");
       if (several) this.keyOfColours(sides, now);
       const said = laws.length ? [`law: ${laws.join(", ")}`, ...others] : others;
-      if (this.spec.lines.length > 1) said.push("mean: under way / throughput", "p95 dotted");
+      if (this.spec.lines.length > 1) said.push("mean: in flight / throughput", "p95 dotted");
       if (this.spec.unit && sides[0]?.recent_s) said.push(`last ${sides[0].recent_s} s`);
       this.law.textContent = said.join("; ");
       this.canvas.setAttribute(

@@ -1,4 +1,4 @@
-"""Follows each request in flight from place to place, from three sources. Does no I/O.
+"""Tracks the place of each request in flight, from three sources. Does no I/O.
 
     the client    when it began, when its connection was established, when it was answered or failed
     the probe     when its connection was accepted, when it was in the app, and in which worker
@@ -6,12 +6,12 @@
 
 A request whose connection is established, but which is not in the app, is in the accept queue or
 has been accepted and waits in a worker. The probe reports an accept only when the request enters
-the app: in a finished trial it is known for all that did. In a running one it is not; as the
-queue is first in, first out, its length decides: the latest arrivals are in it. The others are
-inferred to be IN_WORKER, in an unknown worker.
+the app, so in a finished trial it is known for all requests that did. In a running trial, the
+length of the accept queue decides: as it is first in, first out, the latest arrivals are in it. The
+others are inferred to be IN_WORKER, in an unknown worker.
 
-A finished trial can be replayed (`trace`). If the load tool names its requests, each is matched
-with its span. For other tools, only requests in the app are shown one by one, and those that wait
+A finished trial can be replayed (`trace`). If the load tool gives requests an id, each is matched
+with its span. For other tools, only requests in the app are shown individually, and those that wait
 as a number.
 """
 
@@ -70,12 +70,12 @@ class TracedRequest(Struct):
     place: int = CONNECTING
     worker: int | None = None
     connected_ns: int = 0
-    reused: bool = False  # its connection
+    reused: bool = False  # its connection is kept alive from an earlier request
     accepted_ns: int = 0
     app_ns: int = 0
     left_ns: int = 0
     drawn: bool = True
-    abandoned: bool = False  # its client gave up; the server does not know that, and serves it
+    abandoned: bool = False  # its client gave up, but the server still serves it
 
     @property
     def waits_for_a_worker(self) -> bool:
@@ -97,13 +97,13 @@ class PlacesSample(Struct, frozen=True):
     """Figures of the latest answers; times in seconds. None: there was no answer."""
 
     rps: float | None
-    # Response time of all requests in flight in the window, by Little's law; None if a client gave
-    # up in it, and until the load has lasted as long as this mean
+    # Response time of all requests in flight in the window, by Little's law. None if a client gave
+    # up in the window, or as long as the load is younger than this mean
     mean: float | None
     p50: float | None
     p95: float | None
-    failed: int  # this and the next since the beginning
-    answered: int
+    failed: int  # since the beginning
+    answered: int  # since the beginning
     under_way: int
     causes: dict[str, int] = {}  # failed requests by cause
     left: int = 0  # requests of the previous load still in flight
@@ -111,7 +111,7 @@ class PlacesSample(Struct, frozen=True):
 
 
 class Places:
-    """Follows requests from place to place. `accepts_first`: the class accepts connections before
+    """Tracks requests from place to place. `accepts_first`: the class accepts connections before
     it has a slot for them. `timed`: the requests whose accept will be reported. `slots`: most
     requests in the app at once; None: unlimited or unknown."""
 
@@ -121,12 +121,12 @@ class Places:
         self._accepts_first, self._slots, self._timed = accepts_first, slots, timed
         self._requests: dict[int, TracedRequest] = {}
         self._leaving = set[int]()  # have left the app, but are drawn in it until `_release`
-        self._early: dict[int, list[Event]] = {}  # of the app, reported before the client's b
-        self._workers: dict[int, int] = {}  # their numbers, by pid
+        self._early: dict[int, list[Event]] = {}  # app events reported before the client's b
+        self._workers: dict[int, int] = {}  # worker numbers, by pid
         self._moves: list[Move] = []
         self._recent: deque[ClientAnswer] = deque()
-        self._newest = 0  # request, by number
-        self._before = 0  # connections that seemed to wait in workers at the last `settle`
+        self._newest = 0  # number of the newest request
+        self._before = 0  # connections that seemed to wait in workers at the last `infer_queue`
         self.answered = self.failed = self._abandoned = 0
         self._wasted: deque[int] = deque()  # when abandoned requests left the app
         self._gave_up_ns = 0  # when a client last gave up
@@ -259,7 +259,7 @@ class Places:
     # --- inference -------------------------------------------------------------------------------
 
     def infer_queue(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
-        """Infer who is in the accept queue, of this length (None: unknown) and `limit`."""
+        """Infer which requests are in the accept queue. `queue`: its length, None: unknown."""
         self._release(now_ns)
         if queue is None:
             return
@@ -270,12 +270,12 @@ class Places:
         ]
         self._limit = limit
         beyond = max(0, len(waiting) - queue)
-        # A class that accepts only when it has a slot leaves requests in between only for a moment
+        # If a class accepts only when it has a slot, requests are in between only for a moment
         steady = beyond if self._accepts_first else min(beyond, self._before)
         self._before = beyond
         # At most as many can be in between as there are free slots. If the queue is or was full,
-        # the kernel has dropped the last packet of the latest handshakes: their clients believe
-        # that they are connected, and the kernel does not
+        # the kernel has dropped the last packet of the latest handshakes: these connections are
+        # established for the client only
         full = not self._accepts_first and limit is not None and queue >= limit
         free, lost = len(waiting), 0
         if not self._accepts_first and self._slots is not None:
@@ -300,8 +300,8 @@ class Places:
 
     def moves(self) -> list[Move]:
         """The moves since the last call, in order of time."""
-        found, self._moves = self._moves, []
-        return sorted(found, key=lambda move: move.at_ns)
+        moves, self._moves = self._moves, []
+        return sorted(moves, key=lambda move: move.at_ns)
 
     def snapshot(self, at_ns: int) -> list[Move]:
         """The drawn requests in flight, when they began and where they are, for a new viewer."""
@@ -316,8 +316,8 @@ class Places:
         ]
 
     def sample(self, now_ns: int, over_s: float | None = None) -> PlacesSample:
-        """Figures of the latest answers. `over_s`: of this many seconds, at most
-        ANSWERS_KEPT_S."""
+        """Figures of the latest answers. `over_s`: the window in seconds, at most
+        ANSWERS_KEPT_S; None: `recent_s`."""
         over_ns = int((over_s or self.recent_s) * NS)
         opens_ns = max(now_ns - over_ns, self._opens_ns or 0)
         while self._recent and self._recent[0].end_ns < now_ns - ANSWERS_KEPT_S * NS:
@@ -329,10 +329,10 @@ class Places:
         p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
         rps = self._rps(answers, opens_ns, now_ns)
         mean = None
-        if rps and self._gave_up_ns < opens_ns:  # else what was given up is in only one of them
+        if rps and self._gave_up_ns < opens_ns:  # else abandoned requests distort it
             mean = self._under_way_s(answers, opens_ns, now_ns) / rps
         if mean and mean * NS > now_ns - (self._opens_ns or 0):
-            mean = None  # too early: few of such requests can have been answered
+            mean = None  # too early: few requests that long can have been answered
         totals = (self.failed, self.answered, self.under_way, dict(self._causes))
         settled = not self.left and now_ns - opens_ns >= over_ns
         return PlacesSample(rps, mean, p50, p95, *totals, self.left, settled)
@@ -362,9 +362,9 @@ class Places:
         return sum(at_ns >= since_ns for at_ns in self._wasted)
 
     def _rps(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float | None:
-        """Requests per second. Each counts by the part of its time in the app that lies inside, as
-        in `samples`, since whole ones come in batches; one that is still there is assumed to take
-        the median."""
+        """Requests per second. Each counts by the part of its time in the app that lies in the
+        window, as in `samples`, since completions come in batches; one that is still in the app is
+        assumed to take the median time."""
         if closes_ns <= opens_ns or not answers:
             return 0.0 if self.answered else None
         typical_ns = median(until - since for since, until in (answer.app for answer in answers))
@@ -396,7 +396,7 @@ def as_rows(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | No
 
 # --- a finished trial -----------------------------------------------------------------------------
 
-STEP_NS = 50_000_000  # between two looks at the queue, as in the live lesson
+STEP_NS = 50_000_000  # between two readings of the queue, as in the live lesson
 STEPS_PER_SAMPLE = 5  # steps between samples
 MIN_SHOWN_NS = 1_000_000  # shorter waits are not shown
 
@@ -405,11 +405,10 @@ TraceSample = tuple[float, float | None, float | None, float | None, int | None,
 
 
 class Trace(Struct, frozen=True):
-    """Where each request of a trial was at each moment, to be played. `moves`: (request, place,
-    its worker's number or None, ms since the load began), ascending in time; `samples`: (ms,
-    answers/s, mean and p95 of the response in seconds, accept queue, requests under way). Where
-    the clients did not name their requests (`named`), only requests in the app can be shown
-    individually."""
+    """Where each request of a trial was at each moment, for replay. `moves`: (request, place, its
+    worker's number or None, ms since the load began), ascending in time; `samples`: (ms, answers/s,
+    mean and p95 of the response in seconds, accept queue, requests in flight). `named`: clients
+    gave requests an id; if not, only requests in the app can be shown individually."""
 
     server: Server
     slots: int | None
@@ -461,34 +460,34 @@ def _ms(facts: Facts, at_ns: int) -> float:
 def _replay(
     facts: Facts, places: Places, events: list[Event], until_ns: int
 ) -> tuple[list[Move], list[TraceSample]]:
-    """The moves and samples, step by step as if watched live."""
+    """The moves and samples, in steps as in a live view."""
     queue, moves, samples = facts.data.observations.queue, list[Move](), list[TraceSample]()
-    at_ns, length, limit, event, look, step = facts.started_ns, None, None, 0, 0, 0
+    at_ns, length, limit, next_event, reading, step = facts.started_ns, None, None, 0, 0, 0
     if queue:  # its length is known before the first connection is established
         places.infer_queue(at_ns, queue[0].length, queue[0].limit)
     while at_ns < until_ns:
-        at_ns, step, first = min(at_ns + STEP_NS, until_ns), step + 1, event
-        while event < len(events) and events[event].at_ns <= at_ns:
-            event += 1
-        places.process(events[first:event])
-        while look < len(queue) and queue[look].at_ns <= at_ns:
-            length, limit, look = queue[look].length, queue[look].limit, look + 1
+        at_ns, step, first = min(at_ns + STEP_NS, until_ns), step + 1, next_event
+        while next_event < len(events) and events[next_event].at_ns <= at_ns:
+            next_event += 1
+        places.process(events[first:next_event])
+        while reading < len(queue) and queue[reading].at_ns <= at_ns:
+            length, limit, reading = queue[reading].length, queue[reading].limit, reading + 1
         places.infer_queue(at_ns, length, limit)
         moves += places.moves()
         if step % STEPS_PER_SAMPLE == 0:
-            seen = places.sample(at_ns)
-            figures = (seen.rps, seen.mean, seen.p95, length, seen.under_way)
+            sample = places.sample(at_ns)
+            figures = (sample.rps, sample.mean, sample.p95, length, sample.under_way)
             samples.append((_ms(facts, at_ns), *figures))
     return moves, samples
 
 
 def _first_timings(facts: Facts, most: int) -> tuple[list[Timing], int]:
-    """The first requests by start, and until when these are all; none if the load tool did not name
-    them or the app did not see the names."""
-    origin_ns, every = facts.measurement.origin_ns, facts.measurement.timings
+    """The first `most` requests by start, and the start of the next one, or the end of the load.
+    No requests if the load tool gave them no id or the app did not see the ids."""
+    origin_ns, timings = facts.measurement.origin_ns, facts.measurement.timings
     if origin_ns is None:
         return [], facts.ended_ns
-    first = nsmallest(most + 1, every, key=attrgetter("start_s"))
+    first = nsmallest(most + 1, timings, key=attrgetter("start_s"))
     inside = {span.request_id for span in facts.spans[: most + 1]} - {None}
     if inside.isdisjoint(timing.request_id for timing in first):
         return [], facts.ended_ns
@@ -518,7 +517,7 @@ def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Even
 
 
 def _timed(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
-    """When new connections were accepted, by the number of their request, if the probe timed it."""
+    """When new connections were accepted, by request number, if the probe timed it; nanoseconds."""
     numbers = {
         timing.request_id: number for number, timing in enumerate(timings, 1) if not timing.reused
     }

@@ -31,8 +31,8 @@ def app_kind(app: Any) -> str:
     called = app if inspect.isclass(app) else getattr(app, "__call__", None)  # noqa: B004
     if inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(called):
         return "asgi"
-    fits = [kind for count, kind in enumerate(("asgi2", "wsgi", "asgi"), 1) if takes(app, count)]
-    return fits[0] if len(fits) == 1 else "unknown"
+    kinds = [kind for count, kind in enumerate(("asgi2", "wsgi", "asgi"), 1) if takes(app, count)]
+    return kinds[0] if len(kinds) == 1 else "unknown"
 
 
 def takes(app: Any, count: int) -> bool:
@@ -66,7 +66,7 @@ def main(request: dict[str, Any]) -> None:
     except BaseException:  # it may do anything, sys.exit included
         kind = "unknown"
     os.write(answer_fd, kind.encode())
-    os._exit(0)  # whatever threads it has started
+    os._exit(0)  # even if the app has started threads
 
 
 if __name__ == "__main__":

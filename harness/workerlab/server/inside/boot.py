@@ -64,8 +64,8 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     log = merged.get("accesslog")
     if log in STREAMS or (log and os.path.exists(log) and stat.S_ISFIFO(os.stat(log).st_mode)):
         merged["accesslog"] = None  # a log into a pipe without a reader stalls the server
-    own = merged.get("raw_env") or []  # Gunicorn accepts a single string, too
-    merged["raw_env"] = [*([own] if isinstance(own, str) else own), *launch["env"]]
+    raw_env = merged.get("raw_env") or []  # Gunicorn accepts a single string, too
+    merged["raw_env"] = [*([raw_env] if isinstance(raw_env, str) else raw_env), *launch["env"]]
     return merged
 
 
@@ -151,8 +151,8 @@ def http_parser(worker: Any) -> Any:
     """The class or setting that selects the HTTP parser, if there is a choice."""
     uvicorn = getattr(worker, "config", None)
     if uvicorn is not None:
-        chosen = getattr(uvicorn, "http_protocol_class", None) or getattr(uvicorn, "http", None)
-        return getattr(chosen, "__name__", chosen)
+        parser = getattr(uvicorn, "http_protocol_class", None) or getattr(uvicorn, "http", None)
+        return getattr(parser, "__name__", parser)
     return getattr(worker.cfg, "http_parser", None) if hasattr(worker, "asgi") else None
 
 
@@ -179,7 +179,7 @@ def proof_of(worker: Any, kind: str) -> dict[str, Any]:
 
 
 def look_at_loop(worker: Any, loop: int) -> None:
-    """Watch the event loop, which runs in the thread `loop`. OSError if the disk is full."""
+    """Watch the event loop, which runs in the thread `loop`. Raises OSError if the disk is full."""
 
     def create(form: MapFormat, capacity: int) -> Callable[[], Any]:
         return lambda: create_map(free_path(TRIAL, form), form, capacity)
@@ -214,7 +214,7 @@ def install(worker: Any, launch: Mapping[str, Any]) -> None:
             with contextlib.suppress(OSError):  # the disk is full: no beats
                 look_at_loop(worker, loop)
 
-    if launch["records"]:  # none to benchmark the probe's cost
+    if launch["records"]:  # 0 when the cost of the probe is benchmarked
         probe.time_accepts(worker)
         names, kept = launch["named"], launch["kept"]
         probe.start(TRIAL, launch["records"], first_request, names=names, kept=kept)
@@ -231,7 +231,7 @@ with open(os.path.join(TRIAL, "launch.json"), encoding="utf-8") as _file:
 
 
 def _load_if(needed: bool, name: str) -> Any:
-    """Import it now: later, gevent and eventlet have replaced what it needs."""
+    """Import the module now: gevent and eventlet later patch what it needs."""
     return import_module(f"{__package__}.{name}") if needed else None
 
 

@@ -1,27 +1,27 @@
-"""What each request computes, inside the worker: an extended probe for trials that measure what
-requests need (`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded like the probe.
+"""Measures what each request computes, inside the worker: an extended probe for "needs" trials
+(`Cell.inside`). Stdlib only, syntax of Python 3.10, loaded like the probe.
 
     sync, gthread        each request has a thread: its CPU clock and run-queue time, from the call
                          of the app to the close of the body
     asgi, uvicorn        a coroutine runs in steps, from one await to the next, and nothing else
-                         runs on the loop's thread meanwhile: the same at both ends of each step,
-                         and the wall clock
+                         runs on the loop's thread meanwhile: the same clocks at both ends of each
+                         step, and the wall clock
     gevent, eventlet     likewise from one switch of greenlets to the next, traced by greenlet
     tornado (WSGI)       the loop's thread, while it calls the app
 
-In the time of a step beyond its CPU and its wait for a core, it was blocked, or waited for the GIL.
-A step that begins just after another request's step ended was held up by it. It became ready at an
-unknown time since its own last step and since the loop was idle, so half of that time is counted;
-all of it if the request yielded without waiting for anything. Work that a request leaves to other
-threads, tasks or greenlets is not counted here, but in the CPU of the whole worker.
+Beyond its CPU and its wait for a core, a step was blocked or waited for the GIL. A step that begins
+just after another request's step was held up by it. When it became ready is unknown: after its own
+last step, and after the loop was last idle. So half of that time is counted, or all of it if the
+request yielded without waiting for anything. Work that a request hands to other threads, tasks or
+greenlets is not counted here, but in the CPU of the whole worker.
 
 Work without the GIL (compression, hashes, arithmetic on arrays) runs in parallel with other
 threads. To estimate it, a thread samples whether the GIL is held. It misses holds of less than 0.3
-ms, so the number of pieces of a request's computation is counted, too.
+ms, so it is also counted how often the thread of a request gave up its core.
 
-Each worker owns another map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All this
-costs some 20 microseconds per request, and as much per step, too much for other measurements: other
-trials use the plain probe alone.
+Each worker owns a second map, `costs-PID-K.map`: the n-th record belongs to the n-th span. All this
+costs about 20 microseconds per request, and as much per step. That would distort other
+measurements, so other trials use the plain probe alone.
 
 Rejected: wider spans (each trial would pay for them), sys.setprofile (ten times the cost), the time
 between the awaits by wrapping the loop's call_soon (uvloop has none in Python).
@@ -50,11 +50,11 @@ RUSAGE_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)  # not on m
 CELL, CELLS = 8, COSTS.record.size // 8
 # Offsets in cells after the CPU
 QUEUED, STEPS, HELD_UP, ROUTE, LOOKS, HELD, SLEPT = range(1, CELLS)
-# Rarely, as a sampling thread that loses its core holds the GIL. If core and GIL are free, it wakes
-# up 0.1 ms late
+# Rare, as a sampling thread that loses its core keeps the GIL. With core and GIL free, it wakes up
+# 0.1 ms late
 LOOK_S, HELD_NS = 0.025, 300_000
 SCRATCH = 4  # cells of a map's header for what must not be recorded, except routes
-NEAR_NS = 1_000_000  # for server and loop between two steps; longer: the loop was idle
+NEAR_NS = 1_000_000  # server and loop, between two steps; longer: the loop was idle
 GREENLETS = ("GeventWorker", "EventletWorker")
 
 Key = tuple[str, str, str]  # method, path, query
@@ -86,7 +86,7 @@ def stop() -> None:
 def cost_of(place: int, key: Key) -> int:
     """The place of a request's costs, by that of its span. Writes its route there."""
     if place == probe.SCRATCH:
-        return SCRATCH  # ROUTE would be in the first record
+        return SCRATCH  # SCRATCH + ROUTE is in the first record
     cost = int(probe.FIRST + CELLS * ((place - probe.FIRST) // (probe.RECORD.size // CELL)))
     cells[cost + ROUTE] = routes.get(key, 0)
     return cost
@@ -176,7 +176,7 @@ class Turns:
             cells[clock.cost + HELD_UP] += between if clock.ready else between // 2
 
     def end(self, clock: Any) -> None:
-        # `now` last: a wait for a core after it would be in the queue time alone
+        # `now` last, or a wait for a core after it would be in the queue time but not in the step
         cpu, waited, wall = computed(), thread.queued(), now()
         cells[clock.cost] += cpu - self.cpu
         cells[clock.cost + QUEUED] += waited - self.waited
@@ -189,7 +189,7 @@ class GreenletClock:
     """Times a request that has a greenlet of its own, in a shared thread."""
 
     __slots__ = ("cost", "ended", "greenlet")
-    ready = False  # whether it can go on at once is not known
+    ready = False  # it is not known whether it can continue at once
     current: Callable[[], Any]
     clocks: ClassVar[dict[Any, GreenletClock]] = {}  # by greenlet, while it serves a request
 
@@ -294,7 +294,7 @@ def clock_for(worker: Any) -> Any:
 
 
 def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
-    """As the probe's. What the server sends by itself is not timed."""
+    """Like the probe's. What the server sends by itself is not timed."""
     if clock_kind is ThreadClock:
         start_new_thread(look, (thread, cells))
 
@@ -319,7 +319,7 @@ def wrap_wsgi(app: Any, handled: tuple[object, ...], clock_kind: Any) -> Any:
 
 
 def probe_container(container: Any) -> Any:
-    """As the probe's, for tornado's WSGI container without threads, with a timed app."""
+    """Like the probe's, for tornado's WSGI container without threads, with a timed app."""
     app = container.wsgi_application
 
     def timed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -336,7 +336,7 @@ def probe_container(container: Any) -> Any:
 
 
 def wrap_asgi(app: Any) -> Any:
-    """As the probe's, with each step timed."""
+    """Like the probe's, with each step timed."""
 
     async def probed(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -368,7 +368,7 @@ def wrap_asgi(app: Any) -> Any:
 def wrap_asgi2(app: Any) -> Any:
     """The old two-step form, `app(scope)(receive, send)`."""
 
-    async def three(scope: Any, receive: Any, send: Any) -> None:
+    async def asgi3(scope: Any, receive: Any, send: Any) -> None:
         await app(scope)(receive, send)
 
-    return wrap_asgi(three)
+    return wrap_asgi(asgi3)

@@ -26,8 +26,8 @@ from pathlib import Path as _Path
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-# This interpreter may not have the lab: the files beside this one are a package of their own, which
-# a reload of the configuration loads again
+# This interpreter may not have workerlab, so the files next to this one form a package, which a
+# reload of the configuration loads again
 for _name in [name for name in _sys.modules if name.partition(".")[0] == "_workerlab"]:
     del _sys.modules[_name]
 _package = _ModuleType("_workerlab")

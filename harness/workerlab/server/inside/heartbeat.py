@@ -1,16 +1,16 @@
-"""Whether the worker's event loop is free: a beat every 20 ms on the loop, and why beats are late.
-Stdlib only, syntax of Python 3.10, loaded like the probe.
+"""Heartbeat of the worker's event loop: a timer every 20 ms, how late it fires, and why. Stdlib
+only, syntax of Python 3.10, loaded like the probe.
 
 A beat is a timer of the loop that serves the requests: that of asyncio, uvloop, or the hub of
-gevent or eventlet. A loop that is held up runs its timers late. That alone does not blame the app:
+gevent or eventlet. A loop that is held up runs its timers late. The app is not always the cause:
 the loop's thread may have computed, waited for a core that another program used, or for the GIL
 that another thread held. So each beat records what the kernel counted since the last one, for this
-thread (CPU, and waiting for a core) and for all others of the process. In time that these do not
-explain, the thread slept in a call: it was blocked.
+thread (CPU, and waiting for a core) and for all others of the process. Time that these do not
+explain was spent asleep in a call: the loop was blocked.
 
-After a late beat the next is due in 1 ms. As the loop may have slept in its own poll until the beat
-was due, a blocking call explains only the time that a beat is late; with 20 ms between beats, most
-blocking of a loop that blocks repeatedly would remain unexplained.
+After a late beat the next is due in 1 ms. Only the delay of a beat can be attributed to a blocking
+call, as the loop may have slept in its own poll until the beat was due. With 20 ms between beats,
+most of the blocking of a loop that blocks repeatedly would not be attributed.
 
 Records are a ring in a shared map, like the probe's spans: they survive the worker's death, and of
 a long load the last part is kept. Rejected: a sleeping greenlet (unlike one of gevent's
@@ -43,7 +43,7 @@ pack_into = RECORD.pack_into
 RECORDS = 1 << 15  # ten minutes of a free loop, at least two of a blocked one
 EVERY_NS, SOON_NS = 20_000_000, 1_000_000
 LATE_NS = 3_000_000
-OTHERS_CPU_NS = 50_000  # of other threads, from which on each is read
+OTHERS_CPU_NS = 50_000  # CPU of other threads, above which each of them is read
 
 After = Callable[[float, Callable[[], None]], object]  # (seconds, callback), on the loop
 
@@ -81,14 +81,14 @@ class Heart:
             return
         at, cpu, process = now(), thread_time_ns(), process_time_ns()
         queued = int(pread(self.schedstat, 64, 0).split(None, 2)[1])
-        late, length, own, waits = at - self.due, at - self.at, cpu - self.cpu, 0
-        of_others = process - self.process - own
-        self.unseen += of_others
-        if of_others > OTHERS_CPU_NS:
+        late, length, own, others_wait = at - self.due, at - self.at, cpu - self.cpu, 0
+        others_cpu = process - self.process - own
+        self.unseen += others_cpu
+        if others_cpu > OTHERS_CPU_NS:
             queued_ns, self.unseen = self.others.queued_ns(self.unseen), 0
-            waits = length if queued_ns is None else queued_ns  # None: perhaps all the time
+            others_wait = length if queued_ns is None else queued_ns  # None: possibly all the time
         place, waited = self.place, queued - self.queued
-        pack_into(self.shared, place, at, length, late, own, waited, of_others, waits)
+        pack_into(self.shared, place, at, length, late, own, waited, others_cpu, others_wait)
         self.place = place + RECORD.size if place + RECORD.size < self.end else HEADER_BYTES
         self.at, self.cpu, self.process, self.queued = at, cpu, process, queued
         delay_ns = SOON_NS if late > LATE_NS else self.every_ns
@@ -102,8 +102,8 @@ def start(
     records: int = RECORDS,
     every_ns: int = EVERY_NS,
 ) -> Heart | None:
-    """Beat from now on, on the loop of this worker; called inside a request. None if it has no
-    loop, or the kernel does not count waits. `create`: creates the map, for `records`."""
+    """Start beating on the loop of this worker; called inside a request. None if it has no loop, or
+    the kernel does not count waits. `create`: creates the map, for `records`."""
     ancestors = {base.__name__ for base in type(worker).__mro__}
     if not available():
         return None

@@ -59,8 +59,8 @@ def create_map(path: str, form: MapFormat, capacity: int) -> mmap.mmap:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(handle, 0, size)
         else:
-            for left in range(size, 0, -(1 << 20)):
-                os.write(handle, bytes(min(left, 1 << 20)))
+            for remaining in range(size, 0, -(1 << 20)):
+                os.write(handle, bytes(min(remaining, 1 << 20)))
         shared = mmap.mmap(handle, size)
         # Touch all pages, or the first request on each pays for a page fault
         shared[:: mmap.PAGESIZE] = bytes(len(range(0, size, mmap.PAGESIZE)))

@@ -253,10 +253,10 @@ def closing(body: Any, place: int, environ: dict[str, Any], handled: tuple[objec
 
 
 class InTurn(Closing):
-    """A WSGI body under tornado, whose container calls the app, each chunk and the close in turns
-    of one loop and lets other requests' blocking calls run in between. Its span ends with the app's
-    own code before another request took a turn: what comes after is waiting in the loop, and would
-    make one blocked worker look as if it served all its requests at once."""
+    """A WSGI body under tornado, whose container runs the app, each chunk and the close in separate
+    turns of the loop; blocking calls of other requests run in between. The span ends with the app's
+    last code before another request's turn: what follows is waiting in the loop, and would make a
+    blocked worker look as if it served all its requests at once."""
 
     __slots__ = ("chunks",)
     chunks: Iterator[bytes]
@@ -339,7 +339,7 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
             identify(place, dict(scope["headers"]).get(NAME_HEADER, b""))
         ended = place + END
 
-        # As a comment: annotations would be evaluated in each request
+        # A type comment: annotations would be attached again in each request
         def sending(message):  # type: (Message) -> Awaitable[None]
             # An extra coroutine for the last message only
             kind = message["type"]
@@ -360,10 +360,10 @@ def wrap_asgi(app: AsgiApp) -> AsgiApp:
 def wrap_asgi2(app: Callable[[Message], Callable[[Receive, Send], Awaitable[None]]]) -> AsgiApp:
     """The old two-step form, `app(scope)(receive, send)`, which uvicorn still serves."""
 
-    async def three(scope: Message, receive: Receive, send: Send) -> None:
+    async def asgi3(scope: Message, receive: Receive, send: Send) -> None:
         return await app(scope)(receive, send)
 
-    return wrap_asgi(three)
+    return wrap_asgi(asgi3)
 
 
 def probe_tornado(application: Any) -> Any:

@@ -51,9 +51,9 @@ from .waits import SCHEDSTAT, queued_ns
 RECORD = STACKS.record
 RECORDS = 1 << 15  # five minutes
 EVERY_NS = 10_000_000
-BEAT_NS = 5_000_000  # between beats, meanwhile
+BEAT_NS = 5_000_000  # between beats, while stacks are sampled
 SWITCH_S = 0.0005
-LATE_NS = 3_000_000  # of a sample, from which on some thread may have held the GIL
+LATE_NS = 3_000_000  # of a sample; if later, some thread may have held the GIL
 MAX_LINES = 1000
 IDLE, OTHER = 0, 1  # numbers without a line: in the loop itself; beyond MAX_LINES
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -100,10 +100,10 @@ class Files:
         if name.startswith("<") or "/site-packages/" in path or "/dist-packages/" in path:
             inside = path.rpartition("-packages/")[2]
             return ("stdlib", name) if name.startswith("<") else ("library", inside)
-        for kind, places in (("library", self.sites), ("stdlib", self.outside)):
-            for place in places:
-                if below(path, place):
-                    return kind, os.path.relpath(path, place)
+        for kind, directories in (("library", self.sites), ("stdlib", self.outside)):
+            for directory in directories:
+                if below(path, directory):
+                    return kind, os.path.relpath(path, directory)
         if below(path, self.chdir):
             return "app", os.path.relpath(path, self.chdir)
         return "library", path
@@ -114,7 +114,7 @@ def below(path: str, place: str) -> bool:
 
 
 def package_of(target: str) -> str:
-    """The directory of the app's package, or the file of its module; "" where it has none."""
+    """The directory of the app's package, or the file of its module; "" if it has none."""
     module = target.partition(":")[0]
     top = sys.modules.get(module.partition(".")[0])
     paths = list(getattr(top, "__path__", ()))
@@ -160,7 +160,7 @@ class StackSampler:
         while not self.heart.due:
             sleep(EVERY_NS / 1e9)
         handle = os.open(SCHEDSTAT, os.O_RDONLY)
-        clock = time.pthread_getcpuclockid(self.loop)  # not on every system, as the beats
+        clock = time.pthread_getcpuclockid(self.loop)  # like the beats, not on every system
         loop = os.open(f"/proc/self/task/{os.getpid()}/stat", os.O_RDONLY)  # of the main thread
         place, end = HEADER_BYTES, len(self.shared)
         waits, starved = queued_ns(handle), queued_ns(self.heart.schedstat)
@@ -196,10 +196,10 @@ class StackSampler:
         deepest, outermost, library = self.frames_of(frame)
         if outermost is None or outermost is not self.outermost or beat != self.seen_beat:
             self.outermost, self.seen_at, self.seen_beat = outermost, at, beat
-        named = deepest or library
-        if named is None or frame is None:
+        line_frame = deepest or library
+        if line_frame is None or frame is None:
             return IDLE, 0
-        return self.number(named, frame), at - self.seen_at
+        return self.number(line_frame, frame), at - self.seen_at
 
     def frames_of(
         self, frame: FrameType | None
@@ -220,19 +220,19 @@ class StackSampler:
         """The line of the other thread with the most CPU since the last call: it may have held the
         GIL, and just released it."""
         threads: Any = getattr(sys.modules.get("threading"), "_active", {})
-        most, number, computed = 0, IDLE, self.computed
+        max_cpu, number, before = 0, IDLE, self.computed
         self.computed = {}
         for ident, frame in frames.items():
             deepest, _, library = self.frames_of(frame)
-            named, thread = deepest or library, threads.get(ident)
+            line_frame, thread = deepest or library, threads.get(ident)
             native = getattr(thread, "native_id", None)
-            if named is None or native is None:
+            if line_frame is None or native is None:
                 continue
             with contextlib.suppress(OSError), open(f"/proc/self/task/{native}/schedstat") as file:
                 self.computed[native] = int(file.read().split()[0])
-            cpu = self.computed.get(native, 0) - computed.get(native, 0)
-            if cpu > most:
-                most, number = cpu, self.number(named, frame)
+            cpu = self.computed.get(native, 0) - before.get(native, 0)
+            if cpu > max_cpu:
+                max_cpu, number = cpu, self.number(line_frame, frame)
         return number
 
     def number(self, named: FrameType, innermost: FrameType) -> int:

@@ -10,7 +10,7 @@ from os import pread
 
 SCHEDSTAT = "/proc/thread-self/schedstat"
 TASKS = "/proc/self/task"
-ENDED_CPU_NS = 1_000_000  # of threads that have ended, from which on it matters
+ENDED_CPU_NS = 1_000_000  # CPU of ended threads above which their lost wait matters
 
 
 def counted_ns(handle: int) -> tuple[int, int]:

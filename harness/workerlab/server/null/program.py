@@ -1,5 +1,5 @@
-"""The null server as a program, in the standard library alone: reads its options, listens, writes
-its address, and answers at once or after a seeded random delay, until a signal ends it."""
+"""The null server's command line, standard library only: parses the options, listens, writes the
+address, and answers at once or after a seeded random delay, until a signal ends it."""
 
 import argparse
 import contextlib
@@ -50,7 +50,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--delay", type=_delay, default=(0.0, 0.0), metavar="LO,HI", help="seconds, uniform")
     add("--seed", type=int, default=1, help="of the delays")
     add("--backlog", type=_whole, default=4096)
-    add("--fault", choices=FAULTS, default="", help="what every answer suffers from")
+    add("--fault", choices=FAULTS, default="", help="a fault injected into every answer")
     add("--requests-per-connection", type=_whole, default=0, help="then it closes; 0: never")
     add("--report", metavar="FILE", help="where it counts what it did")
     return parser.parse_args(argv)
@@ -59,21 +59,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def listen(
     host: str, port: int, backlog: int, client_ports: tuple[int, int] | None = None
 ) -> socket.socket:
-    """Port 0: one of the kernel's choice, outside `client_ports`, which are for the load: a port
-    that listens is lost to connections to it."""
+    """A listening socket. For port 0 the kernel chooses one outside `client_ports`, which the load
+    uses: no client can connect from the port that it connects to."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     low, high = client_ports or (0, -1)
-    with contextlib.ExitStack() as held:  # so that the kernel chooses another one
+    with contextlib.ExitStack() as rejected:  # kept open, so that the kernel chooses another
         while True:
             listener = socket.socket(family, socket.SOCK_STREAM)
-            if port:  # else the kernel could choose one of the held ports again
+            if port:  # else the kernel could choose a rejected port again
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Its connections inherit it
+            # Inherited by its connections
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listener.bind((host, port))
             if port or not low <= listener.getsockname()[1] <= high:
                 break
-            held.enter_context(listener)
+            rejected.enter_context(listener)
     listener.listen(backlog)
     listener.setblocking(False)
     return listener

@@ -1,4 +1,4 @@
-"""Parses the null server's requests, and builds its replies once for all. Does no I/O."""
+"""Parses the null server's requests, and builds its replies once. Does no I/O."""
 
 from functools import cache
 from typing import Literal, NamedTuple
@@ -9,7 +9,7 @@ MAX_HEAD = 65_536
 
 
 class MalformedRequest(Exception):
-    """The bytes are no HTTP/1 request, or one with a chunked body, which is not supported."""
+    """Not an HTTP/1 request, or one with a chunked body, which is not supported."""
 
 
 class NullRequest(NamedTuple):
@@ -44,7 +44,7 @@ BAD_REQUEST = Reply(
 
 
 def read_request(data: bytes | bytearray) -> NullRequest | None:
-    """The first request in `data`; None while it is incomplete. Raises Garbage."""
+    """The first request in `data`; None while it is incomplete. Raises MalformedRequest."""
     end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
     if end < 0:
         # A stray client must not wait for ever
@@ -52,8 +52,8 @@ def read_request(data: bytes | bytearray) -> NullRequest | None:
             raise MalformedRequest
         return None
     first, *lines = bytes(data[:end]).split(b"\r\n")
-    words = first.split(b" ")
-    if len(words) != 3 or words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
+    parts = first.split(b" ")
+    if len(parts) != 3 or parts[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise MalformedRequest
     fields = {}
     for line in lines:
@@ -67,27 +67,27 @@ def read_request(data: bytes | bytearray) -> NullRequest | None:
     length = end + 4 + int(body)
     if len(data) < length:
         return None
-    wish, old = fields.get(b"connection", b""), words[2] == b"HTTP/1.0"
-    keep = b"keep-alive" in wish if old else b"close" not in wish
-    return NullRequest(length, keep, confirm=old and keep, bodiless=words[0] == b"HEAD")
+    connection, http_1_0 = fields.get(b"connection", b""), parts[2] == b"HTTP/1.0"
+    keep = b"keep-alive" in connection if http_1_0 else b"close" not in connection
+    return NullRequest(length, keep, confirm=http_1_0 and keep, bodiless=parts[0] == b"HEAD")
 
 
 @cache
 def reply_to(keep: bool, confirm: bool, bodiless: bool, body_bytes: int, fault: str) -> Reply:
-    """The reply to a request; see Request. With the fault "kept" the server closes no connection,
-    even if the request says so."""
+    """The reply to a request; see NullRequest. With the fault "kept" the server closes no
+    connection, even if the request says so."""
     keep = keep or fault == "kept"
     status = b"500 Internal Server Error" if fault == "status500" else b"200 OK"
-    wish = b"keep-alive" if confirm else b"" if keep else b"close"
-    connection = b"Connection: %b\r\n" % wish if wish else b""
+    token = b"keep-alive" if confirm else b"" if keep else b"close"
+    connection = b"Connection: %b\r\n" % token if token else b""
     head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n"
     head %= (status, body_bytes, connection)
     body = b"" if bodiless else (TEXT * (body_bytes // len(TEXT) + 1))[:body_bytes]
-    spoilt: dict[str, Reply] = {
+    faulty: dict[str, Reply] = {
         "reset": Reply(b"", "reset"),
         "stall": Reply(b"", "never"),
         "garbage": Reply(b"\x00\x01 nothing like HTTP \xff\r\n" * 4, "close"),
         "half": Reply(head + body[: len(body) // 2] if body else head[:-4], "close"),
         "close": Reply(b"", "close"),
     }
-    return spoilt.get(fault) or Reply(head + body, "keep" if keep else "close")
+    return faulty.get(fault) or Reply(head + body, "keep" if keep else "close")

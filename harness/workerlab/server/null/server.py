@@ -35,7 +35,7 @@ from workerlab.server.null.replies import (
 MAX_UNCOUNTED_SPANS = 8192  # counting in batches is cheaper
 READ_BYTES = 65_536
 REPORT_NS = 1_000_000_000
-MAX_CACHED_REQUESTS = 64  # requests that carry a number are new each time
+MAX_CACHED_REQUESTS = 64  # requests that carry an id are all different
 MAX_CACHED_BYTES = 4_096  # of a request
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 
@@ -95,17 +95,17 @@ class NullProcess:
         self._unsent: dict[int, tuple[memoryview, Reply, int]] = {}
         self._due: list[tuple[int, int, int, socket.socket, Reply, int]] = []
         self._full = False  # whether all file descriptors are used
-        self._tally.write()  # the report exists before the server listens
+        self._tally.write()  # the report exists before the server is ready
 
     def run(self) -> None:
-        woken, wakes = os.pipe()
-        os.set_blocking(wakes, False)
-        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        wakeup, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
-        self._epoll.register(woken, select.EPOLLIN)
+        self._epoll.register(wakeup, select.EPOLLIN)
         self._epoll.register(self._listener, select.EPOLLIN)
-        self._loop(woken)
+        self._loop(wakeup)
         self._tally.write()
 
     def _loop(self, woken: int) -> None:
@@ -197,9 +197,9 @@ class NullProcess:
         """Reply to a complete request. The k-th request has the same delay in every run."""
         self._tally.requests += 1
         if self._requests_per_connection:
-            left = self._left.get(fd, self._requests_per_connection) - 1
-            self._left[fd] = left
-            reply = reply if left > 0 else last_reply(reply)
+            remaining = self._left.get(fd, self._requests_per_connection) - 1
+            self._left[fd] = remaining
+            reply = reply if remaining > 0 else last_reply(reply)
         if not self._most_ns:
             self._send(fd, reply, read_ns)
             return

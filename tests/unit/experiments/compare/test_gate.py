@@ -50,8 +50,8 @@ def test_what_was_not_measured_is_not_known() -> None:
         ("p95>10x%", 1, "no limit of a change"),
         ("rps<-5%, p95>+10 ", 17, "a % is missing: p95>+10%"),
         ("rps<-5%, p96>+1%", 10, "'p96' is not compared; there are rps, p50, p95"),
-        ("p95>-10%", 5, "would also fail where nothing changes"),
-        ("rps<+5%", 5, "would also fail where nothing changes"),
+        ("p95>-10%", 5, "would also fail without a change"),
+        ("rps<+5%", 5, "would also fail without a change"),
         ("p95>+10%,", 10, "no limit of a change"),
     ],
 )

@@ -61,7 +61,7 @@ def test_once_it_is_measured_all_is_told() -> None:
     assert message["answer"].startswith("You guessed c)")
     assert message["outcome"][0] == (
         "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run), a mean"
-        " of 2.01 s each (under way / throughput; the law: 2.00 s)."
+        " of 2.01 s each (in flight / throughput; the law: 2.00 s)."
     )
     assert len(message["outcome"]) == 1  # none took much longer than the law says
 

@@ -84,7 +84,7 @@ def test_outcome_says_numbers_beside_the_law_and_leaves_out_what_is_missing() ->
     came, where = outcome(step, cell)
     assert came == (
         "Measured: 3.98 requests/s (the law: 4 in the long run), a mean of 2.00 s each"
-        " (under way / throughput; the law: 2.00 s)."
+        " (in flight / throughput; the law: 2.00 s)."
     )
     assert where == (
         "Where a request spent its time: connecting under 1 ms, accept queue 1.00 s,"
@@ -101,7 +101,7 @@ def test_the_law_says_its_numbers() -> None:
     )
     unlimited = replace(STEPS[1], at_once=None, load=replace(STEPS[1].load, delay_s=0.5))
     assert law_in_words(unlimited) == (
-        "The law: min(8 connections, as many slots as come) / 0.5 s = 16 requests/s at best."
+        "The law: min(8 connections, unlimited slots) / 0.5 s = 16 requests/s at best."
         " By Little's law, each then takes 8 connections / 16 requests/s = 500 ms on average."
     )
 
@@ -154,7 +154,8 @@ def test_arrivals_at_random_are_measured_from_when_they_were_due() -> None:
     )  # fmt: skip
     assert outcome(step, cell)[0] == (
         "Measured: 15.9 requests/s (the law: 16 in the long run), a mean of"
-        f" {format_duration(response.mean)} each (from when each was due; the law: 189 ms)."
+        f" {format_duration(response.mean)} each (from the scheduled time of each; the law:"
+        " 189 ms)."
     )
 
 
@@ -192,7 +193,7 @@ def test_outcome_of_a_load_that_stood_still_is_of_the_whole_load() -> None:
     came, still, where = outcome(STEPS[4], cell)
     assert came.startswith("Measured over the whole load: 10.1 requests/s")
     assert "846 ms each" in came  # 8.5 requests under way / 10.1, by Little's law
-    assert still == "For 4.04 s of 7.93 s slots stood idle while clients waited."
+    assert still == "For 4.04 s of 7.93 s slots were idle while clients waited."
     assert "connecting" in where
 
 
@@ -212,7 +213,7 @@ def test_outcome_of_a_full_queue_says_what_means_hide() -> None:
     )
     assert full.endswith("the steps at which this kernel repeats a dropped SYN.")
     assert still.startswith("At the end, in the last ")
-    assert still.endswith(": for 3.78 s of it slots stood idle while others still waited.")
+    assert still.endswith(": for 3.78 s of it slots were idle while others still waited.")
     slowest = cell.response.max
     assert slowest is not None
     assert apart.endswith(f"the slowest {slowest:.2f} s.")

@@ -241,9 +241,9 @@ def test_a_name_that_is_no_setting_is_told(tmp_path: Path) -> None:
     path = tmp_path / "gunicorn.conf.py"
     path.write_text("workers = 3\nkeep_alive = 5\nsecret = 1\n")
     mistyped, unused, none = linted(path)[1]
-    assert text(mistyped).startswith("line 2: keep_alive is no setting of Gunicorn")
+    assert text(mistyped).startswith("line 2: keep_alive is not a Gunicorn setting")
     assert text(mistyped).endswith("did you mean keepalive?")
-    assert text(unused).endswith("nothing in the file uses it")
+    assert text(unused).endswith("the file does not use it")
     assert isinstance(none, NothingIgnored)
     assert none.scope == ""
 

@@ -41,7 +41,7 @@ def test_what_a_pause_cannot_change_is_so_at_once() -> None:
 
 
 def test_nothing_is_said_where_it_always_stood_still() -> None:
-    with pytest.raises(StoodStill, match="stood still each time"):
+    with pytest.raises(StoodStill, match="stalled in every attempt"):
         undisturbed(lambda: 1, lambda _: 2.5)
 
 

@@ -22,9 +22,9 @@ Seen = dict[str, Any]
 
 
 class SettingLaunch(Struct, frozen=True):
-    """`settings(site)`: further settings of its file; `look(site)`: makes the experiments, returns
-    the observations; `about_s`: typical duration; `threads`: for gthread, other classes have one;
-    `quick`: also made with --quick."""
+    """`settings(site)`: further settings of its file; `look(site)`: runs the experiments, returns
+    the observations; `about_s`: typical duration; `threads`: per gthread worker (other classes have
+    one); `quick`: included in --quick."""
 
     name: str
     settings: Callable[[Site], Mapping[str, object]]
@@ -44,20 +44,20 @@ SOCKET = "lab.sock"  # relative, since socket paths must be short
 HUGE_BACKLOG = 1_000_000
 GRACE_S = 3  # of a stop with no request in progress
 WAITS_S = 0.4
-TURNS = 1.6  # times WAITS_S: two requests, one after the other, take two
+TURNS = 1.6  # times WAITS_S: two requests that take longer were served one after the other
 
 
 def _settings(site: Site) -> Mapping[str, object]:
-    place, beside = site.directory / "app", site.directory / "beside"
-    place.mkdir()
-    beside.mkdir()
+    app_directory, tmp_directory = site.directory / "app", site.directory / "beside"
+    app_directory.mkdir()
+    tmp_directory.mkdir()
     return {
         "bind": [f"{HOST}:0", f"unix:{SOCKET}"],
         "workers": WORKERS,
         "backlog": BACKLOG,
-        "chdir": str(place),
+        "chdir": str(app_directory),
         "umask": UMASK,
-        "worker_tmp_dir": str(beside),
+        "worker_tmp_dir": str(tmp_directory),
         "raw_env": ["LAB_WORD=seen"],
         "limit_request_line": LINE,
         "limit_request_fields": FIELDS,
@@ -142,7 +142,7 @@ def _limits(site: Site) -> Seen:
 
 
 def _proxy(site: Site) -> Seen:
-    """Scheme and client address that the app sees when a trusted, or another, client sends them."""
+    """Scheme and client address as the app sees them, if a trusted or another client sends them."""
     by_source: Seen = {}
     for client, source in (("trusted", TRUSTED), ("stranger", HOST)):
         headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FAR}")
@@ -153,7 +153,7 @@ def _proxy(site: Site) -> Seen:
 
 
 def _sendfiles(site: Site) -> int:
-    """Calls of os.sendfile in the worker with the most."""
+    """The most calls of os.sendfile in any worker."""
     requests = 4 * WORKERS
     for _ in range(requests):
         site.ask("/file")
@@ -174,13 +174,13 @@ def _hooks(site: Site) -> list[str]:
         return bool(set(site.pids) - before)
 
     signalled: set[int] = set()
-    for number, hook in ((signal.SIGINT, "worker_int"), (signal.SIGABRT, "worker_abort")):
+    for signum, hook in ((signal.SIGINT, "worker_int"), (signal.SIGABRT, "worker_abort")):
         before = set(site.pids)
         # The oldest one: a worker that is booting or stopping ends without its hook
         worker = next(pid for pid in site.pids if pid not in signalled)
         signalled.add(worker)
-        os.kill(worker, number)
-        site.surely(partial(called_or_gone, hook, worker), f"a worker ends by {number.name}")
+        os.kill(worker, signum)
+        site.surely(partial(called_or_gone, hook, worker), f"a worker ends by {signum.name}")
         site.surely(partial(replaced, before), "a worker is replaced")
     if site.stop() is None and not called("on_exit"):
         raise ValueError("the server did not end in time")

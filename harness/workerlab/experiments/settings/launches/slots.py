@@ -1,4 +1,4 @@
-"""Launches on how many requests a worker takes at once and in its life, and what blocks it."""
+"""Launches that test how many requests a worker serves at once and in all, and what blocks it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -11,7 +11,7 @@ LIMIT, REQUESTS, PACE_S = 4, 24, 0.15
 MAX_REQUESTS = 10 * REQUESTS
 GRACE_S = 1
 TRIES = 4  # a class with threads is blocked only occasionally
-HELD_S = 0.5  # extra delay of a lone request that shows the worker was held
+HELD_S = 0.5  # a lone request delayed by more than this shows that the worker was held
 
 
 def _few_connections(_site: Site) -> Mapping[str, object]:
@@ -23,8 +23,8 @@ def _threads(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_slots(site: Site) -> Seen:
-    """Several requests at once to one worker: how many connections it accepts, and how many
-    requests are in the app."""
+    """Send several requests at once to one worker: how many connections does it accept, and how
+    many requests are in the app?"""
     says_close = _says_close(site)
     site.wait(0.1)
     # If the machine stands still, the requests do not arrive at once
@@ -94,13 +94,13 @@ def _sendfile(_site: Site) -> Mapping[str, object]:
 
 def _look_at_lingering(site: Site) -> Seen:
     """One client keeps its connection open after its last answer while another sends a request.
-    Repeated."""
+    Repeated TRIES times."""
     site.ask("/file")
-    free = _fastest([site.ask("/about") for _ in range(3)])
-    behind = [site.undisturbed(lambda: _behind_s(site)) for _ in range(TRIES)]
+    free_s = _fastest([site.ask("/about") for _ in range(3)])
+    behind_s = [site.undisturbed(lambda: _behind_s(site)) for _ in range(TRIES)]
     return {
-        "free_s": free,
-        "behind_s": behind,
+        "free_s": free_s,
+        "behind_s": behind_s,
         "sendfiles": site.ask("/about").about.get("sendfiles"),
     }
 

@@ -65,7 +65,7 @@ def _kept_open(site: Site) -> tuple[AppReply, float | None]:
 
 
 def _is_open(outcome: tuple[AppReply, float | None]) -> bool:
-    """Whether it was still open at the end: certain even if the machine stood still."""
+    """Whether the connection stayed open, which is certain even if the machine stood still."""
     answer, closed_s = outcome
     return answer.status == 200 and closed_s is None
 
