@@ -69,7 +69,8 @@ LAST_RATE = 4  # launches left: with fewer, one big step down, to keep some for 
 FEW = 3  # launches left for raising the rate: with fewer, big steps, from SURER of the forecast
 ROUNDING = 1.005  # the largest factor by which `rounded` changes a rate
 BRACKET = 2  # launches that bring the leader's rates within WIDE of each other
-WELL_BELOW = 0.5  # of a limit: times below it need fewer requests for a verdict
+WELL_BELOW = 0.5  # of a limit: measured times below it need fewer requests for a verdict
+FAR_BELOW = 0.25  # of a limit: the same for the upper end of a forecast
 MORE = 2  # launches beyond LEAST, if they would show that the rate holds
 SPARE = 1  # launch reserved for the leader, in case one is discarded
 TRIES = 4  # candidates launched although they are forecast to break the target
@@ -362,12 +363,22 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return Next(server, rps, 1 + len(launches), short)
 
     def is_clear(self, server: Server) -> bool:
-        """Whether some launch at or above the target's rate, and every launch at that rate, stayed
-        well below every limit. Then short launches at that rate suffice for the bound, which leaves
-        more of a small budget for higher rates."""
+        """Whether the forecast, or some launch at or above the target's rate, and every launch at
+        that rate stayed well below every limit. Then short launches at that rate suffice for the
+        bound, which leaves more of a small budget for higher rates."""
         above = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
         at_target = self.study.at(server, self.target_rps)
-        return any(map(self._far_from_limits, above)) and all(map(self._far_from_limits, at_target))
+        return all(map(self._far_from_limits, at_target)) and (
+            any(map(self._far_from_limits, above)) or self._forecast_far_from_limits(server)
+        )
+
+    def _forecast_far_from_limits(self, server: Server) -> bool:
+        high = self.expected[server.key].high
+        times = [(getattr(high, term.metric, None), term) for term in self.terms
+                 if term.kind == "time"]  # fmt: skip
+        return bool(times) and all(
+            value_s is not None and value_s <= FAR_BELOW * term.limit for value_s, term in times
+        )
 
     def _far_from_limits(self, launch: CandidateLaunch) -> bool:
         values = [(term, value_of(term.metric, launch.requests)) for term in self.terms]
@@ -387,7 +398,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if first is None:
             rates = {launch.rps for launch in self.study.of(server)}
             passed = [rps for rps in rates if rps > self.target_rps]
-            next_rps = WIDE ** max(1, len(passed)) * last
+            next_rps = (WIDE / ROUNDING) ** max(1, len(passed)) * last
             if self.study.at(server, self.target_rps):  # else a rival, seldom much better
                 next_rps = max(next_rps, (SURER if left < FEW else AHEAD) * self.highest(server))
             return self._launch(server, rounded(next_rps), short=True)

@@ -479,6 +479,18 @@ def test_what_is_far_from_its_limit_takes_short_launches_at_the_targets_rate() -
     assert [launch.short for launch in others] == [True] * (LEAST - 1)
 
 
+@pytest.mark.parametrize(("forecast_s", "short"), [(0.07, True), (0.08, False)])
+def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
+    forecast_s: float, short: bool
+) -> None:
+    world = World(3, wrong=0.02)
+    high = Summary(p95=forecast_s)
+    world.expected = {key: replace(value, high=high) for key, value in world.expected.items()}
+    launch = world.search().next()
+    assert launch is not None
+    assert (launch.rps, launch.short) == (TARGET_RPS, short)
+
+
 def test_where_the_leader_cannot_be_shown_in_time_the_winner_is_raised() -> None:
     """Another class held a higher rate, and too little is left to launch it at the target's."""
     world = World(3, wrong=0.02)
