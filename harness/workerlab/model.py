@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any, Literal
 from zlib import crc32
 
@@ -31,17 +32,27 @@ Verdict = Literal[
 ]
 
 
-class LabError(Exception):
-    """An error the user can fix, in one sentence. `exit_code`: 2 for usage, 3 if the environment
-    cannot do it."""
+class ExitCode(IntEnum):
+    """Of a command. A signal gives 128 + its number."""
 
-    exit_code = 3
+    DONE = 0
+    INVALID = 1  # a cell is invalid, or the run shows too little
+    USAGE = 2
+    UNAVAILABLE = 3  # the machine, interpreter or app cannot do it
+    TARGET_MISSED = 4  # or a limit is exceeded, or nothing meets the target
+    INCONCLUSIVE = 5  # a limit, with --strict
+
+
+class LabError(Exception):
+    """An error the user can fix, in one sentence."""
+
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class UsageError(LabError):
     """Invalid arguments; nothing was started."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class EnvironmentProblem(LabError):
@@ -1091,8 +1102,8 @@ class Document(Struct, frozen=True):
     tables: tuple[Table, ...]
     charts: tuple[Chart, ...] = ()
     notes: tuple[Finding, ...] = ()
-    valid: bool = True  # False: a required measurement failed (exit 1)
-    target_kept: bool | None = None  # False: a target is not kept (exit 4); None: no target
+    valid: bool = True  # False: a required measurement failed
+    target_kept: bool | None = None  # False: a target is not kept; None: no target
     exit_code: int | None = None  # of the command; None: by `valid` and the records
     cells: tuple[CellResult, ...] = ()
     classes: tuple[ClassResult, ...] = ()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from workerlab import run_store
 from workerlab.experiments import EXPERIMENTS, part
 from workerlab.experiments.reading import find
-from workerlab.model import Document, UsageError
+from workerlab.model import Document, ExitCode, UsageError
 from workerlab.report import FORMATS, publish, text
 from workerlab.report.sweep_document import SWEEP
 from workerlab.report.values import text as message
@@ -75,4 +75,5 @@ def report(options: argparse.Namespace) -> int:
         print_document(document, options)
     if options.fail_on_slo and document.target_kept is None:
         raise UsageError(f"--fail-on-slo needs a target: {options.run} has none, so name --slo")
-    return 4 if options.fail_on_slo and not document.target_kept else 0
+    missed = options.fail_on_slo and not document.target_kept
+    return ExitCode.TARGET_MISSED if missed else ExitCode.DONE

@@ -28,7 +28,7 @@ from workerlab.experiments.planning import check_tools, lacking
 from workerlab.experiments.reading import find
 from workerlab.experiments.results import document_of, print_document, print_location
 from workerlab.load.registry import tool_named
-from workerlab.model import Document, EnvironmentProblem, Plan, UsageError
+from workerlab.model import Document, EnvironmentProblem, ExitCode, Plan, UsageError
 from workerlab.plan import trials
 from workerlab.report.values import text
 from workerlab.server import preflight
@@ -141,16 +141,16 @@ def carry_out(directory: Path, prepared: Setup) -> None:
 
 
 def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> int:
-    """The document's own exit code if set; else 3 if something was unavailable, 1 if a cell is
-    invalid, 4 if a target is missed and that counts as failure, 0 otherwise."""
+    """The document's own exit code if set, else that of the run."""
     if document.exit_code is not None:
         return document.exit_code
     faults = [record.fault for record in run_store.load(directory).records.values() if record.fault]
     if any(fault.kind == "unavailable" for fault in faults):
-        return 3
+        return ExitCode.UNAVAILABLE
     if not document.valid:
-        return 1
-    return 4 if fail_on_slo and document.target_kept is False else 0
+        return ExitCode.INVALID
+    missed = fail_on_slo and document.target_kept is False
+    return ExitCode.TARGET_MISSED if missed else ExitCode.DONE
 
 
 def _load_for_resume(

@@ -19,7 +19,7 @@ from workerlab.experiments.advise.study import LaunchDisturbed, LaunchPaused, To
 from workerlab.experiments.advise.tables import charts, tables
 from workerlab.experiments.reading import notes_of
 from workerlab.finding import Answer, Finding, Note
-from workerlab.model import Document
+from workerlab.model import Document, ExitCode
 from workerlab.notes import MoreCoresThanHere, SettingOverridden
 from workerlab.numbers.units import counted, fill
 from workerlab.paths import label_of
@@ -29,7 +29,12 @@ from workerlab.run_store import Run
 
 FILE = "gunicorn.conf.py"
 MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # codes of notes
-EXIT_CODES = {"recommended": 0, "noisy": 1, "unfinished": 1, "no_class": 3}
+EXIT_CODES = {
+    "recommended": ExitCode.DONE,
+    "noisy": ExitCode.INVALID,
+    "unfinished": ExitCode.INVALID,
+    "no_class": ExitCode.UNAVAILABLE,
+}
 TITLE = (
     "{rate_rps:number} requests/s arriving {arrivals}, with {slo}; app {app}"
     "[[, served by {served}]]; {cores:number} {cores:core/cores}[[ (launched on {here:number})]]"
@@ -66,8 +71,8 @@ def show(result: AdviseResult, run: Run) -> Document:
 
 def _exit_code(result: AdviseResult, run: Run) -> int:
     if result.word == "recommended" and not _written(result, run):
-        return 3
-    return EXIT_CODES.get(result.word, 4)
+        return ExitCode.UNAVAILABLE
+    return EXIT_CODES.get(result.word, ExitCode.TARGET_MISSED)
 
 
 class ConfigurationFile(Answer):

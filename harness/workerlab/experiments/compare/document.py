@@ -36,6 +36,7 @@ from workerlab.model import (
     ChartSeries,
     Column,
     Document,
+    ExitCode,
     Level,
     Mark,
     Measurement,
@@ -275,10 +276,10 @@ def exit_code(groups: Sequence[GroupChanges], *, strict: bool) -> int | None:
     launches."""
     outcomes = {outcome for group in groups for _, outcome in group.outcomes}
     if "exceeded" in outcomes:
-        return 4
+        return ExitCode.TARGET_MISSED
     if strict and "inconclusive" in outcomes:
-        return 5
-    return 0 if outcomes and all(group.pairs for group in groups) else None
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.DONE if outcomes and all(group.pairs for group in groups) else None
 
 
 def launches_of(group: GroupChanges) -> str:

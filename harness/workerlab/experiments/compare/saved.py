@@ -31,7 +31,7 @@ from workerlab.experiments.compare.pairs import Group, GroupChanges, apart, laun
 from workerlab.experiments.planning import check_tools, lacking
 from workerlab.experiments.reading import find, report_of
 from workerlab.experiments.results import print_document, print_location
-from workerlab.model import CellResult, Plan, UsageError
+from workerlab.model import CellResult, ExitCode, Plan, UsageError
 from workerlab.numbers.units import format_bytes
 from workerlab.options import BadWord, classes, levels
 from workerlab.plan import SLEEP_ENV
@@ -195,7 +195,9 @@ def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
         tell(f"wrote {options.html}")
     if options.junit:
         write(Path(options.junit).expanduser(), groups, f"{a.run.name} {b.run.name}")
-    return (0 if document.valid else 1) if document.exit_code is None else document.exit_code
+    if document.exit_code is not None:
+        return document.exit_code
+    return ExitCode.DONE if document.valid else ExitCode.INVALID
 
 
 def _names_runs(options: argparse.Namespace) -> bool:

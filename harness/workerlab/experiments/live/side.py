@@ -42,7 +42,6 @@ Phase = Literal["stopped", "starting", "running", "failed"]
 RECORDS = 200_000  # per worker, 8 MB; when they are used up, the server is restarted
 LOST_S = 0.5  # between checks that the server still runs
 STEP_S = 0.05
-PIPE_S = 5.0  # for the load's process to start
 AT_ONCE = 1 << 20  # bytes of events in one read
 
 
