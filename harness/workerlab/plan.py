@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from workerlab.analysis.target import needed
+from workerlab.analysis.target import requests_needed
 from workerlab.finding import Finding, stored
 from workerlab.load.locust import JOIN_S
 from workerlab.load.registry import tool_named
@@ -274,7 +274,7 @@ def target_requests(plan: Plan, most: float) -> int:
     Terms that need more than `most` are ignored; 0 if none is left. Errors count over all
     trials."""
     needs = (
-        math.ceil(needed(term) / (plan.trials if term.kind == "errors" else 1))
+        math.ceil(requests_needed(term) / (plan.trials if term.kind == "errors" else 1))
         for term in (parse(plan.slo) if plan.slo else ())
     )
     return max((need for need in needs if need <= most), default=0)

@@ -174,7 +174,7 @@ def launch(
     values = {str(term): value_of(term.metric, of) for term in terms}
     keeps = all((value := values[str(term)]) is not None and term.holds(value) for term in terms)
     others_cores = max(0.0, others - (said.cpu_s or 0.0)) / lasted_s
-    return {"values": values, "failed": failed, "requests": of.number,
+    return {"values": values, "failed": failed, "requests": of.total,
             "keeps": keeps, "others_cores": others_cores}  # fmt: skip
 
 

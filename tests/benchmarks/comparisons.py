@@ -29,10 +29,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workerlab import run_store
-from workerlab.analysis.comparison import LOOKS, Change, Launch, Pair, changes, decided
+from workerlab.analysis.comparison import LOOKS, Change, Launch, Pair, all_decided, changes
 from workerlab.experiments.compare.options import AT_LEAST
-from workerlab.experiments.compare.pairs import MEASURED, compared
-from workerlab.experiments.compare.pairs import launch as metrics_of
+from workerlab.experiments.compare.pairs import DECIDING_METRICS, compare_groups
+from workerlab.experiments.compare.pairs import launch_metrics as metrics_of
 
 SAME = ("sync", "4", "--workers", "2", "--sleep", "0.05", "--duration", "2", "--budget", "60s",
         "--a", "env=SIDE=a", "--b", "env=SIDE=b")  # fmt: skip
@@ -76,7 +76,7 @@ def compare(words: Sequence[str], out: Path) -> tuple[Path, list[Change]]:
     with (out / "log.txt").open("a") as log:
         subprocess.run(argv, stdout=log, stderr=log, check=False)
     run = max(out.glob("*/run.json"), key=lambda path: path.stat().st_mtime).parent
-    (found,) = compared(run_store.load(run))
+    (found,) = compare_groups(run_store.load(run))
     return run, list(found.changes)
 
 
@@ -114,7 +114,7 @@ def launches_of(directory: Path) -> list[Launch]:
     run = run_store.load(directory)
     return [
         metrics_of(cell, run.records[cell.trial.key])
-        for one in compared(run)
+        for one in compare_groups(run)
         for pair in one.pairs
         for cell in pair
     ]
@@ -127,7 +127,7 @@ def drawn(launches: Sequence[Launch], seed: int) -> list[Change]:
         pairs.append((source.choice(launches), source.choice(launches)))
         if len(pairs) in LOOKS:
             found = changes(pairs, AT_LEAST)
-            if decided(found, MEASURED):
+            if all_decided(found, DECIDING_METRICS):
                 break
     return found
 

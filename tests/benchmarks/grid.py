@@ -26,7 +26,7 @@ from statistics import fmean
 from tests.benchmarks.advised import CASES, OTHERS, Case, advise, launch, python_of
 from workerlab import run_store
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
-from workerlab.experiments.advise.search import BEYOND, Search, rounded, search_of
+from workerlab.experiments.advise.search import BETTER_RATIO, Search, rounded, search_of
 from workerlab.experiments.advise.study import holds, study_of
 from workerlab.model import Server
 from workerlab.server.worker_classes import configured_slots
@@ -81,14 +81,14 @@ class Grid:
         if not self.keeps(server, rps, 1, LOOK_S):
             return highest
         while self.keeps(server, rps, LAUNCHES):
-            highest, rps = rps, rounded(rps * BEYOND)
+            highest, rps = rps, rounded(rps * BETTER_RATIO)
         return highest
 
     def again(self, server: Server, rps: float) -> float:
         """The highest rate of one that was seen to keep the target up to about `rps`."""
-        highest = self.furthest(server, rounded(rps * BEYOND))
+        highest = self.furthest(server, rounded(rps * BETTER_RATIO))
         while not highest and not self.keeps(server, rps, LAUNCHES):
-            rps = rounded(rps / BEYOND)
+            rps = rounded(rps / BETTER_RATIO)
         return highest or rps
 
     def afresh(
@@ -101,7 +101,7 @@ class Grid:
             best = max(left, key=lambda key: left[key])
             if self.keeps(servers[best], left[best], LAUNCHES):
                 return best, left[best]
-            left[best] = rounded(left[best] / BEYOND)
+            left[best] = rounded(left[best] / BETTER_RATIO)
 
 
 def kept_by(search: Search, server: Server) -> float | None:
@@ -132,8 +132,8 @@ def grid(name: str, out: Path, least: float = 0.0) -> dict[str, object]:
     winner = search.winner()
     if winner is None or (reached := kept_by(search, winner)) is None:
         return {"app": name, "winner": None}
-    again = one.again(winner, max(reached, least / BEYOND))
-    mark = rounded(again * BEYOND)  # where another one would be better, in this hour
+    again = one.again(winner, max(reached, least / BETTER_RATIO))
+    mark = rounded(again * BETTER_RATIO)  # where another one would be better, in this hour
     able = {winner: None, **dict.fromkeys(possible(search, mark))}
     reaches = {winner.key: again}
     print(name, winner.key, f"{reached:g}", f"{again:g}", flush=True)

@@ -27,13 +27,13 @@ from msgspec.structs import replace
 from tests.builders.open_load import APP
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.analysis.needs import crowded, needs_of, with_crowd
+from workerlab.analysis.needs import cpu_under_load, needs_of, with_cpu
 from workerlab.analysis.prediction import Predicted, layout_of, predict
 from workerlab.analysis.simulation import simulate
 from workerlab.experiments import trial
-from workerlab.experiments.advise.growth import MANY_S, filling
+from workerlab.experiments.advise.growth import MANY_S, filling_connections
 from workerlab.experiments.execution import task_for
-from workerlab.experiments.reading import evidence
+from workerlab.experiments.reading import read_trial
 from workerlab.load.programs import MAX_ROW_ARRIVALS
 from workerlab.model import App, Cell, Needs, Plan, Rate, RequestNeed, Server, Trial
 from workerlab.numbers.samples import quantile
@@ -85,7 +85,7 @@ class Run:
             arrivals="poisson",
         )
         record = trial.run(task_for(plan, one, self._place, rps), lambda _: None)
-        found = facts_of(evidence(one, record, plan, self._place))
+        found = facts_of(read_trial(one, record, plan, self._place))
         if not isinstance(found, Facts):
             raise SystemExit(f"{one.key}: {found}, {record.fault}")
         return found
@@ -103,10 +103,10 @@ def needs_for(run: Run, server: Server) -> tuple[Needs, float]:
     found = needs_of(facts)
     if not isinstance(found, Needs):
         raise SystemExit(f"{server.key}: {found}")
-    at_once = filling(found, cores() or 1)
+    at_once = filling_connections(found, cores() or 1)
     if at_once is not None and class_named(server.worker_class).slots not in ("one", "threads"):
         facts = run.facts(replace(cell, inside="", concurrency=at_once, duration_s=MANY_S))
-        found = with_crowd(found, crowded(facts))
+        found = with_cpu(found, cpu_under_load(facts))
     if found.load_s is not None:
         return found, found.load_s
     return found, (facts.record.tool_cpu_s or 0.0) / facts.measurement.requests

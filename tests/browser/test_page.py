@@ -19,8 +19,7 @@ from workerlab.experiments.results import document_of
 from workerlab.model import Column, Document, Table
 from workerlab.report.html.chart_figures import chart_figures
 from workerlab.report.html.kernel import has_queue, in_timeline
-from workerlab.report.html.series import all_series, timelines_of
-from workerlab.report.html.series import over_time as observed_cells
+from workerlab.report.html.series import all_series, cells_with_timelines, timelines_of
 from workerlab.report.html.timeline_data import MAX_BARS, timelines
 from workerlab.report.values import text
 
@@ -83,7 +82,7 @@ def assert_marks(opened: Opened, one: Document) -> None:
             )
         )  # fmt: skip
         assert opened.marks(f"waiting-{group.slug}", "bars") == stacks
-        for result, drawn in observed_cells(group, timelines_of(one)):
+        for result, drawn in cells_with_timelines(group, timelines_of(one)):
             at = f"{group.slug}-{result.trial.cell.concurrency}"
             assert opened.marks(f"timeline-{at}", "served") == len(drawn.bars)
             if has_queue(drawn) and not in_timeline(drawn):

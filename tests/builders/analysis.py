@@ -291,7 +291,7 @@ def evidence(
         app="@sleep_wsgi",
         sleep_s=delay_s,
         lone_first=True,
-        counted=not timed,
+        fixed_count=not timed,
         worker_class=row,
         observations=observations_of(done, delay_s / 20),
     )

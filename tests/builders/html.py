@@ -20,7 +20,7 @@ from workerlab.model import (
     Trial,
 )
 from workerlab.report.html.timeline_data import Bar, Moment, Timeline, row_numbers
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.server.worker_classes import class_named
 
 SLEEP_S = 1.0
@@ -166,14 +166,15 @@ def sweep(
         setup_s={"start": 0.4, "warmup": 1.1, "stop": 0.1},
     )
     timelines = tuple(over_time(asked, known=known, observed=observed) for asked in trials)
-    return replace(of_sweep(report), timelines=timelines)
+    return replace(sweep_document(report), timelines=timelines)
 
 
 def with_cells(one: Document, cells: Sequence[CellResult]) -> Document:
     """The same with other cells, of which nothing was seen over time."""
-    return of_sweep(Report(one.run, one.environment, None, tuple(cells), one.classes, one.setup_s))
+    report = Report(one.run, one.environment, None, tuple(cells), one.classes, one.setup_s)
+    return sweep_document(report)
 
 
 def no_cells() -> Document:
     """A sweep of which nothing was finished."""
-    return of_sweep(Report("empty", {}, None, (), (), {}))
+    return sweep_document(Report("empty", {}, None, (), (), {}))

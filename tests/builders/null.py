@@ -53,7 +53,7 @@ def null_trial(
         app="",
         sleep_s=None,
         lone_first=False,
-        counted=not load.timed,
+        fixed_count=not load.timed,
         observations=observations,
         null=counts,
     )

@@ -133,5 +133,5 @@ def opened(
         measurement=measured,
         spans=Spans(spans),
         lone_first=False,
-        counted=False,
+        fixed_count=False,
     )

@@ -18,14 +18,14 @@ from tests.builders.open_model import opened
 from workerlab.analysis import analyse
 from workerlab.finding import stored
 from workerlab.model import Document, Fault, Rate
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.slo import parse
 
 
 def common() -> Document:
     """The usual sweep."""
     trials = [evidence(server(name), n) for name in ("sync", "eventlet") for n in (4, 8, 16)]
-    return of_sweep(analyse("common", {"cpu": "a CPU", "load": 0.5}, trials))
+    return sweep_document(analyse("common", {"cpu": "a CPU", "load": 0.5}, trials))
 
 
 def everything() -> Document:
@@ -53,14 +53,14 @@ def everything() -> Document:
     trials += [dealt(n - 1, 1, connections=n, tool="wrk") for n in (8, 16)]
     trials.append(bare(evidence(server("sync", 3), 6)))
     unfinished = replace(evidence(SYNC, 32), record=None)
-    return of_sweep(analyse("everything", {}, [*trials, died, noted, unfinished]))
+    return sweep_document(analyse("everything", {}, [*trials, died, noted, unfinished]))
 
 
 def at_rates() -> Document:
     """Cells of the open model beside those of the closed loop."""
     closed = [evidence(connections=n, tool="fast", delay_s=0.1) for n in (1, 2, 4, 8, 16)]
     rates = [opened(Rate(share=0.5), 20.0), opened(Rate(rps=60), 60.0)]
-    return of_sweep(analyse("rates", {}, [*closed, *rates]))
+    return sweep_document(analyse("rates", {}, [*closed, *rates]))
 
 
 def targeted() -> Document:
@@ -74,8 +74,8 @@ def targeted() -> Document:
     rates = [opened(Rate(share=0.5), 20.0, duration_s=20.0), opened(Rate(rps=60), 60.0)]
     refused = replace(evidence(server("gevent"), 4, tool="fast"), measurement=None)
     terms = parse("p95<150ms,errors<1%,rps>=10")
-    return of_sweep(analyse("target", {}, [*closed, *rates, refused], terms=terms))
+    return sweep_document(analyse("target", {}, [*closed, *rates, refused], terms=terms))
 
 
 def empty() -> Document:
-    return of_sweep(analyse("empty", {}, []))
+    return sweep_document(analyse("empty", {}, []))

@@ -8,7 +8,7 @@ from pathlib import Path
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
-from workerlab.experiments.reading import evidence
+from workerlab.experiments.reading import read_trial
 from workerlab.model import Cell, Plan, Trial
 from workerlab.run_store import copy_code
 
@@ -21,6 +21,6 @@ def carried_out(place: Path, cell: Cell, duration_s: float = 2.0) -> Facts:
     rps = cell.rate.rps if cell.rate else None
     record = trial.run(task_for(plan, one, place, rps), lambda _: None)
     assert record.fault is None, record.fault
-    found = facts_of(evidence(one, record, plan, place))
+    found = facts_of(read_trial(one, record, plan, place))
     assert isinstance(found, Facts), found
     return found

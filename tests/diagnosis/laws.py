@@ -14,7 +14,7 @@ from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Report
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 LITTLE = 0.05
@@ -137,7 +137,7 @@ def _beyond(results: Sequence[CellResult], knee: float) -> Iterator[str]:
 def _sentences(report: Report) -> Iterator[str]:
     """What the sentence of a class must not say at once: that requests wait, and that more
     connections would show where they do; a throughput that no cell reports."""
-    for one in of_sweep(report).findings:
+    for one in sweep_document(report).findings:
         if not isinstance(one, SeriesLimits):
             continue
         note, level = one.knee_note, one.level_rps
@@ -155,7 +155,7 @@ def _sentences(report: Report) -> Iterator[str]:
 
 def differences(scenario: Scenario, report: Report, noise: bool) -> Iterator[Statement]:
     """Of what differs in nothing. (That another tool gets more, too, is seen by its verdict.)"""
-    found = [one for top in of_sweep(report).findings for one in within(top)]
+    found = [one for top in sweep_document(report).findings for one in within(top)]
     claimed = [one for one in found if one.code in DIFFERENCES]
     outcome = FALSE if claimed else RIGHT
     for sentence in [text(one) for one in claimed] or [""]:

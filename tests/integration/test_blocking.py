@@ -13,7 +13,7 @@ import pytest
 from tests.builders.processes import burning
 from tests.integration.conftest import ROOT
 from workerlab import run_store
-from workerlab.analysis.cells import invalid
+from workerlab.analysis.cells import invalid_result
 from workerlab.analysis.diagnosis.loop import (
     BlockedLoop,
     BlockingLine,
@@ -24,7 +24,7 @@ from workerlab.analysis.event_loop import loop_use
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
-from workerlab.experiments.reading import evidence
+from workerlab.experiments.reading import read_trial
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
 from workerlab.report.values import text
@@ -57,18 +57,18 @@ def look(tmp_path: Path, worker_class: str) -> Look:
             directory = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
             run_store.create(directory, plan, {})
             record = trial.run(task_for(plan, planned, directory), lambda _: None)
-            found = facts_of(evidence(planned, record, plan, directory))
+            found = facts_of(read_trial(planned, record, plan, directory))
             assert isinstance(found, Facts), found
-            if not found.seen.pauses:  # during which nothing is seen of the loop
+            if not found.observations.pauses:  # during which nothing is seen of the loop
                 return found
-        pytest.skip(f"the machine stood still in each of 5 tries: {found.seen.pauses}")
+        pytest.skip(f"the machine stood still in each of 5 tries: {found.observations.pauses}")
 
     return facts
 
 
 def alarm(facts: Facts) -> BlockedLoop | None:
     """By the beats, which such a trial has more of; they need no other trials beside it."""
-    return blocked_loop(facts, invalid(facts.data, ()))
+    return blocked_loop(facts, invalid_result(facts.data, ()))
 
 
 def line_of(what: str) -> int:

@@ -131,7 +131,7 @@ def test_clients_that_linger_hold_a_worker_of_a_newer_gunicorn(lab: Lab) -> None
     assert before["failed"] == after["failed"] == 0
     assert after["throughput_rps"] < 2 / 2 * 1.1 < before["throughput_rps"]
     notes = [one["text"] for one in done.report["notes"]]
-    (held,) = (one for one in notes if "in the worker: after the app is done" in one)
+    (held,) = (one for one in notes if "after the app finishes a request" in one)
     assert "27.0.1" in held
     assert any("clients close their connections 5" in one for one in notes)
     done = lab("sweep", "sync", "4", "--client", "lingers", "--keepalive", "on")
@@ -148,7 +148,7 @@ def test_saved_runs_that_cannot_be_compared(lab: Lab) -> None:
     saved.write_text(saved.read_text().replace('"plan": {', '"plan": {"linger_s": 5.0, '))
     done = lab("compare", "one", "late")
     assert (done.code, done.out) == (2, "")
-    assert "were not loaded alike: linger" in done.err
+    assert "have different loads: linger" in done.err
     for words, why in (
         (("one", "nowhere"), "nowhere is not a run"),
         (("one", "other", "--b", "workers=2"), "--b is for new ones"),
@@ -163,7 +163,7 @@ def test_apps_that_cannot_be_imported_fail_for_their_own_reasons(lab: Lab) -> No
     words = ("compare", "sync", "4", "--tool", "fast", *sides)
     refused = lab(*words, "--budget", "30s")
     assert refused.code == 2
-    assert "nothing is known before 4 pairs of launches" in refused.err
+    assert "the first result needs 4 pairs of launches" in refused.err
     done = lab(*words)
     assert done.code == 3, done.err
     for name in ("nosuch", "other"):

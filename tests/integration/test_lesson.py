@@ -95,7 +95,7 @@ def test_who_gives_up_is_served_in_vain(tmp_path: Path) -> None:
     step, looked, live = ran(tmp_path, "retry")
     assert live.places.failed > 8
     assert live.places.sample(0).causes.keys() == {"gave_up"}
-    assert live.places.under_way <= 8  # all others are abandoned; some are about to ask again
+    assert live.places.in_flight <= 8  # all others are abandoned; some are about to ask again
     assert sum(looked.counts) > 8
     measured, gave_up = step["outcome"]
     wasted = int(measured.rpartition("served ")[2].split()[0])

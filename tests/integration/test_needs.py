@@ -49,7 +49,7 @@ def measure(tmp_path: Path, worker_class: str) -> Measure:
         for _ in range(5):
             place = Path(tempfile.mkdtemp(dir=tmp_path))
             facts = carried_out(place, Cell(server, "fast", 4, inside="needs", **cell))
-            if len(facts.finished) >= FEWEST or not facts.seen.pauses:
+            if len(facts.finished) >= FEWEST or not facts.observations.pauses:
                 break
         found = needs_of(facts)
         assert isinstance(found, Needs), found

@@ -632,7 +632,7 @@ def test_an_environment_without_gunicorn(outsider: Outsider, worker_class: str) 
     python = environment(outsider.place / ".venv", nothing)
     done = outsider("sweep", worker_class, "2", *QUICK, "--app", "own:app")
     assert done.code == 0, done.err
-    assert f"{python} has no Gunicorn: 25.3.0 serves" in done.err
+    assert f"{python} has no Gunicorn: using 25.3.0" in done.err
     (record,) = outsider.records()
     assert record["proof"]["gunicorn"] == "25.3.0"
     assert record["proof"]["executable"] == str(python)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Done, Lab, right_unless_still
-from workerlab.analysis.target import needed
+from workerlab.analysis.target import requests_needed
 from workerlab.slo import parse
 
 pytestmark = pytest.mark.once
@@ -43,7 +43,7 @@ def test_a_target_that_is_kept(lab: Lab, worker_class: str) -> None:
     assert done.code == 0, done.err
     (cell,) = done.report["cells"]
     assert results(cell) == ["met"] * 2
-    assert cell["requests"] >= needed(parse(KEPT)[0])
+    assert cell["requests"] >= requests_needed(parse(KEPT)[0])
     assert codes(done.report) == ["TargetKept"]
 
     again = lab("report", str(lab.run), "--format", "json")

@@ -170,7 +170,7 @@ def test_with_nothing_installed_it_stands_on_sqlite_and_can_be_resumed(lab: Lab)
     the_limit_is_searched(done.report)
     refused = lab(*resume, "--trials", "1")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "--trials must be more than 1, which the run has" in refused.err
+    assert "--trials must be more than the 1 that the run has" in refused.err
     done = lab(*resume, "--trials", "2")
     assert done.code == 0, done.err
     assert {row["launches"] for row in rows(done.report, "factor")} == {2}

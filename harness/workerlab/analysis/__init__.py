@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from workerlab.analysis.cell_targets import with_targets
-from workerlab.analysis.cells import invalid, result
+from workerlab.analysis.cells import closed_result, invalid_result
 from workerlab.analysis.checks import contradictions
 from workerlab.analysis.facts import Facts, TrialData, facts_of
-from workerlab.analysis.load_tool import with_limits
+from workerlab.analysis.load_tool import with_tool_limits
 from workerlab.analysis.open_model import best_rps, open_result
 from workerlab.analysis.series import R0, UNKNOWN_R0, Series, lone_r0_by_server, r0_under_load
 from workerlab.analysis.series_result import class_result
@@ -29,7 +29,7 @@ from workerlab.slo import Term
 
 __all__ = ["TrialData", "analyse"]
 
-SETUP = ("start", "warmup", "stop")
+SETUP_PHASES = ("start", "warmup", "stop")
 
 
 def analyse(
@@ -37,24 +37,24 @@ def analyse(
     environment: Mapping[str, object],
     trials: Sequence[TrialData],
     *,
-    place: str = "",
+    run_argument: str = "",
     terms: Sequence[Term] = (),
 ) -> Report:
     """The report of a run. `trials`: all planned trials, in the order of the plan; a note counts
     the unfinished ones (no record, or interrupted). Series appear in the order of their first
     trial; their cells by concurrency and trial number, then those of the open model by rate.
-    `place`: how suggested commands refer to the run; "": by its name. `terms`: the target to judge
-    the cells by; (): none."""
+    `run_argument`: how suggested commands refer to the run; "": by its name. `terms`: the target to
+    judge the cells by; (): none."""
     done = [trial for trial in trials if trial.record is not None]
-    lone, by_series = lone_r0_by_server(done), defaultdict[Cell, list[TrialData]](list)
+    lone_r0, by_series = lone_r0_by_server(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
         by_series[trial.cell.series].append(trial)
-    checked = [_series(key, members, lone[key.server]) for key, members in by_series.items()]
-    all_series = with_limits(checked, environment)
+    checked = [_series(key, members, lone_r0[key.server]) for key, members in by_series.items()]
+    all_series = with_tool_limits(checked, environment)
     cells: list[CellResult] = []
     classes: list[ClassResult] = []
     for series in all_series:
-        results = sorted([*series.invalid, *_results(series)], key=_place)
+        results = sorted([*series.invalid, *_results(series)], key=_sort_key)
         classes.append(class_result(series, results))
         results = with_targets(terms, results, series.valid) if terms else results
         cells.extend(results)
@@ -65,9 +65,10 @@ def analyse(
         cells=tuple(cells),
         classes=tuple(classes),
         setup_s={
-            name: _median(getattr(trial.record, f"{name}_s") for trial in done) for name in SETUP
+            phase: _median(getattr(trial.record, f"{phase}_s") for trial in done)
+            for phase in SETUP_PHASES
         },
-        notes=tuple(_notes(place or run, sum(map(unfinished, trials)), all_series)),
+        notes=tuple(_notes(run_argument or run, sum(map(unfinished, trials)), all_series)),
         facts=tuple(_first_of_cells(facts for series in all_series for facts in series.valid)),
     )
 
@@ -76,35 +77,36 @@ def unfinished(trial: TrialData) -> bool:
     return trial.record is None or trial.record.interrupted
 
 
-def _series(key: Cell, trials: Sequence[TrialData], lone: R0 | None) -> Series:
+def _series(key: Cell, trials: Sequence[TrialData], lone_r0: R0 | None) -> Series:
     valid: list[Facts] = []
     rejected: list[CellResult] = []
     for trial in trials:
         facts = facts_of(trial)
         reasons = contradictions(facts) if isinstance(facts, Facts) else [facts]
-        if not reasons and lone is None:
+        if not reasons and lone_r0 is None:
             reasons = [Note("no lone request was timed, so there is nothing to compare with")]
         if reasons:
-            rejected.append(invalid(trial, reasons))
+            rejected.append(invalid_result(trial, reasons))
         elif isinstance(facts, Facts):
             valid.append(facts)
     closed = [facts for facts in valid if not facts.open_model]
     at_rate = [facts for facts in valid if facts.open_model]
-    r0, notes = r0_under_load(lone, closed) if lone else (UNKNOWN_R0, ())
+    r0, notes = r0_under_load(lone_r0, closed) if lone_r0 else (UNKNOWN_R0, ())
     return Series(key, trials, r0, closed, at_rate, rejected, notes)
 
 
 def _results(series: Series) -> Iterable[CellResult]:
     """The results of the valid trials; those at a rate depend on the closed ones."""
-    closed = [result(facts, series) for facts in series.closed]
+    closed = [closed_result(facts, series) for facts in series.closed]
     yield from closed
-    most_rps = series.capacity.rps or best_rps(closed)
-    reached = series.provisional_knee.connections is not None
-    yield from (open_result(facts, most_rps, reached=reached) for facts in series.at_rate)
+    highest_rps = series.capacity.rps or best_rps(closed)
+    is_capacity = series.provisional_knee.connections is not None
+    for facts in series.at_rate:
+        yield open_result(facts, highest_rps, is_capacity=is_capacity)
 
 
-def _place(cell: CellResult) -> tuple[bool, float, int, int]:
-    """Sort key: the closed loop by connections, then the open model by rate."""
+def _sort_key(cell: CellResult) -> tuple[bool, float, int, int]:
+    """The closed loop by connections, then the open model by rate."""
     planned = cell.trial.cell
     rate = planned.rate
     arrivals = 0.0 if rate is None else cell.asked_rps or rate.rps or rate.share or 0.0
@@ -138,8 +140,8 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 class RanSideBySide(Finding):
-    """{cells:# cell} ran side by side, as sleeping requests leave the cores idle; --jobs 1 measures
-    one cell after the other"""
+    """{cells:# trial} ran side by side, as sleeping requests leave cores idle; --jobs 1 runs them
+    one after the other"""
 
     cells: int
 
@@ -152,7 +154,7 @@ class CapacityNeedsTrials(Finding):
 
 
 class NoCapacity(Finding):
-    """{worker_class} by {tool}: no capacity, {why}"""
+    """no capacity for {worker_class} with {tool}: {why}"""
 
     worker_class: str
     tool: str
@@ -170,22 +172,23 @@ class DealtInOneLaunch(Finding):
     prominence = "notes"
 
 
-def _notes(run: str, unfinished: int, every: Sequence[Series]) -> Iterable[Finding]:
-    """Notes on unfinished trials, on cells that ran side by side, and on missing capacity: one for
+def _notes(run: str, unfinished: int, all_series: Sequence[Series]) -> Iterable[Finding]:
+    """Notes on unfinished trials, trials side by side, and missing capacity: one for
     a sweep without repeated trials, else one per series."""
     if unfinished:
         yield Unfinished(unfinished, command="sweep", run=run)
-    together = [facts for series in every for facts in series.valid if facts.record.beside]
+    together = [facts for series in all_series for facts in series.valid if facts.record.beside]
     if together:
         yield RanSideBySide(len(together))
-    numbers = [facts.data.trial.number for series in every for facts in series.closed]
+    numbers = [facts.data.trial.number for series in all_series for facts in series.closed]
     if numbers and max(numbers) == 1:
         yield CapacityNeedsTrials(TRIALS)
-        dealt = [series.key.server.worker_class for series in every if _dealt_at_launch(series)]
-        if dealt:
-            yield DealtInOneLaunch(tuple(dict.fromkeys(dealt)), needed=TRIALS)
+        dealt = filter(_dealt_at_launch, all_series)
+        classes = tuple(dict.fromkeys(series.key.server.worker_class for series in dealt))
+        if classes:
+            yield DealtInOneLaunch(classes, needed=TRIALS)
         return
-    for series in every:
+    for series in all_series:
         if series.closed and series.capacity.rps is None:
             worker_class, tool = series.key.server.worker_class, series.key.tool
             yield NoCapacity(worker_class, tool, why=series.capacity.note)

@@ -1,26 +1,25 @@
 """How precise a load's throughput and mean times are, given its length: batch means.
 
-Successive requests are not independent, so their own spread says little about the error of their
+Successive requests are not independent, so their spread says little about the error of their
 mean. The steady window is cut into batches of equal length. The means of long batches are nearly
 independent, and Student's t over them gives the interval (Law & Kelton, Simulation Modeling and
 Analysis, "batch means"; Schmeiser 1982: more than some 30 batches gain nothing).
 
 A batch lasts a whole number of *cycles*. In a cycle, min(N, slots)/X, each slot (or connection, if
 there are fewer) serves one request. Each span counts by the fraction of it inside the batch, as in
-`samples`. So an app with constant service times gives equal batches wherever the cuts fall.
-Counting whole completions would give 4 or 0 to batches of half a round, and batches of other
-lengths would differ by one pause between two rounds.
+`samples`, so constant service times give equal batches wherever the cuts fall. Counting whole
+completions would give 4 or 0 to batches of half a round.
 
 If neighbouring batches are still correlated (lag 1, above what chance exceeds in 5 % of cases),
 pairs of batches are merged, repeatedly, as long as MIN_BATCHES remain. A load that drifts ends up
-with few, different batches and a wide interval, as it should.
+with few, different batches and a wide interval.
 
-A mean time is a ratio: the sum of the times / their number, each request counted in the batch in
+A mean time is a ratio: the sum of the times / their number, each counted in the batch in
 which it ends. Its interval is that of the residuals (Iglehart 1975), which allows any number of
 requests in a batch, even none.
 
 Rejected: the spread of single requests (4 slots of 1 s that wait for one another look certain),
-overlapping batch means (their degrees of freedom are an approximation, the gain is small).
+overlapping batch means (approximate degrees of freedom, little gain).
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +30,7 @@ from statistics import fmean, stdev
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
-from workerlab.analysis.samples import NS, Window, share, stretches
+from workerlab.analysis.samples import NS, Window, overlap_share, stretches
 from workerlab.numbers.intervals import half_of_mean
 
 MIN_BATCHES, MAX_BATCHES = 4, 32
@@ -39,7 +38,7 @@ BATCH_S = 1.0  # rounded to whole cycles, if the window has ENOUGH_BATCHES batch
 MIN_BATCH_S = BATCH_S / 1.5  # the shortest that this rounding gives
 ENOUGH_BATCHES = 8
 CORRELATION_Z = 1.645  # standard errors; a correlation exceeds this by chance in 5 % of cases
-MAX_CORRELATION = 0.8
+MAX_CORRELATION = 0.8  # that widens an interval
 MAX_CUT_SHARE = 0.1  # share of a cycle that may be missing at the end of a window of whole rounds
 
 
@@ -51,99 +50,100 @@ class Estimate(Struct, frozen=True):
 
 
 class Precision(Struct, frozen=True):
-    """Precision over the steady window. A field is None if there are too few batches for it."""
+    """Over the steady window. A field is None if there are too few batches for it."""
 
     batches: int = 0
     batch_s: float | None = None
     variation: float | None = None  # standard deviation of the batches' rates / their mean
     throughput_rps: Estimate | None = None  # successful responses
     service_s: Estimate | None = None
-    response_s: Estimate | None = None  # where the client timed each request
+    response_s: Estimate | None = None  # only if the client timed each request
 
     @property
-    def long(self) -> bool:
-        """Whether there are at least ENOUGH_BATCHES batches of about a second or longer."""
+    def is_long(self) -> bool:
+        """Whether there are at least ENOUGH_BATCHES batches of MIN_BATCH_S or longer."""
         return self.batches >= ENOUGH_BATCHES and (self.batch_s or 0.0) >= MIN_BATCH_S
 
 
 @once
 def precision(facts: Facts) -> Precision:
-    window, success = facts.window, facts.outcome.success
-    cycle_s = _cycle_s(facts)
+    """Of throughput and mean times; no values if the window has too few cycles."""
+    window, cycle_s = facts.window, _cycle_s(facts)
     if window is None or cycle_s is None:
         return Precision()
     spans = facts.spans[1:] if facts.data.lone_first else facts.spans
-    parts = stretches(spans, window.closes_ns, facts.counted_ns)
-    edges, rates = _independent(parts, window, cycle_s)
+    parts = stretches(spans, window.closes_ns, facts.tail_ns)
+    edges, rates = _merged_batches(parts, window, cycle_s)
     if len(rates) < MIN_BATCHES:
         return Precision()
-    half, mean = _half(rates), fmean(rates)
-    assert half is not None
-    times = ((span.end_ns, (span.end_ns - span.start_ns) / NS) for span in spans if span.end_ns)
+    half_rps, mean_rps = _half_width(rates), fmean(rates)
+    assert half_rps is not None
+    services = ((span.end_ns, (span.end_ns - span.start_ns) / NS) for span in spans if span.end_ns)
     return Precision(
         batches=len(rates),
         batch_s=(edges[1] - edges[0]) / NS,
-        variation=stdev(rates) / mean if mean else None,
-        throughput_rps=Estimate(facts.throughput_rps, half * success),
-        service_s=_mean(times, edges),
-        response_s=_mean(_responses(facts), edges),
+        variation=stdev(rates) / mean_rps if mean_rps else None,
+        throughput_rps=Estimate(facts.throughput_rps, half_rps * facts.outcome.success_share),
+        service_s=_mean_time(services, edges),
+        response_s=_mean_time(_responses(facts), edges),
     )
 
 
 def _cycle_s(facts: Facts) -> float | None:
-    """Seconds that a slot, or a connection if there are fewer, takes per request. At a rate, slots
-    and connections may be idle, and requests may queue inside the app; there it is the part of a
-    span that counts, the shortest time in the app. None without throughput."""
-    if facts.counted_ns is not None:
-        return facts.counted_ns / NS
-    return facts.parallel / facts.rps if facts.rps else None
+    """Seconds that a slot, or a connection if there are fewer, takes per request; None without
+    throughput. At a rate, where slots may be idle and requests may queue inside the app, it is the
+    shortest time in the app: the part of each span that counts."""
+    if facts.tail_ns is not None:
+        return facts.tail_ns / NS
+    return facts.max_parallel / facts.rps if facts.rps else None
 
 
-def _independent(
+def _merged_batches(
     parts: Sequence[tuple[int, int]], window: Window, cycle_s: float
 ) -> tuple[list[int], list[float]]:
-    """Edges (ns) of batches that are not correlated with their neighbours, and the rate in each."""
-    cycles, size = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES, 1
+    """Edges (ns) of the batches and the rate in each, merged while neighbours are correlated and
+    MIN_BATCHES remain; empty if there are fewer from the start."""
+    cycles, each = int(window.length_s / cycle_s + MAX_CUT_SHARE) if cycle_s else MAX_BATCHES, 1
     if window.length_s >= ENOUGH_BATCHES * BATCH_S and cycle_s:
-        size = max(1, round(BATCH_S / cycle_s))
-    number = min(cycles // size, MAX_BATCHES)
+        each = max(1, round(BATCH_S / cycle_s))
+    batches = min(cycles // each, MAX_BATCHES)
     edges, rates = list[int](), list[float]()
-    while number >= MIN_BATCHES:
-        edges = _edges(window, number, cycles)
+    while batches >= MIN_BATCHES:
+        edges = _edges(window, batches, cycles)
         rates = _rates(parts, edges)
-        if number // 2 < MIN_BATCHES or _correlation(rates) <= CORRELATION_Z / sqrt(number):
+        if batches // 2 < MIN_BATCHES or _correlation(rates) <= CORRELATION_Z / sqrt(batches):
             break
-        number //= 2
+        batches //= 2
     return edges, rates
 
 
-def _edges(window: Window, number: int, cycles: int) -> list[int]:
-    """Edges of `number` batches of whole cycles; a remainder is cut off at the window's start."""
+def _edges(window: Window, batches: int, cycles: int) -> list[int]:
+    """Edges (ns) of batches of whole cycles; a remainder is cut off at the window's start."""
     cycle_ns = (window.closes_ns - window.opens_ns) / cycles
-    length_ns = cycles // number * cycle_ns
-    return [round(window.closes_ns - length_ns * left) for left in range(number, -1, -1)]
+    length_ns = cycles // batches * cycle_ns
+    return [round(window.closes_ns - length_ns * left) for left in range(batches, -1, -1)]
 
 
 def _rates(parts: Iterable[tuple[int, int]], edges: Sequence[int]) -> list[float]:
     """Completions per second of each batch; each span counts by the fraction inside."""
-    counts, length = [0.0] * (len(edges) - 1), edges[1] - edges[0]
+    counts, length_ns = [0.0] * (len(edges) - 1), edges[1] - edges[0]
     for start, end in parts:
-        for number in _touched(start, end, edges, length):
-            counts[number] += share(start, end, edges[number], edges[number + 1])
+        for number in _batches_touched(start, end, edges, length_ns):
+            counts[number] += overlap_share(start, end, edges[number], edges[number + 1])
     pairs = zip(counts, pairwise(edges), strict=True)
     return [count * NS / (until - since) for count, (since, until) in pairs]
 
 
-def _touched(start: int, end: int, edges: Sequence[int], length: int) -> range:
-    """Indices of the batches that a stretch may overlap, with a margin as edges are rounded."""
-    first, last = (start - edges[0]) // length - 1, (end - edges[0]) // length + 1
+def _batches_touched(start: int, end: int, edges: Sequence[int], length_ns: int) -> range:
+    """Indices of batches that start..end may overlap; with a margin, as edges are rounded."""
+    first, last = (start - edges[0]) // length_ns - 1, (end - edges[0]) // length_ns + 1
     return range(max(0, first), min(len(edges) - 2, last) + 1)
 
 
-def _half(values: Sequence[float]) -> float | None:
-    """Half-width of the 95 % interval of the mean, widened for the remaining correlation."""
-    half, lag = half_of_mean(values), min(max(0.0, _correlation(values)), MAX_CORRELATION)
-    return None if half is None else half * sqrt((1 + lag) / (1 - lag))
+def _half_width(values: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of the mean, widened for the remaining correlation."""
+    half, lag1 = half_of_mean(values), min(max(0.0, _correlation(values)), MAX_CORRELATION)
+    return None if half is None else half * sqrt((1 + lag1) / (1 - lag1))
 
 
 def _correlation(values: Sequence[float]) -> float:
@@ -164,16 +164,18 @@ def _responses(facts: Facts) -> Iterable[tuple[int, float]]:
             yield (origin_ns or 0) + round((timing.start_s + timing.end_s) * NS), timing.end_s
 
 
-def _mean(values: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:
-    """The mean of (nanoseconds, value) pairs as a ratio over batches; interval from residuals."""
-    sums, counts, length = [0.0] * (len(edges) - 1), [0] * (len(edges) - 1), edges[1] - edges[0]
-    for at_ns, value in values:
-        for number in _touched(at_ns, at_ns, edges, length):
+def _mean_time(times: Iterable[tuple[int, float]], edges: Sequence[int]) -> Estimate | None:
+    """The mean of (end in nanoseconds, seconds) pairs as a ratio over batches, its interval from
+    residuals; None if none ends in a batch."""
+    counts, length_ns = [0] * (len(edges) - 1), edges[1] - edges[0]
+    sums_s = [0.0] * len(counts)
+    for at_ns, time_s in times:
+        for number in _batches_touched(at_ns, at_ns, edges, length_ns):
             if edges[number] < at_ns <= edges[number + 1]:
-                sums[number] += value
+                sums_s[number] += time_s
                 counts[number] += 1
     if not any(counts):
         return None
-    mean = sum(sums) / sum(counts)
-    half = _half([total - mean * count for total, count in zip(sums, counts, strict=True)])
-    return None if half is None else Estimate(mean, half / fmean(counts))
+    mean_s = sum(sums_s) / sum(counts)
+    half_s = _half_width([s - mean_s * n for s, n in zip(sums_s, counts, strict=True)])
+    return None if half_s is None else Estimate(mean_s, half_s / fmean(counts))

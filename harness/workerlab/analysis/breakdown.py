@@ -36,15 +36,17 @@ from msgspec.structs import replace
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS, Window, completions, last_parts
-from workerlab.analysis.stall import headline, in_flight_s
+from workerlab.analysis.stall import in_flight_integral_s, reported_part
 from workerlab.finding import Finding, Note
 from workerlab.model import Breakdown, Span, Timing
 
 CLOCK_TOLERANCE_NS = 1_000_000  # tolerance for client and worker times that are out of order
 MAX_FAILED_SHARE = 0.05  # of the answers: more failures would distort the means
 MIN_WAIT_SHARE = 0.02  # of the response time: less waiting counts as none
-MIN_QUEUE_SAMPLES, MIN_CONNECTION_SAMPLES = 5, 3  # required for a mean
-ACCEPT_SOURCE, SPANS_SOURCE = "accept timed in the workers", "the workers' spans"
+MIN_QUEUE_SAMPLES = 5  # required for a mean
+MIN_CONNECTION_SAMPLES = 3  # likewise
+ACCEPT_SOURCE = "accept timed in the workers"
+SPANS_SOURCE = "the workers' spans"
 EXACT_SOURCES = {
     "connect": "the client",
     "accept_queue": ACCEPT_SOURCE,
@@ -54,13 +56,13 @@ EXACT_SOURCES = {
 }
 
 # The six moments of a request, in order, and start and end of its span: nanoseconds
-Walk = tuple[Sequence[int], tuple[int, int]]
+Moments = tuple[Sequence[int], tuple[int, int]]
 Part = tuple[float, str] | None  # seconds, and the source
 
 
 class PartsEstimated(Finding):
-    """{tool} follows every request only where they are counted, or over a ramp, not for a
-    --duration alone, so each part is an estimate"""
+    """{tool} follows every request of a --duration load only with a ramp or mix, so each part is an
+    estimate"""
 
     tool: str
 
@@ -72,8 +74,8 @@ class FailuresLeftOut(Finding):
 
 
 class NoBreakdownOfFailures(Finding):
-    """no breakdown: {share:percent} of the answers were failures, and nothing tells which requests
-    these were"""
+    """no breakdown: {share:percent} of the answers were failures, and it is unknown which requests
+    failed"""
 
     share: float
 
@@ -82,7 +84,7 @@ class NoBreakdownOfFailures(Finding):
 def breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     """Means over the part of the load that the cell reports (its steady window, or the whole load
     if it stalled), with notes on what they leave out."""
-    window = headline(facts)
+    window = reported_part(facts)
     if window is None or window is facts.window:
         return _steady(facts)
     return _within(facts, window)
@@ -96,9 +98,9 @@ def _steady(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
 def _within(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]]:
     if (exact := _exact(facts, window)) is not None:
         return exact
-    if (failed_share := 1 - facts.outcome.success) > MAX_FAILED_SHARE:
+    if (failed_share := 1 - facts.outcome.success_share) > MAX_FAILED_SHARE:
         return Breakdown(), (NoBreakdownOfFailures(failed_share),)
-    not_followed = facts.data.follows and not facts.measurement.timings
+    not_followed = facts.data.can_follow and not facts.measurement.timings
     notes = (PartsEstimated(facts.tool),) if not_followed else ()
     return _estimated(facts, window), notes
 
@@ -124,7 +126,7 @@ NOTHING_WAITED = Note("nothing waited")
 NO_WAIT_SEEN = Note("no wait was seen")
 
 
-def waited(facts: Facts) -> RequestsWaited | Note:
+def wait_finding(facts: Facts) -> RequestsWaited | Note:
     """How long requests waited in the accept queue and in the worker, by the cell's breakdown;
     otherwise a note that nothing waited, or that no wait was seen because a part is unknown."""
     parts, _ = breakdown(facts)
@@ -146,27 +148,28 @@ def _exact(facts: Facts, window: Window) -> tuple[Breakdown, tuple[Finding, ...]
     if origin_ns is None:
         return None
     by_id = {span.request_id: span for span in facts.spans if span.request_id is not None}
-    walks, left_out = list[Walk](), 0
+    followed, left_out = list[Moments](), 0
     for timing in facts.measurement.timings:
         if not _touches(timing, origin_ns, window):
             continue
         if timing.cause is not None:
             left_out += 1
-        elif (walk := _walk(timing, by_id, origin_ns)) is not None:
-            walks.append(walk)
+        elif (moments := _moments(timing, by_id, origin_ns)) is not None:
+            followed.append(moments)
         else:
             return None
-    counted = last_parts((span for _, span in walks), facts.counted_ns)
+    counted = last_parts((span for _, span in followed), facts.tail_ns)
     completed = completions(counted, window.opens_ns, window.closes_ns)
     if completed <= 0:
         return None
 
-    def mean(begins: int, ends: int) -> float:
-        return window.inside_s((moments[begins], moments[ends]) for moments, _ in walks) / completed
+    def mean_s(begins: int, ends: int) -> float:
+        stretches = ((moments[begins], moments[ends]) for moments, _ in followed)
+        return window.inside_s(stretches) / completed
 
-    known_s = {name: mean(number, number + 1) for number, name in enumerate(EXACT_SOURCES)}
+    known_s = {name: mean_s(number, number + 1) for number, name in enumerate(EXACT_SOURCES)}
     notes = (FailuresLeftOut(left_out),) if left_out else ()
-    return _of_parts(mean(0, 5), known_s, EXACT_SOURCES, exact=True), notes
+    return _of_parts(mean_s(0, 5), known_s, EXACT_SOURCES, exact=True), notes
 
 
 def _of_parts(
@@ -194,7 +197,7 @@ def _touches(timing: Timing, origin_ns: int, window: Window) -> bool:
     return timing.end_s is None or start_ns + round(timing.end_s * NS) > window.opens_ns
 
 
-def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | None:
+def _moments(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Moments | None:
     """A request's moments; None if one is missing, or its span is outside the client's times."""
     span = by_id.get(timing.request_id) if timing.request_id is not None else None
     if span is None or span.accept_ns is None or timing.end_s is None:
@@ -218,10 +221,10 @@ def _walk(timing: Timing, by_id: Mapping[str, Span], origin_ns: int) -> Walk | N
 
 
 def _estimated(facts: Facts, window: Window) -> Breakdown:
-    parts = {name: part for name, estimate in PARTS.items() if (part := estimate(facts, window))}
+    parts = {name: part for name, part_of in ESTIMATES.items() if (part := part_of(facts, window))}
     in_flight: float = facts.connections
     if window is not facts.window:  # fewer than N towards the end of the whole load
-        in_flight = in_flight_s(facts, window) / window.length_s
+        in_flight = in_flight_integral_s(facts, window) / window.length_s
     return _of_parts(
         in_flight / window.rps,
         {name: value for name, (value, _) in parts.items()},
@@ -231,24 +234,25 @@ def _estimated(facts: Facts, window: Window) -> Breakdown:
 
 def _connect(facts: Facts, _window: Window) -> Part:
     """Mean per request: on a kept-alive connection only the first request connects."""
-    times = facts.measurement.connects_s
-    if not times:
+    times_s = facts.measurement.connects_s
+    if not times_s:
         return None
-    per_request_s = sum(times) / max(len(times), facts.measurement.requests)
+    per_request_s = sum(times_s) / max(len(times_s), facts.measurement.requests)
     return per_request_s, "the client, over the whole load"
 
 
 def _accept_queue(facts: Facts, window: Window) -> Part:
-    lengths = [(sample.at_ns, sample.length) for sample in facts.seen.queue]
-    length = window.level(lengths, MIN_QUEUE_SAMPLES)
-    if length is None:
+    lengths = [(sample.at_ns, sample.length) for sample in facts.observations.queue]
+    mean_length = window.mean_level(lengths, MIN_QUEUE_SAMPLES)
+    if mean_length is None:
         return None
-    half_open_mean = 0.0
+    mean_half_open = 0.0
     if facts.overflowed:
-        samples = [(sample.at_ns, half_open(sample)) for sample in facts.seen.connections]
-        half_open_mean = window.level(samples, MIN_CONNECTION_SAMPLES) or 0.0
-    addition = " and half-open connections" if half_open_mean else ""
-    return (length + half_open_mean) / window.rps, f"queue length{addition}, by Little's law"
+        samples = [(sample.at_ns, half_open(sample)) for sample in facts.observations.connections]
+        mean_half_open = window.mean_level(samples, MIN_CONNECTION_SAMPLES) or 0.0
+    addition = " and half-open connections" if mean_half_open else ""
+    wait_s = (mean_length + mean_half_open) / window.rps
+    return wait_s, f"queue length{addition}, by Little's law"
 
 
 def _in_worker(facts: Facts, window: Window) -> Part:
@@ -256,30 +260,30 @@ def _in_worker(facts: Facts, window: Window) -> Part:
     the load tool asks for it); else from unread bytes."""
     accepts, requests = facts.accepts
     if requests >= len(facts.spans) and not (facts.cell.keepalive and accepts < requests):
-        part = window if facts.data.counted else _until_the_last_begun(facts, window)
+        part = window if facts.data.fixed_count else _until_last_begun(facts, window)
         if part is not None:
             waited_s = part.inside_s((span.accept_ns or 0, span.start_ns) for span in facts.spans)
             return waited_s / part.completed, ACCEPT_SOURCE
-    samples = [(sample.at_ns, sample.unread) for sample in facts.seen.connections]
-    unread = window.level(samples, MIN_CONNECTION_SAMPLES)
+    samples = [(sample.at_ns, sample.unread) for sample in facts.observations.connections]
+    unread = window.mean_level(samples, MIN_CONNECTION_SAMPLES)
     return None if unread is None else (unread / window.rps, "unread requests, by Little's law")
 
 
-def _until_the_last_begun(facts: Facts, window: Window) -> Window | None:
+def _until_last_begun(facts: Facts, window: Window) -> Window | None:
     """The window up to the earliest of the workers' last accepts of a begun request. A tool that
     runs for a time leaves requests that were accepted and never begun, whose waiting is unknown;
     every request accepted before that moment was begun. None if it precedes the window."""
-    last: dict[int, int] = {}
+    last_ns: dict[int, int] = {}
     for span in facts.spans:
-        last[span.pid] = max(last.get(span.pid, 0), span.accept_ns or 0)
-    closes_ns = min(window.closes_ns, *last.values())
+        last_ns[span.pid] = max(last_ns.get(span.pid, 0), span.accept_ns or 0)
+    closes_ns = min(window.closes_ns, *last_ns.values())
     return replace(window, closes_ns=closes_ns) if closes_ns > window.opens_ns else None
 
 
 def _service(facts: Facts, window: Window) -> Part:
     """Mean time in the app. A request that never ended counts until the end of the window."""
-    closes = window.closes_ns
-    served_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
+    closes_ns = window.closes_ns
+    served_s = window.inside_s((span.start_ns, span.end_ns or closes_ns) for span in facts.spans)
     return served_s / window.completed, SPANS_SOURCE
 
 
@@ -296,7 +300,7 @@ def _transfer(facts: Facts, _window: Window) -> Part:
     return max(0.0, last_s - first_s), "the client's first and last byte, over the whole load"
 
 
-PARTS: dict[str, Callable[[Facts, Window], Part]] = {
+ESTIMATES: dict[str, Callable[[Facts, Window], Part]] = {
     "connect": _connect,
     "accept_queue": _accept_queue,
     "in_worker": _in_worker,

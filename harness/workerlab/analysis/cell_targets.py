@@ -3,7 +3,8 @@
 Errors are counted over all trials of a cell, as more requests give more evidence; response times
 and throughput are judged launch by launch.
 
-Some cells cannot decide a term, because of what happened during their load (`doubt`, `pause`):
+Some cells cannot decide a term, because of what happened during their load (`why_undecided`,
+`explaining_pause`):
 
     the load tool was the limit         the server got less load than planned, and responses waited
                                         in the tool: only throughput can be met, only errors can
@@ -48,12 +49,12 @@ def with_targets(
     terms: Sequence[Term], cells: Sequence[CellResult], valid: Iterable[Facts]
 ) -> list[CellResult]:
     """The cells; valid ones have the outcome of each term. `valid`: facts of the valid cells."""
-    facts = {each.key: each for each in valid}
-    groups = by_cell(cells, valid=lambda cell: cell.trial.key in facts)
-    pooled = {cell: requests_of_all(trials, facts) for cell, trials in groups.items()}
+    by_key = {facts.key: facts for facts in valid}
+    groups = by_cell(cells, valid=lambda cell: cell.trial.key in by_key)
+    pooled = {cell: requests_of_all(trials, by_key) for cell, trials in groups.items()}
     return [
-        with_target(terms, cell, facts[cell.trial.key], pooled[cell.trial.cell])
-        if cell.trial.key in facts
+        with_target(terms, cell, by_key[cell.trial.key], pooled[cell.trial.cell])
+        if cell.trial.key in by_key
         else cell
         for cell in cells
     ]
@@ -67,12 +68,12 @@ def with_target(
     outcomes = (judge(term, pooled if term.kind == "errors" else own) for term in terms)
     judged = zip(terms, outcomes, strict=True)
     return replace(
-        cell, target=tuple(as_shown(term, outcome, cell, own, facts) for term, outcome in judged)
+        cell, target=tuple(with_doubt(term, outcome, cell, own, facts) for term, outcome in judged)
     )
 
 
 def requests(facts: Facts, cell: CellResult) -> Requests:
-    """The requests of a trial: one by one if the load tool timed each, else as its summary."""
+    """The requests of a trial: one by one if the load tool timed each, else its summary."""
     measurement, failed = facts.measurement, facts.outcome.failed
     times_s: list[float] | None = None
     in_order: list[float] = []
@@ -101,7 +102,7 @@ def requests_of_all(trials: Trials, facts: Mapping[str, Facts]) -> Requests:
     """Successes and failures of all trials of a cell."""
     parts = [requests(facts[cell.trial.key], cell) for cell in trials.valid]
     return Requests(
-        failed=sum(part.failed for part in parts), succeeded=sum(part.good for part in parts)
+        failed=sum(part.failed for part in parts), succeeded=sum(part.successes for part in parts)
     )
 
 
@@ -123,18 +124,20 @@ class CoresUsedByOthers(Finding):
 BACKLOG = Note("the backlog grew, and responses would take longer under a longer load")
 
 
-def as_shown(
+def with_doubt(
     term: Term, outcome: TermOutcome, cell: CellResult, own: Requests, facts: Facts
 ) -> TermOutcome:
-    """The outcome, or "not shown" with the reason why this load cannot decide it."""
+    """The outcome; "not shown" with the reason if this load cannot decide it."""
     if outcome.result == "not shown":
         return outcome
-    why = doubt(term, outcome, cell, own) or pause(term, outcome, own, facts)
+    why = why_undecided(term, outcome, cell, own) or explaining_pause(term, outcome, own, facts)
     return outcome if why is None else replace(outcome, result="not shown", why=why)
 
 
-def doubt(term: Term, outcome: TermOutcome, cell: CellResult, own: Requests) -> Finding | None:
-    """Why the load tool, a backlog or other programs leave the outcome open, if they do."""
+def why_undecided(
+    term: Term, outcome: TermOutcome, cell: CellResult, own: Requests
+) -> Finding | None:
+    """Why the load tool, a backlog or other programs leave the outcome open; None if none does."""
     met, broken, errors = outcome.met, outcome.result == "broken", term.kind == "errors"
     if cell.generator_bound and not (met if term.kind == "rps" else broken and errors):
         return ToolWasLimit(cell.trial.cell.tool)
@@ -151,14 +154,16 @@ def doubt(term: Term, outcome: TermOutcome, cell: CellResult, own: Requests) -> 
     return CoresUsedByOthers(wait.taken)
 
 
-def pause(term: Term, outcome: TermOutcome, own: Requests, facts: Facts) -> Finding | None:
+def explaining_pause(
+    term: Term, outcome: TermOutcome, own: Requests, facts: Facts
+) -> Finding | None:
     """The pause, if a time limit that is not met might be met without the longest one. (The
     interval of a throughput includes pauses.)"""
-    still, value_s = stall.noticeable(facts), outcome.value
-    if outcome.met or term.kind != "time" or still is None or value_s is None:
+    pause, value_s = stall.noticeable_pauses(facts), outcome.value
+    if outcome.met or term.kind != "time" or pause is None or value_s is None:
         return None
     fastest_s = own.times_s[0] if own.times_s else 0.0
-    return still if term.holds(max(fastest_s, value_s - still.longest_s)) else None
+    return pause if term.holds(max(fastest_s, value_s - pause.longest_s)) else None
 
 
 def holds_without(term: Term, outcome: TermOutcome, share: float) -> bool:
@@ -291,7 +296,8 @@ def target_kept(series: Collection[SeriesTargets]) -> bool | None:
 def target_along(
     axis: Axis, levels: Sequence[Trials], name: Label, *, name_trials: bool
 ) -> TargetKept | TargetNotKept:
-    """`levels`: in ascending order, at least one."""
+    """The highest of these levels that meets the target, or that none does. `levels`: in ascending
+    order, at least one."""
     keeping = [
         index
         for index, trials in enumerate(levels)
@@ -327,6 +333,7 @@ def beyond(levels: Iterable[Trials]) -> Iterator[TermsAtLevel | TermsBreak]:
 
 
 def terms_break(trials: Trials, broken: Sequence[TermOutcome]) -> TermsBreak:
+    """`broken`: the first broken outcome of each term."""
     breaking = sum(
         any(outcome.result == "broken" for outcome in outcomes(cell)) for cell in trials.valid
     )

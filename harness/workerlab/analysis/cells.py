@@ -41,12 +41,18 @@ from workerlab.analysis.failures import (
     success_spans,
 )
 from workerlab.analysis.handshakes import counters_of_others
-from workerlab.analysis.load_tool import in_flight
+from workerlab.analysis.load_tool import mean_in_flight
 from workerlab.analysis.samples import NS, durations_s, missing_notes, per_second
 from workerlab.analysis.series import Series
-from workerlab.analysis.slots import kept_connections, predicted_rps, queued_gap_s, taken
-from workerlab.analysis.stall import apart, headline, headline_rps, stalled, whole_rps
-from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid, of_closed
+from workerlab.analysis.slots import kept_connections, occupancy_in, predicted_rps, queued_gap_s
+from workerlab.analysis.stall import (
+    reported_part,
+    reported_rps,
+    slower_as_a_whole,
+    stalled,
+    whole_rps,
+)
+from workerlab.analysis.verdict import FailedRequests, Reason, TrialInvalid, verdict_of_closed
 from workerlab.finding import Finding, Note
 from workerlab.model import (
     AppMetrics,
@@ -82,7 +88,7 @@ def served_by(data: TrialData) -> Mapping[str, str]:
 
 
 RESOLUTION_S = 0.001  # ab rounds to whole milliseconds
-MAX_SERVICE_DEVIATION = 0.05  # of a service time from their mean, relative to the mean response
+MAX_DEVIATION_SHARE = 0.05  # of a service time from their mean, relative to the mean response
 
 UNANSWERED = "no waiting time: some requests reached a worker and were never answered"
 
@@ -118,27 +124,27 @@ def waiting(facts: Facts) -> tuple[Summary, tuple[Finding, ...]]:
     mean_s = response_s - service_s
     if mean_s < -RESOLUTION_S:
         return Summary(), (WaitingNegative(response_s, service_s),)
-    good = [timing.end_s for timing in facts.measurement.timings if timing.cause is None]
-    ends_s = [end_s for end_s in good if end_s is not None]
+    successful = [timing.end_s for timing in facts.measurement.timings if timing.cause is None]
+    ends_s = [end_s for end_s in successful if end_s is not None]
     deviation_s = max(
         (abs(duration_s - service_s) for duration_s in durations_s(spans or ())), default=0.0
     )
     successes = facts.outcome.answered - facts.outcome.wrong
-    if not ends_s or len(ends_s) != successes or deviation_s > MAX_SERVICE_DEVIATION * response_s:
+    if not ends_s or len(ends_s) != successes or deviation_s > MAX_DEVIATION_SHARE * response_s:
         return Summary(mean=max(0.0, mean_s)), notes
     return Summary(*summarise(max(0.0, end_s - service_s) for end_s in ends_s)), notes
 
 
 def _mean_response(facts: Facts) -> tuple[float | None, tuple[Finding, ...]]:
     """The mean response in seconds, and a note if it is missing or not the tool's own."""
-    measured = facts.measurement
-    if not measured.exact_mean:
+    measurement = facts.measurement
+    if not measurement.exact_mean:
         if not facts.rps:
             return None, ()
         return facts.connections / facts.rps, (WaitingByLittle(facts.tool),)
-    if (never := measured.requests - facts.outcome.answered) > 0:
-        return None, (TimesOfNeverAccepted(facts.tool, never),)
-    if facts.data.counted and len(facts.finished) != facts.outcome.answered:
+    if (never_accepted := measurement.requests - facts.outcome.answered) > 0:
+        return None, (TimesOfNeverAccepted(facts.tool, never_accepted),)
+    if facts.data.fixed_count and len(facts.finished) != facts.outcome.answered:
         return None, (Note(UNANSWERED),)
     return success_response(facts).mean, ()
 
@@ -150,11 +156,12 @@ SPENT_SUFFIX, LOOKUPS_SUFFIX, HITS_SUFFIX = "_ns", "_asked", "_hits"
 
 def app_metrics(facts: Facts) -> AppMetrics | None:
     """App metrics and components' CPU over the steady window; None if neither was sampled in it."""
-    steady, seen = facts.window, facts.seen
+    steady, observations = facts.window, facts.observations
     if steady is None:
         return None
-    increases = _grown([sample for sample in seen.app_metrics if steady.contains(sample.at_ns)])
-    cores = _cores([sample for sample in seen.services if steady.contains(sample.at_ns)])
+    metrics = [sample for sample in observations.app_metrics if steady.contains(sample.at_ns)]
+    services = [sample for sample in observations.services if steady.contains(sample.at_ns)]
+    increases, cores = _increases(metrics), _cores(services)
     requests = increases.pop(REQUESTS, 0)
     if not requests:
         return AppMetrics(0, {}, {}, {}, cores) if cores else None
@@ -176,21 +183,21 @@ def app_metrics(facts: Facts) -> AppMetrics | None:
     )
 
 
-def _grown(inside: Sequence[AppMetricsSample]) -> dict[str, int]:
+def _increases(samples: Sequence[AppMetricsSample]) -> dict[str, int]:
     """The increase of each metric, all workers together; empty with fewer than two samples, or if
     any metric shrank."""
-    if len(inside) < 2:
+    if len(samples) < 2:
         return {}
-    first, last = inside[0].totals, inside[-1].totals
-    grown = {name: last[name] - first[name] for name in first if name in last}
-    return {} if any(value < 0 for value in grown.values()) else grown
+    first, last = samples[0].totals, samples[-1].totals
+    increases = {name: last[name] - first[name] for name in first if name in last}
+    return {} if any(value < 0 for value in increases.values()) else increases
 
 
-def _cores(inside: Sequence[ServiceSample]) -> Mapping[str, float]:
+def _cores(samples: Sequence[ServiceSample]) -> Mapping[str, float]:
     """CPU seconds per second of each component with at least two samples."""
-    names = dict.fromkeys(name for sample in inside for name in sample.cpu_s)
+    names = dict.fromkeys(name for sample in samples for name in sample.cpu_s)
     rates = {
-        name: per_second((sample.at_ns, sample.cpu_s.get(name)) for sample in inside)
+        name: per_second((sample.at_ns, sample.cpu_s.get(name)) for sample in samples)
         for name in names
     }
     return {name: cores for name, cores in rates.items() if cores is not None}
@@ -201,7 +208,7 @@ LONG_HELD_S = 0.1  # 100 times as long as closing a connection and accepting the
 MIN_STEADY_S = 0.1  # a shorter steady part depends too much on chance
 
 
-def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
+def invalid_result(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
     """The result of an invalid cell: the reasons, and no figures."""
     return CellResult(
         trial=data.trial,
@@ -216,28 +223,28 @@ def invalid(data: TrialData, reasons: Sequence[Finding]) -> CellResult:
     )
 
 
-def result(facts: Facts, series: Series) -> CellResult:
+def closed_result(facts: Facts, series: Series) -> CellResult:
     """The result of a valid closed-loop cell."""
-    lone_s, bound = series.r0.seconds, series.bound.get(facts.key)
-    bound_rps = facts.parallel / lone_s
+    lone_s, limits = series.r0.seconds, series.tool_limits.get(facts.key)
+    bound_rps = facts.max_parallel / lone_s
     waits, missing = waiting(facts)
     parts, left_out = breakdown(facts)
     length_s = facts.window.length_s if facts.window else MIN_STEADY_S
     short = [SteadyPartShort(length_s)] if length_s < MIN_STEADY_S else []
-    cell = measured(facts, *of_closed(facts, series))
+    cell = measured_result(facts, *verdict_of_closed(facts, series))
     cell = replace(
         cell,
         lone_s=lone_s,
-        occupancy=None if (part := headline(facts)) is None else taken(facts, part),
+        occupancy=None if (part := reported_part(facts)) is None else occupancy_in(facts, part),
         bound_rps=bound_rps,
         waiting=waits,
         ideal_s=_ideal_s(facts, lone_s),
         breakdown=parts,
         connections_per_worker=kept_connections(facts),
         split_prediction_rps=predicted_rps(facts, lone_s, bound_rps),
-        generator_bound=None if bound is None else bool(bound),
-        bound_reasons=bound or (),
-        achieved_concurrency=in_flight(facts.measurement),
+        generator_bound=None if limits is None else bool(limits),
+        bound_reasons=limits or (),
+        achieved_concurrency=mean_in_flight(facts.measurement),
         app_metrics=app_metrics(facts),
         notes=(
             *cell.notes,
@@ -245,8 +252,8 @@ def result(facts: Facts, series: Series) -> CellResult:
             *short,
             *series.notes,
             *left_out,
-            *apart(facts),
-            *missing_notes(facts.seen),
+            *slower_as_a_whole(facts),
+            *missing_notes(facts.observations),
             *counters_of_others(facts),
         ),
     )
@@ -258,12 +265,12 @@ def with_failures(reason: Finding, failures: FailedRequests | None) -> Finding:
     return replace(reason, failures=failures) if isinstance(reason, Reason) else reason
 
 
-def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
+def measured_result(facts: Facts, verdict: Verdict, reason: Finding) -> CellResult:
     """The measured values of a valid cell, closed loop or at a rate. Failed requests are added to
     `reason`."""
     data, measurement, outcome = facts.data, facts.measurement, facts.outcome
     longest, limit = facts.accept_queue
-    steady = None if stalled(facts) else precision(facts).throughput_rps
+    estimate = None if stalled(facts) else precision(facts).throughput_rps
     failures = None
     if outcome.failed:
         causes = dict(sorted(outcome.errors.items()))
@@ -272,22 +279,22 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         trial=data.trial,
         app=data.app,
         sleep_s=data.sleep_s,
-        verdict=word,
+        verdict=verdict,
         reason=with_failures(reason, failures),
         worker_class=data.worker_class,
         requests=outcome.answered,
         failed=outcome.failed,
         errors=outcome.errors,
         slots_configured=facts.slots,
-        slots_measured=facts.open_at_once,
-        throughput_rps=headline_rps(facts),
-        throughput_half_rps=steady.half if steady else None,
+        slots_measured=facts.max_in_app,
+        throughput_rps=reported_rps(facts),
+        throughput_half_rps=estimate.half if estimate else None,
         tool_rps=measurement.rps,
         whole_rps=whole_rps(facts),
         response=success_response(facts),
         connect=measurement.connect,
         service=success_service(facts),
-        requests_per_worker=facts.per_worker,
+        requests_per_worker=facts.requests_per_worker,
         load_s=facts.load_s,
         counters=facts.counters,
         accept_queue_max=longest,
@@ -302,24 +309,24 @@ def measured(facts: Facts, word: Verdict, reason: Finding) -> CellResult:
         notes=(
             *facts.record.warnings,
             *measurement.notes,
-            *_held(facts),
-            *_pilot(facts),
-            *_again(facts),
-            *_paused(facts),
+            *_held_note(facts),
+            *_pilot_note(facts),
+            *_repeat_note(facts),
+            *_pause_note(facts),
             *mixed_notes(facts),
         ),
     )
 
 
 class SteadyPartShort(Finding):
-    """the steady part lasted only {length_s:duration}: raise --rounds"""
+    """the steady part lasted only {length_s:duration}: use more rounds or a longer load"""
 
     length_s: float
 
 
 class SlotHeldAfterApp(Finding):
-    """in the worker: after the app is done with a request, a slot stays taken for
-    {held_s:duration}, and other requests wait for it"""
+    """a worker holds a slot for {held_s:duration} after the app finishes a request, while other
+    requests wait for it"""
 
     held_s: float
 
@@ -339,33 +346,32 @@ class MeasuredAgainAlone(Finding):
     cores: float
 
 
-def _held(facts: Facts) -> Iterable[Finding]:
-    """A note if the worker holds a slot long after the app has finished a request."""
+def _held_note(facts: Facts) -> Iterable[Finding]:
     held_s = queued_gap_s(facts)
     if held_s is not None and held_s >= LONG_HELD_S:
         yield SlotHeldAfterApp(held_s)
 
 
-def _pilot(facts: Facts) -> Iterable[Finding]:
+def _pilot_note(facts: Facts) -> Iterable[Finding]:
     if facts.record.pilot_s is not None:
         yield LongerLoadFollowed(facts.record.pilot_s, facts.load_s)
 
 
-def _again(facts: Facts) -> Iterable[Finding]:
+def _repeat_note(facts: Facts) -> Iterable[Finding]:
     if facts.record.again_cores is not None:
         yield MeasuredAgainAlone(facts.record.again_cores)
 
 
-def _paused(facts: Facts) -> Iterable[stall.PauseDuringLoad]:
-    if (pause := stall.noticeable(facts)) is not None:
+def _pause_note(facts: Facts) -> Iterable[stall.PauseDuringLoad]:
+    if (pause := stall.noticeable_pauses(facts)) is not None:
         yield stall.PauseDuringLoad(pause)
 
 
 def _ideal_s(facts: Facts, lone_s: float) -> float | None:
     """Seconds the load would take if no slot were ever idle. None for a load of fixed duration, an
     unknown number of slots, or many failures, which do not take as long as a lone request."""
-    computable = facts.data.counted and facts.data.worker_class.slots_known
+    computable = facts.data.fixed_count and facts.data.worker_class.slots_known
     if not computable or failed_share(facts) > MAX_FAILED_SHARE:
         return None
     alone = 1 if facts.data.lone_first else 0
-    return lone_s * (alone + -(-(facts.outcome.answered - alone) // facts.parallel))
+    return lone_s * (alone + -(-(facts.outcome.answered - alone) // facts.max_parallel))

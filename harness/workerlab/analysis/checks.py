@@ -35,11 +35,11 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS, Window, tool_waited_s, waited_for_core_s
 from workerlab.finding import Finding
 
-RELATIVE_TOLERANCE = 0.05
+RELATIVE_TOLERANCE = 0.05  # of durations and counts
 CLOCK_TOLERANCE_S = 0.05  # tool and worker do not start and end at the same instants
 ROUNDING_S = 0.0005  # ab prints its mean in whole milliseconds
-OVER_RATIO = 1.02
-MIN_BUSY_SHARE = 0.90
+MAX_IN_FLIGHT_RATIO = 1.02  # times the connections
+MIN_BUSY_SHARE = 0.90  # of the lower limit in `little`
 
 
 class SpanMapsFull(Finding):
@@ -97,7 +97,7 @@ def counts(facts: Facts) -> CountsDiffer | None:
     unanswered when it stops."""
     seen, answered = len(facts.spans), facts.outcome.answered
     spare = facts.outcome.unanswered - facts.outcome.never_accepted
-    spare += 0 if facts.data.counted else facts.connections
+    spare += 0 if facts.data.fixed_count else facts.connections
     if 0 <= seen - answered <= spare:
         return None
     return CountsDiffer(
@@ -147,7 +147,7 @@ def rates(facts: Facts) -> Finding | None:
         return None
     if facts.open_model and facts.measurement.timings and facts.measurement.origin_ns is not None:
         return _steady_rate(facts, facts.measurement.origin_ns)
-    check = _counted_rate if facts.data.counted else _timed_rate
+    check = _counted_rate if facts.data.fixed_count else _timed_rate
     answered = facts.measurement.requests  # by the tool: its rate includes those never accepted
     contradiction = check(facts, tool_rps, answered)
     if contradiction is None or check(facts, tool_rps, answered - facts.outcome.wrong) is None:
@@ -160,7 +160,8 @@ def _counted_rate(facts: Facts, tool_rps: float, counted: int) -> RateUnlikeWork
     last_ns = max(span.end_ns or 0 for span in facts.finished)
     spans_s = (last_ns - facts.spans[0].start_ns) / NS
     tool_s = counted / tool_rps if tool_rps > 0 else float("inf")
-    late_s = waited_for_core_s(facts.seen, facts.workers) + sum(stall.lengths_s(facts))
+    waited_s = waited_for_core_s(facts.observations, facts.workers)
+    late_s = waited_s + sum(stall.pause_lengths_s(facts))
     slack_s = RELATIVE_TOLERANCE * spans_s + CLOCK_TOLERANCE_S + late_s
     # Unanswered requests take the client's time, not the workers'.
     longer_is_fine = facts.outcome.unanswered > 0
@@ -196,10 +197,10 @@ def _steady_rate(facts: Facts, origin_ns: int) -> SteadyAnswersUnlikeWorkers | N
     workers that waited for 6 of 10 s, the two differ by 0.3 %."""
     if (steady := facts.window) is None:
         return None
-    timed = ((timing.start_s, timing.end_s) for timing in facts.measurement.timings)
-    ends = (origin_ns + round((start_s + end_s) * NS) for start_s, end_s in timed if end_s)
-    answers = sum(steady.opens_ns < end <= steady.closes_ns for end in ends)
-    edges_s = CLOCK_TOLERANCE_S + (facts.counted_ns or 0) / NS
+    times = ((timing.start_s, timing.end_s) for timing in facts.measurement.timings)
+    ends_ns = (origin_ns + round((start_s + end_s) * NS) for start_s, end_s in times if end_s)
+    answers = sum(steady.opens_ns < end_ns <= steady.closes_ns for end_ns in ends_ns)
+    edges_s = CLOCK_TOLERANCE_S + (facts.tail_ns or 0) / NS
     slack = (
         max(RELATIVE_TOLERANCE * steady.completed, 1.0)
         + steady.rps * edges_s
@@ -223,7 +224,7 @@ class ResponsesLeftOut(Finding):
     tool: str
 
 
-def late(facts: Facts) -> ResponsesLeftOut | None:
+def late_responses(facts: Facts) -> ResponsesLeftOut | None:
     """Synthetic latencies (wrk) leave out responses after the tool's timeout, although it counts
     them: the distribution looks better than it is."""
     count = facts.outcome.errors.get("timeout", 0)
@@ -254,21 +255,21 @@ class ConnectionsIdle(Finding):
 def little(facts: Facts) -> TooManyInFlight | ConnectionsIdle | None:
     """Little's law, both limits. Neither applies at a rate: requests that are due while no
     connection is free are timed as well, and free connections may stay idle."""
-    measured, n = facts.measurement, facts.connections
-    mean_s, total_s = measured.response.mean, measured.duration_s
-    if mean_s is None or not measured.exact_mean or total_s <= 0:
+    measurement, n = facts.measurement, facts.connections
+    mean_s, total_s = measurement.response.mean, measurement.duration_s
+    if mean_s is None or not measurement.exact_mean or total_s <= 0:
         return None
     if facts.open_model or facts.outcome.unanswered:
         return None
     answers = facts.outcome.answered
     in_flight = mean_s * answers / total_s
-    if (mean_s - ROUNDING_S) * answers > OVER_RATIO * n * total_s:
+    if (mean_s - ROUNDING_S) * answers > MAX_IN_FLIGHT_RATIO * n * total_s:
         return TooManyInFlight(tool=facts.tool, connections=n, in_flight=in_flight, mean_s=mean_s)
-    alone_s = (measured.lone_s or 0.0) if facts.data.lone_first else 0.0
-    longest_s = measured.response.max
-    if longest_s is None or not facts.data.counted or facts.overflowed:
+    alone_s = (measurement.lone_s or 0.0) if facts.data.lone_first else 0.0
+    longest_s = measurement.response.max
+    if longest_s is None or not facts.data.fixed_count or facts.overflowed:
         return None
-    late_s = sum(stall.lengths_s(facts)) + tool_waited_s(facts.seen)
+    late_s = sum(stall.pause_lengths_s(facts)) + tool_waited_s(facts.observations)
     floor_s = alone_s + n * (total_s - alone_s - longest_s - CLOCK_TOLERANCE_S - late_s)
     if (mean_s + ROUNDING_S) * answers >= MIN_BUSY_SHARE * floor_s:
         return None
@@ -286,8 +287,8 @@ class BodyMismatch(Finding, kw_only=True):
 
 
 def body(facts: Facts) -> BodyMismatch | None:
-    """If the only correct body is known, every answer must have it. Not checked for tools that do
-    not compare bodies."""
+    """If the only correct body is known, every answer must have it. Not checked for tools that
+    compare no bodies."""
     expected, actual = facts.data.body_sha256, facts.measurement.body_sha256
     if expected is None:
         return None
@@ -299,7 +300,7 @@ def body(facts: Facts) -> BodyMismatch | None:
 
 
 CHECKS: tuple[Callable[[Facts], Finding | None], ...]
-CHECKS = (map_full, success, counts, body, rates, late, little)
+CHECKS = (map_full, success, counts, body, rates, late_responses, little)
 
 
 def contradictions(facts: Facts) -> list[Finding]:

@@ -25,7 +25,8 @@ from workerlab.finding import Answer, Finding
 from workerlab.model import AbReport, CellResult, ClassResult, Label, Phase
 from workerlab.numbers.units import counted
 
-TIME_ROUNDING_S, TIME_PER_REQUEST_ROUNDING_S = 0.0006, 6e-7
+TIME_ROUNDING_S = 0.0006
+TIME_PER_REQUEST_ROUNDING_S = 6e-7
 
 
 class IdentityHolds(Finding):
@@ -143,29 +144,29 @@ def class_finding(
     *,
     name: Label,
 ) -> NoValidCell | InconclusiveSeries | SeriesLimits:
-    """`cells`: all cells of the series; `phases`: by trial key."""
+    """The finding on a series, with evidence. `cells`: all of its cells; `phases`: by trial key."""
     closed = [c for c in cells if c.trial.cell.rate is None and c.verdict != "invalid"]
     times = (*_phases(cells, phases), *_identities(closed))
     evidence = (*_of_levels(closed), *comparisons(cells), *times)
-    about: dict[str, Any] = {"name": name, "evidence": evidence}
-    about["trials"] = tuple(cell.trial.key for cell in cells)
+    common: dict[str, Any] = {"name": name, "evidence": evidence}
+    common["trials"] = tuple(cell.trial.key for cell in cells)
     if any(conclusive(cell) and cell.throughput_rps is not None for cell in closed):
-        return _limits(group, closed, about)
+        return _limits(group, closed, common)
     if closed:
         at_rate = any(c.trial.cell.rate is not None and conclusive(c) for c in cells)
         of = "of the closed loop" if at_rate else ""
-        return InconclusiveSeries(**about, slots=_slots(group), of=of)
-    return NoValidCell(**about)
+        return InconclusiveSeries(**common, slots=_slots(group), of=of)
+    return NoValidCell(**common)
 
 
-def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> SeriesLimits:
+def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> SeriesLimits:
     """Slots, knee and capacity from the conclusive cells, and the diagnosis of the most telling one
     unless it is a disturbance: those are reported once for all cells."""
     cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     because = None
     if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
-        because = _because(knee, slots, cells)
+        because = _why_below_slots(knee, slots, cells)
     low_rps, high_rps = group.capacity_ci95 or (None, None)
     limiting = (
         cell.diagnosis
@@ -174,7 +175,7 @@ def _limits(group: ClassResult, closed: Cells, about: Mapping[str, Any]) -> Seri
         and isinstance(cell.diagnosis, Diagnosis) and not isinstance(cell.diagnosis, Disturbance)
     )  # fmt: skip
     return SeriesLimits(
-        **about,
+        **common,
         slots=_slots(group),
         knee=None if knee is None else round(knee, 1),  # the second decimal is noise
         knee_note=group.knee_note if knee is None else None,
@@ -196,7 +197,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _because(knee: float, slots: int, cells: Cells) -> str | None:
+def _why_below_slots(knee: float, slots: int, cells: Cells) -> str | None:
     """Why slots beyond the knee add nothing; None if no diagnosis explains enough of the gap."""
     reasons = [
         diagnosis
@@ -231,8 +232,9 @@ def _slots(group: ClassResult) -> str:
 
 
 def _is_limited(cell: CellResult) -> bool:
-    reached, bound = cell.throughput_rps, cell.bound_rps
-    below = reached is not None and bound is not None and reached < BELOW_BOUND_SHARE * bound
+    """Whether it is saturated, limited by the load tool, or below its bound."""
+    rps, bound_rps = cell.throughput_rps, cell.bound_rps
+    below = rps is not None and bound_rps is not None and rps < BELOW_BOUND_SHARE * bound_rps
     return cell.verdict in ("saturated", "generator-bound") or below
 
 

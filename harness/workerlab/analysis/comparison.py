@@ -43,7 +43,7 @@ class Metric(Struct, frozen=True):
     label: str
     kind: Kind = "ratio"
 
-    def written(self, value: float) -> str:
+    def formatted(self, value: float) -> str:
         """A value of A or B with its unit: '3.98 req/s', '20.0 ms', '12.0 MB', '0.1 %'."""
         if self.name.endswith("_rps"):
             return f"{amount(value)} req/s"
@@ -79,7 +79,7 @@ Launch = Mapping[str, float | None]  # metrics by name; None or missing: unknown
 Pair = tuple[Launch, Launch]  # A and B
 
 
-def tie(trials: Sequence[CellResult], others: Sequence[CellResult]) -> bool:
+def is_tie(trials: Sequence[CellResult], others: Sequence[CellResult]) -> bool:
     """Whether the throughputs of two cells show no difference, by the interval of their ratio over
     trials. Without repeated trials it is a tie if they differ by less than SIMILAR_RATIO, as
     launches vary by more than a single load shows, or by no more than the intervals of the single
@@ -108,7 +108,7 @@ class Change(Struct, frozen=True):
     word: Word = "inconclusive"
 
 
-def looks_so_far(pairs: int) -> int:
+def pairs_at_last_look(pairs: int) -> int:
     """The number of pairs at the last look; 0 before the first one."""
     return max((look for look in LOOKS if look <= pairs), default=0)
 
@@ -116,18 +116,18 @@ def looks_so_far(pairs: int) -> int:
 def changes(pairs: Sequence[Pair], at_least: float) -> list[Change]:
     """The change of every metric that both sides of some pair have, as of the last look; before the
     first one, all are inconclusive. `at_least`: the smallest difference that matters, a share."""
-    counted = pairs[: looks_so_far(len(pairs)) or len(pairs)]
-    metrics = [metric for metric in (*METRICS, *PARTS, HELD) if _both(counted, metric)]
-    return [_change(_both(counted, metric), metric, at_least, len(metrics)) for metric in metrics]
+    counted = pairs[: pairs_at_last_look(len(pairs)) or len(pairs)]
+    metrics = [metric for metric in (*METRICS, *PARTS, HELD) if _paired(counted, metric)]
+    return [_change(_paired(counted, metric), metric, at_least, len(metrics)) for metric in metrics]
 
 
-def decided(found: Sequence[Change], names: Sequence[str]) -> bool:
+def all_decided(results: Sequence[Change], names: Sequence[str]) -> bool:
     """Whether all of these metrics are decided, and there is at least one."""
-    selected = [change for change in found if change.metric.name in names]
+    selected = [change for change in results if change.metric.name in names]
     return bool(selected) and all(change.word != "inconclusive" for change in selected)
 
 
-def unpaired(
+def unpaired_changes(
     a: Sequence[Launch], b: Sequence[Launch], at_least: float, comparisons: int
 ) -> list[Change]:
     """The changes between unpaired launches, checked once, by Welch's intervals. The error of 5 %
@@ -135,17 +135,17 @@ def unpaired(
     response_s = _mean_of(a, "response_s")
     samples: list[tuple[Metric, list[float], list[float]]] = []
     for metric in (*METRICS, *PARTS, HELD):
-        a_values, b_values = _known(a, metric), _known(b, metric)
+        a_values, b_values = _known_values(a, metric), _known_values(b, metric)
         if a_values and b_values and (metric.kind != "part" or response_s):
             samples.append((metric, a_values, b_values))
-    error = FALSE_ALARM_PROBABILITY / (comparisons * max(1, len(samples)))
+    alpha = FALSE_ALARM_PROBABILITY / (comparisons * max(1, len(samples)))
     return [
-        _unpaired(metric, a_values, b_values, response_s or 1.0, at_least, error)
+        _unpaired(metric, a_values, b_values, response_s or 1.0, at_least, alpha)
         for metric, a_values, b_values in samples
     ]
 
 
-def _known(launches: Sequence[Launch], metric: Metric) -> list[float]:
+def _known_values(launches: Sequence[Launch], metric: Metric) -> list[float]:
     values = [value for launch in launches if (value := launch.get(metric.name)) is not None]
     return [value for value in values if value > 0] if metric.kind == "ratio" else values
 
@@ -156,19 +156,19 @@ def _mean_of(launches: Sequence[Launch], name: str) -> float | None:
 
 
 def _unpaired(
-    metric: Metric, a: Sequence[float], b: Sequence[float], over: float, at_least: float,
-    error: float,
+    metric: Metric, a: Sequence[float], b: Sequence[float], response_s: float, at_least: float,
+    alpha: float,
 ) -> Change:  # fmt: skip
-    over = over if metric.kind == "part" else 1.0
-    sides = [[math.log(value) if metric.kind == "ratio" else value / over for value in side]
+    divisor = response_s if metric.kind == "part" else 1.0
+    sides = [[math.log(value) if metric.kind == "ratio" else value / divisor for value in side]
              for side in (a, b)]  # fmt: skip
     half = None
     if min(map(len, sides)) > 1:
-        half = half_width(sides[0], sides[1], lambda degrees: student_at(1 - error, degrees))
-    return _told(metric, a, b, fmean(sides[1]) - fmean(sides[0]), half, at_least)
+        half = half_width(sides[0], sides[1], lambda degrees: student_at(1 - alpha, degrees))
+    return _change_of(metric, a, b, fmean(sides[1]) - fmean(sides[0]), half, at_least)
 
 
-def _told(
+def _change_of(
     metric: Metric, a: Sequence[float], b: Sequence[float], middle: float, half: float | None,
     at_least: float,
 ) -> Change:  # fmt: skip
@@ -181,35 +181,36 @@ def _told(
     return replace(change, low=low, high=high, word=_word(low, high, metric, at_least))
 
 
-def _both(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, float]]:
+def _paired(pairs: Sequence[Pair], metric: Metric) -> list[tuple[float, float, float]]:
     """(A, B, divisor of their difference) of each pair in which all three are known."""
     triples = []
     for a, b in pairs:
         a_value, b_value = a.get(metric.name), b.get(metric.name)
-        over = a.get("response_s") if metric.kind == "part" else 1.0
-        if a_value is None or b_value is None or not over:
+        divisor = a.get("response_s") if metric.kind == "part" else 1.0
+        if a_value is None or b_value is None or not divisor:
             continue
         if metric.kind != "ratio" or (a_value > 0 and b_value > 0):
-            triples.append((a_value, b_value, over))
+            triples.append((a_value, b_value, divisor))
     return triples
 
 
 def _change(
-    pairs: Sequence[tuple[float, float, float]], metric: Metric, at_least: float, metrics: int
+    triples: Sequence[tuple[float, float, float]], metric: Metric, at_least: float, metrics: int
 ) -> Change:
-    ratio = metric.kind == "ratio"
-    differences = [math.log(b / a) if ratio else (b - a) / over for a, b, over in pairs]
-    a, b, _ = zip(*pairs, strict=True)
-    return _told(metric, a, b, fmean(differences), _half(differences, metrics), at_least)
+    is_ratio = metric.kind == "ratio"
+    differences = [math.log(b / a) if is_ratio else (b - a) / divisor for a, b, divisor in triples]
+    a, b, _ = zip(*triples, strict=True)
+    half = _half(differences, metrics)
+    return _change_of(metric, a, b, fmean(differences), half, at_least)
 
 
-def _half(found: Sequence[float], metrics: int) -> float | None:
+def _half(differences: Sequence[float], metrics: int) -> float | None:
     """Half-width of the interval of a mean, one of `metrics`; None before the first look."""
-    n = len(found)
+    n = len(differences)
     if n < LOOKS[0]:
         return None
     confidence = 1 - FALSE_ALARM_PROBABILITY / (len(LOOKS) * metrics)
-    return student_at(confidence, n - 1) * stdev(found) / math.sqrt(n)
+    return student_at(confidence, n - 1) * stdev(differences) / math.sqrt(n)
 
 
 def _word(low: float, high: float, metric: Metric, at_least: float) -> Word:

@@ -20,8 +20,8 @@ a lock or a service behind the app. So w costs w if workers sleep (n = 1), and n
 computes all the time. Its share of the queue in front of the slots is that of the time in them.
 
 The share is (H(c + w) - H(c))/h, and likewise for the load tool, which all requests in flight pass.
-It is at most the part of h beyond the fastest lone request, which may have waited for as long as it
-computed.
+For the workers it is at most the part of h beyond the fastest lone request, which may have waited
+for as long as it computed.
 
 It is an upper bound: a worker that wakes up for a connection which another one takes, or to clean
 up after an answer, delays no request, and a waiting thread of gthread delays no other thread. Waits
@@ -41,26 +41,26 @@ from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, per_second
 from workerlab.model import CoreWait, ProcessSample
 
-MIN_SAMPLED_S = 0.5  # in the steady part, at least; else the whole load counts
-MAX_ROUNDS, CONVERGED_SHARE = 100, 1e-6  # iterations, far more than needed; share of a cycle
-HALVINGS = 20
+MIN_SAMPLED_S = 0.5  # of the steady part; if less was sampled, the whole load counts
+MAX_ITERATIONS = 100  # far more than needed
+CONVERGED_SHARE = 1e-6  # of a cycle: a smaller change ends the iteration
+BISECTION_STEPS = 20
 
 
-class Stretch(Struct, frozen=True):
+class LoadPart(Struct, frozen=True):
     """A part of a load. Between its `samples`, `rps` answers per second took `response_s` each.
-    `lone_s`, `fastest_s`: mean and shortest response time of lone requests; `units`: threads or
-    processes of the load tool; `services`: cores that the app's components used (cache, ...)."""
+    `lone_s`, `fastest_lone_s`: mean and shortest response time of lone requests."""
 
     samples: Sequence[ProcessSample]
     rps: float
     response_s: float
     lone_s: float
-    fastest_s: float = 0.0
+    fastest_lone_s: float = 0.0
     workers: int = 1
     slots: int | None = None
-    units: int = 1
-    elsewhere: bool = False  # the load tool runs on other hosts, unobserved
-    services: float = 0.0
+    tool_units: int = 1  # threads or processes of the load tool
+    remote_load: bool = False  # the load tool runs on other hosts, unobserved
+    services_cores: float = 0.0  # used by the app's components (cache, ...)
     cores: int | None = None  # of the machine
 
 
@@ -75,57 +75,59 @@ def core_wait(facts: Facts) -> CoreWait | None:
     # In a closed loop N/X, the response time law (Denning & Buzen 1978)
     by_law_s = facts.connections / (facts.rps or rps)
     response_s = mean_s if facts.open_model and mean_s is not None else by_law_s
-    lone = facts.record.alone_s or (response_s,)
-    components = [(sample.at_ns, sum(sample.cpu_s.values())) for sample in facts.seen.services]
-    return wait_in(
-        Stretch(
+    lone_s = facts.record.alone_s or (response_s,)
+    services = facts.observations.services
+    components_s = [(sample.at_ns, sum(sample.cpu_s.values())) for sample in services]
+    return core_wait_in(
+        LoadPart(
             samples=samples,
             rps=rps,
             response_s=response_s,
-            lone_s=fmean(lone),
-            fastest_s=min(lone),
+            lone_s=fmean(lone_s),
+            fastest_lone_s=min(lone_s),
             workers=facts.workers,
             slots=facts.slots,
-            units=facts.data.units,
-            elsewhere=facts.data.elsewhere,
-            services=per_second(components) or 0.0,
-            cores=facts.seen.cores,
+            tool_units=facts.data.tool_units,
+            remote_load=facts.data.remote_load,
+            services_cores=per_second(components_s) or 0.0,
+            cores=facts.observations.cores,
         )
     )
 
 
-def wait_in(part: Stretch) -> CoreWait | None:
+def core_wait_in(part: LoadPart) -> CoreWait | None:
+    """As `core_wait`, for a part of a load."""
     rates = _Rates.of(part)
-    rps, worker, worker_cpu = part.rps, rates.server_wait, rates.server_cpu
-    if worker is None or worker_cpu is None or rps <= 0:
+    rps, wait, cpu = part.rps, rates.server_wait, rates.server_cpu
+    if wait is None or cpu is None or rps <= 0:
         return None
     in_flight = rps * part.response_s
-    held = in_flight if part.slots is None else min(in_flight, part.slots)
-    others = rates.others(part)
+    in_slots = in_flight if part.slots is None else min(in_flight, part.slots)
+    others = rates.others_cores(part)
     # Others delay a worker no longer than they run; the rest is its threads waiting for each other
-    by_others = None if others is None else min(worker, part.workers * min(1.0, others))
+    by_others = None if others is None else min(wait, part.workers * min(1.0, others))
 
-    def lost(wait: float) -> float:
-        each, cpu_s, held_s = max(1.0, held / part.workers), worker_cpu / rps, held / rps
+    def share_of(wait: float) -> float:
+        per_worker, cpu_s, held_s = max(1.0, in_slots / part.workers), cpu / rps, in_slots / rps
         # Beyond the fastest lone request, which may have waited for as long as it computed
-        limit = 1 - max(cpu_s, part.fastest_s - cpu_s) / held_s if held_s > 0 else 0.0
-        return max(0.0, min(limit, lost_share(cpu_s, wait / rps, each, held_s, part.lone_s)))
+        limit = 1 - max(cpu_s, part.fastest_lone_s - cpu_s) / held_s if held_s > 0 else 0.0
+        return max(0.0, min(limit, lost_share(cpu_s, wait / rps, per_worker, held_s, part.lone_s)))
 
-    share, others_share = lost(worker), None if by_others is None else lost(by_others)
-    tool, tool_cpu = rates.tool_wait, rates.tool_cpu
-    if tool is not None and tool_cpu is not None:
-        per_unit = max(1.0, in_flight / max(1, part.units))
-        in_tool = lost_share(tool_cpu / rps, tool / rps, per_unit, part.response_s, part.lone_s)
+    share, others_share = share_of(wait), None if by_others is None else share_of(by_others)
+    tool_wait, tool_cpu = rates.tool_wait, rates.tool_cpu
+    if tool_wait is not None and tool_cpu is not None:
+        per_unit, response_s = max(1.0, in_flight / max(1, part.tool_units)), part.response_s
+        in_tool = lost_share(tool_cpu / rps, tool_wait / rps, per_unit, response_s, part.lone_s)
         share = 1 - (1 - share) * (1 - in_tool)
         others_share = None if others_share is None else 1 - (1 - others_share) * (1 - in_tool)
     return CoreWait(
         share=share,
         others_share=others_share,
-        worker_s=worker / rps,
-        tool_s=None if tool is None else tool / rps,
+        worker_s=wait / rps,
+        tool_s=None if tool_wait is None else tool_wait / rps,
         others_cores=others,
         steal_cores=rates.host_steal,
-        stolen_share=rates.stolen((worker_cpu + (tool_cpu or 0.0)) / rps, part.lone_s),
+        stolen_share=rates.stolen_share((cpu + (tool_cpu or 0.0)) / rps, part.lone_s),
         cores=part.cores,
     )
 
@@ -136,59 +138,57 @@ def is_disturbed(facts: Facts) -> bool:
     return wait is not None and wait.disturbed
 
 
-def lost_share(
-    cpu_s: float, wait_s: float, under_way: float, held_s: float, lone_s: float
-) -> float:
-    """(H(c + w) - H(c))/h, 0 to 1, for c `cpu_s`, w `wait_s`, n `under_way` and h `held_s`.
-    `lone_s`: the response time of a lone request."""
-    each_s = cpu_s + wait_s
-    delay_s = max(0.0, min(lone_s - cpu_s, held_s - each_s))
-    if _held_s(each_s, under_way, delay_s) < held_s:
-        delay_s = _beside_s(each_s, under_way, held_s, delay_s)
-    without_s, with_s = (_held_s(demand_s, under_way, delay_s) for demand_s in (cpu_s, each_s))
+def lost_share(cpu_s: float, wait_s: float, n: float, held_s: float, lone_s: float) -> float:
+    """(H(c + w) - H(c))/h, 0 to 1, for c `cpu_s`, w `wait_s` and h `held_s`. `lone_s`: the response
+    time of a lone request."""
+    demand_s = cpu_s + wait_s
+    delay_s = max(0.0, min(lone_s - cpu_s, held_s - demand_s))
+    if _modelled_held_s(demand_s, n, delay_s) < held_s:
+        delay_s = _fitted_delay_s(demand_s, n, held_s, delay_s)
+    without_s, with_s = (_modelled_held_s(s, n, delay_s) for s in (cpu_s, demand_s))
     return max(0.0, (with_s - without_s) / max(with_s, held_s)) if with_s > 0 else 0.0
 
 
-def elsewhere_s(each_s: float, under_way: float, held_s: float) -> float:
-    """The delay z for which H(each_s) is `held_s`; 0 if the station alone takes longer."""
-    return _beside_s(each_s, under_way, held_s, 0.0) if held_s > 0 else 0.0
+def non_cpu_delay_s(demand_s: float, n: float, held_s: float) -> float:
+    """The delay z for which H(demand_s) is `held_s`; 0 if the station alone takes longer."""
+    return _fitted_delay_s(demand_s, n, held_s, 0.0) if held_s > 0 else 0.0
 
 
-def _beside_s(each_s: float, under_way: float, held_s: float, least_s: float) -> float:
-    """The delay z, at least `least_s`, for which H(each_s) is `held_s`. It exceeds that of a lone
+def _fitted_delay_s(demand_s: float, n: float, held_s: float, min_s: float) -> float:
+    """The delay z, at least `min_s`, for which H(demand_s) is `held_s`. It exceeds that of a lone
     request if something else holds the requests."""
-    most_s = held_s
-    for _ in range(HALVINGS):
-        middle_s = (least_s + most_s) / 2
-        if _held_s(each_s, under_way, middle_s) < held_s:
-            least_s = middle_s
+    max_s = held_s
+    for _ in range(BISECTION_STEPS):
+        middle_s = (min_s + max_s) / 2
+        if _modelled_held_s(demand_s, n, middle_s) < held_s:
+            min_s = middle_s
         else:
-            most_s = middle_s
-    return most_s
+            max_s = middle_s
+    return max_s
 
 
-def _held_s(each_s: float, under_way: float, beside_s: float) -> float:
-    """H(each_s) with n `under_way` and z `beside_s`."""
-    station_s, others = each_s, under_way - 1
-    for _ in range(MAX_ROUNDS):
-        cycle_s = station_s + beside_s
+def _modelled_held_s(demand_s: float, n: float, delay_s: float) -> float:
+    """H(demand_s) with z `delay_s`."""
+    station_s, others = demand_s, n - 1
+    for _ in range(MAX_ITERATIONS):
+        cycle_s = station_s + delay_s
         if cycle_s <= 0:
             return 0.0
-        waiting, in_service = (part_s / cycle_s * others for part_s in (station_s, each_s))
-        due_s = each_s * (1 + max(0.0, waiting - min(1.0, in_service) / 2))
-        before_s, station_s = station_s, max(due_s, under_way * each_s - beside_s)
+        at_station, in_service = (part_s / cycle_s * others for part_s in (station_s, demand_s))
+        by_queue_s = demand_s * (1 + max(0.0, at_station - min(1.0, in_service) / 2))
+        before_s, station_s = station_s, max(by_queue_s, n * demand_s - delay_s)
         if abs(station_s - before_s) <= CONVERGED_SHARE * cycle_s:
             break
-    return station_s + beside_s
+    return station_s + delay_s
 
 
 # --- samples --------------------------------------------------------------------------------------
 
 
 def _sampled(facts: Facts) -> tuple[Sequence[ProcessSample], float]:
-    """The samples, and answers per second between them: of the steady part, or of the whole load if
-    that part is too short."""
-    steady, samples = facts.window, facts.seen.processes
+    """The samples, and answers per second: of the steady part, or of the whole load if that part is
+    too short."""
+    steady, samples = facts.window, facts.observations.processes
     if steady is not None:
         inside = [sample for sample in samples if steady.contains(sample.at_ns)]
         if inside and inside[-1].at_ns - inside[0].at_ns >= MIN_SAMPLED_S * NS:
@@ -219,31 +219,31 @@ class _Rates(Struct, frozen=True):
     beside_cpu: float | None
 
     @classmethod
-    def of(cls, part: Stretch) -> "_Rates":
-        names = [name for name in cls.__struct_fields__ if not (part.elsewhere and "tool" in name)]
+    def of(cls, part: LoadPart) -> "_Rates":
         rates = {
             name: per_second(
                 (sample.at_ns, getattr(sample, f"{name}_s")) for sample in part.samples
             )
-            for name in names
+            for name in cls.__struct_fields__
+            if not (part.remote_load and "tool" in name)
         }
         return cls(**{**dict.fromkeys(cls.__struct_fields__), **rates})
 
-    def others(self, part: Stretch) -> float | None:
+    def others_cores(self, part: LoadPart) -> float | None:
         """Cores used by programs outside the lab; None if unknown. Interrupts are left out: most
         are of the load, and whether a kernel charges them to the interrupted process depends on how
         it was built."""
-        tool_unknown = self.tool_cpu is None and not part.elsewhere
+        tool_unknown = self.tool_cpu is None and not part.remote_load
         if self.host_busy is None or self.server_cpu is None or tool_unknown:
             return None
         # Other trials of the lab do not count as other programs
-        lab = self.server_cpu, self.tool_cpu, self.lab_cpu, self.beside_cpu, part.services
+        lab = self.server_cpu, self.tool_cpu, self.lab_cpu, self.beside_cpu, part.services_cores
         no_program = self.host_irq, self.host_steal
         return max(0.0, self.host_busy - sum(cores or 0.0 for cores in (*lab, *no_program)))
 
-    def stolen(self, cpu_s: float, lone_s: float) -> float:
-        """The share of a response in which its core was given to another machine: that time is
-        in neither the CPU time of the trial nor the run queue."""
+    def stolen_share(self, cpu_s: float, lone_s: float) -> float:
+        """The share of a response in which its core was given to another machine. That time is in
+        neither the CPU time of the trial nor the run queue."""
         if not self.host_steal or not self.host_busy or cpu_s <= 0:
             return 0.0
         return self.host_steal / self.host_busy * min(1.0, cpu_s / max(lone_s, cpu_s))

@@ -21,11 +21,12 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.samples import NS, Window
-from workerlab.analysis.stall import paused
+from workerlab.analysis.stall import machine_paused
 from workerlab.model import Beat
 
 LATE_BEAT_NS = 10_000_000  # a beat is late if its delay, less explained parts, exceeds this
-MIN_LATE_BEATS, MIN_LATE_SHARE = 3, 0.01  # number of late beats, and their share of all beats
+MIN_LATE_BEATS = 3
+MIN_LATE_SHARE = 0.01  # of all beats
 
 
 class WorkerLoop(Struct, frozen=True):
@@ -34,17 +35,17 @@ class WorkerLoop(Struct, frozen=True):
     pid: int
     observed_s: float
     beats: int
-    late: int  # beats delayed by more than 10 ms of blocking
-    longest_s: float  # blocked at a stretch, lower bound of the longest time
-    blocked: float  # share: asleep in a call, lower bound
+    late: int  # beats that blocking delayed by more than 10 ms
+    longest_s: float  # lower bound of the longest time blocked at a stretch
+    blocked: float  # share, lower bound: asleep in a call
     computing: float  # share
     core_wait: float  # share: ready to run, without a core
 
 
 class LoopUse(Struct, frozen=True):
-    """Over the steady window. `workers`: those whose loop was observed, the most blocked first."""
+    """Over the steady window."""
 
-    workers: tuple[WorkerLoop, ...]
+    workers: tuple[WorkerLoop, ...]  # those whose loop was observed, the most blocked first
     stolen_s: float  # CPU time that the host gave to other machines, over all cores
 
     @property
@@ -66,18 +67,18 @@ def loop_use(facts: Facts) -> LoopUse | None:
     return LoopUse(tuple(workers), _stolen_s(facts, facts.window))
 
 
-def held_up(facts: Facts) -> bool:
+def has_late_beats(facts: Facts) -> bool:
     """Whether more than 1 % of some worker's beats, and at least three, were over 10 ms late for a
     reason other than waiting for a core: the loop was blocked, computed, or lacked the GIL. That
     alone proves no fault: many short requests in a row have the same effect."""
 
-    def late(beats: Sequence[Beat]) -> int:
+    def late_count(beats: Sequence[Beat]) -> int:
         return sum(
             beat.late_ns - beat.queued_ns - beat.others_queued_ns > LATE_BEAT_NS for beat in beats
         )
 
     return any(
-        MIN_LATE_BEATS <= late(beats) > MIN_LATE_SHARE * len(beats)
+        MIN_LATE_BEATS <= late_count(beats) > MIN_LATE_SHARE * len(beats)
         for beats in _beats(facts).values()
     )
 
@@ -88,8 +89,8 @@ def _beats(facts: Facts) -> Mapping[int, Sequence[Beat]]:
     by_worker = defaultdict[int, list[Beat]](list)
     window = facts.window
     for beat in facts.data.beats.beats if window else ():
-        begun_ns = beat.at_ns - beat.length_ns
-        if window and window.contains(beat.at_ns) and not paused(facts, begun_ns, beat.at_ns):
+        at_ns, begun_ns = beat.at_ns, beat.at_ns - beat.length_ns
+        if window and window.contains(at_ns) and not machine_paused(facts, begun_ns, at_ns):
             by_worker[beat.pid].append(beat)
     return by_worker
 
@@ -110,16 +111,17 @@ def _worker_loop(pid: int, beats: Sequence[Beat]) -> WorkerLoop:
 
 
 def unexplained_ns(beat: Beat) -> int:
-    """The part of a beat's delay in which no thread computed or waited for a core."""
+    """Lower bound of the part of a beat's delay in which no thread of its process computed or was
+    ready to."""
     others_ns = beat.others_cpu_ns + beat.others_queued_ns
     return max(0, beat.late_ns - beat.cpu_ns - beat.queued_ns - others_ns)
 
 
 def _stolen_s(facts: Facts, window: Window) -> float:
-    """Stolen CPU time of all cores, less that of other trials, in proportion to their CPU use."""
+    """CPU seconds stolen from all cores, less the part of other trials, by their CPU use."""
     samples = [
         sample
-        for sample in facts.seen.processes
+        for sample in facts.observations.processes
         if window.contains(sample.at_ns) and sample.host_steal_s is not None
     ]
     if not samples:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from workerlab.analysis.samples import NS, Window, durations_s, most_open, steady_window, usage
+from workerlab.analysis.samples import NS, Window, durations_s, max_open, steady_window, usage
 from workerlab.finding import Finding, Note
 from workerlab.model import (
     ANY_CLASS,
@@ -54,8 +54,8 @@ NEVER_ACCEPTED = "never_accepted"
 class Outcome(Struct, frozen=True):
     """Requests counted by the client. `failed` and `errors` are what the report shows."""
 
-    answered: int
-    wrong: int
+    answered: int  # with any status
+    wrong: int  # of these
     unanswered: int
     failed: int
     errors: Mapping[str, int]
@@ -65,19 +65,21 @@ class Outcome(Struct, frozen=True):
         return self.errors.get(NEVER_ACCEPTED, 0)
 
     @property
-    def success(self) -> float:
-        """The fraction of answers that were the expected ones; 0 where there was no answer."""
+    def success_share(self) -> float:
+        """The fraction of answers that were the expected ones; 0 if there was no answer."""
         return (self.answered - self.wrong) / self.answered if self.answered else 0.0
 
 
-def outcome(measurement: Measurement, expect_status: int, good: range | None = None) -> Outcome:
-    """A tool's counts, corrected for the status the app is expected to send. `good`: statuses that
-    the tool always counts as good (ab: 2xx; wrk: below 400); None: it knows the expected status. A
-    tool with `good` counts an expected 404 as a failure and does not report an unexpected 200. So
-    if the expected status is not in `good`, the answers it counts as wrong are the right ones."""
+def outcome(
+    measurement: Measurement, expect_status: int, good_statuses: range | None = None
+) -> Outcome:
+    """A tool's counts, corrected for the expected status. `good_statuses`: always good for the tool
+    (ab: 2xx; wrk: below 400); None: it knows the expected one. Such a tool counts an expected 404
+    as a failure and does not report an unexpected 200: if the expected status is not among them,
+    the answers it counts as wrong are the right ones."""
     errors = {cause: count for cause, count in measurement.errors.items() if count}
     failed = measurement.failed
-    if good is not None and expect_status not in good:
+    if good_statuses is not None and expect_status not in good_statuses:
         expected = min(errors.pop("non_2xx", 0), measurement.requests)
         failed = max(0, failed - expected) + measurement.requests - expected
         if measurement.requests > expected:
@@ -89,43 +91,45 @@ def outcome(measurement: Measurement, expect_status: int, good: range | None = N
     )
 
 
-def excused(client_outcome: Outcome, measurement: Measurement, spans: Collection[Span]) -> Outcome:
+def outcome_with_drops(
+    client_outcome: Outcome, measurement: Measurement, spans: Collection[Span]
+) -> Outcome:
     """The outcome if the kernel is known to have dropped handshakes: a request without a span is
     neither an answer nor a contradiction, and is counted once."""
     if measurement.timings:
-        return _by_name(client_outcome, measurement, {span.request_id for span in spans})
+        return _by_request_id(client_outcome, measurement, {span.request_id for span in spans})
     unseen = max(0, client_outcome.answered - len(spans))
     if not unseen:
         return client_outcome
     # ab counts a reset after which it continues three times: Receive, Exception, complete request
     read_errors = min(unseen, client_outcome.errors.get("read", 0))
-    twice = min(read_errors, client_outcome.errors.get("exception", 0))
+    exceptions = min(read_errors, client_outcome.errors.get("exception", 0))
     # Sent by the server itself when it killed a worker that was waiting for a request
     by_server = min(unseen - read_errors, client_outcome.errors.get("non_2xx", 0))
-    never = unseen - by_server
-    errors = Counter(client_outcome.errors) - Counter(read=read_errors, exception=twice)
-    if never:
-        errors[NEVER_ACCEPTED] = never
+    never_accepted = unseen - by_server
+    errors = Counter(client_outcome.errors) - Counter(read=read_errors, exception=exceptions)
+    if never_accepted:
+        errors[NEVER_ACCEPTED] = never_accepted
     wrong = max(0, client_outcome.wrong - by_server)
     return replace(
         client_outcome,
         answered=client_outcome.answered - unseen,
         wrong=wrong,
         unanswered=sum(errors.values()) - wrong,
-        failed=client_outcome.failed + never - read_errors,
+        failed=client_outcome.failed + never_accepted - read_errors,
         errors=dict(errors),
     )
 
 
-def _by_name(
-    client_outcome: Outcome, measurement: Measurement, seen: Collection[str | None]
+def _by_request_id(
+    client_outcome: Outcome, measurement: Measurement, span_ids: Collection[str | None]
 ) -> Outcome:
     """Failed requests whose id is in no span become NEVER_ACCEPTED; `failed` includes them."""
     unseen = Counter(
         timing.cause
         for timing in measurement.timings
         if timing.cause is not None and timing.end_s is None
-        if timing.request_id is not None and timing.request_id not in seen
+        if timing.request_id is not None and timing.request_id not in span_ids
     )
     if not unseen:
         return client_outcome
@@ -147,15 +151,15 @@ class TrialData(Struct, dict=True, frozen=True):
     app: str
     sleep_s: float | None
     lone_first: bool  # the first request is sent alone (ab)
-    counted: bool  # the load is a fixed number of requests; False: of a fixed duration
-    follows: bool = False  # the load tool can follow every request, if requested
+    fixed_count: bool  # the load is a fixed number of requests; False: a fixed duration
+    can_follow: bool = False  # the load tool can time and name every request
     expect_status: int = 200
-    good: range | None = None  # statuses that the load tool always counts as good
+    good_statuses: range | None = None  # statuses that the load tool always counts as good
     worker_class: WorkerClass = ANY_CLASS
     observations: Observations = field(default_factory=Observations)
     ramp_s: float = 0.0  # the connections start one by one over this time
-    units: int = 1  # threads or processes of the load tool: the most cores it can use
-    elsewhere: bool = False  # the load comes from other hosts, whose CPU is not measured
+    tool_units: int = 1  # threads or processes of the load tool: the most cores it can use
+    remote_load: bool = False  # the load comes from other hosts, whose CPU is not measured
     body_sha256: str | None = None  # of the only correct answer, if known beforehand
     beats: Beats = Beats()
     stacks: Stacks = Stacks()
@@ -213,17 +217,17 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     @property
     def cores(self) -> int | None:
         """Cores that the workers may use; None: unknown."""
-        return self.cell.server.cores or self.seen.cores
+        return self.cell.server.cores or self.observations.cores
 
     @property
-    def no_limit(self) -> str | None:
-        """Why there is no number of slots; None if there is one."""
+    def limit_note(self) -> str | None:
+        """What to say instead of a number of slots; None if there is one."""
         if self.slots is not None:
             return None
         return "no limit configured" if self.data.worker_class.slots_known else "limit not known"
 
     @property
-    def parallel(self) -> int:
+    def max_parallel(self) -> int:
         """Requests that can be served at once: min(N, slots)."""
         return self.connections if self.slots is None else min(self.connections, self.slots)
 
@@ -233,8 +237,8 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def connections(self) -> int:
-        """Connections kept busy; in the open model, the maximum. The plan does not contain that
-        number, since it depends on the response time of a lone request."""
+        """Connections kept busy; in the open model, the maximum. It is not in the plan, since it
+        depends on the response time of a lone request."""
         planned = self.record.planned_connections if self.open_model else None
         return planned or self.cell.concurrency
 
@@ -244,21 +248,21 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         return self.record.asked_rps or self.measurement.asked_rps or 0.0
 
     @cached_property
-    def seen(self) -> Observations:
+    def observations(self) -> Observations:
         """The observations, without those of failed samplers, which must not be summed up."""
-        observations, empty = self.data.observations, Observations()
-        failed = (name for name in observations.missing if hasattr(empty, name))
-        return replace(observations, **{name: getattr(empty, name) for name in failed})
+        recorded, empty = self.data.observations, Observations()
+        failed = (name for name in recorded.missing if hasattr(empty, name))
+        return replace(recorded, **{name: getattr(empty, name) for name in failed})
 
     @cached_property
     def counters(self) -> Counters:
         """Kernel counters. With trials side by side only the server's own are kept: those of the
         network namespace cannot be attributed."""
-        counters = self.seen.counters or Counters()
+        counters = self.observations.counters or Counters()
         return Counters(socket_drops=counters.socket_drops) if self.record.beside else counters
 
     @property
-    def dropped(self) -> int | None:
+    def dropped_handshakes(self) -> int | None:
         """Handshakes dropped during the load: by this server's sockets or, if the kernel does not
         report these, by full accept queues of the network namespace. None: unknown."""
         own = self.counters.socket_drops
@@ -266,12 +270,12 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
 
     @property
     def overflowed(self) -> bool:
-        return (self.dropped or 0) > 0
+        return (self.dropped_handshakes or 0) > 0
 
     @cached_property
     def accept_queue(self) -> tuple[int | None, int | None]:
-        """The longest length observed, and the last limit."""
-        queue = self.seen.queue
+        """The longest length observed, and the last limit; None: not observed."""
+        queue = self.observations.queue
         longest = max((sample.length for sample in queue), default=None)
         return longest, queue[-1].limit if queue else None
 
@@ -279,23 +283,24 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     def spans(self) -> tuple[Span, ...]:
         """Spans that start during the load, by start; without readiness request and warm-up. ab's
         lone first request is included, since the tool's response times contain it."""
-        begun, ended = self.started_ns, self.ended_ns
-        inside = [span for span in self.data.spans.spans if begun <= span.start_ns <= ended]
+        from_ns, until_ns = self.started_ns, self.ended_ns
+        inside = [span for span in self.data.spans.spans if from_ns <= span.start_ns <= until_ns]
         return tuple(sorted(inside, key=attrgetter("start_ns", "pid")))
 
     @cached_property
     def finished(self) -> tuple[Span, ...]:
         """Spans that ended; for a load of fixed duration, those that ended before the tool did."""
-        until = sys.maxsize if self.data.counted else self.ended_ns
+        until_ns = sys.maxsize if self.data.fixed_count else self.ended_ns
         return tuple(
-            span for span in self.spans if span.end_ns is not None and span.end_ns <= until
+            span for span in self.spans if span.end_ns is not None and span.end_ns <= until_ns
         )
 
     @cached_property
     def outcome(self) -> Outcome:
-        by_client = outcome(self.measurement, self.data.expect_status, self.data.good)
-        if self.data.counted and self.overflowed:
-            return excused(by_client, self.measurement, self.spans)
+        """Corrected for dropped handshakes."""
+        by_client = outcome(self.measurement, self.data.expect_status, self.data.good_statuses)
+        if self.data.fixed_count and self.overflowed:
+            return outcome_with_drops(by_client, self.measurement, self.spans)
         return by_client
 
     @cached_property
@@ -310,13 +315,13 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
             self.spans,
             self.connections,
             lone_first=self.data.lone_first,
-            stopped_ns=None if self.data.counted else stopped_ns,
+            stopped_ns=None if self.data.fixed_count else stopped_ns,
             begun_ns=self.started_ns + round(self.data.ramp_s * NS),
-            counted_ns=self.counted_ns,
+            tail_ns=self.tail_ns,
         )
 
     @cached_property
-    def counted_ns(self) -> int | None:
+    def tail_ns(self) -> int | None:
         """Length of the last part of each span that counts (`samples`): at a rate, that of the
         shortest span. None: the whole span counts."""
         if not self.open_model:
@@ -336,17 +341,18 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     @property
     def throughput_rps(self) -> float:
         """Successful responses per second in the steady part."""
-        return self.rps * self.outcome.success
+        return self.rps * self.outcome.success_share
 
     @cached_property
     def service(self) -> Summary:
+        """Times in the app, in seconds."""
         return Summary(*summarise(durations_s(self.finished)))
 
     @cached_property
-    def open_at_once(self) -> int:
+    def max_in_app(self) -> int:
         """The most requests in the app at once, at most as many as connections: an answer reaches
         the client before its span ends, so its next request may overlap on another worker."""
-        return min(most_open(self.spans), self.connections)
+        return min(max_open(self.spans), self.connections)
 
     @cached_property
     def spans_by_worker(self) -> Mapping[int, Sequence[Span]]:
@@ -359,17 +365,17 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def two_at_once(self) -> bool:
         """Whether any worker ever had two requests in the app at once."""
-        return any(most_open(spans) > 1 for spans in self.spans_by_worker.values())
+        return any(max_open(spans) > 1 for spans in self.spans_by_worker.values())
 
     @cached_property
-    def per_worker(self) -> Mapping[int, int]:
+    def requests_per_worker(self) -> Mapping[int, int]:
         """Requests by pid; 0 for a worker that got none."""
         pids = dict.fromkeys(sorted(self.record.worker_pids), 0)
         return pids | Counter(map(attrgetter("pid"), self.spans))
 
     @cached_property
     def accepts(self) -> tuple[int, int]:
-        """The number of timed accepts, and of the requests on these connections."""
+        """The numbers of timed accepts and of requests on these connections."""
         timed = [(span.pid, span.accept_ns) for span in self.spans if span.accept_ns is not None]
         return len(set(timed)), len(timed)
 
@@ -378,7 +384,7 @@ class Facts(Struct, dict=True, frozen=True, eq=False):
         received, length_s = self.measurement.received_bytes, self.measurement.duration_s
         bytes_per_s = None if received is None or not length_s else received / length_s
         calls_s = {f"{name}_calls_s": s for name, s in self.measurement.calls_s.items()}
-        sampled = usage(self.seen, self.record, self.load_s)
+        sampled = usage(self.observations, self.record, self.load_s)
         return replace(sampled, received_bytes_per_s=bytes_per_s, **calls_s)
 
 
@@ -403,7 +409,7 @@ class TrialFault(Finding):
     detail: str | None
 
 
-def unusable(data: TrialData) -> Finding | None:
+def why_unusable(data: TrialData) -> Finding | None:
     """Why a trial has no facts; None if it has them."""
     facts = facts_of(data)
     return facts if isinstance(facts, Finding) else None
@@ -427,5 +433,5 @@ def _facts_of(data: TrialData) -> Facts | Finding:
     if data.parse_error is not None:
         return Note(f"the load tool's output cannot be read: {data.parse_error}")
     if measurement is None:
-        return Note(f"{data.cell.tool} left no output")
+        return Note(f"{data.cell.tool} wrote no output")
     return Facts(data, record, measurement, record.load_start_ns, record.load_end_ns)

@@ -18,10 +18,10 @@ from workerlab.model import Span, Summary
 from workerlab.numbers.samples import summarise
 
 REFUSING_STATUSES = frozenset({429, 503})
-MOSTLY_SUCCESSES = 0.99  # share of successes: with more, failures hardly change a mean
+MOSTLY_SUCCESSES = 0.99  # share: with more, failures hardly change a mean
 QUICK_SHARE = 0.5  # of the shortest lone request's time in the app
 MIN_COUNT_RATIO = 0.8  # ratio of quick requests to wrong answers, either way, at least
-SEPARATING_TOOL = "fast"  # a load tool that times each request
+SEPARATING_TOOL = "fast"  # it times each request
 
 
 @once
@@ -31,10 +31,10 @@ def success_response(facts: Facts) -> Summary:
     if timings := facts.measurement.timings:
         ends_s = (timing.end_s for timing in timings if timing.cause is None)
         return Summary(*summarise(end_s for end_s in ends_s if end_s is not None))
-    return Summary() if _mixed(facts) else facts.measurement.response
+    return Summary() if _includes_failures(facts) else facts.measurement.response
 
 
-def _mixed(facts: Facts) -> bool:
+def _includes_failures(facts: Facts) -> bool:
     """Whether the tool's response times include those of failed requests."""
     return facts.outcome.wrong > 0 or facts.measurement.requests != facts.outcome.answered
 
@@ -49,7 +49,7 @@ class FailuresInTimes(Finding):
 
 
 def mixed_notes(facts: Facts) -> tuple[Finding, ...]:
-    if facts.measurement.timings or not _mixed(facts):
+    if facts.measurement.timings or not _includes_failures(facts):
         return ()
     failed = facts.outcome.wrong + abs(facts.measurement.requests - facts.outcome.answered)
     return (FailuresInTimes(facts.tool, requests=failed, other=SEPARATING_TOOL),)
@@ -61,10 +61,10 @@ def success_spans(facts: Facts) -> Sequence[Span] | None:
     if not facts.outcome.failed:
         return facts.finished
     timings = facts.measurement.timings
-    good = {timing.request_id for timing in timings if timing.cause is None} - {None}
-    if not good or any(span.request_id is None for span in facts.finished):
+    successes = {timing.request_id for timing in timings if timing.cause is None} - {None}
+    if not successes or any(span.request_id is None for span in facts.finished):
         return None
-    return tuple(span for span in facts.finished if span.request_id in good)
+    return tuple(span for span in facts.finished if span.request_id in successes)
 
 
 @once
@@ -72,7 +72,7 @@ def success_service(facts: Facts) -> Summary:
     """Times in the app of successes, seconds; unknown if it is not known which they are, and there
     are more than a few failures."""
     spans = success_spans(facts)
-    if spans is None and facts.outcome.success >= MOSTLY_SUCCESSES:
+    if spans is None and facts.outcome.success_share >= MOSTLY_SUCCESSES:
         spans = facts.finished
     return Summary(*summarise(durations_s(spans or ())))
 
@@ -80,21 +80,21 @@ def success_service(facts: Facts) -> Summary:
 # --- what failed --------------------------------------------------------------------------------
 
 
-def shed(facts: Facts) -> int:
+def shed_count(facts: Facts) -> int:
     """The number of refused requests."""
-    return refused(facts).total() or _quickly_wrong(facts)
+    return refusals_by_status(facts).total() or _quickly_wrong(facts)
 
 
 def shed_share(facts: Facts) -> float:
     """The share of requests that were refused, 0 to 1."""
-    return min(1.0, shed(facts) / ended(facts))
+    return min(1.0, shed_count(facts) / requests_ended(facts))
 
 
 def failed_share(facts: Facts) -> float:
-    return min(1.0, facts.outcome.failed / ended(facts))
+    return min(1.0, facts.outcome.failed / requests_ended(facts))
 
 
-def ended(facts: Facts) -> int:
+def requests_ended(facts: Facts) -> int:
     """The number of requests whose outcome the client knows, at least 1."""
     return max(1, facts.outcome.answered + facts.outcome.unanswered)
 
@@ -108,7 +108,7 @@ def wrong_statuses(facts: Facts) -> Counter[int]:
 
 
 @once
-def refused(facts: Facts) -> Counter[str]:
+def refusals_by_status(facts: Facts) -> Counter[str]:
     """Refusals by status, where it is known."""
     counts = wrong_statuses(facts)
     return Counter(

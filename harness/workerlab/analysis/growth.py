@@ -36,14 +36,14 @@ from msgspec import Struct
 
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.handshakes import ESTABLISHED
-from workerlab.analysis.samples import NS, Window, completions, durations_s, ended, per_second
-from workerlab.analysis.slots import FULL_OCCUPANCY, taken
+from workerlab.analysis.samples import NS, Window, completions, durations_s, ended_parts, per_second
+from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy_in
 from workerlab.numbers.samples import SIGNIFICANT, mann_kendall, slope
 
 GROWTH_PARTS = 8
-MIN_EXCESS_SHARE = 0.02  # of what arrives
-DEFICIT_Z = 2.35  # standard errors: exceeded by chance in 1 % of cases
-FULL_CPU_SHARE = 0.95  # of the cores that the workers could use
+MIN_EXCESS_SHARE = 0.02  # of arrivals
+DEFICIT_Z = 2.35  # standard errors: chance exceeds it in 1 % of cases
+FULL_CPU_SHARE = 0.95  # of the usable cores
 
 
 class Growth(Struct, frozen=True):
@@ -65,66 +65,63 @@ def growth(facts: Facts) -> Growth | None:
     half = _half(facts, facts.window)
     full, share = _full(facts, half)
     if full:
-        return Growth(half.rps, full, _more_asked(facts, half, share))
+        return Growth(half.rps, full, _too_slow(facts, half, share))
     levels = _in_flight(facts, facts.window)
     if len(levels) < GROWTH_PARTS:
         return Growth(half.rps, "", grows=False)
     part_s = facts.window.length_s / GROWTH_PARTS
-    z, gain = mann_kendall(levels), slope(levels) / part_s / facts.asked_rps
+    z, rise = mann_kendall(levels), slope(levels) / part_s / facts.asked_rps
     above = min(levels[GROWTH_PARTS // 2 :]) > max(levels[: GROWTH_PARTS // 2])
-    grows = (
-        z >= SIGNIFICANT and gain >= MIN_EXCESS_SHARE and above and _more_asked(facts, half) is True
-    )
-    return Growth(half.rps, "", grows, z, gain)
+    rises = z >= SIGNIFICANT and rise >= MIN_EXCESS_SHARE and above
+    return Growth(half.rps, "", rises and _too_slow(facts, half) is True, z, rise)
 
 
 def _half(facts: Facts, window: Window) -> Window:
     """The second half of the window, with its throughput."""
-    opens, closes = (window.opens_ns + window.closes_ns) // 2, window.closes_ns
-    done = completions(ended(facts.spans, facts.counted_ns), opens, closes)
-    return Window(opens, closes, done * NS / (closes - opens))
+    opens_ns, closes_ns = (window.opens_ns + window.closes_ns) // 2, window.closes_ns
+    completed = completions(ended_parts(facts.spans, facts.tail_ns), opens_ns, closes_ns)
+    return Window(opens_ns, closes_ns, completed * NS / (closes_ns - opens_ns))
 
 
 def _full(facts: Facts, half: Window) -> tuple[str, float]:
     """What was full ("" if nothing measured was), and its utilisation."""
-    occupied = taken(facts, half)
+    occupied = occupancy_in(facts, half)
     if occupied is not None and occupied >= FULL_OCCUPANCY:
         return "slots", occupied
-    samples = [sample for sample in facts.seen.processes if half.contains(sample.at_ns)]
+    samples = [sample for sample in facts.observations.processes if half.contains(sample.at_ns)]
     used = per_second((sample.at_ns, sample.server_cpu_s) for sample in samples)
     usable = min(facts.workers, facts.cores or facts.workers)
-    return (
-        ("workers", used / usable)
-        if used is not None and used >= FULL_CPU_SHARE * usable
-        else ("", 0.0)
-    )
+    if used is not None and used >= FULL_CPU_SHARE * usable:
+        return "workers", used / usable
+    return "", 0.0
 
 
-def _more_asked(facts: Facts, half: Window, share: float = 1.0) -> bool | None:
-    """Whether the requested rate exceeds the throughput at full use (`share`: the actual use); None
+def _too_slow(facts: Facts, half: Window, use: float = 1.0) -> bool | None:
+    """Whether the requested rate exceeds the throughput at full use (`use`: the actual); None
     if the excess is within the scatter."""
-    could_rps = half.rps / min(1.0, share)
-    if could_rps > (1 - MIN_EXCESS_SHARE) * facts.asked_rps:
+    possible_rps = half.rps / min(1.0, use)
+    if possible_rps > (1 - MIN_EXCESS_SHARE) * facts.asked_rps:
         return False
     services_s = durations_s(facts.finished)
     variation = pstdev(services_s) / fmean(services_s) if fmean(services_s) > 0 else 0.0
     error_rps = half.rps * variation / sqrt(max(1.0, half.completed))
-    return True if facts.asked_rps - could_rps >= DEFICIT_Z * error_rps else None
+    return True if facts.asked_rps - possible_rps >= DEFICIT_Z * error_rps else None
 
 
 def _in_flight(facts: Facts, window: Window) -> Sequence[float]:
     """Mean number of requests in flight in each part; without parts in which it is unknown."""
-    step = (window.closes_ns - window.opens_ns) // GROWTH_PARTS
-    starts = [window.opens_ns + number * step for number in range(GROWTH_PARTS)]
-    parts = [Window(start, start + step, window.rps) for start in starts]
-    timed, origin_ns = facts.measurement.timings, facts.measurement.origin_ns
-    if timed and origin_ns is not None:
+    length_ns = (window.closes_ns - window.opens_ns) // GROWTH_PARTS
+    starts_ns = [window.opens_ns + number * length_ns for number in range(GROWTH_PARTS)]
+    parts = [Window(start_ns, start_ns + length_ns, window.rps) for start_ns in starts_ns]
+    timings, origin_ns = facts.measurement.timings, facts.measurement.origin_ns
+    if timings and origin_ns is not None:
         stretches = [
-            (origin_ns + round(req.start_s * NS), origin_ns + round((req.start_s + req.end_s) * NS))
-            for req in timed
-            if req.end_s is not None
+            (origin_ns + round(start_s * NS), origin_ns + round((start_s + end_s) * NS))
+            for start_s, end_s in ((timing.start_s, timing.end_s) for timing in timings)
+            if end_s is not None
         ]
         return [part.inside_s(stretches) / part.length_s for part in parts]
-    open_ = [(sample.at_ns, sample.client.get(ESTABLISHED, 0)) for sample in facts.seen.connections]
-    levels = [part.level(open_, 2) for part in parts]
+    samples = facts.observations.connections
+    established = [(sample.at_ns, sample.client.get(ESTABLISHED, 0)) for sample in samples]
+    levels = [part.mean_level(established, 2) for part in parts]
     return [level for level in levels if level is not None]

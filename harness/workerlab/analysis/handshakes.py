@@ -21,31 +21,32 @@ from workerlab.finding import Finding
 from workerlab.model import ConnectionSample, Counters
 from workerlab.numbers import units
 
-# How far from its step a connect time may be
-EARLY_TOLERANCE_S, LATE_TOLERANCE_S = 0.002, 0.25
+EARLY_TOLERANCE_S = 0.002  # of a connect time below its step
+LATE_TOLERANCE_S = 0.25  # above it
 ESTABLISHED = "ESTABLISHED"  # the state after a handshake
 
 
 def at_steps(connects_s: Sequence[float], steps_s: Sequence[float]) -> Mapping[float, int]:
     """The number of connections established at each step (seconds), without empty steps."""
     counts: dict[float, int] = {}
-    for step, next_step in pairwise((*steps_s, float("inf"))):
-        until = min(step + LATE_TOLERANCE_S, next_step - EARLY_TOLERANCE_S)
-        counts[step] = sum(step - EARLY_TOLERANCE_S <= connect < until for connect in connects_s)
-    return {step: count for step, count in counts.items() if count}
+    for step_s, next_s in pairwise((*steps_s, float("inf"))):
+        from_s = step_s - EARLY_TOLERANCE_S
+        until_s = min(step_s + LATE_TOLERANCE_S, next_s - EARLY_TOLERANCE_S)
+        counts[step_s] = sum(from_s <= connect_s < until_s for connect_s in connects_s)
+    return {step_s: count for step_s, count in counts.items() if count}
 
 
 class Handshakes(Struct, frozen=True):
     """The handshakes of one trial."""
 
-    steps: Mapping[float, int]  # see `at_steps`
-    longest_s: float | None
+    by_step: Mapping[float, int]  # as `at_steps`
+    longest_s: float | None  # connect time
     counters: Counters
     never_accepted: int
-    full: bool  # a sample of the accept queue is one above its limit, the most it can hold
-    half_open: int  # the largest number in a sample
+    queue_full: bool  # a sample is one above the limit, the most the queue can hold
+    max_half_open: int  # in a sample
     dropped: bool  # measured: a queue overflowed, and this trial shows it was this server's
-    suspected: bool  # connects took long, and no counter of drops is available
+    drops_suspected: bool  # connects took long, and there is no counter of drops
 
 
 def half_open(sample: ConnectionSample) -> int:
@@ -56,66 +57,64 @@ def half_open(sample: ConnectionSample) -> int:
 
 @once
 def handshakes(facts: Facts) -> Handshakes:
-    seen, counters = facts.data.observations, facts.counters
-    steps = at_steps(facts.measurement.connects_s, seen.syn_steps_s)
+    observations, longest_s = facts.data.observations, facts.measurement.connect.max
+    by_step = at_steps(facts.measurement.connects_s, observations.syn_steps_s)
     never_accepted = facts.outcome.never_accepted
     length, limit = facts.accept_queue
     full = length is not None and limit is not None and length > limit
-    longest_s = facts.measurement.connect.max
+    slow = (longest_s or 0.0) >= 1 - EARLY_TOLERANCE_S
     return Handshakes(
-        steps=steps,
+        by_step=by_step,
         longest_s=longest_s,
-        counters=counters,
+        counters=facts.counters,
         never_accepted=never_accepted,
-        full=full,
-        half_open=max(map(half_open, seen.connections), default=0),
-        dropped=facts.overflowed and bool(steps or never_accepted or full),
-        suspected=facts.dropped is None and (longest_s or 0.0) >= 1 - EARLY_TOLERANCE_S,
+        queue_full=full,
+        max_half_open=max(map(half_open, observations.connections), default=0),
+        dropped=facts.overflowed and bool(by_step or never_accepted or full),
+        drops_suspected=slow and facts.dropped_handshakes is None,
     )
 
 
-def growth(counters: Counters) -> Mapping[str, int]:
-    """The counters that this kernel has, by its names for them; with trials side by side, only that
-    of the server's own sockets."""
+def named_counters(counters: Counters) -> Mapping[str, int]:
+    """Increase of the counters that this kernel has, by its names; with trials side by side, only
+    that of the server's own sockets."""
     by_name = {
         "ListenOverflows": counters.listen_overflows,
         "ListenDrops": counters.listen_drops,
         "TCPSynRetrans": counters.syn_retransmits,
     }
-    if _own_alone(counters):
+    if _own_socket_only(counters):
         by_name = {"sk_drops": counters.socket_drops}
     return {name: count for name, count in by_name.items() if count is not None}
 
 
-OWN_SOCKET, WHOLE_NAMESPACE = (
-    "counted by its own listening socket",
-    "counted in the whole network namespace",
-)
+OWN_SOCKET = "counted by the server's own listening socket"
+WHOLE_NAMESPACE = "counted in the whole network namespace"
 
 
-def counted(counters: Counters) -> Mapping[str, Any]:
-    """Fields of HandshakesDropped: the increase of each counter, and where it is counted."""
+def counter_fields(counters: Counters) -> Mapping[str, Any]:
+    """`counters` and `where` of HandshakesDropped."""
     return {
-        "counters": growth(counters),
-        "where": OWN_SOCKET if _own_alone(counters) else WHOLE_NAMESPACE,
+        "counters": named_counters(counters),
+        "where": OWN_SOCKET if _own_socket_only(counters) else WHOLE_NAMESPACE,
     }
 
 
-def _own_alone(counters: Counters) -> bool:
+def _own_socket_only(counters: Counters) -> bool:
     return counters.listen_overflows is None and counters.socket_drops is not None
 
 
 class SynSteps(Finding):
-    """Connections by when they were made: the steps at which this kernel repeats a dropped SYN."""
+    """How many connections were established when this kernel repeated a dropped SYN."""
 
-    steps: tuple[tuple[float, int], ...]
+    steps: tuple[tuple[float, int], ...]  # seconds, connections
 
     def __str__(self) -> str:
         (first_s, count), *others = self.steps
-        each = [f"{units.counted(count, 'connection')} connected after {first_s:g} s"]
-        each += [f"{count} after {step_s:g} s" for step_s, count in others]
-        when = "steps" if others else "step"
-        return f"{', '.join(each)}: the {when} at which this kernel repeats a dropped SYN"
+        parts = [f"{units.counted(count, 'connection')} connected after {first_s:g} s"]
+        parts += [f"{count} after {step_s:g} s" for step_s, count in others]
+        when = "times" if others else "time"
+        return f"{', '.join(parts)}: the {when} at which this kernel repeats a dropped SYN"
 
 
 class HandshakesDropped(Finding):
@@ -133,29 +132,30 @@ class DropsSuspected(Finding):
     longest_s: float
 
 
-def steps(shakes: Handshakes) -> SynSteps | None:
-    pairs = tuple(shakes.steps.items())
-    return SynSteps(pairs) if pairs else None
+def steps_finding(shakes: Handshakes) -> SynSteps | None:
+    """None if no connection was established at a step."""
+    steps = tuple(shakes.by_step.items())
+    return SynSteps(steps) if steps else None
 
 
-def drops(shakes: Handshakes) -> HandshakesDropped | DropsSuspected | None:
-    """The finding on dropped handshakes, measured or suspected, to add to a verdict, if any."""
+def drops_finding(shakes: Handshakes) -> HandshakesDropped | DropsSuspected | None:
+    """None if no drop was measured or suspected."""
     if shakes.dropped:
-        return HandshakesDropped(**counted(shakes.counters), steps=steps(shakes))
-    return DropsSuspected(shakes.longest_s or 0.0) if shakes.suspected else None
+        return HandshakesDropped(**counter_fields(shakes.counters), steps=steps_finding(shakes))
+    return DropsSuspected(shakes.longest_s or 0.0) if shakes.drops_suspected else None
 
 
 class CountersOfOthers(Finding):
-    """{counters:values}: counted in the whole network namespace, and nothing shows that this server
-    dropped anything"""
+    """{counters:values}: counted in the whole network namespace; nothing shows that this server
+    dropped a handshake"""
 
     counters: Mapping[str, int]
 
 
 def counters_of_others(facts: Facts) -> tuple[Finding, ...]:
-    """Counters that grew although this server dropped nothing."""
+    """A note if counters grew although no drop of this server is shown."""
     shakes = handshakes(facts)
     increase = shakes.counters.listen_overflows or shakes.counters.syn_retransmits
     if shakes.dropped or not increase:
         return ()
-    return (CountersOfOthers(growth(shakes.counters)),)
+    return (CountersOfOthers(named_counters(shakes.counters)),)

@@ -39,8 +39,8 @@ class ToolLimitFrom(Finding):
 
 
 class KneeNote(Finding, kw_only=True):
-    """What shows the knee, or what is known instead. `tool_limit`: the levels from there on show no
-    more than that there is more."""
+    """What shows the knee, or what is known instead. `tool_limit`: set if levels from there on show
+    only that the server can do more."""
 
     tool_limit: ToolLimitFrom | None = None
 
@@ -118,18 +118,18 @@ class Knee(NamedTuple):
     rps: float | None = None
 
 
-def closed_bound(
+def max_closed_rps(
     workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float
 ) -> float | None:
     """Upper bound on throughput in requests per second (Denning & Buzen 1978), from the slots and
     from the cores that workers can use, one each. Multiplied by wait_s + cpu_s it is the knee of a
     closed loop. None: no bound."""
-    bounds = []
+    bounds_rps = []
     if slots is not None and wait_s + cpu_s > 0:
-        bounds.append(slots / (wait_s + cpu_s))
+        bounds_rps.append(slots / (wait_s + cpu_s))
     if cpu_s > 0:
-        bounds.append(min(cores, workers) / cpu_s)
-    return min(bounds, default=None)
+        bounds_rps.append(min(cores, workers) / cpu_s)
+    return min(bounds_rps, default=None)
 
 
 WITHIN_CHANCE = "within chance"
@@ -139,11 +139,15 @@ ONE_LEVEL = "a single level cannot show where it levels off"
 
 
 def knee(
-    levels: Mapping[int, float], lone_s: float | None, slots: int | None, *, full: bool = False
+    levels: Mapping[int, float],
+    lone_s: float | None,
+    slots: int | None,
+    *,
+    slots_filled: bool = False,
 ) -> Knee:
     """The knee of a series. `levels`: throughput in requests/s by concurrency, the median of its
-    trials. `lone_s`: R0, seconds. `slots`: as configured; None: unlimited. `full`: whether some
-    level used all of them."""
+    trials. `lone_s`: R0, seconds. `slots`: as configured; None: unlimited. `slots_filled`: whether
+    some level took all of them."""
     if not levels or not lone_s:
         return Knee(None, KneeUnknown("no valid cell"))
     highest = max(levels)
@@ -155,12 +159,12 @@ def knee(
         gain = max(0.0, levels[highest] / levels[below] - 1) if levels[below] else 0.0
         return Knee(estimate, LevelsOff(below=below, highest=highest, gain=gain), rps)
     # Measured throughput does not level off, but all slots are taken, so it cannot grow
-    if slots and full and highest > NEAR_RATIO * slots:
+    if slots and slots_filled and highest > NEAR_RATIO * slots:
         return Knee(estimate, SlotsAllTaken(highest=highest, slots=slots), rps)
     why: Label = ONE_LEVEL
     if below is not None:
-        gains = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
-        why = LastStep("still grew", below=below, highest=highest, gain=gains)
+        last_gain = levels[highest] / levels[below] - 1 if levels[below] > 0 else None
+        why = LastStep("still grew", below=below, highest=highest, gain=last_gain)
     return Knee(None, KneeAtLeast(least=estimate, why=why, add=2 * highest))
 
 
@@ -205,7 +209,7 @@ class Capacity(NamedTuple):
 
 
 STILL_GROWING = "throughput did not stop growing"
-NO_LEVEL_BELOW = "no number of connections is below the knee"
+NO_LEVEL_BELOW = "the knee is too low for a level of at most half of it"
 
 
 def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> Capacity:
@@ -222,9 +226,9 @@ def capacity(samples: Sequence[Sample], lone_s: float | None, *, flat: bool) -> 
         return Capacity(note=missing)
     if not flat:
         return Capacity(note=STILL_GROWING)
-    tops = [math.log(sample.rps) for sample in above]
-    half = half_width(tops, [math.log(sample.rps / sample.concurrency) for sample in below])
-    centre = fmean(tops)
+    log_rates = [math.log(sample.rps) for sample in above]
+    half = half_width(log_rates, [math.log(sample.rps / sample.concurrency) for sample in below])
+    centre = fmean(log_rates)
     return Capacity(math.exp(centre), (math.exp(centre - half), math.exp(centre + half)))
 
 
@@ -232,11 +236,11 @@ def _missing(above: Sequence[Sample], below: Sequence[Sample], estimate: float) 
     """What to add to the sweep; "" if nothing. Trials are missing if the side with the fewest
     launches has too few; a side without levels does not count."""
     low, high = math.floor(estimate / 2 * NEAR_RATIO), math.ceil(2 * estimate / NEAR_RATIO)
-    trials = [len({sample.trial for sample in side}) for side in (above, below) if side]
+    trial_counts = [len({sample.trial for sample in side}) for side in (above, below) if side]
     if not below and not low:
         return NO_LEVEL_BELOW
     wants = [
-        f"at least {TRIALS} trials" if min(trials, default=0) < TRIALS else "",
+        f"at least {TRIALS} trials" if min(trial_counts, default=0) < TRIALS else "",
         "" if below else f"a level of at most {low}",
         "" if above else f"a level of at least {high}",
     ]

@@ -55,7 +55,7 @@ SAFE_CEILING_RATIO = 3.0  # times the measured throughput: such a ceiling clears
 MIN_CLEAR_LONE_S = 0.01  # lone response; from here on the client's part is negligible
 MIN_SAMPLED_S = 0.5  # of the steady part, for CPU
 MIN_LOAD_S = 2.0  # of a load, for CPU that contains the tool's own start
-MIN_SAMPLES = 3  # of connections, at least
+MIN_SAMPLES = 3  # of connections
 
 Answer = Finding | Literal[False] | None  # why it is the tool; False: it is not; None: unknown
 
@@ -73,7 +73,7 @@ class Ceiling(Struct, frozen=True):
 
 
 def ceilings(environment: Mapping[str, object]) -> tuple[Ceiling, ...]:
-    """The ceilings that a run has stored; unreadable ones are left out."""
+    """The ceilings in a run's environment; unreadable ones are left out."""
     stored, parsed = environment.get("ceilings"), []
     for entry in stored if isinstance(stored, list | tuple) else ():
         with contextlib.suppress(ValueError):
@@ -93,42 +93,47 @@ class ToolComparison(Struct, frozen=True):
     ceilings: Sequence[Ceiling] = ()
 
 
-def with_limits(every: Sequence[Series], environment: Mapping[str, object]) -> tuple[Series, ...]:
-    """The series with `bound` set: why the load tool was the limit, by trial. `environment`: that
-    of the run, with its ceilings."""
-    kept = ceilings(environment)
+def with_tool_limits(
+    all_series: Sequence[Series], environment: Mapping[str, object]
+) -> tuple[Series, ...]:
+    """The series with `tool_limits` set. `environment`: that of the run, with its ceilings."""
+    stored = ceilings(environment)
     by_server: dict[tuple[Server, bool], list[Series]] = defaultdict(list)
-    for series in every:
+    for series in all_series:
         by_server[series.key.server, series.key.keepalive].append(series)
 
-    def compared(series: Series, level: int) -> ToolComparison:
+    def comparison(series: Series, level: int) -> ToolComparison:
+        own = _rates_at(series, level)
         others = {
             (other.key.tool, other.key.processes): rates
             for other in by_server[series.key.server, series.key.keepalive]
-            if other is not series and (rates := _rates(other, level))
+            if other is not series and (rates := _rates_at(other, level))
         }
-        return ToolComparison(series.r0.seconds, series.levels, _rates(series, level), others, kept)
+        return ToolComparison(series.r0.seconds, series.levels, own, others, stored)
 
-    def judged(series: Series) -> Series:
-        trials = ((facts, compared(series, facts.connections)) for facts in series.closed)
-        return replace(series, bound={facts.key: limits(facts, rates) for facts, rates in trials})
+    def with_limits(series: Series) -> Series:
+        limits = {
+            facts.key: tool_limit_reasons(facts, comparison(series, facts.connections))
+            for facts in series.closed
+        }
+        return replace(series, tool_limits=limits)
 
-    return tuple(map(judged, every))
+    return tuple(map(with_limits, all_series))
 
 
-def _rates(series: Series, level: int) -> Sequence[float]:
+def _rates_at(series: Series, level: int) -> Sequence[float]:
     """Successful requests/s of each trial at this level."""
     at_level = (facts for facts in series.closed if facts.connections == level)
     return [rps for facts in at_level if (rps := facts.throughput_rps)]
 
 
-def limits(facts: Facts, compared: ToolComparison) -> Reasons:
+def tool_limit_reasons(facts: Facts, comparison: ToolComparison) -> Reasons:
     """Why the load tool was the limit of this valid trial; (): it was not; None: unknown."""
-    answers = [answer for rule in RULES if (answer := rule(facts, compared)) is not None]
+    answers = [answer for rule in RULES if (answer := rule(facts, comparison)) is not None]
     if not answers:
         return None
-    gives_all = facts.rps >= REACHED_SHARE * facts.parallel / compared.lone_s
-    if gives_all and compared.lone_s >= MIN_CLEAR_LONE_S:
+    reaches_bound = facts.rps >= REACHED_SHARE * facts.max_parallel / comparison.lone_s
+    if reaches_bound and comparison.lone_s >= MIN_CLEAR_LONE_S:
         return own_limits(facts)
     if is_disturbed(facts):
         return own_limits(facts) or None
@@ -146,11 +151,11 @@ class ToolBusy(Finding):
     of_cores: int
 
 
-def busy(facts: Facts, _compared: ToolComparison) -> Answer:
+def by_cpu(facts: Facts, _comparison: ToolComparison) -> Answer:
     used = generator_cores(facts)
-    if used is None or facts.data.elsewhere:
+    if used is None or facts.data.remote_load:
         return None
-    usable = min(facts.data.units, facts.seen.cores or facts.data.units)
+    usable = min(facts.data.tool_units, facts.observations.cores or facts.data.tool_units)
     if used < BUSY_UNIT_SHARE * usable:
         return False
     return ToolBusy(used, used / usable, usable)
@@ -160,7 +165,8 @@ def generator_cores(facts: Facts) -> float | None:
     """CPU seconds per second of the load tool in the steady part, else over the whole load; None if
     that was so short that the tool's own start would matter."""
     if (steady := facts.window) is not None:
-        samples = [sample for sample in facts.seen.processes if steady.contains(sample.at_ns)]
+        processes = facts.observations.processes
+        samples = [sample for sample in processes if steady.contains(sample.at_ns)]
         cores = per_second(((sample.at_ns, sample.tool_cpu_s) for sample in samples), MIN_SAMPLED_S)
         if cores is not None:
             return cores
@@ -172,7 +178,7 @@ def generator_cores(facts: Facts) -> float | None:
 class ServerIdleAtPlateau(Finding):
     """from {below} to {connections} connections requests/s changed by {gain:change}, although no
     part of the server is busy ([[slots {slots:percent}, ]]workers' CPU {workers_cpu:percent}, host
-    {host:percent}) and only {inside:number} of {connections} requests were inside it at once"""
+    {host:percent}) and only {inside:number} of {connections} requests were inside it on average"""
 
     below: int
     connections: int
@@ -183,29 +189,29 @@ class ServerIdleAtPlateau(Finding):
     inside: float
 
 
-def plateau(facts: Facts, compared: ToolComparison) -> Answer:
+def by_plateau(facts: Facts, comparison: ToolComparison) -> Answer:
     n = facts.connections
-    lower = [at for at, rps in compared.levels.items() if MIN_STEP_RATIO * at <= n and rps > 0]
+    lower = [at for at, rps in comparison.levels.items() if MIN_STEP_RATIO * at <= n and rps > 0]
     below = max(lower, default=None)
     inside = in_server(facts)
-    resources = _resources(facts, compared.lone_s)
+    resources = _resources(facts, comparison.lone_s)
     if facts.open_model or below is None or inside is None or resources is None:
         return None
-    gain = facts.rps / compared.levels[below]
-    waits = facts.rps * compared.lone_s / n < REACHED_SHARE
-    most_busy = max(share for share in resources if share is not None)
+    growth = facts.rps / comparison.levels[below]
+    waits = facts.rps * comparison.lone_s / n < REACHED_SHARE
+    busiest_share = max(share for share in resources if share is not None)
     if (
-        gain > FLAT_RATIO
+        growth > FLAT_RATIO
         or not waits
         or inside >= INSIDE_SHARE * n
-        or most_busy >= BUSY_RESOURCE_SHARE
+        or busiest_share >= BUSY_RESOURCE_SHARE
     ):
         return False
     slots, workers_cpu, host = resources
     return ServerIdleAtPlateau(
         below=below,
         connections=n,
-        gain=gain - 1,
+        gain=growth - 1,
         slots=slots,
         workers_cpu=workers_cpu,
         host=host,
@@ -215,7 +221,7 @@ def plateau(facts: Facts, compared: ToolComparison) -> Answer:
 
 def _resources(facts: Facts, lone_s: float) -> tuple[float | None, float, float] | None:
     """How busy slots, workers' CPU and host are, 0 to 1; None if CPU use is unknown."""
-    cores, usage = facts.seen.cores, facts.usage
+    cores, usage = facts.observations.cores, facts.usage
     if usage.server_cores is None or usage.host_busy is None or not cores:
         return None
     usable_cores = min(facts.workers, cores)
@@ -233,18 +239,19 @@ class NearCeiling(Finding):
     rps: float
 
 
-def ceiling(facts: Facts, compared: ToolComparison) -> Answer:
+def by_ceiling(facts: Facts, comparison: ToolComparison) -> Answer:
     cell = facts.cell
     of_tool = [
         ceiling
-        for ceiling in compared.ceilings
+        for ceiling in comparison.ceilings
         if (ceiling.tool, ceiling.keepalive, ceiling.processes)
         == (cell.tool, cell.keepalive, cell.processes)
     ]
     of_tool.sort(key=attrgetter("connections"))
-    if not of_tool or facts.data.elsewhere:
+    if not of_tool or facts.data.remote_load:
         return None
-    nearest = next((at for at in of_tool if at.connections >= facts.connections), of_tool[-1])
+    enough = (ceiling for ceiling in of_tool if ceiling.connections >= facts.connections)
+    nearest = next(enough, of_tool[-1])
     if nearest.rps >= SAFE_CEILING_RATIO * facts.rps:
         return False
     if nearest.at_least or nearest.rps < facts.rps:  # a ceiling below the rate was disturbed
@@ -270,10 +277,11 @@ class OtherToolFaster(Finding):
     trial_count: int
 
 
-def second_tool(facts: Facts, compared: ToolComparison) -> Answer:
-    if facts.open_model or not compared.others or not compared.own:
+def by_second_tool(facts: Facts, comparison: ToolComparison) -> Answer:
+    own = comparison.own
+    if facts.open_model or not comparison.others or not own:
         return None
-    ratios = {other: ratio(rates, compared.own) for other, rates in compared.others.items()}
+    ratios = {other: ratio(rates, own) for other, rates in comparison.others.items()}
     (tool, processes), gain = max(ratios.items(), key=lambda pair: pair[1].low or 0.0)
     if gain.low is None:
         return None  # one trial of each is not enough
@@ -286,10 +294,10 @@ def second_tool(facts: Facts, compared: ToolComparison) -> Answer:
     return OtherToolFaster(
         tool=tool,
         processes=processes if processes > 1 else None,
-        rps=geometric_mean(compared.others[tool, processes]),
+        rps=geometric_mean(comparison.others[tool, processes]),
         more=gain.value - 1,
         low=gain.low - 1,
-        trial_count=len(compared.own),
+        trial_count=len(own),
     )
 
 
@@ -300,14 +308,14 @@ class TooFewEstablished(Finding):
     connections: int
 
 
-def connections(facts: Facts, _compared: ToolComparison) -> Answer:
+def by_connections(facts: Facts, _comparison: ToolComparison) -> Answer:
     steady, kept = facts.window, facts.cell.keepalive and not facts.open_model
     if steady is None or not kept or handshakes(facts).dropped:
         return None
     accepts, requests = facts.accepts
     counts = [
         max(sample.client.get(ESTABLISHED, 0), sample.server.get(ESTABLISHED, 0))
-        for sample in facts.seen.connections
+        for sample in facts.observations.connections
         if steady.contains(sample.at_ns)
     ]
     if len(counts) < MIN_SAMPLES or not 0 < 2 * accepts <= requests:  # connections not kept
@@ -319,7 +327,7 @@ def connections(facts: Facts, _compared: ToolComparison) -> Answer:
 
 
 RULES: tuple[Callable[[Facts, ToolComparison], Answer], ...]
-RULES = (busy, plateau, ceiling, second_tool, connections)
+RULES = (by_cpu, by_plateau, by_ceiling, by_second_tool, by_connections)
 
 
 class ToolOutOf(Finding):
@@ -330,9 +338,9 @@ class ToolOutOf(Finding):
 
 
 LACKS = {  # by cause of a failure
-    "no_address": "found no free local port (errno 99): keep connections, or widen"
+    "no_address": "found no free local port (errno 99): reuse connections, or widen"
     " ip_local_port_range",
-    "no_files": "could open no file (errno 24): raise ulimit -n",
+    "no_files": "had no free file descriptor (errno 24): raise ulimit -n",
 }
 
 
@@ -344,12 +352,12 @@ def own_limits(facts: Facts) -> tuple[ToolOutOf, ...]:
 # --- requests in flight -------------------------------------------------------------------------
 
 
-def in_flight(measured: Measurement) -> float | None:
+def mean_in_flight(measurement: Measurement) -> float | None:
     """Mean number of requests in flight as the client counts them: the tool's own figure, else
     Little's law over its figures. None if its mean is synthetic."""
-    if measured.achieved_concurrency is not None:
-        return measured.achieved_concurrency
-    mean_s = measured.response.mean
-    if mean_s is None or not measured.exact_mean or measured.duration_s <= 0:
+    if measurement.achieved_concurrency is not None:
+        return measurement.achieved_concurrency
+    mean_s = measurement.response.mean
+    if mean_s is None or not measurement.exact_mean or measurement.duration_s <= 0:
         return None
-    return measured.requests * mean_s / measured.duration_s
+    return measurement.requests * mean_s / measurement.duration_s

@@ -24,7 +24,7 @@ from workerlab.numbers.intervals import TRIALS, Ratio
 
 SIMILAR_RESPONSE_RATIO = 1.10  # response times that differ by less are the same
 LATE_SHARE_OF_RESPONSE = 0.25  # of the mean response: from here on the load tool's lag is reported
-MAX_LEVEL_DIFFERENCE = 0.02  # rates that differ by less are one level
+MAX_LEVEL_DIFFERENCE = 0.02  # throughputs that differ by less are one level
 EXPLAINING_SHARE = 0.5  # of a difference, at least, to explain it
 NOT_CONCLUSIVE = ("invalid", "inconclusive")
 
@@ -107,8 +107,8 @@ class NoClosedCell(Finding):
 
 
 class BesideClosed(Finding):
-    """95 % answered within {p95_s:duration}, of {clients:# closed client} ({closed_rps:number}
-    req/s) within {closed_p95_s:duration}[[ (geometric means of {launches} open trials)]]. {why}"""
+    """95 % answered within {p95_s:duration}; with {clients:# closed client} ({closed_rps:number}
+    req/s), within {closed_p95_s:duration}[[ (geometric means of {launches} open trials)]]. {why}"""
 
     p95_s: float
     launches: int | None  # None: one
@@ -132,7 +132,7 @@ class OpenLoad(Answer):
 
 def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
     """For each rate of one series, how its response times compare with the closed loop's."""
-    for opened, closed in pairs(cells):
+    for opened, closed in open_and_closed(cells):
         results = (*opened.valid, *(closed.valid if closed else ()))
         rate, unsent = opened.cell.rate, int(opened.total("unsent") or 0)
         yield OpenLoad(
@@ -145,31 +145,32 @@ def comparisons(cells: Sequence[CellResult]) -> Iterator[OpenLoad]:
         )
 
 
-def pairs(cells: Sequence[CellResult]) -> list[tuple[Trials, Trials | None]]:
-    """The trials of each cell of the open model, and their counterpart in the closed loop."""
+def open_and_closed(cells: Sequence[CellResult]) -> list[tuple[Trials, Trials | None]]:
+    """The conclusive trials of each open cell, and their counterpart in the closed loop, if any."""
     groups = by_cell(cells, valid=conclusive).values()
-    opened = [trials for trials in groups if trials.cell.rate is not None and trials.valid]
-    return [(trials, counterpart(trials, cells)) for trials in opened]
+    at_rate = [trials for trials in groups if trials.cell.rate is not None and trials.valid]
+    return [(trials, counterpart(trials, cells)) for trials in at_rate]
 
 
 def counterpart(opened: Trials, cells: Iterable[CellResult]) -> Trials | None:
     """The closed cell of the same series with the nearest throughput; of several on one level, the
     one with the fewest connections. None if there is none."""
     rps = opened.throughput_rps
-    levels = [
+    distances = [
         (abs(math.log(trials.throughput_rps) - math.log(rps)), trials)
         for trials in by_cell(cells, valid=conclusive).values()
         if trials.cell.rate is None and trials.cell.series == opened.cell.series
         if trials.throughput_rps and rps
     ]
-    if not levels:
+    if not distances:
         return None
-    nearest = min(distance for distance, _ in levels)
-    near = [trials for distance, trials in levels if distance <= nearest + MAX_LEVEL_DIFFERENCE]
+    limit = min(distance for distance, _ in distances) + MAX_LEVEL_DIFFERENCE
+    near = [trials for distance, trials in distances if distance <= limit]
     return min(near, key=lambda trials: trials.cell.concurrency)
 
 
 def outcome_of(opened: Trials, closed: Trials | None) -> OpenVerdict | NoClosedCell | BesideClosed:
+    """What one rate shows, compared with its closed counterpart."""
     usable = tuple(result for result in opened.valid if result.verdict != "generator-bound")
     opened = replace(opened, valid=usable or opened.valid)
     first, p95_s = opened.valid[0], opened.geometric_mean("response.p95")
@@ -200,7 +201,7 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
     ratio = opened.ratio(closed, "response.p95")
     effect = ratio.effect(SIMILAR_RESPONSE_RATIO)
     if effect is None:
-        return one_trial((*opened.valid, *closed.valid)) or TooFewConclusiveTrials(
+        return repeat_advice((*opened.valid, *closed.valid)) or TooFewConclusiveTrials(
             len(opened.valid), len(closed.valid)
         )
     if effect == "none":
@@ -212,7 +213,7 @@ def why_different(opened: Trials, closed: Trials) -> Finding:
     return ResponsesDiffer("Closed", "open", "open: ", ratio, **waits(closed, opened))
 
 
-def one_trial(cells: Iterable[CellResult]) -> OneTrialEach | None:
+def repeat_advice(cells: Iterable[CellResult]) -> OneTrialEach | None:
     """Advice to repeat the trials; None if they were repeated."""
     repeated = any(cell.trial.number > 1 for cell in cells)
     return None if repeated else OneTrialEach(TRIALS)
@@ -230,5 +231,6 @@ def waits(longer: Trials, shorter: Trials) -> dict[str, Any]:
 
 
 def before_app_s(cell: CellResult) -> float | None:
+    """Mean wait in accept queue and worker."""
     parts = (cell.breakdown.accept_queue_s, cell.breakdown.in_worker_s)
     return None if None in parts else sum(part or 0.0 for part in parts)

@@ -26,8 +26,8 @@ were due or could have been served during it.
     due        requests that the schedule puts in the load; with Poisson arrivals this is not the
                requested rate. Throughput is judged by it; whether a backlog would go on growing is
                judged by the rate
-    sent       what the load tool sent of what was due; less than 99 % is always reported
-    busy       mean connections in use, (R - lag) * sent/s by Little's law (Little 1961)
+    sent       of the requests due; with less than 99 % the server does not keep up
+    busy       mean connections in use, (R - lag) * requests/s by Little's law (Little 1961)
     late       a quarter of the mean response or more is lag
 
 Connections count as busy from a mean of 45 % on: if a backlog grows evenly until all are taken, on
@@ -37,7 +37,7 @@ average half of them are taken until then, and more afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf, sqrt
+from math import sqrt
 from typing import Any
 
 from msgspec import Struct
@@ -45,7 +45,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis import stall
 from workerlab.analysis.breakdown import breakdown
-from workerlab.analysis.cells import measured
+from workerlab.analysis.cells import measured_result
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis import findings_at_rate
 from workerlab.analysis.diagnosis.cpu import Disturbance, disturbance_of
@@ -69,18 +69,18 @@ from workerlab.model import (
 from workerlab.numbers.units import fill
 
 MIN_GROWTH_LOAD_S = 10.0  # of load: growth over less may be chance
-KEEPS_UP_SHARE = 0.97  # of the requests due, at least, are answered
-PASSING_QUEUE_ROOTS = 2.0  # times sqrt(requests due): a transient queue may hold as many
+MIN_ANSWERED_SHARE = 0.97  # of the requests due
+TRANSIENT_QUEUE_ROOTS = 2.0  # times sqrt(requests due): a transient queue may hold as many
 ALL_SENT_SHARE = 0.99
-BUSY_CONNECTIONS_SHARE = 0.45
+BUSY_CONNECTIONS_SHARE = 0.45  # in use on average: from here on, they were busy
 NEAR_CAPACITY_SHARE = 0.95  # of the capacity
-LATE_SHARE = 0.25  # of the mean response
-MIN_DENOMINATOR = 1e-9  # instead of a zero denominator
+LATE_SHARE = 0.25  # lag, of the mean response
+MIN_DENOMINATOR = 1e-9
 
 
 class Offered(Struct, frozen=True):
     """The load that a tool offered to a server over at most `connections`, and its outcome:
-    requests/s requested (`asked_rps`) and answered (`done_rps`), and the tool's measurement."""
+    requests/s requested (`asked_rps`) and answered (`done_rps`)."""
 
     tool: str
     connections: int
@@ -90,9 +90,9 @@ class Offered(Struct, frozen=True):
     capacity_rps: float | None = None
     generator_cores: float | None = None
     growth: Growth | None = None  # of the backlog; None: not known
-    lasts_s: float = 0.0  # the time in which requests arrive
+    duration_s: float = 0.0  # in which requests arrive
     core_wait: CoreWait | None = None
-    typical: Summary = Summary()  # response times of successes
+    success_response: Summary = Summary()
     pauses_s: tuple[float, ...] = ()  # lengths of the machine's pauses
 
     @property
@@ -105,8 +105,8 @@ class Offered(Struct, frozen=True):
     def due_rps(self) -> float:
         """The rate of the schedule, which may differ from the requested one by chance; if
         unknown, the requested rate."""
-        has_schedule = self.due is not None and self.lasts_s > 0
-        return (self.due or 0) / self.lasts_s if has_schedule else self.asked_rps
+        has_schedule = self.due is not None and self.duration_s > 0
+        return (self.due or 0) / self.duration_s if has_schedule else self.asked_rps
 
     @property
     def sent_rps(self) -> float | None:
@@ -114,74 +114,75 @@ class Offered(Struct, frozen=True):
         return None if self.due is None else self.due_rps * (self.measurement.sent or 0) / self.due
 
     @property
-    def busy(self) -> float | None:
-        """Mean connections in use; None if unknown."""
+    def mean_in_use(self) -> float | None:
+        """Connections; None if unknown."""
         measurement = self.measurement
         if measurement.response.mean is None or measurement.duration_s <= 0:
             return None
-        under_way_s = max(0.0, measurement.response.mean - (measurement.lag.mean or 0.0))
-        return under_way_s * measurement.requests / measurement.duration_s
+        in_use_s = max(0.0, measurement.response.mean - (measurement.lag.mean or 0.0))
+        return in_use_s * measurement.requests / measurement.duration_s
 
     @property
     def all_sent(self) -> bool:
         return self.due is None or (self.measurement.sent or 0) >= ALL_SENT_SHARE * self.due
 
     @property
-    def idle(self) -> bool:
-        """Whether connections were always free; then the tool caused late or unsent requests."""
-        return self.busy is not None and self.busy < BUSY_CONNECTIONS_SHARE * self.connections
+    def connections_free(self) -> bool:
+        """Whether so many that the load tool itself caused late or unsent requests."""
+        busy = self.mean_in_use
+        return busy is not None and busy < BUSY_CONNECTIONS_SHARE * self.connections
 
     @property
-    def late(self) -> bool:
+    def sent_late(self) -> bool:
         lag, mean = self.measurement.lag.mean, self.measurement.response.mean
         return lag is not None and mean is not None and lag >= LATE_SHARE * mean > 0
 
     @property
     def disturbance(self) -> Disturbance | None:
         """The disturbance by other programs or machines, if it may be why the server does not keep
-        up: without it, a full server would have done at most `done_rps` / (1 - share)."""
+        up: without it, a full server would have done at most `growth.done_rps` / (1 - share)."""
         noise = disturbance_of(self.core_wait)
-        if noise is None or self._could(noise.share) <= (1 - MIN_EXCESS_SHARE) * self.asked_rps:
+        if noise is None or not self._could_keep_up(noise.share):
             return None
         return noise
 
     @property
-    def stood_still(self) -> bool:
+    def pause_may_explain(self) -> bool:
         """Whether a pause of the machine may be why the server does not keep up: late or unsent
-        requests were due during it, or without it a full server would have kept up."""
-        paused_share = stall.part(self.pauses_s, self.lasts_s)
+        requests may have been due during it, or without it a full server would have kept up."""
+        paused_share = stall.max_paused_share(self.pauses_s, self.duration_s)
         if not paused_share:
             return False
         if not self.all_sent:
             return (self.measurement.unsent or 0) / (self.due or 1) <= paused_share
-        if self.idle and self.late:
+        if self.connections_free and self.sent_late:
             lag_s, mean_s = self.measurement.lag.mean or 0.0, self.measurement.response.mean or 0.0
-            paused_s = min(lag_s, stall.late_s(self.pauses_s, self.lasts_s))
+            paused_s = min(lag_s, stall.max_mean_delay_s(self.pauses_s, self.duration_s))
             return lag_s - paused_s < LATE_SHARE * (mean_s - paused_s)
-        return self._could(paused_share) > (1 - MIN_EXCESS_SHARE) * self.asked_rps
+        return self._could_keep_up(paused_share)
 
-    def _could(self, share: float) -> float:
-        """Requests/s if this share of the time were not lost; infinite if nothing is full."""
+    def _could_keep_up(self, lost_share: float) -> bool:
+        """Whether the server might keep up without this loss; always if nothing is full."""
         if self.growth is None or not self.growth.full:
-            return inf
-        return self.growth.done_rps / max(MIN_DENOMINATOR, 1 - share)
+            return True
+        possible_rps = self.growth.done_rps / max(MIN_DENOMINATOR, 1 - lost_share)
+        return possible_rps > (1 - MIN_EXCESS_SHARE) * self.asked_rps
 
     @property
-    def came_out(self) -> bool:
+    def all_answered(self) -> bool:
         """Whether the requests due were answered, but for those still in flight by chance."""
-        arrivals = self.due_rps * self.lasts_s
-        in_flight_share = PASSING_QUEUE_ROOTS / sqrt(arrivals) if arrivals > 0 else 0.0
-        return self.done_rps >= min(KEEPS_UP_SHARE, 1 - in_flight_share) * self.due_rps
+        arrivals = self.due_rps * self.duration_s
+        in_flight_share = TRANSIENT_QUEUE_ROOTS / sqrt(arrivals) if arrivals > 0 else 0.0
+        return self.done_rps >= min(MIN_ANSWERED_SHARE, 1 - in_flight_share) * self.due_rps
 
     @property
     def keeps_up(self) -> bool:
         stable = self.growth is None or self.growth.grows is False
-        return self.all_sent and stable and self.came_out
+        return self.all_sent and stable and self.all_answered
 
 
 class LateForPause(Reason):
-    """what was sent or served late, or not at all, may have been due while {pause}; measure
-    again"""
+    """requests that were late or not answered may have been due while {pause}; measure again"""
 
     pause: MachinePause
 
@@ -196,7 +197,7 @@ class BacklogGrew(Reason):
     done_rps: float
     longest_s: float | None
     grows_rps: float
-    full: str  # what is full; "": nothing known
+    full: str  # what is full; "": unknown
 
 
 class BacklogFilledConnections(Reason):
@@ -224,28 +225,28 @@ class FewerAnswered(Reason):
     least_s: float | None = None
 
 
-SCATTER = (
-    " with everything taken, which is within the scatter of its response times: let the load last"
-    " longer (--duration)"
+WITHIN_SCATTER = (
+    ", with the server full; the deficit is within the scatter of the service times: use a longer"
+    " load (--duration)"
 )
-NOTHING_FULL = ", and neither a growing backlog nor anything full explains it"
+NOTHING_FULL = ", but no growing backlog or full resource was measured"
 WHAT_IS_FULL = {
     "slots": "with all slots taken",
     "workers": "with the workers computing all the time",
 }
 
 
-def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
-    """The verdict and its reason, by the rules above."""
+def verdict_of_offered(offered: Offered) -> tuple[Verdict, Finding]:
+    """The verdict and its reason, by the rules above, except for refusals."""
     if offered.keeps_up:
         return _keeps_up(offered)
     if (noise := offered.disturbance) is not None:
         return "inconclusive", noise
-    if offered.stood_still:
-        pause = stall.pause_of(offered.pauses_s, offered.lasts_s)
+    if offered.pause_may_explain:
+        pause = stall.machine_pause(offered.pauses_s, offered.duration_s)
         return "inconclusive", LateForPause(pause)
-    if offered.idle and (offered.late or not offered.all_sent):
-        return "generator-bound", _too_slow(offered)
+    if offered.connections_free and (offered.sent_late or not offered.all_sent):
+        return "generator-bound", _tool_too_slow(offered)
     backlog: dict[str, Any] = {
         "asked_rps": offered.asked_rps,
         "due_rps": offered.due_rps,
@@ -258,12 +259,12 @@ def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
         )
     growth = offered.growth
     if growth is None or not growth.grows:
-        but = SCATTER if growth is not None and growth.full else NOTHING_FULL
+        but = WITHIN_SCATTER if growth is not None and growth.full else NOTHING_FULL
         return "inconclusive", FewerAnswered(but=but, **backlog)
     backlog["done_rps"] = growth.done_rps
-    if offered.lasts_s < MIN_GROWTH_LOAD_S:
-        lasts = fill("over {lasts_s:duration}", {"lasts_s": offered.lasts_s})
-        but = f", but {lasts} such a backlog may be chance: let the load last"
+    if offered.duration_s < MIN_GROWTH_LOAD_S:
+        over = fill("over {duration_s:duration}", {"duration_s": offered.duration_s})
+        but = f", but {over} such a backlog may be chance: use a load of"
         return "inconclusive", FewerAnswered(but=but, least_s=MIN_GROWTH_LOAD_S, **backlog)
     grows_rps = max(0.0, offered.asked_rps - growth.done_rps)
     if not growth.full:
@@ -274,8 +275,8 @@ def of_offered(offered: Offered) -> tuple[Verdict, Finding]:
 
 
 class KeepsUp(Reason):
-    """all {due_rps:number} requests/s that arrived were answered[[; half within {p50_s:duration},
-    95 % within {p95_s:duration} of the moment they were due]]"""
+    """{due_rps:number} requests/s arrived, and the server kept up[[; half were answered within
+    {p50_s:duration}, 95 % within {p95_s:duration} of the moment they were due]]"""
 
     asked_rps: float
     due_rps: float
@@ -284,7 +285,7 @@ class KeepsUp(Reason):
 
 
 def _keeps_up(offered: Offered) -> tuple[Verdict, KeepsUp]:
-    capacity_rps, times = offered.capacity_rps, offered.typical
+    capacity_rps, times = offered.capacity_rps, offered.success_response
     near = capacity_rps is not None and offered.asked_rps >= NEAR_CAPACITY_SHARE * capacity_rps
     return "at capacity" if near else "below capacity", KeepsUp(
         asked_rps=offered.asked_rps,
@@ -304,18 +305,18 @@ class ToolTooSlow(Reason):
     busy: float
     connections: int
     cores: float | None
-    lag_s: float | None = None  # where all were sent
-    sent_rps: float | None = None  # where not all were
+    lag_s: float | None = None  # if all were sent
+    sent_rps: float | None = None  # if not all were
     asked_rps: float | None = None
     due_rps: float | None = None
     unsent: int | None = None
 
 
-def _too_slow(offered: Offered) -> ToolTooSlow:
+def _tool_too_slow(offered: Offered) -> ToolTooSlow:
     """What the load tool failed to send, and evidence that the server was not the cause."""
     evidence: dict[str, Any] = {
         "tool": offered.tool,
-        "busy": offered.busy or 0.0,
+        "busy": offered.mean_in_use or 0.0,
         "connections": offered.connections,
         "cores": offered.generator_cores,
     }
@@ -335,7 +336,7 @@ MAX_LAG_SHARE = 0.05  # of the mean response: with more lag, a breakdown would n
 
 def capacity_of(report: Report, cell: Cell) -> float | None:
     """Requests/s that the closed cells of the same series reached: the capacity if levels and
-    trials allow one, else the best of the valid cells whose load tool was not the limit."""
+    trials allow one, else `best_rps`; None: neither."""
     for group in report.classes:
         if group.series == cell.series and group.capacity_rps:
             return group.capacity_rps
@@ -343,6 +344,7 @@ def capacity_of(report: Report, cell: Cell) -> float | None:
 
 
 def best_rps(cells: Iterable[CellResult]) -> float | None:
+    """The highest throughput of the valid closed cells whose load tool was not the limit."""
     rates_rps = [
         cell.throughput_rps
         for cell in cells
@@ -353,32 +355,32 @@ def best_rps(cells: Iterable[CellResult]) -> float | None:
     return max(rates_rps, default=None)
 
 
-def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> CellResult:
-    """The result of a valid cell of the open model. `reached`: the closed cells found where
-    throughput stops growing, so `capacity_rps` is a capacity."""
+def open_result(facts: Facts, highest_rps: float | None, *, is_capacity: bool) -> CellResult:
+    """The result of a valid cell of the open model. `highest_rps`: of the closed cells.
+    `is_capacity`: they found where throughput stops growing, so it is the capacity."""
     offered = Offered(
         tool=facts.tool,
         connections=facts.connections,
         asked_rps=facts.asked_rps,
         done_rps=facts.rps,
         measurement=facts.measurement,
-        capacity_rps=capacity_rps if reached else None,
+        capacity_rps=highest_rps if is_capacity else None,
         generator_cores=facts.usage.generator_cores,
         growth=growth(facts),
-        lasts_s=facts.record.planned_duration_s or facts.load_s,
+        duration_s=facts.record.planned_duration_s or facts.load_s,
         core_wait=core_wait(facts),
-        typical=success_response(facts),
-        pauses_s=stall.lengths_s(facts),
+        success_response=success_response(facts),
+        pauses_s=stall.pause_lengths_s(facts),
     )
-    verdict, reason = _refused(facts, offered) or of_offered(offered)
+    verdict, reason = _refused(facts, offered) or verdict_of_offered(offered)
     parts, breakdown_notes = _breakdown(facts)
-    cell = measured(facts, verdict, reason)
+    cell = measured_result(facts, verdict, reason)
     cell = replace(
         cell,
         breakdown=parts,
         generator_bound=verdict == "generator-bound",
         bound_reasons=(cell.reason,) if verdict == "generator-bound" else (),
-        achieved_concurrency=offered.busy,
+        achieved_concurrency=offered.mean_in_use,
         asked_rps=facts.asked_rps,
         arrivals=facts.record.arrivals,
         schedule=facts.record.schedule,
@@ -388,9 +390,9 @@ def open_result(facts: Facts, capacity_rps: float | None, *, reached: bool) -> C
         lag=facts.measurement.lag,
         notes=(
             *cell.notes,
-            *_notes(facts, offered, None if reached else capacity_rps),
+            *_notes(facts, offered, None if is_capacity else highest_rps),
             *breakdown_notes,
-            *missing_notes(facts.seen),
+            *missing_notes(facts.observations),
         ),
     )
     return replace(cell, findings=findings_at_rate(facts, cell))
@@ -419,7 +421,8 @@ def _refused(facts: Facts, offered: Offered) -> tuple[Verdict, ArrivalsRefused] 
 
 
 def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
-    """Empty unless each request was followed: the estimates assume the closed loop's N = X * R."""
+    """Empty if requests were sent late or not all were followed: the estimates assume the closed
+    loop's N = X * R."""
     lag_s = facts.measurement.lag.mean or 0.0
     if lag_s > MAX_LAG_SHARE * (facts.measurement.response.mean or 0.0):
         return Breakdown(), (NoBreakdownAsSentLate(lag_s),)
@@ -427,7 +430,7 @@ def _breakdown(facts: Facts) -> tuple[Breakdown, tuple[Finding, ...]]:
     return (parts, notes) if parts.exact else (Breakdown(), ())
 
 
-EVENLY = "evenly spaced"
+EVENLY_SPACED = "evenly spaced"
 
 
 class NoBreakdownAsSentLate(Finding):
@@ -469,21 +472,21 @@ def _notes(facts: Facts, offered: Offered, highest_rps: float | None) -> Iterabl
     if rate and rate.share is not None and highest_rps is not None:
         yield SharesOfHighest(highest_rps)
     if offered.due is not None:
-        yield _schedule(facts, offered.due)
-    if offered.keeps_up and offered.late and offered.idle:
+        yield _requests_due(facts, offered.due)
+    if offered.keeps_up and offered.sent_late and offered.connections_free:
         yield SentLate(
             offered.tool, lag_s=measurement.lag.mean, response_s=measurement.response.mean
         )
 
 
-def _schedule(facts: Facts, due: int) -> Finding:
+def _requests_due(facts: Facts, due: int) -> RequestsDue:
     """How many requests were due, and how late they were sent."""
     record, lag = facts.record, facts.measurement.lag
     poisson = record.arrivals == "poisson"
     seed = f"(Poisson, seed {record.schedule})"
     return RequestsDue(
         due=due,
-        how=f"at random moments that were fixed before the load {seed}" if poisson else EVENLY,
+        how=f"at random times fixed before the load {seed}" if poisson else EVENLY_SPACED,
         lag_p95_s=lag.p95,
         lag_max_s=lag.max,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Literal
 
-from workerlab.analysis.comparison import SIMILAR_RATIO, tie
+from workerlab.analysis.comparison import SIMILAR_RATIO, is_tie
 from workerlab.analysis.diagnosis.slots import (
     FullAcceptQueue,
     IdleWhileClientsWait,
@@ -18,9 +18,9 @@ from workerlab.model import CellResult
 
 UNCERTAIN_SHARE = 0.01  # of a throughput: a narrower interval is not worth a column
 NOTABLE_SHARE = 0.05  # of a response time: a shorter wait is not mentioned
-HEADLINE_LETTERS = 160  # a longer answer leaves out where requests wait
-DROPPED = (FullAcceptQueue, IdleWhileClientsWait, LikelyFullAcceptQueue)
-WAITS = {
+MAX_HEADLINE_CHARS = 160  # a longer answer leaves out where requests wait
+DROP_FINDINGS = (FullAcceptQueue, IdleWhileClientsWait, LikelyFullAcceptQueue)
+WAIT_PLACES = {
     "connect": "until connected",
     "accept_queue": "in the accept queue",
     "in_worker": "inside a worker",
@@ -35,9 +35,9 @@ def is_uncertain(cell: CellResult) -> bool:
     return rate is not None and half is not None and UNCERTAIN_SHARE * rate < half < float("inf")
 
 
-def dropped_handshakes(cell: CellResult) -> bool:
+def has_dropped_handshakes(cell: CellResult) -> bool:
     """Whether handshakes were dropped and repeated: means include that time, medians do not."""
-    return any(isinstance(finding, DROPPED) for finding in cell.findings)
+    return any(isinstance(finding, DROP_FINDINGS) for finding in cell.findings)
 
 
 def part_of_load(cells: Iterable[CellResult]) -> str:
@@ -99,24 +99,25 @@ def headline(series: Mapping[str, Mapping[int, LevelTrials]], *, inconclusive: b
     else at the highest of any. `series`: by name, its trials by number of connections;
     `inconclusive`: whether any cell is."""
     conclusive_levels = {
-        name: {at: level for at, trials in levels.items() if (level := _conclusive(trials)).valid}
+        name: {n: level for n, trials in levels.items() if (level := _conclusive(trials)).valid}
         for name, levels in series.items()
     }
     levels = [set(by_level) for by_level in conclusive_levels.values() if by_level]
     if not levels:
         return ALL_INCONCLUSIVE if inconclusive else NOTHING_VALID
-    at = max(set.intersection(*levels) or set.union(*levels))
-    rivals = {name: levels[at] for name, levels in conclusive_levels.items() if at in levels}
-    answer = compared(at, rivals, waits=True)
-    short = len(rivals) == 1 or len(str(answer)) <= HEADLINE_LETTERS
-    return answer if short else compared(at, rivals, waits=False)
+    n = max(set.intersection(*levels) or set.union(*levels))
+    rivals = {name: levels[n] for name, levels in conclusive_levels.items() if n in levels}
+    answer = headline_at(n, rivals, waits=True)
+    short = len(rivals) == 1 or len(str(answer)) <= MAX_HEADLINE_CHARS
+    return answer if short else headline_at(n, rivals, waits=False)
 
 
-def compared(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool) -> Headline:
+def headline_at(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool) -> Headline:
+    """`rivals`: by name; `waits`: whether to say where requests wait."""
     names = sorted(rivals, key=lambda name: -_rps(rivals[name]))
     most, least = rivals[names[0]], rivals[names[-1]]
     best = tuple(
-        name for name in names if rivals[name] is most or tie(most.valid, rivals[name].valid)
+        name for name in names if rivals[name] is most or is_tie(most.valid, rivals[name].valid)
     )
     least_rps, most_rps = min(_rps(rivals[name]) for name in best), _rps(most)
     alike = most_rps < SIMILAR_RATIO * least_rps
@@ -139,14 +140,14 @@ def compared(connections: int, rivals: Mapping[str, LevelTrials], *, waits: bool
 def level_rate(level: LevelTrials, waits: bool) -> LevelRate:
     """Throughput and response time of a level; with `waits`, also its longest wait if notable."""
     response_s = level.mean_of_all(_response_s)
-    parts = {part: level.mean_of_all(f"breakdown.{part}_s") or 0.0 for part in WAITS}
+    parts = {part: level.mean_of_all(f"breakdown.{part}_s") or 0.0 for part in WAIT_PLACES}
     longest_s, where = max((time_s, part) for part, time_s in parts.items())
     notable = waits and response_s is not None and longest_s >= NOTABLE_SHARE * response_s
     return LevelRate(
         rate_rps=_rps(level),
         response_s=response_s,
         wait_s=longest_s if notable else None,
-        where=WAITS[where],
+        where=WAIT_PLACES[where],
     )
 
 

@@ -39,10 +39,11 @@ from workerlab.numbers.samples import quantile
 CLOSING = ("TIME_WAIT", "FIN_WAIT1", "FIN_WAIT2", "CLOSE_WAIT", "LAST_ACK", "CLOSING")
 FULL_SHARE = 0.95  # of the maximum of ESTABLISHED
 MIN_CHANGE_SHARE = 0.05  # of the maximum of ESTABLISHED
-MIN_RISING_SAMPLES = 3  # samples, at least
-RESPONSE_PARTS = 20
-ABOVE_LEVEL_RATIO, SCATTER_DEVIATIONS = 1.10, 3.0
-GROWTH_RATIO = 1.15
+MIN_RISING_SAMPLES = 3
+RESPONSE_PARTS = 20  # equal parts of a load
+ABOVE_LEVEL_RATIO = 1.10
+SCATTER_DEVIATIONS = 3.0
+GROWTH_RATIO = 1.15  # of the last quarter to the one before
 CURVE_POINTS = 100  # parts of a load, for response times over time
 
 Response = tuple[float, float]  # when it ended and how long it took, seconds
@@ -65,12 +66,12 @@ def phases(
     """The phases in order of time, in seconds since the load began; empty if there are too few
     samples. `sockets`: by time, the first before the load. `responses`: in any order. `in_app`:
     these are times in the app, not response times."""
-    most = max((sample.client for sample in sockets), default=0)
-    if most < 1 or len(sockets) < MIN_RISING_SAMPLES:
+    max_open = max((sample.client for sample in sockets), default=0)
+    if max_open < 1 or len(sockets) < MIN_RISING_SAMPLES:
         return ()
-    full = next(i for i, sample in enumerate(sockets) if sample.client >= FULL_SHARE * most)
-    rises = _rises(sockets[: full + 1], most)
-    closes = _closes(sockets, full, most)
+    full = next(i for i, sample in enumerate(sockets) if sample.client >= FULL_SHARE * max_open)
+    rises = _rises(sockets[: full + 1], max_open)
+    closes = _closes(sockets, full, max_open)
     begin_s = sockets[full].at_s
     end_s = sockets[-1].at_s if closes is None else sockets[closes].at_s
     inside = [response for response in responses if begin_s < response[0] <= end_s]
@@ -83,30 +84,30 @@ def phases(
         begin_s = end_s if risen_s is None else risen_s  # None: never steady
     if end_s > begin_s:
         in_steady = [sample for sample in sockets if begin_s <= sample.at_s <= end_s]
-        in_order.append(_steady(in_steady, inside, (begin_s, end_s), in_app=in_app))
+        in_order.append(_steady(in_steady, inside, begin_s, end_s, in_app=in_app))
     if closes is not None:
         churn_times_s = [] if in_app else [took_s for at_s, took_s in responses if at_s > end_s]
-        in_order.append(_churn(sockets[closes:], most, churn_times_s))
+        in_order.append(_churn(sockets[closes:], max_open, churn_times_s))
     return tuple(in_order)
 
 
-def _rises(until: Sequence[Sockets], most: int) -> bool:
+def _rises(sockets: Sequence[Sockets], max_open: int) -> bool:
     """Whether these samples show connections that open, and none that close."""
     highest = 0
-    for sample in until:
-        if sample.client < highest - MIN_CHANGE_SHARE * most:
+    for sample in sockets:
+        if sample.client < highest - MIN_CHANGE_SHARE * max_open:
             return False
         highest = max(highest, sample.client)
-    return len([sample for sample in until if sample.client]) >= MIN_RISING_SAMPLES
+    return len([sample for sample in sockets if sample.client]) >= MIN_RISING_SAMPLES
 
 
-def _closes(sockets: Sequence[Sockets], first: int, most: int) -> int | None:
+def _closes(sockets: Sequence[Sockets], first: int, max_open: int) -> int | None:
     """Index of the last sample, from `first` on, before connections close; None if none close."""
-    least = sockets[0].closing
+    min_closing = sockets[0].closing
     for i, sample in enumerate(sockets):
-        least = min(least, sample.closing)
-        grown = sample.closing - least >= max(1.0, MIN_CHANGE_SHARE * most)
-        if i > first and (grown or sample.client < FULL_SHARE * most):
+        min_closing = min(min_closing, sample.closing)
+        grown = sample.closing - min_closing >= max(1.0, MIN_CHANGE_SHARE * max_open)
+        if i > first and (grown or sample.client < FULL_SHARE * max_open):
             return i - 1
     return None
 
@@ -116,31 +117,31 @@ def _settled_s(
 ) -> tuple[float | None, float | None]:
     """When response times have fallen to their steady level (None: they were not above it), and
     when they have risen to it (`begin_s`: they were not below it; None: they rose to the end)."""
-    wide_s = (end_s - begin_s) / RESPONSE_PARTS
+    part_s = (end_s - begin_s) / RESPONSE_PARTS
     parts = [
-        (i, median(took_s)) for i, took_s in _parts(responses, begin_s, wide_s, RESPONSE_PARTS)
+        (i, median(took_s)) for i, took_s in _parts(responses, begin_s, part_s, RESPONSE_PARTS)
     ]
     if len(parts) < MIN_RISING_SAMPLES:
         return None, begin_s
-    times = [took_s for _, took_s in parts]
-    later = times[len(times) // 2 :]
-    level = median(later)
-    scatter = SCATTER_DEVIATIONS * median(abs(took_s - level) for took_s in later)
-    down = next(i for i, took_s in parts if took_s <= ABOVE_LEVEL_RATIO * level + scatter)
-    up = next(i for i, took_s in parts if took_s >= level / ABOVE_LEVEL_RATIO - scatter)
-    first, quarter = parts[0][0], max(1, len(times) // 4)
-    grows = median(times[-quarter:]) > GROWTH_RATIO * median(times[-2 * quarter : -quarter])
-    risen_s = begin_s + wide_s * up if up > first else begin_s
-    return begin_s + wide_s * down if down > first else None, None if grows else risen_s
+    times_s = [took_s for _, took_s in parts]
+    later_s = times_s[len(times_s) // 2 :]
+    level_s = median(later_s)
+    slack_s = SCATTER_DEVIATIONS * median(abs(took_s - level_s) for took_s in later_s)
+    down = next(i for i, took_s in parts if took_s <= ABOVE_LEVEL_RATIO * level_s + slack_s)
+    up = next(i for i, took_s in parts if took_s >= level_s / ABOVE_LEVEL_RATIO - slack_s)
+    first, quarter = parts[0][0], max(1, len(times_s) // 4)
+    grows = median(times_s[-quarter:]) > GROWTH_RATIO * median(times_s[-2 * quarter : -quarter])
+    risen_s = begin_s + part_s * up if up > first else begin_s
+    return begin_s + part_s * down if down > first else None, None if grows else risen_s
 
 
 def _parts(
-    responses: Iterable[Response], begin_s: float, wide_s: float, count: int
+    responses: Iterable[Response], begin_s: float, part_s: float, count: int
 ) -> list[tuple[int, list[float]]]:
     """Response times by the part in which they ended, of `count` equal ones; no empty parts."""
     by_part: dict[int, list[float]] = defaultdict(list)
-    for at_s, took_s in responses if wide_s > 0 else ():
-        by_part[min(count - 1, max(0, int((at_s - begin_s) / wide_s)))].append(took_s)
+    for at_s, took_s in responses if part_s > 0 else ():
+        by_part[min(count - 1, max(0, int((at_s - begin_s) / part_s)))].append(took_s)
     return sorted(by_part.items())
 
 
@@ -197,9 +198,9 @@ class ConnectionsClose(Finding):
     p50_s: float | None = None
 
 
-def _ramp(until: Sequence[Sockets], risen_s: float | None, end_s: float) -> Phase:
+def _ramp(sockets: Sequence[Sockets], risen_s: float | None, end_s: float) -> Phase:
     """`risen_s` None: response times never stopped rising, so it lasts until the load ends."""
-    first, last = until[0], until[-1]
+    first, last = sockets[0], sockets[-1]
     if risen_s is None:
         never = NeverSteady(first.client, last.client)
         return Phase("ramp-up", first.at_s, end_s, never)
@@ -215,21 +216,22 @@ def _drain(responses: Sequence[Response], begin_s: float, end_s: float) -> Phase
 
 
 def _steady(
-    still: Sequence[Sockets],
+    sockets: Sequence[Sockets],
     responses: Sequence[Response],
-    stretch_s: tuple[float, float],
+    begin_s: float,
+    end_s: float,
     *,
     in_app: bool,
 ) -> Phase:
-    established = round(median(sample.client + sample.server for sample in still)) if still else 0
-    connections = round(median(sample.client for sample in still)) if still else 0
-    inside = [took_s for at_s, took_s in responses if at_s > stretch_s[0]]
-    begin_s, end_s = stretch_s
+    both_ends = [sample.client + sample.server for sample in sockets]
+    established = round(median(both_ends)) if sockets else 0
+    connections = round(median(sample.client for sample in sockets)) if sockets else 0
+    times_s = [took_s for at_s, took_s in responses if at_s > begin_s]
     why = ConnectionsStay(
         established=established,
         connections=connections,
         timed="inside the app requests spend" if in_app else "responses take",
-        **_middle(inside),
+        **_middle(times_s),
     )
     return Phase("steady", begin_s, end_s, why)
 
@@ -241,18 +243,18 @@ def _middle(times_s: Sequence[float]) -> dict[str, float]:
     return {name: quantile(ordered, part) for name, part in quantiles.items()}
 
 
-def _churn(after: Sequence[Sockets], most: int, times_s: Sequence[float]) -> Phase:
-    before, closing = after[0], max(sample.closing for sample in after)
-    left = min(sample.client for sample in after)
-    states = {name: max(sample.states.get(name, 0) for sample in after) for name in CLOSING}
+def _churn(sockets: Sequence[Sockets], max_open: int, times_s: Sequence[float]) -> Phase:
+    before, closing = sockets[0], max(sample.closing for sample in sockets)
+    left = min(sample.client for sample in sockets)
+    states = {name: max(sample.states.get(name, 0) for sample in sockets) for name in CLOSING}
     why = ConnectionsClose(
         closing=closing - before.closing,
         left=left,
-        most=most,
+        most=max_open,
         states={name: count for name, count in states.items() if count} or None,
         **_middle(times_s),
     )
-    return Phase("churn", before.at_s, after[-1].at_s, why)
+    return Phase("churn", before.at_s, sockets[-1].at_s, why)
 
 
 # --- of a trial ---------------------------------------------------------------------------
@@ -275,10 +277,10 @@ def phases_of(facts: Facts) -> tuple[Phase, ...]:
         for sample in facts.data.observations.connections
         for states in [{n: sample.client.get(n, 0) + sample.server.get(n, 0) for n in CLOSING}]
     ]
-    return phases(sockets, responses_of(facts), in_app=not timed(facts))
+    return phases(sockets, responses_of(facts), in_app=not client_timed(facts))
 
 
-def timed(facts: Facts) -> bool:
+def client_timed(facts: Facts) -> bool:
     """Whether the client timed each request."""
     measurement = facts.measurement
     timed_each = measurement.timings and measurement.origin_ns is not None
@@ -292,7 +294,7 @@ def responses_of(facts: Facts) -> list[Response]:
     if measurement.answers_ns:
         answers = measurement.answers_ns
         return [((ended_ns - facts.started_ns) / NS, took_ns / NS) for ended_ns, took_ns in answers]
-    if measurement.origin_ns is not None and timed(facts):
+    if measurement.origin_ns is not None and client_timed(facts):
         origin_s = (measurement.origin_ns - facts.started_ns) / NS
         return [
             (origin_s + timing.start_s + timing.end_s, timing.end_s)
@@ -310,9 +312,9 @@ def over_time(
     responses: Sequence[Response], end_s: float
 ) -> tuple[tuple[float, float, float], ...]:
     """(moment, median, p95) in seconds of equal parts of the load; no empty parts."""
-    wide_s = end_s / CURVE_POINTS
-    parts = _parts(responses, 0.0, wide_s, CURVE_POINTS)
-    ordered = [((i + 0.5) * wide_s, sorted(took_s)) for i, took_s in parts]
+    part_s = end_s / CURVE_POINTS
+    parts = _parts(responses, 0.0, part_s, CURVE_POINTS)
+    ordered = [((i + 0.5) * part_s, sorted(took_s)) for i, took_s in parts]
     return tuple((at_s, quantile(times, 0.5), quantile(times, 0.95)) for at_s, times in ordered)
 
 

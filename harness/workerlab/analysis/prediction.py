@@ -7,16 +7,15 @@ range is wide if the sample has too few long requests to show how frequent they 
 For a class that hoards, the range also covers how unevenly its workers accept. A connection wakes
 all of them, and the first one on a core gets it. Of 4 gthread workers one got 1.0 to 1.9 times its
 equal share and another 0.03 to 0.65 times; of 3, once 2.1 and 0.3. Which one is favoured changes
-within a load, so shares that are equal in the end may have been unequal all the time. Loops, which
-accept only when they have nothing else to do, stayed between 0.6 and 1.4. So the draws go from
-equal odds to `UNFAIR_ODDS` in equal steps; the middle odds predicted the p95 of gthread with 2 and
-4 workers best. Rejected, as the results stay within that range: odds that change every second, and
-giving the next connection to the worker that has just accepted one.
+within a load, so equal totals may hide unequal shares. Loops, which accept only when they have
+nothing else to do, stayed between 0.6 and 1.4. So the draws go from equal odds to `UNFAIR_ODDS` in
+equal steps; the middle odds predicted the p95 of gthread with 2 and 4 workers best. Rejected, as
+the results stay within that range: odds that change every second, and giving the next connection to
+the worker that has just accepted one.
 
 Before a request waits, a loop does Gunicorn's work of accepting and parsing it (`FIRST_S`); apps
-compute after the wait. That work cannot move: it is done on the loop that accepted the request,
-even if that loop is busy and another idles. For loops that hoard, the draws vary the first part
-from twice `FIRST_S` to nothing.
+compute after the wait. That work cannot move to another loop that idles. For loops that hoard, the
+draws vary the first part from twice `FIRST_S` to nothing.
 """
 
 import math
@@ -33,7 +32,7 @@ from workerlab.numbers.samples import quantile, summarise
 
 FIRST_S = 0.0006  # CPU of gevent and uvicorn before the app is called
 UNFAIR_ODDS = 0.25  # odds of a worker relative to the one before it, at worst
-UNFAIR_LOOP_ODDS = 0.6
+UNFAIR_LOOP_ODDS = 0.6  # likewise, of a loop
 
 
 class Predicted(Struct, frozen=True):
@@ -68,46 +67,45 @@ def predict(
         resampled = rng.choices(sample, k=len(sample))
         requests = rng.choices(resampled, k=len(arrivals_s))
         unevenness = number / (draws - 1) if draws > 1 else 0.5
-        dealt_layout = dealt(layout, worker_class, unevenness)
-        summaries.append(_summary(sorted(simulate(arrivals_s, requests, dealt_layout, rng))))
-    return Predicted(*(_each(summaries, pick) for pick in (median, min, max)))
+        uneven = with_unevenness(layout, worker_class, unevenness)
+        summaries.append(_summary(sorted(simulate(arrivals_s, requests, uneven, rng))))
+    return Predicted(*(_over_draws(summaries, statistic) for statistic in (median, min, max)))
 
 
 def layout_of(
-    server: Server, row: WorkerClass, needs: Needs, cores: float, max_in_flight: int | None
+    server: Server, worker_class: WorkerClass, needs: Needs, cores: float, max_in_flight: int | None
 ) -> Layout:
-    in_loop = _in_loop(row)
+    in_loop = _blocks_loop(worker_class)
     return Layout(
         workers=server.workers * server.instances,
-        slots=None if in_loop else row.slots_per_worker(server),
-        hoards=row.accepts_first,
-        accepts=server.worker_connections if row.slots == "threads" else None,
-        loop=row.loop or in_loop,
+        slots=None if in_loop else worker_class.slots_per_worker(server),
+        hoards=worker_class.accepts_first,
+        max_accepted=server.worker_connections if worker_class.slots == "threads" else None,
+        loop=worker_class.loop or in_loop,
         cores=cores,
         gap_s=0.0 if in_loop else needs.gap_s,
-        beside_s=needs.beside_s,
+        outside_s=needs.beside_s,
         max_in_flight=max_in_flight,
     )
 
 
-def dealt(layout: Layout, row: WorkerClass, worse: float) -> Layout:
-    """The layout if connections are distributed evenly (`worse` 0), as unevenly as possible (1), or
-    in between."""
+def with_unevenness(layout: Layout, worker_class: WorkerClass, unevenness: float) -> Layout:
+    """The layout if workers accept evenly (0), as unevenly as at worst (1), or in between."""
     unfair = UNFAIR_LOOP_ODDS if layout.loop else UNFAIR_ODDS
-    if not row.accepts_first:
-        return replace(layout, first_s=FIRST_S)
-    fairness = 1 - (1 - unfair) * worse
-    return replace(layout, fairness=fairness, first_s=2 * FIRST_S * (1 - worse))
+    if not worker_class.accepts_first:
+        return replace(layout, cpu_before_wait_s=FIRST_S)
+    fairness = 1 - (1 - unfair) * unevenness
+    return replace(layout, fairness=fairness, cpu_before_wait_s=2 * FIRST_S * (1 - unevenness))
 
 
-def _in_loop(row: WorkerClass) -> bool:
+def _blocks_loop(worker_class: WorkerClass) -> bool:
     """Whether the loop itself runs the app, so that its waits block the loop: a class with one slot
     per worker that accepts more than that (tornado)."""
-    return row.accepts_first and row.slots == "one"
+    return worker_class.accepts_first and worker_class.slots == "one"
 
 
-def _as_served(needs: Needs, row: WorkerClass) -> Sequence[RequestNeed]:
-    if not _in_loop(row):
+def _as_served(needs: Needs, worker_class: WorkerClass) -> Sequence[RequestNeed]:
+    if not _blocks_loop(worker_class):
         return needs.requests
     return [
         replace(need, wait_s=0.0, blocked_s=need.blocked_s + need.wait_s + needs.gap_s)
@@ -119,8 +117,8 @@ def _summary(ordered_s: Sequence[float]) -> Summary:
     return replace(Summary(*summarise(ordered_s)), p90=quantile(ordered_s, 0.90))
 
 
-def _each(found: Sequence[Summary], pick: Callable[[list[float]], float]) -> Summary:
-    columns = {name: [asdict(draw)[name] for draw in found] for name in Summary.__struct_fields__}
+def _over_draws(draws: Sequence[Summary], statistic: Callable[[list[float]], float]) -> Summary:
+    figures = {name: [asdict(draw)[name] for draw in draws] for name in Summary.__struct_fields__}
     return Summary(
-        **{name: None if None in values else pick(values) for name, values in columns.items()}
+        **{name: None if None in values else statistic(values) for name, values in figures.items()}
     )

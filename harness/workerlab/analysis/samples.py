@@ -19,7 +19,7 @@ to it what those under way at its start take from it. At a rate the number is no
 requests of an overload queue inside the app (a pool, a semaphore), their spans grow with the queue,
 and those at the end add more than the others take: 249 requests/s for a pool that can do 240, while
 the client received 217. So at a rate each request counts by the fraction of the *last part*
-of its span, as long as the shortest span (`counted_ns`), which does not grow with the queue. The
+of its span, as long as the shortest span (`tail_ns`), which does not grow with the queue. The
 sum is then the number of completions, smoothed over a constant time: unbiased whatever is in
 flight, and as exact as in a closed loop if all are served for the same time, queued or not.
 Counting whole completions is the limit of a part of length 0, and was rejected because of batches.
@@ -43,7 +43,7 @@ from workerlab.model import Observations, ProcessSample, Record, Span, Usage
 NS = 1e9
 
 
-def most_open(spans: Sequence[Span]) -> int:
+def max_open(spans: Sequence[Span]) -> int:
     """The largest number of spans open at the same time. A span that ends in the nanosecond in
     which another starts does not overlap it. A span that never ended stays open; one without
     duration was open at its instant."""
@@ -64,12 +64,12 @@ def durations_s(spans: Iterable[Span]) -> list[float]:
     return [(span.end_ns - span.start_ns) / NS for span in spans if span.end_ns is not None]
 
 
-def per_second(sums: Iterable[tuple[int, float | None]], least_s: float = 0.0) -> float | None:
+def per_second(sums: Iterable[tuple[int, float | None]], min_s: float = 0.0) -> float | None:
     """How much a sum grew per second from its first to its last known value. `sums`: (nanoseconds,
-    value). None if these two are less than `least_s` apart."""
+    value). None if these two are at one moment, or less than `min_s` apart."""
     points = [(at_ns, value) for at_ns, value in sums if value is not None]
     lasted_ns = points[-1][0] - points[0][0] if points else 0
-    if lasted_ns <= 0 or lasted_ns < least_s * NS:
+    if lasted_ns <= 0 or lasted_ns < min_s * NS:
         return None
     # The CPU time of a process that ended drops out of the sum
     return max(0.0, (points[-1][1] - points[0][1]) * NS / lasted_ns)
@@ -78,12 +78,12 @@ def per_second(sums: Iterable[tuple[int, float | None]], least_s: float = 0.0) -
 def waited_for_core_s(seen: Observations, workers: int) -> float:
     """Seconds that the load tool and, on average, one of `workers` were ready to run without a
     core; parts that the kernel does not report are left out."""
-    servers_s = seen.processes[-1].server_wait_s if seen.processes else None
-    return (servers_s or 0.0) / workers + tool_waited_s(seen)
+    server_s = seen.processes[-1].server_wait_s if seen.processes else None
+    return (server_s or 0.0) / workers + tool_waited_s(seen)
 
 
 def tool_waited_s(seen: Observations) -> float:
-    """The same for the load tool alone."""
+    """Seconds that the load tool was ready to run without a core; 0 if unknown."""
     return (seen.processes[-1].tool_wait_s or 0.0) if seen.processes else 0.0
 
 
@@ -93,23 +93,23 @@ def usage(seen: Observations, record: Record, load_s: float) -> Usage:
     generator = per_second((sample.at_ns, sample.tool_cpu_s) for sample in samples)
     if record.tool_cpu_s is not None and load_s > 0:
         generator = record.tool_cpu_s / load_s
-    host = per_second((sample.at_ns, without_others(sample)) for sample in samples)
+    host = per_second((sample.at_ns, busy_without_others_s(sample)) for sample in samples)
     return Usage(
         server_cores=per_second((sample.at_ns, sample.server_cpu_s) for sample in samples),
         generator_cores=generator,
         # The host counts CPU time in ticks, so a busy moment may seem too long
         host_busy=min(1.0, host / seen.cores) if host is not None and seen.cores else None,
-        server_rss_bytes=_most(sample.server_rss_bytes for sample in samples),
-        generator_rss_bytes=_most(sample.tool_rss_bytes for sample in samples),
-        host_memory_bytes=_most(sample.host_memory_bytes for sample in samples),
+        server_rss_bytes=_largest(sample.server_rss_bytes for sample in samples),
+        generator_rss_bytes=_largest(sample.tool_rss_bytes for sample in samples),
+        host_memory_bytes=_largest(sample.host_memory_bytes for sample in samples),
     )
 
 
-def without_others(one: ProcessSample) -> float | None:
+def busy_without_others_s(sample: ProcessSample) -> float | None:
     """CPU seconds of all cores, without those that other trials of the lab used."""
-    if one.host_busy_s is None:
+    if sample.host_busy_s is None:
         return None
-    return max(0.0, one.host_busy_s - (one.beside_cpu_s or 0.0))
+    return max(0.0, sample.host_busy_s - (sample.beside_cpu_s or 0.0))
 
 
 def lab_cores(samples: Sequence[ProcessSample]) -> float:
@@ -122,7 +122,7 @@ def lab_cores(samples: Sequence[ProcessSample]) -> float:
     return sum(rate or 0.0 for rate in rates)
 
 
-def _most(values: Iterable[int | None]) -> int | None:
+def _largest(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
@@ -171,21 +171,21 @@ class Window(Struct, frozen=True):
 
     def inside_s(self, stretches: Iterable[tuple[int, int]]) -> float:
         """Seconds of all stretches (from, until) that lie inside, added up."""
-        opens, closes, inside = self.opens_ns, self.closes_ns, 0
+        opens, closes, inside_ns = self.opens_ns, self.closes_ns, 0
         for start, end in stretches:
-            length = (end if end < closes else closes) - (start if start > opens else opens)
-            if length > 0:
-                inside += length
-        return inside / NS
+            length_ns = (end if end < closes else closes) - (start if start > opens else opens)
+            if length_ns > 0:
+                inside_ns += length_ns
+        return inside_ns / NS
 
     def contains(self, at_ns: int) -> bool:
         return self.opens_ns <= at_ns <= self.closes_ns
 
-    def level(self, samples: Iterable[tuple[int, float]], least: int) -> float | None:
-        """The mean of a sampled value, each sample weighted by the time until the next one. None
-        if fewer than `least` samples (at least 2) lie inside. `samples` are in order of time."""
+    def mean_level(self, samples: Iterable[tuple[int, float]], min_count: int) -> float | None:
+        """The mean of a sampled value, each sample weighted by the time until the next one. None if
+        fewer than `min_count` (2 or more) lie inside. `samples`: (nanoseconds, value), by time."""
         inside = [sample for sample in samples if self.contains(sample[0])]
-        if len(inside) < least or inside[-1][0] <= inside[0][0]:
+        if len(inside) < min_count or inside[-1][0] <= inside[0][0]:
             return None
         area = sum(value * (after - at) for (at, value), (after, _) in pairwise(inside))
         return area / (inside[-1][0] - inside[0][0])
@@ -193,7 +193,7 @@ class Window(Struct, frozen=True):
 
 class TooFewCompleted(Finding):
     """{completed:# request} completed: too few to see a steady part with {in_flight} in flight;
-    give it more rounds or more time"""
+    use more rounds or a longer load"""
 
     completed: int
     in_flight: int
@@ -201,7 +201,7 @@ class TooFewCompleted(Finding):
 
 class SteadyPartTooShort(Finding):
     """the part of the load with {in_flight} requests in flight is too short ({length_s:duration}):
-    give it more rounds or more time"""
+    use more rounds or a longer load"""
 
     in_flight: int
     length_s: float
@@ -214,11 +214,11 @@ def steady_window(
     lone_first: bool,
     stopped_ns: int | None = None,
     begun_ns: int = 0,
-    counted_ns: int | None = None,
+    tail_ns: int | None = None,
 ) -> Window | TooFewCompleted | SteadyPartTooShort:
     """The window of `spans`, which are ordered by start, or why there is none. `stopped_ns`: when a
     tool that runs for a time stopped; None for a tool that counts. `begun_ns`: when all connections
-    had started; completions before that are not steady. `counted_ns`: how much of each span, before
+    had started; completions before that are not steady. `tail_ns`: how much of each span, before
     its end, counts at most; None: the whole."""
     under_load = spans[1:] if lone_first else spans
     ends = sorted(span.end_ns for span in under_load if span.end_ns is not None)
@@ -233,43 +233,43 @@ def steady_window(
     shortest = min(span.end_ns - span.start_ns for span in under_load if span.end_ns is not None)
     if closes <= opens or closes - opens < shortest / 2:
         return SteadyPartTooShort(concurrency, (closes - opens) / NS)
-    count = completions(stretches(under_load, closes, counted_ns), opens, closes)
+    count = completions(stretches(under_load, closes, tail_ns), opens, closes)
     return Window(opens, closes, count * NS / (closes - opens))
 
 
 def stretches(
-    spans: Sequence[Span], closes: int, counted_ns: int | None
+    spans: Sequence[Span], closes_ns: int, tail_ns: int | None
 ) -> Sequence[tuple[int, int]]:
     """The part of each span that counts. A span that never ended held its slot at least to the
     window's end; its duration is assumed to be the median, or as long as it was observed if that is
     longer. At a rate it does not count: it may have waited for a slot inside the app."""
-    whole = ended(spans, counted_ns)
-    if counted_ns is not None or len(whole) == len(spans):
+    whole = ended_parts(spans, tail_ns)
+    if tail_ns is not None or len(whole) == len(spans):
         return whole
     typical_ns = round(median(end - start for start, end in whole))
     unfinished = (span.start_ns for span in spans if span.end_ns is None)
-    return whole + [(start, max(start + typical_ns, closes, start + 1)) for start in unfinished]
+    return whole + [(start, max(start + typical_ns, closes_ns, start + 1)) for start in unfinished]
 
 
-def ended(spans: Iterable[Span], counted_ns: int | None) -> list[tuple[int, int]]:
+def ended_parts(spans: Iterable[Span], tail_ns: int | None) -> list[tuple[int, int]]:
     """For each span that ended, the part that counts, as (from, until)."""
     whole = ((span.start_ns, span.end_ns) for span in spans if span.end_ns is not None)
-    return last_parts(whole, counted_ns)
+    return last_parts(whole, tail_ns)
 
 
-def last_parts(whole: Iterable[tuple[int, int]], counted_ns: int | None) -> list[tuple[int, int]]:
-    """The last `counted_ns` of each stretch; None: all of it."""
-    if counted_ns is None:
+def last_parts(whole: Iterable[tuple[int, int]], tail_ns: int | None) -> list[tuple[int, int]]:
+    """The last `tail_ns` of each stretch; None: all of it."""
+    if tail_ns is None:
         return list(whole)
-    return [(max(start, end - counted_ns), end) for start, end in whole]
+    return [(max(start, end - tail_ns), end) for start, end in whole]
 
 
 def completions(counted: Iterable[tuple[int, int]], opens: int, closes: int) -> float:
-    """How many requests were completed in opens..closes, fractions included."""
-    return sum(share(start, end, opens, closes) for start, end in counted)
+    """How many requests were completed from `opens` to `closes` (ns), fractions included."""
+    return sum(overlap_share(start, end, opens, closes) for start, end in counted)
 
 
-def share(start: int, end: int, opens: int, closes: int) -> float:
+def overlap_share(start: int, end: int, opens: int, closes: int) -> float:
     """The fraction of start..end inside opens..closes. An instant is either inside or not: at
     `opens` it is outside, at `closes` inside."""
     if end == start:

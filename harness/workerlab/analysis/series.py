@@ -39,13 +39,13 @@ from workerlab.analysis.knee import (
 )
 from workerlab.analysis.samples import durations_s
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, overhead_s
-from workerlab.analysis.stall import stood_still
+from workerlab.analysis.stall import paused_share
 from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Server
 from workerlab.numbers.intervals import TRIALS, half_of_mean
 
 CONTRADICTED_RATIO = 1.05  # lone R0 / the load's limit, above which the limit replaces it
-# If the mean is within this share of the median, the tail is attributed to the machine
+# If the mean is within this share of the median, the machine caused the tail: the median counts
 MAX_MEAN_DIFFERENCE = 0.05
 PRECISE_HALF_SHARE = 0.02  # half of an interval / mean; at most that: precise
 MIN_SPANS = 16  # spans needed for an interval of their mean
@@ -71,31 +71,31 @@ def lone_r0_by_server(trials: Iterable[TrialData]) -> Mapping[Server, R0 | None]
     """R0 of each server from the lone requests of all its trials: those of the warm-up and, if the
     tool reports it, its own lone first request. Their whole response time counts, since a slot is
     held for longer than the app runs. None if there are none."""
-    values: dict[Server, list[float]] = defaultdict(list)
+    by_server: dict[Server, list[float]] = defaultdict(list)
     for trial in trials:
-        of_server = values[trial.cell.server]
+        lone_s = by_server[trial.cell.server]
         if trial.record is not None and trial.record.fault is None:
             # For a mix, the tool's own lone request is only one of the routes
             mixed, measurement = bool(trial.record.lone_weights), trial.measurement
             own = measurement.lone_s if measurement and not mixed else None
-            of_server += [
+            lone_s += [
                 duration_s for duration_s in (*trial.record.alone_s, own or 0.0) if duration_s > 0
             ]
-    return {server: _r0_from_lone(of_server) for server, of_server in values.items()}
+    return {server: _r0_from_lone(lone_s) for server, lone_s in by_server.items()}
 
 
-def _r0_from_lone(values: Sequence[float]) -> R0 | None:
-    if not values:
+def _r0_from_lone(lone_s: Sequence[float]) -> R0 | None:
+    if not lone_s:
         return None
-    if len(values) == 1:
-        return R0(values[0], None)
-    middle, mean = median(values), _mean_r0(values)
-    alike = abs(mean.seconds - middle) <= MAX_MEAN_DIFFERENCE * middle
-    return R0(middle, mean.half_s) if alike else mean
+    if len(lone_s) == 1:
+        return R0(lone_s[0], None)
+    median_s, mean = median(lone_s), _mean_r0(lone_s)
+    similar = abs(mean.seconds - median_s) <= MAX_MEAN_DIFFERENCE * median_s
+    return R0(median_s, mean.half_s) if similar else mean
 
 
-def _mean_r0(values: Sequence[float]) -> R0:
-    return R0(fmean(values), half_of_mean(values))
+def _mean_r0(times_s: Sequence[float]) -> R0:
+    return R0(fmean(times_s), half_of_mean(times_s))
 
 
 class SlowerAlone(Finding):
@@ -111,11 +111,11 @@ def r0_under_load(lone: R0, closed: Sequence[Facts]) -> tuple[R0, tuple[Finding,
     lowest = _r0_at_lowest_level(closed) if lone.relative_half > PRECISE_HALF_SHARE else None
     if lowest and abs(lowest.seconds - lone.seconds) <= (lone.half_s or 0.0):
         lone = min(lone, lowest, key=attrgetter("relative_half"))
-    limits_s = [facts.parallel / rps for facts in closed if (rps := facts.throughput_rps) > 0]
-    most_s = min(limits_s, default=None)
-    if most_s is None or lone.seconds <= CONTRADICTED_RATIO * most_s:
+    limits_s = [facts.max_parallel / rps for facts in closed if (rps := facts.throughput_rps) > 0]
+    limit_s = min(limits_s, default=None)
+    if limit_s is None or lone.seconds <= CONTRADICTED_RATIO * limit_s:
         return lone, ()
-    return R0(most_s, lone.half_s), (SlowerAlone(lone.seconds, most_s),)
+    return R0(limit_s, lone.half_s), (SlowerAlone(lone.seconds, limit_s),)
 
 
 def _r0_at_lowest_level(closed: Sequence[Facts]) -> R0 | None:
@@ -125,7 +125,7 @@ def _r0_at_lowest_level(closed: Sequence[Facts]) -> R0 | None:
     spans_s = [span_s for facts in trials for span_s in durations_s(facts.finished)]
     if (
         len(spans_s) < MIN_SPANS
-        or min(facts.outcome.success for facts in trials) < MIN_SUCCESS_SHARE
+        or min(facts.outcome.success_share for facts in trials) < MIN_SUCCESS_SHARE
     ):
         return None
     spans = _mean_r0(spans_s)
@@ -142,7 +142,7 @@ Reasons = tuple[Finding, ...] | None
 
 class Series(Struct, dict=True, frozen=True, eq=False):
     """The trials of a series, and which of them are valid. Knee and capacity are the server's:
-    trials limited by the load tool (`bound`, by key) show only a lower limit of both."""
+    trials limited by the load tool (`tool_limits`, by key) show only a lower limit of both."""
 
     key: Cell
     trials: Sequence[TrialData]
@@ -151,7 +151,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     at_rate: Sequence[Facts]  # valid trials of the open model; they do not show a knee
     invalid: Sequence[CellResult]
     notes: tuple[Finding, ...] = ()  # for all of its cells
-    bound: Mapping[str, Reasons] = {}
+    tool_limits: Mapping[str, Reasons] = {}
 
     @property
     def valid(self) -> Sequence[Facts]:
@@ -163,6 +163,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
 
     @cached_property
     def levels(self) -> Mapping[int, float]:
+        """Median successes per second, by connections."""
         return rates_by_level(self.closed)
 
     @cached_property
@@ -172,7 +173,7 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         by_level: dict[int, list[Facts]] = defaultdict(list)
         for facts in self.closed:
             by_level[facts.connections].append(facts)
-        return {level: _half(trials) for level, trials in by_level.items()}
+        return {level: _relative_half(trials) for level, trials in by_level.items()}
 
     def served_share(self, n: int) -> float:
         """u = X*R0/N of a level: the share of their time in which its connections are served."""
@@ -185,13 +186,13 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         chance = math.hypot(self.relative_halves[n], self.r0.relative_half)
         return n > 1 and self.served_share(n) * (1 + chance) < REACHED_SHARE
 
-    def stood_still_alone(self, facts: Facts) -> bool:
+    def explained_by_pauses(self, facts: Facts) -> bool:
         """Whether requests took longer than a lone one only because the machine stood still. Never
         with more connections than slots: then some wait in any case."""
-        n, lost = facts.connections, stood_still(facts)
-        if not lost or (facts.slots and n > OVER_SLOTS_RATIO * facts.slots):
+        n, lost_share = facts.connections, paused_share(facts)
+        if not lost_share or (facts.slots and n > OVER_SLOTS_RATIO * facts.slots):
             return False
-        return self.served_share(n) / (1 - lost) >= REACHED_SHARE
+        return self.served_share(n) / (1 - lost_share) >= REACHED_SHARE
 
     def grows(self, n: int) -> bool | None:
         """Whether a higher level brings more than the best level up to `n`; for the highest level,
@@ -225,16 +226,13 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         factor = self.levels[high] / self.levels[low] if self.levels[low] else math.inf
         if factor <= max(FLAT_RATIO, math.sqrt(high / low) if mostly_waiting else 0.0):
             return False
-        return (
-            True
-            if factor > 1 + math.hypot(self.relative_halves[low], self.relative_halves[high])
-            else None
-        )
+        chance = math.hypot(self.relative_halves[low], self.relative_halves[high])
+        return True if factor > 1 + chance else None
 
     @cached_property
     def not_tool_limited(self) -> Sequence[Facts]:
         """The trials in which the load tool is not known to be the limit."""
-        return [facts for facts in self.closed if not self.bound.get(facts.key)]
+        return [facts for facts in self.closed if not self.tool_limits.get(facts.key)]
 
     @cached_property
     def disturbed(self) -> bool:
@@ -245,12 +243,12 @@ class Series(Struct, dict=True, frozen=True, eq=False):
     @cached_property
     def slots_filled(self) -> bool:
         """Whether some trial occupied all slots: then the slots are the limit."""
-        return any((occupancy(trial) or 0.0) >= FULL_OCCUPANCY for trial in self.not_tool_limited)
+        return any(map(_fills_slots, self.not_tool_limited))
 
     def knee_of(self, trials: Sequence[Facts]) -> Knee:
         """The knee that these trials show."""
-        full = any((occupancy(trial) or 0.0) >= FULL_OCCUPANCY for trial in trials)
-        return knee(rates_by_level(trials), self.r0.seconds, self.slots, full=full)
+        filled = any(map(_fills_slots, trials))
+        return knee(rates_by_level(trials), self.r0.seconds, self.slots, slots_filled=filled)
 
     @cached_property
     def provisional_knee(self) -> Knee:
@@ -270,6 +268,10 @@ class Series(Struct, dict=True, frozen=True, eq=False):
         return capacity(samples, self.r0.seconds, flat=flat)
 
 
+def _fills_slots(facts: Facts) -> bool:
+    return (occupancy(facts) or 0.0) >= FULL_OCCUPANCY
+
+
 def rates_by_level(trials: Iterable[Facts]) -> Mapping[int, float]:
     """Median successful responses per second, by number of connections."""
     rates: dict[int, list[float]] = defaultdict(list)
@@ -278,9 +280,10 @@ def rates_by_level(trials: Iterable[Facts]) -> Mapping[int, float]:
     return {level: median(level_rates) for level, level_rates in rates.items()}
 
 
-def _half(trials: Sequence[Facts]) -> float:
-    rates = [facts.rps for facts in trials]
-    if len(rates) >= TRIALS:
-        return (half_of_mean(rates) or 0.0) / fmean(rates)
+def _relative_half(trials: Sequence[Facts]) -> float:
+    """As `Series.relative_halves`, for one level."""
+    rates_rps = [facts.rps for facts in trials]
+    if len(rates_rps) >= TRIALS:
+        return (half_of_mean(rates_rps) or 0.0) / fmean(rates_rps)
     halves = [rps.half / rps.mean for facts in trials if (rps := precision(facts).throughput_rps)]
     return max(halves, default=0.0)

@@ -39,7 +39,7 @@ from workerlab.analysis.knee import (
     KneeUnknown,
     LastStep,
     ToolLimitFrom,
-    closed_bound,
+    max_closed_rps,
     step_below,
 )
 from workerlab.analysis.series import Series, rates_by_level
@@ -63,12 +63,12 @@ def class_result(series: Series, cells: Iterable[CellResult]) -> ClassResult:
     valid = [cell for cell in closed if cell.verdict != "invalid"]
     doubts = doubts_of(series, series.closed)
     clear = [cell for cell in valid if cell.trial.key not in doubts] or valid
-    telling, knee = max(clear, key=_tells, default=None), final_knee(series, valid)
+    telling, knee = max(clear, key=_telling_rank, default=None), final_knee(series, valid)
     return ClassResult(
         server=series.key.server,
         tool=series.key.tool,
         slots_configured=series.slots,
-        slots_measured=max((facts.open_at_once for facts in series.closed), default=None),
+        slots_measured=max((facts.max_in_app for facts in series.closed), default=None),
         capacity_rps=series.capacity.rps,
         capacity_ci95=series.capacity.ci95,
         knee=knee.connections,
@@ -90,15 +90,16 @@ def _predicted(series: Series) -> float | None:
     wait_s, cpu_s = server.app.sleep_s, server.cpu_s
     if wait_s is None or cpu_s is None or not cores:
         return None
-    bound = closed_bound(server.workers, series.slots, cores, wait_s, cpu_s)
+    bound = max_closed_rps(server.workers, series.slots, cores, wait_s, cpu_s)
     return None if bound is None else bound * (wait_s + cpu_s)
 
 
-def _tells(cell: CellResult) -> tuple[float, int, int]:
-    reached = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
+def _telling_rank(cell: CellResult) -> tuple[float, int, int]:
+    """The share of the bound that is lost, connections, and trial number, negated."""
+    reached_share = (cell.throughput_rps or 0.0) / cell.bound_rps if cell.bound_rps else 1.0
     shows = not isinstance(cell.diagnosis, Diagnosis) or cell.diagnosis.shows_loss
-    lost = round(1 - reached, 2) if reached < REACHED_SHARE and shows else 0.0
-    return lost, cell.trial.cell.concurrency, -cell.trial.number
+    lost_share = round(1 - reached_share, 2) if reached_share < REACHED_SHARE and shows else 0.0
+    return lost_share, cell.trial.cell.concurrency, -cell.trial.number
 
 
 def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
@@ -109,9 +110,9 @@ def _level_rps(knee: Knee, cells: Iterable[CellResult]) -> float | None:
         if cell.verdict != "inconclusive" and cell.throughput_rps:
             rates[cell.trial.cell.concurrency].append(cell.throughput_rps)
     levels = {level: median(level_rates) for level, level_rates in rates.items()}
-    most = max(levels.values(), default=0.0)
-    flat = knee.rps is not None and most >= REACHED_SHARE * knee.rps and _flat(levels)
-    return most if flat else None
+    max_rps = max(levels.values(), default=0.0)
+    flat = knee.rps is not None and max_rps >= REACHED_SHARE * knee.rps and _flat(levels)
+    return max_rps if flat else None
 
 
 def _flat(rates: Rates) -> bool:
@@ -152,16 +153,16 @@ def final_knee(series: Series, valid: Sequence[CellResult]) -> Knee:
     telling = [facts for facts in series.closed if verdicts.get(facts.key) != "inconclusive"]
     if series.closed and not telling:
         return Knee(None, KneeUnknown("every cell is inconclusive"))
-    of_all, doubts = _shown_by(series, valid, telling, verdicts), doubts_of(series, telling)
-    if not doubts or holds_anyway(of_all.note):
-        return of_all
+    knee, doubts = _shown_by(series, valid, telling, verdicts), doubts_of(series, telling)
+    if not doubts or holds_anyway(knee.note):
+        return knee
     clear = [facts for facts in telling if facts.key not in doubts]
     highest = max(facts.connections for facts in telling)
     if clear:
         clear_cells = [cell for cell in valid if cell.trial.key not in doubts]
-        of_clear = _shown_by(series, clear_cells, clear, verdicts)
-        if of_clear.connections is not None or highest in {facts.connections for facts in clear}:
-            return of_clear
+        knee = _shown_by(series, clear_cells, clear, verdicts)
+        if knee.connections is not None or highest in {facts.connections for facts in clear}:
+            return knee
     levels = tuple(sorted({facts.connections for facts in telling if facts.key in doubts}))
     # The largest disturbance; an imprecise throughput (share 0) may be its effect
     worst = max(doubts.values(), key=lambda doubt: doubt.share).why
@@ -186,7 +187,7 @@ def doubts_of(series: Series, trials: Iterable[Facts]) -> dict[str, Doubt]:
         if (others := disturbance(facts)) is not None:
             doubts[facts.key] = Doubt(others.doubt, others.share)
         elif half > MAX_HALF_SHARE:
-            doubts[facts.key] = Doubt(f"the throughput is known to ± {100 * half:.0f} % only")
+            doubts[facts.key] = Doubt(f"the throughput is known only to ± {100 * half:.0f} %")
     return doubts
 
 
@@ -222,22 +223,24 @@ def _shown_by(
     telling: Sequence[Facts],
     verdicts: Mapping[str, str],
 ) -> Knee:
-    unbound = [facts for facts in telling if not series.bound.get(facts.key)]
+    unbound = [facts for facts in telling if not series.tool_limits.get(facts.key)]
     knee, rates = series.knee_of(unbound), rates_by_level(unbound)
-    room, from_on = _room_beyond(knee, valid), _saturated_from(unbound, verdicts)
-    if room and (_flat(rates) or not from_on):
+    room, saturated_from = _room_beyond(knee, valid), _saturated_from(unbound, verdicts)
+    if room and (_flat(rates) or not saturated_from):
         flat_rps = max(rates.values()) if _flat(rates) else None
         knee = Knee(None, KneeUnknown(RoomBeyond(flat_rps, room)))
-    elif (knee.connections is None or room) and rates and from_on:
-        knee = _between(series, rates, from_on)
+    elif (knee.connections is None or room) and rates and saturated_from:
+        knee = _between(series, rates, saturated_from)
     else:
-        knee = knee._replace(note=in_doubt_of_chance(series, knee.note))
+        knee = knee._replace(note=with_chance(series, knee.note))
     if isinstance(knee.note, KneeAtLeast) and rates and max(rates) < max(series.levels):
         knee = knee._replace(note=replace(knee.note, add=None))  # higher levels were tried
-    return knee if len(unbound) == len(telling) else _beside_tool(series, knee, telling, unbound)
+    if len(unbound) == len(telling):
+        return knee
+    return _with_tool_limit(series, knee, telling, unbound)
 
 
-def in_doubt_of_chance(series: Series, note: KneeNote) -> KneeNote:
+def with_chance(series: Series, note: KneeNote) -> KneeNote:
     """The same note; if the gain of its last step is within chance, it says that instead."""
     if not isinstance(note, KneeAtLeast) or not isinstance(note.why, LastStep):
         return note
@@ -267,20 +270,20 @@ def _saturated_from(trials: Iterable[Facts], verdicts: Mapping[str, str]) -> int
     return lowest
 
 
-def _between(series: Series, rates: Rates, from_on: int) -> Knee:
+def _between(series: Series, rates: Rates, saturated_from: int) -> Knee:
     """The knee, or its range, if requests wait at the highest level but throughput still grew."""
     least, highest, slots = max(rates.values()) * series.r0.seconds, max(rates), series.slots
     if slots and highest > NEAR_RATIO * slots and least >= REACHED_SHARE * slots:
         return Knee(float(slots), SlotsReached(slots=slots), max(rates.values()))
-    enough = [level for level in rates if level >= max(from_on, least)]
+    enough = [level for level in rates if level >= max(saturated_from, least)]
     limits = [*enough, *([slots] if slots and slots >= least else [])]
     if not limits:
         return Knee(None, KneeUnknown(LONE_RATE))
-    step = last_step(series, rates, from_on)
+    step = last_step(series, rates, saturated_from)
     return Knee(None, KneeBetween(least=least, most=min(limits), step=step))
 
 
-def last_step(series: Series, rates: Rates, from_on: int) -> LastStep | None:
+def last_step(series: Series, rates: Rates, saturated_from: int) -> LastStep | None:
     """The gain of the last step up to a saturated level, and what it means: nothing if it is within
     chance or both levels are saturated. None if there is no lower level."""
     below, highest = step_below(rates), max(rates)
@@ -289,17 +292,17 @@ def last_step(series: Series, rates: Rates, from_on: int) -> LastStep | None:
     step = LastStep("grew", below=below, highest=highest, gain=rates[highest] / rates[below] - 1)
     if series.gains(below, highest) is None:
         return replace(step, verb="changed", meaning=WITHIN_CHANCE)
-    return step if below < from_on else replace(step, meaning=NO_SIGN_OF_ROOM)
+    return step if below < saturated_from else replace(step, meaning=NO_SIGN_OF_ROOM)
 
 
-def _beside_tool(
-    series: Series, knee: Knee, telling: Sequence[Facts], free: Sequence[Facts]
+def _with_tool_limit(
+    series: Series, knee: Knee, telling: Sequence[Facts], unbound: Sequence[Facts]
 ) -> Knee:
     """The knee, with a note on the level from which the load tool was the limit. If it was in every
     trial, a lower limit of the knee: such trials only show that the server can do more."""
-    first = min(facts.connections for facts in telling if series.bound.get(facts.key))
+    first = min(facts.connections for facts in telling if series.tool_limits.get(facts.key))
     tool_limit = ToolLimitFrom(first, series.key.tool)
-    if free:
+    if unbound:
         return knee._replace(note=replace(knee.note, tool_limit=tool_limit))
     least = max(rates_by_level(telling).values(), default=0.0) * series.r0.seconds
     return knee._replace(note=KneeAtLeast(least=least, why=tool_limit))

@@ -35,23 +35,23 @@ from workerlab.model import RequestNeed
 
 class Layout(Struct, frozen=True):
     """A simulated server; None: unlimited. `slots`: per worker. `hoards`: a worker accepts more
-    requests than it has slots, up to `accepts` if it has threads. `gap_s`: how much longer than its
-    waiting, computing and blocking a request holds its slot. `beside_s`: time of each response
+    requests than it has slots, up to `max_accepted` if it has threads. `gap_s`: how much longer a
+    request holds its slot than it waits, computes and blocks. `outside_s`: time of each response
     outside any slot. `max_in_flight`: requests that proceed at once in all workers (a pool).
     `fairness`: odds of a worker to be the first to accept, relative to the worker before it; 1: all
-    equally likely. `first_s`: CPU of a request in a loop before its wait, at most half of it."""
+    equally likely. `cpu_before_wait_s`: of a request in a loop, at most half of its CPU."""
 
     workers: int
     slots: int | None = 1
     hoards: bool = False
-    accepts: int | None = None
+    max_accepted: int | None = None
     loop: bool = False
     cores: float = math.inf
     gap_s: float = 0.0
-    beside_s: float = 0.0
+    outside_s: float = 0.0
     max_in_flight: int | None = None
     fairness: float = 1.0
-    first_s: float = math.inf
+    cpu_before_wait_s: float = math.inf
 
 
 class Worker:
@@ -70,6 +70,8 @@ class Worker:
 
 
 class Events:
+    """The events of a simulated load."""
+
     turn_s = 0.005  # after which Python hands the GIL to the next thread (sys.getswitchinterval)
 
     def __init__(
@@ -81,23 +83,25 @@ class Events:
     ) -> None:
         self.arrivals_s, self.requests, self.layout, self.rng = arrivals_s, requests, layout, rng
         slots = math.inf if layout.slots is None else layout.slots
-        accepts = math.inf if layout.accepts is None else max(slots, layout.accepts)
-        room = accepts if layout.hoards else slots
+        accepted = layout.max_accepted
+        room = slots
+        if layout.hoards:
+            room = math.inf if accepted is None else max(slots, accepted)
         odds = (layout.fairness**number for number in range(layout.workers))
         self.workers = [Worker(slots, room, weight) for weight in odds]
-        self.kernel: deque[int] = deque()  # requests not accepted yet
-        self.of: list[Worker] = [self.workers[0]] * len(requests)  # the worker of each request
+        self.kernel_queue: deque[int] = deque()  # requests not accepted yet
+        self.worker_of: list[Worker] = [self.workers[0]] * len(requests)  # by request
         self.responses_s = [math.nan] * len(requests)
         self.now_s = 0.0
         self.timers: list[tuple[float, int, Callable[[int], None], int]] = []
-        self.order = count()  # breaks ties in time
+        self.tiebreak = count()  # of events at the same time
         self.work, self.running = 0.0, 0  # the clock of computing; how many compute
         # Ends of turns, by that clock; without the GIL (no worker), ends of a request's work
         self.ends: list[tuple[float, int, Worker | None, int]] = []
         permits = layout.max_in_flight
         self.permits = math.inf if permits is None else permits
-        self.without: deque[int] = deque()  # requests with a slot, waiting for a permit
-        self.waited: set[int] = set()  # requests of a loop that have begun to wait
+        self.without_permit: deque[int] = deque()  # requests with a slot
+        self.began_wait: set[int] = set()  # requests of a loop
 
     def run(self) -> list[float]:
         """Processes events in order: the next is an arrival, a timer or an end of work. Returns the
@@ -112,11 +116,11 @@ class Events:
                     return self.responses_s
                 self._finish_work(end_s)
             elif timer_s <= arrival_s:
-                self._pass(timer_s)
-                _, _, then, request = heapq.heappop(timers)
-                then(request)
+                self._advance(timer_s)
+                _, _, callback, request = heapq.heappop(timers)
+                callback(request)
             else:
-                self._pass(arrival_s)
+                self._advance(arrival_s)
                 self.arrive(number)
                 number += 1
 
@@ -125,7 +129,7 @@ class Events:
     def _speed(self) -> float:
         return min(1.0, self.layout.cores / self.running)
 
-    def _pass(self, until_s: float) -> None:
+    def _advance(self, until_s: float) -> None:
         if self.running:
             self.work += (until_s - self.now_s) * self._speed()
         self.now_s = until_s
@@ -138,7 +142,7 @@ class Events:
         self.now_s = at_s
         if worker is None:
             self.running -= 1
-            self.worked_beside(request)
+            self.on_computed_without_gil(request)
             return
         request, left_s = worker.computing.popleft()
         if left_s > self.turn_s:
@@ -148,51 +152,50 @@ class Events:
         else:
             self.running -= 1
         if left_s <= self.turn_s:
-            self.worked(request)
+            self.on_computed(request)
 
     def compute(self, request: int, cpu_s: float) -> None:
         """Compute with the worker's GIL, in turns with its other requests."""
-        worker = self.of[request]
+        worker = self.worker_of[request]
         worker.computing.append((request, cpu_s))
         if len(worker.computing) == 1:
             self.running += 1
             self._take_turn(worker)
 
-    def compute_beside(self, request: int, cpu_s: float) -> None:
-        """Compute without the GIL."""
+    def compute_without_gil(self, request: int, cpu_s: float) -> None:
         self.running += 1
-        heapq.heappush(self.ends, (self.work + cpu_s, next(self.order), None, request))
+        heapq.heappush(self.ends, (self.work + cpu_s, next(self.tiebreak), None, request))
 
     def _take_turn(self, worker: Worker) -> None:
         request, left_s = worker.computing[0]
         end = self.work + min(left_s, self.turn_s)
-        heapq.heappush(self.ends, (end, next(self.order), worker, request))
+        heapq.heappush(self.ends, (end, next(self.tiebreak), worker, request))
 
     # --- common to threads and loops ---
 
-    def after(self, delay_s: float, then: Callable[[int], None], request: int) -> None:
-        heapq.heappush(self.timers, (self.now_s + delay_s, next(self.order), then, request))
+    def after(self, delay_s: float, callback: Callable[[int], None], request: int) -> None:
+        heapq.heappush(self.timers, (self.now_s + delay_s, next(self.tiebreak), callback, request))
 
     def admit(self, request: int) -> None:
         if self.permits > 0:
             self.permits -= 1
             self.begin(request)
         else:
-            self.without.append(request)
+            self.without_permit.append(request)
 
     def answer(self, request: int) -> None:
         took_s = self.now_s - self.arrivals_s[request]
-        self.responses_s[request] = took_s + self.layout.beside_s
+        self.responses_s[request] = took_s + self.layout.outside_s
         self.permits += 1
-        if self.without:
-            self.admit(self.without.popleft())
+        if self.without_permit:
+            self.admit(self.without_permit.popleft())
         self.release(request)
 
-    def deal(self, able: list[Worker]) -> Worker:
+    def choose(self, workers: list[Worker]) -> Worker:
         """Choose at random, by their odds, which of these workers accepts first."""
-        if len(able) == 1:
-            return able[0]
-        return self.rng.choices(able, [worker.odds for worker in able])[0]
+        if len(workers) == 1:
+            return workers[0]
+        return self.rng.choices(workers, [worker.odds for worker in workers])[0]
 
     def arrive(self, request: int) -> None:
         raise NotImplementedError
@@ -200,10 +203,10 @@ class Events:
     def begin(self, request: int) -> None:
         raise NotImplementedError
 
-    def worked(self, request: int) -> None:
+    def on_computed(self, request: int) -> None:
         raise NotImplementedError
 
-    def worked_beside(self, request: int) -> None:
+    def on_computed_without_gil(self, request: int) -> None:
         raise NotImplementedError
 
     def release(self, request: int) -> None:
@@ -217,10 +220,10 @@ class Loops(Events):
     turn_s = math.inf
 
     def arrive(self, request: int) -> None:
-        self.kernel.append(request)
+        self.kernel_queue.append(request)
         idle = [worker for worker in self.workers if worker.free and not worker.busy]
         if idle:
-            self._poll(self.deal(idle))
+            self._poll(self.choose(idle))
 
     def _poll(self, worker: Worker) -> None:
         """Run rounds of the loop until one takes time, or there is nothing to do."""
@@ -237,20 +240,20 @@ class Loops(Events):
                 return
 
     def _accept(self, worker: Worker) -> None:
-        most = len(self.kernel) if self.layout.hoards else min(1, len(self.kernel))
-        for _ in range(most):
+        waiting = len(self.kernel_queue)
+        for _ in range(waiting if self.layout.hoards else min(1, waiting)):
             if not worker.free:
                 return
             worker.free -= 1
-            request = self.kernel.popleft()
-            self.of[request] = worker
+            request = self.kernel_queue.popleft()
+            self.worker_of[request] = worker
             self.admit(request)
 
     def begin(self, request: int) -> None:
         self._resume(request)
 
     def _resume(self, request: int) -> None:
-        worker = self.of[request]
+        worker = self.worker_of[request]
         worker.ready.append(request)
         if not worker.busy:
             self._poll(worker)
@@ -261,7 +264,7 @@ class Loops(Events):
         cpu_s = self._next_s(request)
         if cpu_s:
             self.compute(request, cpu_s)
-        elif need.blocked_s and request not in self.waited:
+        elif need.blocked_s and request not in self.began_wait:
             self.after(need.blocked_s, self._unblocked, request)
         else:
             self._done(request)
@@ -274,33 +277,33 @@ class Loops(Events):
         cpu_s = need.cpu_s + need.nogil_s
         if not need.wait_s + self.layout.gap_s:
             return cpu_s
-        first_s = min(cpu_s / 2, self.layout.first_s)
-        return cpu_s - first_s if request in self.waited else first_s
+        first_s = min(cpu_s / 2, self.layout.cpu_before_wait_s)
+        return cpu_s - first_s if request in self.began_wait else first_s
 
-    def worked(self, request: int) -> None:
+    def on_computed(self, request: int) -> None:
         blocked_s = self.requests[request].blocked_s
-        if blocked_s and request not in self.waited:
+        if blocked_s and request not in self.began_wait:
             self.after(blocked_s, self._unblocked, request)
         else:
             self._unblocked(request)
 
     def _unblocked(self, request: int) -> None:
         self._done(request)
-        self._poll(self.of[request])
+        self._poll(self.worker_of[request])
 
     def _done(self, request: int) -> None:
         """After a piece: the request is answered, or begins to wait."""
         wait_s = self.requests[request].wait_s + self.layout.gap_s
-        if request in self.waited or not wait_s:
+        if request in self.began_wait or not wait_s:
             self.answer(request)
         else:
-            self.waited.add(request)
+            self.began_wait.add(request)
             self.after(wait_s, self._resume, request)
 
     def release(self, request: int) -> None:
-        worker = self.of[request]
+        worker = self.worker_of[request]
         worker.free += 1
-        if self.kernel and not worker.busy:
+        if self.kernel_queue and not worker.busy:
             self._poll(worker)
 
 
@@ -313,11 +316,10 @@ class Threads(Events):
     def arrive(self, request: int) -> None:
         able = [worker for worker in self.workers if worker.room]
         if not able:
-            self.kernel.append(request)
+            self.kernel_queue.append(request)
             return
-        self._accept(
-            self.deal([worker for worker in able if not self._computes(worker)] or able), request
-        )
+        prompt = [worker for worker in able if not self._computes(worker)]
+        self._accept(self.choose(prompt or able), request)
 
     def _computes(self, worker: Worker) -> bool:
         """Whether the worker computes for long, and so is slow to accept, which needs the GIL.
@@ -328,7 +330,7 @@ class Threads(Events):
 
     def _accept(self, worker: Worker, request: int) -> None:
         worker.room -= 1
-        self.of[request] = worker
+        self.worker_of[request] = worker
         if worker.free:
             worker.free -= 1
             self.admit(request)
@@ -339,27 +341,27 @@ class Threads(Events):
         if cpu_s := self.requests[request].cpu_s:
             self.compute(request, cpu_s)
         else:
-            self.worked(request)
+            self.on_computed(request)
 
-    def worked(self, request: int) -> None:
+    def on_computed(self, request: int) -> None:
         if cpu_s := self.requests[request].nogil_s:
-            self.compute_beside(request, cpu_s)
+            self.compute_without_gil(request, cpu_s)
         else:
-            self.worked_beside(request)
+            self.on_computed_without_gil(request)
 
-    def worked_beside(self, request: int) -> None:
+    def on_computed_without_gil(self, request: int) -> None:
         need = self.requests[request]
         self.after(need.wait_s + need.blocked_s + self.layout.gap_s, self.answer, request)
 
     def release(self, request: int) -> None:
-        worker = self.of[request]
+        worker = self.worker_of[request]
         worker.room += 1
         if worker.queue:
             self.admit(worker.queue.popleft())
         else:
             worker.free += 1
-        if self.kernel:
-            self._accept(worker, self.kernel.popleft())
+        if self.kernel_queue:
+            self._accept(worker, self.kernel_queue.popleft())
 
 
 def simulate(

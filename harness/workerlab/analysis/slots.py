@@ -25,10 +25,10 @@ other programs had the core.
 Kept-alive connections stay with the worker that accepted them, so their distribution bounds the
 throughput: a worker serves at most min(its connections, its slots) at once.
 
-The share of computing that needs no GIL (`beside_gil`) is 1 - (share of time with the GIL held) /
-(share of time in which requests computed or were ready to), both while a request was in the app. A
-thread that loses its core still holds the GIL, so waiting for a core is in both. GIL samples miss
-holds of less than 0.3 ms. An app that computes in short pieces, for example between database
+The share of computing that needs no GIL (`nogil_share_by_route`) is 1 - (share of time with the GIL
+held) / (share of time in which requests computed or were ready to), both while a request was in the
+app. A thread that loses its core still holds the GIL, so waiting for a core is in both. GIL samples
+miss holds of less than 0.3 ms. An app that computes in short pieces, for example between database
 queries, would seem never to hold it, so there is no result for pieces of less than a millisecond on
 average. `needs` does not use it with several requests in a worker at once: any may hold the GIL.
 
@@ -73,37 +73,37 @@ FULL_OCCUPANCY = 0.95  # occupancy from which on all slots count as taken
 @once
 def occupancy(facts: Facts) -> float | None:
     """Occupancy of the steady window, 0 to 1; None without configured slots or a steady part."""
-    return None if facts.window is None else taken(facts, facts.window)
+    return None if facts.window is None else occupancy_in(facts, facts.window)
 
 
-def taken(facts: Facts, window: Window) -> float | None:
+def occupancy_in(facts: Facts, window: Window) -> float | None:
     """Occupancy of any part of the load; None without configured slots."""
     slots = facts.slots
     if not slots:
         return None
-    closes = window.closes_ns
-    taken_s = window.inside_s((span.start_ns, span.end_ns or closes) for span in facts.spans)
-    capable_s = slots * window.length_s
-    if taken_s < FULL_OCCUPANCY * capable_s and facts.connections >= FULL_OCCUPANCY * slots:
-        taken_s += window.inside_s(_between(facts, round(overhead_s(facts) * NS)))
-    return min(1.0, facts.parallel / slots, taken_s / capable_s)
+    closes_ns = window.closes_ns
+    taken_s = window.inside_s((span.start_ns, span.end_ns or closes_ns) for span in facts.spans)
+    available_s = slots * window.length_s
+    if taken_s < FULL_OCCUPANCY * available_s and facts.connections >= FULL_OCCUPANCY * slots:
+        taken_s += window.inside_s(_short_gaps(facts, round(overhead_s(facts) * NS)))
+    return min(1.0, facts.max_parallel / slots, taken_s / available_s)
 
 
 @once
 def overhead_s(facts: Facts) -> float:
     """How many seconds longer a lone request took than its span (median); 0 if unknown."""
-    lone_s, alone = facts.record.lone_s, _alone(facts)
-    if len(alone) < len(lone_s):
+    lone_s, lone_spans = facts.record.lone_s, _lone_spans(facts)
+    if len(lone_spans) < len(lone_s):
         return 0.0
-    beside = [
+    overheads_s = [
         response_s - (span.end_ns - span.start_ns) / NS
-        for response_s, span in zip(lone_s, alone, strict=True)
+        for response_s, span in zip(lone_s, lone_spans, strict=True)
         if span.end_ns is not None
     ]
-    return max(0.0, median(beside)) if beside else 0.0
+    return max(0.0, median(overheads_s)) if overheads_s else 0.0
 
 
-def _alone(facts: Facts) -> Sequence[Span]:
+def _lone_spans(facts: Facts) -> Sequence[Span]:
     """The spans of the lone requests: for each, the first span that began while it was under way.
     Older records lack these times; there the last spans before the load are taken."""
     lone_s, until_ns = facts.record.lone_s, facts.record.lone_end_ns or facts.started_ns
@@ -112,39 +112,39 @@ def _alone(facts: Facts) -> Sequence[Span]:
     if not facts.record.lone_begun_ns:
         return before[-len(lone_s) :] if lone_s else ()
     times = zip(facts.record.lone_begun_ns, lone_s, strict=True)
-    sent = [(begun_ns, begun_ns + round(took_s * NS)) for begun_ns, took_s in times]
+    stretches = [(begun_ns, begun_ns + round(took_s * NS)) for begun_ns, took_s in times]
     starts = [span.start_ns for span in before]
-    candidates = ((bisect_left(starts, since), until) for since, until in sent)
-    return [before[i] for i, until in candidates if i < len(before) and starts[i] <= until]
+    candidates = ((bisect_left(starts, begun_ns), end_ns) for begun_ns, end_ns in stretches)
+    return [before[i] for i, end_ns in candidates if i < len(before) and starts[i] <= end_ns]
 
 
 def slot_changes(
-    facts: Facts, *, closes_ns: int, beside_ns: int
+    facts: Facts, *, closes_ns: int, held_after_ns: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Each change as (nanoseconds, worker pid, change in slots taken, change in requests accepted
-    but not started). `beside_ns`: how long a slot is held after its span."""
+    but not started). `held_after_ns`: how long a slot is held after its span."""
     for span in facts.spans:
         yield span.start_ns, span.pid, 1, 0
-        yield (span.end_ns or closes_ns) + beside_ns, span.pid, -1, 0
+        yield (span.end_ns or closes_ns) + held_after_ns, span.pid, -1, 0
         if span.accept_ns is not None and not facts.cell.keepalive:
             yield min(span.accept_ns, span.start_ns), span.pid, 0, 1
             yield span.start_ns, span.pid, 0, -1
 
 
-def _between(facts: Facts, most_ns: int) -> Iterator[tuple[int, int]]:
-    """The gaps of at most `most_ns` from the end of a span to the next start in its worker, as
+def _short_gaps(facts: Facts, max_gap_ns: int) -> Iterator[tuple[int, int]]:
+    """The gaps of at most `max_gap_ns` from the end of a span to the next start in its worker, as
     (from, until). A span takes the slot that became free last."""
-    if most_ns <= 0:
+    if max_gap_ns <= 0:
         return
     for spans in facts.spans_by_worker.values():
         ends = sorted(span.end_ns for span in spans if span.end_ns is not None)
-        free, number = list[int](), 0
+        freed_ns, ended = list[int](), 0
         for span in spans:
-            while number < len(ends) and ends[number] <= span.start_ns:
-                free.append(ends[number])
-                number += 1
-            if free and span.start_ns - (ended := free.pop()) <= most_ns:
-                yield ended, span.start_ns
+            while ended < len(ends) and ends[ended] <= span.start_ns:
+                freed_ns.append(ends[ended])
+                ended += 1
+            if freed_ns and span.start_ns - (end_ns := freed_ns.pop()) <= max_gap_ns:
+                yield end_ns, span.start_ns
 
 
 MIN_GAPS = 8  # gaps needed for their median
@@ -153,19 +153,17 @@ MAX_SAMPLE_GAP_NS = 150_000_000  # between accept-queue samples that cover the t
 
 @once
 def queued_gap_s(facts: Facts) -> float | None:
-    """In seconds; None if the number of slots is unlimited or unknown, or few requests waited."""
+    """How much longer than in the app a request holds its slot (median, seconds). None if slots are
+    unlimited or their number is unknown, or few requests waited."""
     slots = facts.data.worker_class.slots_per_worker(facts.cell.server)
     if slots is None:
         return None
-    waited = _Waited(facts)
-    by_worker: dict[int, list[Span]] = defaultdict(list)
-    for span in facts.spans:
-        by_worker[span.pid].append(span)
+    arrivals = _Arrivals(facts)
     gaps_ns = [
         span.start_ns - freed_ns
-        for spans in by_worker.values()
+        for spans in facts.spans_by_worker.values()
         for freed_ns, span in _successors(spans, slots)
-        if waited.since(span, freed_ns)
+        if arrivals.was_waiting(span, freed_ns)
     ]
     return median(gaps_ns) / NS if len(gaps_ns) >= MIN_GAPS else None
 
@@ -184,8 +182,8 @@ def _successors(spans: Sequence[Span], slots: int) -> Iterator[tuple[int, Span]]
             yield freed.popleft(), span
 
 
-class _Waited:
-    """Whether a request was already waiting when a slot became free."""
+class _Arrivals:
+    """When requests arrived at the server: timed by the client, or bounded by the accept queue."""
 
     def __init__(self, facts: Facts) -> None:
         origin_ns = facts.measurement.origin_ns
@@ -194,15 +192,15 @@ class _Waited:
             for timing in facts.measurement.timings
             if origin_ns is not None and timing.request_id is not None
         }
-        self._queue = facts.seen.queue
+        self._queue = facts.observations.queue
         self._at_ns = [sample.at_ns for sample in self._queue]
 
-    def since(self, span: Span, freed_ns: int) -> bool:
-        if span.accept_ns is not None and span.accept_ns <= freed_ns:
+    def was_waiting(self, span: Span, at_ns: int) -> bool:
+        if span.accept_ns is not None and span.accept_ns <= at_ns:
             return True
         if (arrived_ns := self._arrived_ns.get(span.request_id)) is not None:
-            return arrived_ns <= freed_ns
-        before, after = bisect_right(self._at_ns, freed_ns) - 1, bisect_left(self._at_ns, freed_ns)
+            return arrived_ns <= at_ns
+        before, after = bisect_right(self._at_ns, at_ns) - 1, bisect_left(self._at_ns, at_ns)
         if before < 0 or after >= len(self._queue):
             return False
         near = self._at_ns[after] - self._at_ns[before] <= MAX_SAMPLE_GAP_NS
@@ -219,11 +217,12 @@ def kept_connections(facts: Facts) -> Mapping[int, int] | None:
     requests served in the steady window. None without keep-alive, or if neither was observed."""
     if not facts.cell.keepalive or facts.window is None:
         return None
-    held = held_by(facts.seen.connections, facts.record.worker_pids, facts.window)
-    return _accepted(facts, facts.window) if held is None else held
+    samples, pids = facts.observations.connections, facts.record.worker_pids
+    held = median_connections(samples, pids, facts.window)
+    return _accepted_connections(facts, facts.window) if held is None else held
 
 
-def held_by(
+def median_connections(
     samples: Sequence[ConnectionSample], pids: Sequence[int], window: Window
 ) -> Mapping[int, int] | None:
     """How many connections each worker held: the median in the window; None with fewer than
@@ -237,12 +236,12 @@ def held_by(
     }
 
 
-def _accepted(facts: Facts, steady: Window) -> Mapping[int, int] | None:
-    opens, closes = steady.opens_ns, steady.closes_ns
+def _accepted_connections(facts: Facts, steady: Window) -> Mapping[int, int] | None:
+    opens_ns, closes_ns = steady.opens_ns, steady.closes_ns
     served = [
         span
         for span in facts.spans
-        if span.start_ns < closes and (span.end_ns or closes) > max(opens, span.start_ns)
+        if span.start_ns < closes_ns and (span.end_ns or closes_ns) > max(opens_ns, span.start_ns)
     ]
     if not served or any(span.accept_ns is None for span in served):
         return None
@@ -258,41 +257,41 @@ def predicted_rps(facts: Facts, lone_s: float, bound_rps: float) -> float | None
     kept = kept_connections(facts)
     if kept is None or not sum(kept.values()):
         return None
-    each = facts.data.worker_class.slots_per_worker(facts.cell.server)
-    working = sum(held if each is None else min(held, each) for held in kept.values())
-    allowed_rps, measured = min(working / lone_s, bound_rps), precision(facts).throughput_rps
+    slots = facts.data.worker_class.slots_per_worker(facts.cell.server)
+    usable = sum(held if slots is None else min(held, slots) for held in kept.values())
+    allowed_rps, measured = min(usable / lone_s, bound_rps), precision(facts).throughput_rps
     if measured is not None and measured.mean - measured.half > REFUTED_RATIO * allowed_rps:
         return None
     return allowed_rps
 
 
-PIECE_S = 0.001  # mean CPU per piece: below it, GIL samples are not conclusive
+MIN_PIECE_S = 0.001  # mean CPU per piece: below it, GIL samples are not conclusive
 MIN_EXPECTED_LOOKS = 30  # GIL samples that should have found it held
 # Of the computing time: the share with the GIL held, plus two standard errors, must be below it
-MAX_PART_OF_COMPUTING = 0.7
+MAX_HELD_SHARE = 0.7
 
 
-def beside_gil(spans: Sequence[Span]) -> Mapping[int | None, float]:
+def nogil_share_by_route(spans: Sequence[Span]) -> Mapping[int | None, float]:
     """By route: the share of its CPU time that needs no GIL, if it is significant."""
     by_route: dict[int | None, list[tuple[Span, SpanCost]]] = defaultdict(list)
     for span in spans:
         if span.cost is not None and span.cost.looks:
             by_route[span.cost.route].append((span, span.cost))
-    shares = {route: _share(costs) for route, costs in by_route.items()}
+    shares = {route: _nogil_share(costs) for route, costs in by_route.items()}
     return {route: share for route, share in shares.items() if share > 0}
 
 
-def _share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
+def _nogil_share(costs: Sequence[tuple[Span, SpanCost]]) -> float:
     looks, held = sum(cost.looks for _, cost in costs), sum(cost.held for _, cost in costs)
     cpu_s = sum(cost.cpu_ns for _, cost in costs) / NS
     lasted_s = sum((span.end_ns or span.start_ns) - span.start_ns for span, _ in costs) / NS
     pieces = sum(1 + cost.slept for _, cost in costs)
     computing = (cpu_s + sum(cost.queued_ns for _, cost in costs) / NS) / max(lasted_s, 1 / NS)
-    if cpu_s / pieces < PIECE_S or looks * computing < MIN_EXPECTED_LOOKS:
+    if cpu_s / pieces < MIN_PIECE_S or looks * computing < MIN_EXPECTED_LOOKS:
         return 0.0
     held_share = held / looks
     error = sqrt(max(held_share, 1 / looks) * (1 - held_share) / looks)
-    significant = held_share + 2 * error < MAX_PART_OF_COMPUTING * computing
+    significant = held_share + 2 * error < MAX_HELD_SHARE * computing
     return 1 - held_share / computing if significant else 0.0
 
 
@@ -316,25 +315,25 @@ class Dealing(Struct, frozen=True):
 @once
 def uneven_dealing(facts: Facts) -> Dealing | None:
     """None if connections are distributed evenly, or this was not observed."""
-    window, each = facts.window, _slots_each(facts)
+    window, each = facts.window, _slots_per_worker(facts)
     pids = facts.record.worker_pids
-    row = facts.data.worker_class
+    worker_class = facts.data.worker_class
     if (
         window is None
         or each is None
         or len(pids) < 2
-        or (row.slots == "one" and not row.accepts_first)
+        or (worker_class.slots == "one" and not worker_class.accepts_first)
     ):
         return None
     kept = kept_connections(facts)
     if facts.cell.keepalive and kept is None:
         return None
-    held = _held(facts, window)
+    held = _mean_slots_taken(facts, window)
     slots = min(facts.connections, each * len(pids))
     if facts.cell.keepalive and kept is not None:
-        idle, times = _on_average(kept, held, each), _times(kept, each)
+        idle, times = _idle_on_average(kept, held, each), _connections_ratio(kept, each)
     else:
-        idle, times = _at_once(facts, window, each), None
+        idle, times = _idle_by_moments(facts, window, each), None
     if idle < MIN_IDLE_SHARE * slots and times is None:
         return None
     taken = {pid: min(1.0, held.get(pid, 0.0) / each) for pid in pids}
@@ -343,7 +342,7 @@ def uneven_dealing(facts: Facts) -> Dealing | None:
     return Dealing(taken, slots, times=times)
 
 
-def _slots_each(facts: Facts) -> int | None:
+def _slots_per_worker(facts: Facts) -> int | None:
     """Requests that one worker serves at once: as configured, or one if no loop was ever seen to
     serve two. None: unlimited or unknown."""
     each = facts.data.worker_class.slots_per_worker(facts.cell.server)
@@ -352,19 +351,19 @@ def _slots_each(facts: Facts) -> int | None:
     return each if facts.two_at_once else 1
 
 
-def _held(facts: Facts, window: Window) -> Mapping[int, float]:
-    """Mean number of slots taken, by pid: requests in the app, each with its overhead."""
-    beside_ns, closes_ns = round(overhead_s(facts) * NS), window.closes_ns
+def _mean_slots_taken(facts: Facts, window: Window) -> Mapping[int, float]:
+    """By pid: mean number of requests in the app, each with its overhead."""
+    held_after_ns, closes_ns = round(overhead_s(facts) * NS), window.closes_ns
     return {
         pid: window.inside_s(
-            (span.start_ns, (span.end_ns or closes_ns) + beside_ns) for span in spans
+            (span.start_ns, (span.end_ns or closes_ns) + held_after_ns) for span in spans
         )
         / window.length_s
         for pid, spans in facts.spans_by_worker.items()
     }
 
 
-def _on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -> float:
+def _idle_on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -> float:
     """The smaller of slots idle relative to the busiest worker and connections that wait."""
     busiest = max((min(each, held.get(pid, 0.0)) for pid in kept), default=0.0)
     idle = sum(max(0.0, busiest - held.get(pid, 0.0)) for pid in kept)
@@ -373,7 +372,7 @@ def _on_average(kept: Mapping[int, int], held: Mapping[int, float], each: int) -
     return min(idle, waiting)
 
 
-def _times(kept: Mapping[int, int], each: int) -> float | None:
+def _connections_ratio(kept: Mapping[int, int], each: int) -> float | None:
     """Connections of the fullest worker / those of the emptiest; None if that is below
     MIN_CONNECTIONS_RATIO, or hardly any of them waits."""
     most, least = max(kept.values()), min(kept.values())
@@ -381,18 +380,18 @@ def _times(kept: Mapping[int, int], each: int) -> float | None:
     return most / max(1, least) if apart else None
 
 
-def _at_once(facts: Facts, window: Window, each: int) -> float:
+def _idle_by_moments(facts: Facts, window: Window, each: int) -> float:
     """The mean over time of min(idle slots, requests waiting in other workers)."""
     taken, queued = Counter(dict.fromkeys(facts.record.worker_pids, 0)), Counter[int]()
     idle_ns, since = 0, window.opens_ns
     changes = slot_changes(
-        facts, closes_ns=window.closes_ns, beside_ns=round(overhead_s(facts) * NS)
+        facts, closes_ns=window.closes_ns, held_after_ns=round(overhead_s(facts) * NS)
     )
     for at, simultaneous in groupby(sorted(changes), itemgetter(0)):
         if (until := min(at, window.closes_ns)) > since:
             waiting = sum(queued[pid] for pid, count in taken.items() if count >= each)
             if waiting:
-                idle_ns += (until - since) * min(waiting, _room(taken, queued, each))
+                idle_ns += (until - since) * min(waiting, _idle_slots(taken, queued, each))
             since = until
         for _, pid, began, accepted in simultaneous:
             taken[pid] += began
@@ -400,6 +399,6 @@ def _at_once(facts: Facts, window: Window, each: int) -> float:
     return idle_ns / (window.closes_ns - window.opens_ns)
 
 
-def _room(taken: Mapping[int, int], queued: Mapping[int, int], each: int) -> int:
+def _idle_slots(taken: Mapping[int, int], queued: Mapping[int, int], each: int) -> int:
     """Slots for which their worker has no request."""
     return sum(max(0, each - count - queued[pid]) for pid, count in taken.items())

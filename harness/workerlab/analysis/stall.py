@@ -1,12 +1,12 @@
 """The whole load compared with its steady window; stalls; pauses of the whole machine.
 
-In a stall, slots idle while clients have requests under way. The steady window ends when fewer than
-N requests are under way, since the rest is mostly the emptying of a queue. That is not so if the
+In a stall, slots idle while clients have requests in flight. The steady window ends when fewer than
+N requests are in flight, since the rest is mostly the emptying of a queue. That is not so if the
 kernel dropped handshakes: clients repeat a SYN or their data after ever longer pauses, and the
 server idles meanwhile. The window does not show this, so the whole load is compared with it. A slot
 is idle because of the network if
 
-    min(slots, requests under way) > in the app + accepted by a worker whose slots are taken
+    min(slots, requests in flight) > in the app + accepted by a worker whose slots are taken
 
 Requests accepted by a full worker show uneven distribution, and requests that the app still works
 on show a heavy tail; neither is a stall. A worker that has accepted a request and has a free slot
@@ -26,7 +26,7 @@ Rejected: a limit of 0.7, or a response above 3 * p95, in all cases. Under ab, o
 waited 20 s, which then is the p95, and the whole load reached 0.82 of the steady throughput: a
 clear stall. FIFO servers reach 0.99 and uneven ones 0.75 or more.
 
-Requests under way are those the client timed; if the tool does not time them, min(N, unanswered
+Requests in flight are those the client timed; if the tool does not time them, min(N, unanswered
 requests), as in a closed loop.
 
 While the whole machine stands still, nothing runs but the clocks. Requests that are due in a pause
@@ -43,46 +43,47 @@ from msgspec import Struct
 from workerlab.analysis.facts import Facts, once
 from workerlab.analysis.failures import success_spans
 from workerlab.analysis.handshakes import handshakes
-from workerlab.analysis.samples import NS, Window, completions, ended
+from workerlab.analysis.samples import NS, Window, completions, ended_parts
 from workerlab.analysis.slots import slot_changes
 from workerlab.finding import Finding
 from workerlab.model import Pause, Span
 
-UNSEEN_PAUSE_S = 0.1  # added to each pause: until the observer was due to wake up
+UNSEEN_PAUSE_S = 0.1  # added to each: it may have begun this long before the observer was due
 CHANCE_RATIO = 2.0  # up to so many times the mean are due in a pause by chance, or queue behind it
 NOTICEABLE_SHARE = 0.01  # of the load
 
 
-def lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
-    """Upper bound of the length of each pause in `part`, seconds; None: in the load, as planned or
-    as run, whichever is longer."""
+def pause_lengths_s(facts: Facts, part: Window | None = None) -> tuple[float, ...]:
+    """Upper bound of the seconds of each pause in `part`; None: in the load, as planned or as run,
+    whichever is longer."""
     planned_ns = round((facts.record.planned_duration_s or 0.0) * NS)
     from_ns, until_ns = facts.started_ns, max(facts.ended_ns, facts.started_ns + planned_ns)
     if part is not None:
         from_ns, until_ns = part.opens_ns, part.closes_ns
-    inside_s = (_inside_s(pause, from_ns, until_ns) for pause in facts.seen.pauses)
+    inside_s = (_inside_s(pause, from_ns, until_ns) for pause in facts.observations.pauses)
     return tuple(length_s + UNSEEN_PAUSE_S for length_s in inside_s if length_s > 0)
 
 
-def paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
-    return any(_inside_s(pause, begins_ns, ends_ns) > 0 for pause in facts.seen.pauses)
+def machine_paused(facts: Facts, begins_ns: int, ends_ns: int) -> bool:
+    """Whether it paused in this time."""
+    return any(_inside_s(pause, begins_ns, ends_ns) > 0 for pause in facts.observations.pauses)
 
 
 def running_s(facts: Facts, begins_ns: int, ends_ns: int) -> float:
     """How many seconds the machine ran between two moments."""
     return (ends_ns - begins_ns) / NS - sum(
-        _inside_s(pause, begins_ns, ends_ns) for pause in facts.seen.pauses
+        _inside_s(pause, begins_ns, ends_ns) for pause in facts.observations.pauses
     )
 
 
-def late_s(pauses_s: Sequence[float], load_s: float) -> float:
-    """Upper bound of how late requests of a schedule were sent on average due to these pauses."""
-    return (
-        CHANCE_RATIO * sum(pause * pause / 2 for pause in pauses_s) / load_s if load_s > 0 else 0.0
-    )
+def max_mean_delay_s(pauses_s: Sequence[float], load_s: float) -> float:
+    """Upper bound of how late these pauses made the requests of a schedule on average."""
+    if load_s <= 0:
+        return 0.0
+    return CHANCE_RATIO * sum(pause_s * pause_s / 2 for pause_s in pauses_s) / load_s
 
 
-def part(pauses_s: Sequence[float], load_s: float) -> float:
+def max_paused_share(pauses_s: Sequence[float], load_s: float) -> float:
     """Upper bound of the share of requests that were due in these pauses; 0 to 1."""
     return min(1.0, CHANCE_RATIO * sum(pauses_s) / load_s) if load_s > 0 else 0.0
 
@@ -97,46 +98,46 @@ class MachinePause(Finding):
 
 
 class PauseDuringLoad(Finding):
-    """{pause}: as when a host suspends its guests, the lab itself was not run, though it waited for
-    no core; the figures contain that time"""
+    """{pause}: the lab itself did not run, although it waited for no core, as when a host suspends
+    its guests; the figures include that time"""
 
     pause: MachinePause
 
 
-def pause_of(pauses_s: Sequence[float], load_s: float) -> MachinePause:
-    """Limited to the load, since a pause at its end may outlast it."""
+def machine_pause(pauses_s: Sequence[float], load_s: float) -> MachinePause:
+    """`pauses_s`: at least one. Limited to the load, since a pause at its end may outlast it."""
     return MachinePause(
         paused_s=min(sum(pauses_s), load_s), load_s=load_s, longest_s=min(max(pauses_s), load_s)
     )
 
 
-def noticeable(facts: Facts) -> MachinePause | None:
+def noticeable_pauses(facts: Facts) -> MachinePause | None:
     """The pauses during the load; None if they are less than NOTICEABLE_SHARE of it."""
-    pauses_s = lengths_s(facts)
+    pauses_s = pause_lengths_s(facts)
     if not pauses_s or sum(pauses_s) < NOTICEABLE_SHARE * facts.load_s:
         return None
-    return pause_of(pauses_s, facts.load_s)
+    return machine_pause(pauses_s, facts.load_s)
 
 
 def _inside_s(pause: Pause, begins_ns: int, ends_ns: int) -> float:
     return max(0, min(pause.to_ns, ends_ns) - max(pause.from_ns, begins_ns)) / NS
 
 
-APART_RATIO = 0.9  # of the steady throughput: a lower one of the whole load is noted
-STALLED_RATIO = 0.7  # likewise: below, it is a stall even without evidence of dropped handshakes
-MIN_SUCCESS_SHARE = 0.95  # share of successes: with fewer, only the whole load's rate is known
-MAX_STILL_SHARE = 0.9  # of the time, at most: the remainder would be too short to judge
+# Throughput of the whole load / of its steady part
+SLOWER_RATIO = 0.9  # below, it is noted; or a stall, with evidence of dropped handshakes
+STALLED_RATIO = 0.7  # below, it may be a stall even without evidence
+MIN_SUCCESS_SHARE = 0.95  # with fewer, the rate is that of the whole load
+MAX_PAUSED_SHARE = 0.9  # limit of `paused_share`: the rest would be too short to judge
 MIN_EXPLAINED_SHARE = 0.5  # of the extra time of the load
 SLOT_GAP_NS = 50_000_000  # after a request a slot may seem idle: accepting, parsing, a slow client
 
 
 class Stall(Struct, frozen=True):
-    """Seconds of the whole load in which slots idled while clients waited outside (`idle_s`), those
-    in which nothing at all was in the server (`still_s`), and the longest run of the latter."""
+    """Seconds of a load in which slots idled while clients waited outside."""
 
     idle_s: float
-    still_s: float
-    longest_s: float | None  # None: at no time
+    still_s: float  # those in which nothing at all was in the server
+    longest_s: float | None  # of these, at a stretch; None: at no time
     load_s: float
 
 
@@ -145,34 +146,30 @@ class Stall(Struct, frozen=True):
 
 @once
 def whole_load(facts: Facts) -> Window | None:
-    """From the first request that is not alone to the last answer; for a closed loop of fixed
-    duration, until the tool stops. `rps`: completions per second, whatever their status."""
-    spans = _together(facts)
+    """From the first request that is not alone, or the end of the ramp-up, to the end of the load.
+    `rps`: completions per second, of any status. None if nothing was completed."""
+    spans = _under_load(facts)
     if not spans:
         return None
-    opens = max(spans[0].start_ns, _begun_ns(facts))
-    closes = _last_ns(facts, spans)
-    if closes <= opens:
+    opens_ns = max(spans[0].start_ns, facts.started_ns + round(facts.data.ramp_s * NS))
+    closes_ns = _load_end_ns(facts, spans)
+    if closes_ns <= opens_ns:
         return None
-    completed = completions(ended(spans, facts.counted_ns), opens, closes)
-    return Window(opens, closes, completed * NS / (closes - opens)) if completed else None
+    completed = completions(ended_parts(spans, facts.tail_ns), opens_ns, closes_ns)
+    rps = completed * NS / (closes_ns - opens_ns)
+    return Window(opens_ns, closes_ns, rps) if completed else None
 
 
-def _together(facts: Facts) -> Sequence[Span]:
+def _under_load(facts: Facts) -> Sequence[Span]:
     """The spans without the lone first one."""
     return facts.spans[1:] if facts.data.lone_first else facts.spans
 
 
-def _begun_ns(facts: Facts) -> int:
-    return facts.started_ns + round(facts.data.ramp_s * NS)
-
-
-def _last_ns(facts: Facts, spans: Sequence[Span]) -> int:
-    """When the load ends. With unanswered requests, the client waited for them to the end. A closed
-    loop of fixed duration keeps all connections busy until it stops; at a rate, requests that have
-    arrived by then are answered later."""
+def _load_end_ns(facts: Facts, spans: Sequence[Span]) -> int:
+    """Usually the last answer. The client waits for unanswered requests to the end. A closed loop
+    of fixed duration keeps all connections busy until it stops; at a rate, answers come later."""
     last_ns = max(span.end_ns or 0 for span in spans)
-    if facts.data.counted:
+    if facts.data.fixed_count:
         return facts.ended_ns if facts.outcome.unanswered else last_ns
     planned_s, origin_ns = facts.record.planned_duration_s, facts.measurement.origin_ns
     if facts.open_model or planned_s is None or origin_ns is None:
@@ -182,42 +179,41 @@ def _last_ns(facts: Facts, spans: Sequence[Span]) -> int:
 
 @once
 def whole_rps(facts: Facts) -> float | None:
-    """Successes per second of the whole load."""
+    """Successes per second of the whole load; None if nothing was completed."""
     whole = whole_load(facts)
     return None if whole is None else _successes_rps(facts, whole)
 
 
 @once
-def headline_rps(facts: Facts) -> float:
+def reported_rps(facts: Facts) -> float:
     """Successes per second of the part of the load that the cell reports; 0 if there is none."""
-    window = headline(facts)
+    window = reported_part(facts)
     return 0.0 if window is None else _successes_rps(facts, window)
 
 
 def _successes_rps(facts: Facts, window: Window) -> float:
     """Successful spans are counted if it is known which they are. If not, the share of successes is
-    that of the whole load; if it is low, so is the rate, since the share may vary over the load."""
-    spans, share_of_all = success_spans(facts), facts.outcome.success
+    that of the whole load; if it is low, so is the rate, since the share may vary over time."""
+    spans, success_share = success_spans(facts), facts.outcome.success_share
     if spans is None or not facts.outcome.failed:
-        whole = whole_load(facts)
-        few = share_of_all < MIN_SUCCESS_SHARE and whole is not None
-        return (whole if few and whole else window).rps * share_of_all
-    counted = ended(spans, facts.counted_ns)
-    return completions(counted, window.opens_ns, window.closes_ns) / window.length_s
+        whole = whole_load(facts) if success_share < MIN_SUCCESS_SHARE else None
+        return (whole or window).rps * success_share
+    parts = ended_parts(spans, facts.tail_ns)
+    return completions(parts, window.opens_ns, window.closes_ns) / window.length_s
 
 
 @once
-def headline(facts: Facts) -> Window | None:
-    """The part of the load that a cell's throughput and breakdown describe."""
+def reported_part(facts: Facts) -> Window | None:
+    """The part of the load that a cell's throughput and breakdown describe, if any."""
     return whole_load(facts) if stalled(facts) else facts.window
 
 
-def stood_still(facts: Facts) -> float:
-    """The share of the headline's time in which the machine stood still; 0 if not noticeable."""
-    window = headline(facts)
-    if window is None or noticeable(facts) is None:
+def paused_share(facts: Facts) -> float:
+    """The share of the reported part in which the machine stood still; 0 if not noticeable."""
+    window = reported_part(facts)
+    if window is None or noticeable_pauses(facts) is None:
         return 0.0
-    return min(MAX_STILL_SHARE, sum(lengths_s(facts, window)) / window.length_s)
+    return min(MAX_PAUSED_SHARE, sum(pause_lengths_s(facts, window)) / window.length_s)
 
 
 class SlowerAsAWhole(Finding):
@@ -228,12 +224,12 @@ class SlowerAsAWhole(Finding):
     steady_rps: float
 
 
-def apart(facts: Facts) -> tuple[Finding, ...]:
+def slower_as_a_whole(facts: Facts) -> tuple[Finding, ...]:
     """A note if the whole load's throughput is over 10 % below its steady part's."""
     whole, steady = whole_load(facts), facts.window
-    if whole is None or steady is None or stalled(facts) or whole.rps >= APART_RATIO * steady.rps:
+    if whole is None or steady is None or stalled(facts) or whole.rps >= SLOWER_RATIO * steady.rps:
         return ()
-    return (SlowerAsAWhole(whole_rps(facts), headline_rps(facts)),)
+    return (SlowerAsAWhole(whole_rps(facts), reported_rps(facts)),)
 
 
 # --- stalls -----------------------------------------------------------------------------------
@@ -246,12 +242,12 @@ def stalled(facts: Facts) -> Stall | None:
     if facts.open_model or whole is None or steady is None:
         return None
     shakes = handshakes(facts)
-    dropped = shakes.dropped or shakes.suspected  # by kernel counters, or by connect times
-    limit = APART_RATIO if dropped else STALLED_RATIO
+    evidence = shakes.dropped or shakes.drops_suspected  # kernel counters, or connect times
+    max_ratio = SLOWER_RATIO if evidence else STALLED_RATIO
     (whole_s, whole_rps), (steady_s, steady_rps) = _running(facts, whole), _running(facts, steady)
-    if min(whole_s, steady_s) <= 0 or whole_rps >= limit * steady_rps:
+    if min(whole_s, steady_s) <= 0 or whole_rps >= max_ratio * steady_rps:
         return None
-    stall, extra_s = idle(facts, whole), whole_s * (1 - whole_rps / steady_rps)
+    stall, extra_s = idle_time(facts, whole), whole_s * (1 - whole_rps / steady_rps)
     return stall if stall.idle_s >= MIN_EXPLAINED_SHARE * extra_s else None
 
 
@@ -261,72 +257,72 @@ def _running(facts: Facts, window: Window) -> tuple[float, float]:
     return ran_s, window.rps * window.length_s / ran_s if ran_s > 0 else 0.0
 
 
-def idle(facts: Facts, window: Window) -> Stall:
+def idle_time(facts: Facts, window: Window) -> Stall:
     """How long slots were idle because of the network."""
     slots = 1 if facts.slots is None or facts.cell.keepalive else facts.slots
-    waited = still = longest = stretch = 0
-    for length, requests, inside in _moments(facts, window):
-        stretch = stretch + length if requests and not inside else 0
-        still += length if stretch else 0
-        longest = max(longest, stretch)
-        waited += length if inside < min(slots, requests) else 0
-    return Stall(waited / NS, still / NS, longest / NS or None, window.length_s)
+    idle_ns = still_ns = longest_ns = stretch_ns = 0
+    for length_ns, in_flight, inside in _states(facts, window):
+        stretch_ns = stretch_ns + length_ns if in_flight and not inside else 0
+        still_ns += length_ns if stretch_ns else 0
+        longest_ns = max(longest_ns, stretch_ns)
+        idle_ns += length_ns if inside < min(slots, in_flight) else 0
+    return Stall(idle_ns / NS, still_ns / NS, longest_ns / NS or None, window.length_s)
 
 
-def under_way(facts: Facts) -> Iterable[tuple[int, int]]:
+def request_intervals_ns(facts: Facts) -> Iterable[tuple[int, int]]:
     """When each request began and ended, in nanoseconds, as the client timed it; if it did not, as
     in a closed loop, where each answer starts the next request on its connection."""
     origin_ns = facts.measurement.origin_ns
     timings = facts.measurement.timings
     if origin_ns is not None and timings:
         for timing in timings:
-            begins = origin_ns + round(timing.start_s * NS)
+            start_ns = origin_ns + round(timing.start_s * NS)
             if timing.end_s is not None:
-                yield begins, begins + round(timing.end_s * NS)
+                yield start_ns, start_ns + round(timing.end_s * NS)
         return
-    spans = _together(facts)
+    spans = _under_load(facts)
     if not spans:
         return
-    last = _last_ns(facts, spans)
-    ends = sorted(span.end_ns or last for span in spans)
-    ends += [last] * (facts.measurement.requests - len(facts.spans))  # requests that no worker saw
-    since = [spans[0].start_ns] * facts.connections + ends
-    yield from zip(since, ends, strict=False)
+    last_ns = _load_end_ns(facts, spans)
+    ends_ns = sorted(span.end_ns or last_ns for span in spans)
+    ends_ns += [last_ns] * (facts.measurement.requests - len(facts.spans))  # seen by no worker
+    starts_ns = [spans[0].start_ns] * facts.connections + ends_ns
+    yield from zip(starts_ns, ends_ns, strict=False)
 
 
-def in_flight_s(facts: Facts, window: Window) -> float:
-    """The integral of the requests under way over a window: their mean number * its length."""
-    return window.inside_s(under_way(facts))
+def in_flight_integral_s(facts: Facts, window: Window) -> float:
+    """The mean number of requests in flight in a window * its length."""
+    return window.inside_s(request_intervals_ns(facts))
 
 
-def _moments(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
-    """Each state of the window while the machine ran: its length in nanoseconds, the requests under
-    way, and how many are in the app or accepted by a worker whose slots are taken."""
-    each = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
-    begun, queued = defaultdict[int, int](int), defaultdict[int, int](int)
-    requests = inside = paused = 0
-    since = window.opens_ns
-    for at, simultaneous in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
-        if (until := min(at, window.closes_ns)) > since:
-            if not paused:
-                yield until - since, requests, inside
-            since = until
-        for _, pid, began, accepted, more_requests, more_pauses in simultaneous:
-            requests += more_requests
-            paused += more_pauses
-            inside -= begun[pid] + (queued[pid] if begun[pid] >= each else 0)
-            begun[pid] += began
-            queued[pid] += accepted
-            inside += begun[pid] + (queued[pid] if begun[pid] >= each else 0)
+def _states(facts: Facts, window: Window) -> Iterator[tuple[int, int, int]]:
+    """Each state of the window while the machine ran: its length in nanoseconds, the requests in
+    flight, and how many are in the app or accepted by a worker whose slots are taken."""
+    slots = facts.data.worker_class.slots_per_worker(facts.cell.server) or 1
+    taken, queued = defaultdict[int, int](int), defaultdict[int, int](int)  # by worker
+    in_flight = inside = pauses = 0
+    since_ns = window.opens_ns
+    for at_ns, simultaneous in groupby(sorted(_changes(facts, window.closes_ns)), itemgetter(0)):
+        if (until_ns := min(at_ns, window.closes_ns)) > since_ns:
+            if not pauses:
+                yield until_ns - since_ns, in_flight, inside
+            since_ns = until_ns
+        for _, pid, more_taken, more_queued, more_in_flight, more_pauses in simultaneous:
+            in_flight += more_in_flight
+            pauses += more_pauses
+            inside -= taken[pid] + (queued[pid] if taken[pid] >= slots else 0)
+            taken[pid] += more_taken
+            queued[pid] += more_queued
+            inside += taken[pid] + (queued[pid] if taken[pid] >= slots else 0)
 
 
 def _changes(facts: Facts, closes_ns: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """As `slot_changes`, with the changes in requests under way and in pauses."""
-    for begins, ends in under_way(facts):
-        yield begins, 0, 0, 0, 1, 0
-        yield ends, 0, 0, 0, -1, 0
-    for pause in facts.seen.pauses:
+    """As `slot_changes`, with the changes in requests in flight and in pauses."""
+    for start_ns, end_ns in request_intervals_ns(facts):
+        yield start_ns, 0, 0, 0, 1, 0
+        yield end_ns, 0, 0, 0, -1, 0
+    for pause in facts.observations.pauses:
         yield pause.from_ns, 0, 0, 0, 0, 1
         yield pause.to_ns, 0, 0, 0, 0, -1
-    for change in slot_changes(facts, closes_ns=closes_ns, beside_ns=SLOT_GAP_NS):
+    for change in slot_changes(facts, closes_ns=closes_ns, held_after_ns=SLOT_GAP_NS):
         yield *change, 0, 0

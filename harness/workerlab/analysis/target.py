@@ -57,7 +57,8 @@ from workerlab.slo import Metric, Term
 Result = Literal["met", "broken", "undecidable", "not shown"]
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-TAIL, ERROR_TAIL = 0.025, 0.05
+TAIL = 0.025  # probability that an end of an interval is wrong
+ERROR_TAIL = 0.05
 TAIL_Z = 1.96  # the normal quantile of TAIL
 RULE_OF_THREE = 3.0  # 3/limit requests without a failure show that errors meet it
 STEP_RATIO = 1.5  # times the value before it: rare in a smooth distribution
@@ -83,25 +84,25 @@ class Requests(Struct, frozen=True):
     in_order: Sequence[float] = ()
 
     @property
-    def good(self) -> int:
+    def successes(self) -> int:
         return self.succeeded if self.times_s is None else len(self.times_s)
 
     @property
     def sent(self) -> int:
-        return self.good + self.failed
+        return self.successes + self.failed
 
     @property
-    def endless(self) -> int:
+    def without_time(self) -> int:
         """Requests that count as slower than any limit."""
         return self.failed + self.unsent
 
     @property
-    def number(self) -> int:
+    def total(self) -> int:
         return self.sent + self.unsent
 
-    def number_for(self, term: Term) -> int:
+    def total_for(self, term: Term) -> int:
         """The number of requests that the term is about."""
-        return self.sent if term.kind == "errors" else self.number
+        return self.sent if term.kind == "errors" else self.total
 
 
 def requests_of(times_s: Sequence[float], failed: int = 0, rps: float | None = None) -> Requests:
@@ -176,8 +177,8 @@ def judge(term: Term, requests: Requests) -> TermOutcome:
         return _outcome(term, requests, estimated, "broken")
     few = too_few(term, requests)
     if few is not None:
-        value = replace(estimated, low=estimated.value, high=estimated.value)
-        return _outcome(term, requests, value, "not shown", few)
+        no_interval = replace(estimated, low=estimated.value, high=estimated.value)
+        return _outcome(term, requests, no_interval, "not shown", few)
     if term.holds(worst):
         return _outcome(term, requests, estimated, "met")
     if (step := step_at_limit(term, requests)) is not None:
@@ -194,19 +195,19 @@ def _outcome(
 ) -> TermOutcome:
     values: dict[str, Any] = {
         "metric": term.metric,
-        "requests": requests.number_for(term),
+        "requests": requests.total_for(term),
         "failed": requests.failed,
         "unsent": requests.unsent or None,
     }
     if estimated is not None:
         kind = "failed" if math.isinf(estimated.value) and term.kind == "time" else term.kind
-        values |= estimated.known
+        values |= estimated.finite_values
         values["measured"] = fill(MEASURED[kind], values)
     return TermOutcome(term=str(term), limit=term.limit, result=result, why=why, **values)
 
 
-def needed(term: Term) -> int:
-    """The fewest requests that, all within the limit, show that a term is met."""
+def requests_needed(term: Term) -> int:
+    """The fewest requests that show a term to be met if all are within the limit."""
     if term.kind == "errors":
         return math.ceil(RULE_OF_THREE / term.limit - 1e-9)
     q = QUANTILES.get(term.metric)
@@ -215,8 +216,8 @@ def needed(term: Term) -> int:
 
 def too_few(term: Term, requests: Requests) -> TooFewRequests | None:
     """Set if too few to show the term even if all of them were fast and none failed."""
-    least = needed(term)
-    return TooFewRequests(least) if requests.number_for(term) < least else None
+    least = requests_needed(term)
+    return TooFewRequests(least) if requests.total_for(term) < least else None
 
 
 def step_at_limit(term: Term, requests: Requests) -> StepAtLimit | None:
@@ -227,18 +228,18 @@ def step_at_limit(term: Term, requests: Requests) -> StepAtLimit | None:
         return None
     cut = bisect_left if term.op == "<" else bisect_right
     within = cut(times_s, term.limit)
-    slow = requests.number - within
+    slow = requests.total - within
     if not within or slow < MIN_SLOW:
         return None
     stray = min(int(STRAY_SHARE * slow), within - 1)
-    below_s, above_s = _at(times_s, within - stray), _at(times_s, within + stray + 1)
+    below_s, above_s = (_at_rank(times_s, within + i) for i in (-stray, stray + 1))
     if above_s < STEP_RATIO * below_s:
         return None
     return StepAtLimit(
         metric=term.metric,
         slow=slow,
-        requests=requests.number,
-        share=slow / requests.number,
+        requests=requests.total,
+        share=slow / requests.total,
         below_s=below_s,
         above_s=_finite(above_s),
         failed="failed" if math.isinf(above_s) else "",
@@ -256,7 +257,7 @@ class MetricEstimate(Struct, frozen=True):
     high: float
 
     @property
-    def known(self) -> dict[str, float | None]:
+    def finite_values(self) -> dict[str, float | None]:
         """The values by name; None: infinite, or no interval."""
         interval = self.low < self.high
         return {
@@ -275,8 +276,8 @@ def value_of(metric: Metric, requests: Requests) -> float | None:
 def estimate(metric: Metric, requests: Requests) -> MetricEstimate | None:
     """The value of the metric and its interval; None: unknown."""
     if metric == "rps":
-        return _around(requests.rps, requests.rps_half)
-    if not requests.number:
+        return _with_half(requests.rps, requests.rps_half)
+    if not requests.total:
         return None
     if metric == "errors":
         if not requests.sent:
@@ -287,49 +288,49 @@ def estimate(metric: Metric, requests: Requests) -> MetricEstimate | None:
         )
     if metric in QUANTILES:
         return _quantile(QUANTILES[metric], requests)
-    if requests.endless:
+    if requests.without_time:
         return MetricEstimate(math.inf, math.inf, math.inf)
     if requests.times_s is None:
-        return _around(requests.summary.max if metric == "max" else requests.summary.mean, 0.0)
+        return _with_half(requests.summary.max if metric == "max" else requests.summary.mean, 0.0)
     if metric == "max":
-        return _around(requests.times_s[-1], 0.0)
-    half = half_of_mean(_means(requests.in_order) or requests.times_s)
-    return _around(
+        return _with_half(requests.times_s[-1], 0.0)
+    half = half_of_mean(_batch_means(requests.in_order) or requests.times_s)
+    return _with_half(
         math.fsum(requests.times_s) / len(requests.times_s), math.inf if half is None else half
     )
 
 
-def _around(value: float | None, half: float) -> MetricEstimate | None:
+def _with_half(value: float | None, half: float) -> MetricEstimate | None:
     return None if value is None else MetricEstimate(value, value - half, value + half)
 
 
 def _quantile(q: float, requests: Requests) -> MetricEstimate | None:
-    """Of the successes, followed by the failed requests."""
+    """The q-quantile of the successes, followed by the failed requests."""
     if requests.times_s is None:
         return _from_summary(q, requests)
-    n = requests.number
-    per_independent = _alike(requests.in_order, _at(requests.times_s, math.ceil(q * n)))
-    counted = max(1, round(n / per_independent))  # equivalent number of independent ones
-    low, high = quantile_ranks(counted, q, TAIL)
+    n, times_s = requests.total, requests.times_s
+    per_independent = _per_independent(requests.in_order, _at_rank(times_s, math.ceil(q * n)))
+    independent = max(1, round(n / per_independent))
+    low, high = quantile_ranks(independent, q, TAIL)
     if high is None and n >= clean_needed(q, TAIL):
-        high = counted
+        high = independent
     return MetricEstimate(
-        _interpolated(q, requests.times_s, n),
-        -math.inf if low is None else _at(requests.times_s, max(1, math.floor(low * n / counted))),
-        math.inf if high is None else _at(requests.times_s, math.ceil(high * n / counted)),
+        _interpolated(q, times_s, n),
+        -math.inf if low is None else _at_rank(times_s, max(1, math.floor(low * n / independent))),
+        math.inf if high is None else _at_rank(times_s, math.ceil(high * n / independent)),
     )
 
 
 def _from_summary(q: float, requests: Requests) -> MetricEstimate | None:
     """If requests failed, a quantile of the others shows nothing about all of them; but if more
     failed than may be slow, it is the time of a failed one."""
-    if share_interval(requests.endless, requests.number, TAIL)[0] > 1 - q:
+    if share_interval(requests.without_time, requests.total, TAIL)[0] > 1 - q:
         return MetricEstimate(math.inf, math.inf, math.inf)
     name = next(name for name, share in QUANTILES.items() if share == q)
-    return None if requests.endless else _around(getattr(requests.summary, name), 0.0)
+    return None if requests.without_time else _with_half(getattr(requests.summary, name), 0.0)
 
 
-def _alike(in_order: Sequence[float], limit_s: float) -> float:
+def _per_independent(in_order: Sequence[float], limit_s: float) -> float:
     """How many requests count as one: the variance, between parts of the load, of the share beyond
     the limit, over that of independent requests; at least 1."""
     beyond = [float(time_s > limit_s) for time_s in in_order]
@@ -338,11 +339,11 @@ def _alike(in_order: Sequence[float], limit_s: float) -> float:
         return 1.0
     t_factor = (student(BATCHES - 1) / TAIL_Z) ** 2
     chance_variance = share * (1 - share) * BATCHES / len(beyond)
-    return max(1.0, t_factor * variance(_means(beyond)) / chance_variance)
+    return max(1.0, t_factor * variance(_batch_means(beyond)) / chance_variance)
 
 
-def _means(in_order: Sequence[float]) -> list[float]:
-    """The means of equal parts; [] if there are too few requests."""
+def _batch_means(in_order: Sequence[float]) -> list[float]:
+    """The means of BATCHES equal parts; [] if there are too few requests."""
     n = len(in_order)
     if n < BATCHES:
         return []
@@ -357,7 +358,8 @@ def _interpolated(q: float, times_s: Sequence[float], n: int) -> float:
     return quantile(times_s, q * (n - 1) / (len(times_s) - 1)) if len(times_s) > 1 else times_s[0]
 
 
-def _at(times_s: Sequence[float], rank: int) -> float:
+def _at_rank(times_s: Sequence[float], rank: int) -> float:
+    """`rank`: from 1; failed requests come after the successes."""
     return times_s[rank - 1] if rank <= len(times_s) else math.inf
 
 

@@ -34,7 +34,7 @@ class Replicates(Struct, Generic[R], frozen=True):
 
     def values(self, field: Field) -> list[float]:
         """The field's finite values, in the order of the results."""
-        values = (_read(result, field) for result in self.valid)
+        values = (_value_of(result, field) for result in self.valid)
         return [value for value in values if value is not None and isfinite(value)]
 
     def mean(self, field: Field) -> float | None:
@@ -67,7 +67,8 @@ class Replicates(Struct, Generic[R], frozen=True):
     @property
     def core_wait(self) -> CoreWait | None:
         """The core wait of the result with the largest share; disturbed results first."""
-        waits = [wait for result in self.valid if (wait := _read(result, "core_wait")) is not None]
+        found = (_value_of(result, "core_wait") for result in self.valid)
+        waits = [wait for wait in found if wait is not None]
         return max(waits, key=lambda wait: (wait.disturbed, wait.share), default=None)
 
 
@@ -88,7 +89,7 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
 
     @property
     def errors(self) -> dict[str, int] | None:
-        """Failed requests by cause."""
+        """Failed requests by cause; None if none failed."""
         return dict(sum((Counter(result.errors) for result in self.valid), Counter[str]())) or None
 
     @property
@@ -99,12 +100,12 @@ class Trials(Replicates[CellResult], frozen=True, kw_only=True):
         return 2 * sum(votes) > len(votes) if votes else None
 
 
-def answered(result: CellResult) -> bool:
+def has_throughput(result: CellResult) -> bool:
     return result.verdict != "invalid" and bool(result.throughput_rps)
 
 
 def by_cell(
-    results: Iterable[CellResult], valid: Callable[[CellResult], bool] = answered
+    results: Iterable[CellResult], valid: Callable[[CellResult], bool] = has_throughput
 ) -> dict[Cell, Trials]:
     """The trials by cell, in the order of each cell's first one."""
     grouped: dict[Cell, tuple[list[CellResult], list[CellResult]]] = {}
@@ -117,12 +118,12 @@ def by_cell(
     }
 
 
-def mean(field: Field) -> Callable[[Replicates[Any]], float | None]:
+def mean_of(field: Field) -> Callable[[Replicates[Any]], float | None]:
     """A column's value: the mean of a field."""
     return lambda replicates: replicates.mean(field)
 
 
-def _read(result: object, field: Field) -> Any:
+def _value_of(result: object, field: Field) -> Any:
     """The value of a field; None if a step of its path is None."""
     if callable(field):
         return field(result)

@@ -1,8 +1,8 @@
 """The verdict of a valid cell, and its reason.
 
-`of_closed` judges a closed loop, in which each of N connections waits for its answer. It uses the
-share of their time in which the connections are served rather than waiting, u = X*R0/N. The first
-rule that applies decides:
+`verdict_of_closed` judges a closed loop, in which each of N connections waits for its answer. It
+uses the share of their time in which the connections are served rather than waiting, u = X*R0/N.
+The first rule that applies decides:
 
     generator-bound    the load tool was the limit
     refused            at least 5 % of the requests got a 503 or 429: saturated, by the server's
@@ -51,24 +51,24 @@ from collections.abc import Mapping
 from typing import Literal
 
 from workerlab.analysis import stall
-from workerlab.analysis.breakdown import in_server, waited
+from workerlab.analysis.breakdown import in_server, wait_finding
 from workerlab.analysis.core_wait import core_wait
 from workerlab.analysis.diagnosis.cpu import disturbance
-from workerlab.analysis.diagnosis.loop import loops_in_use
+from workerlab.analysis.diagnosis.loop import loop_busy_share
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.failures import shed_share
-from workerlab.analysis.handshakes import drops, handshakes
+from workerlab.analysis.handshakes import drops_finding, handshakes
 from workerlab.analysis.knee import REACHED_SHARE
 from workerlab.analysis.load_tool import INSIDE_SHARE, NearCeiling
 from workerlab.analysis.series import HALF_SERVED, OVER_SLOTS_RATIO, Series
 from workerlab.analysis.slots import FULL_OCCUPANCY, occupancy, uneven_dealing
-from workerlab.analysis.stall import MachinePause, stalled, stood_still
+from workerlab.analysis.stall import MachinePause, paused_share, stalled
 from workerlab.finding import Finding
 from workerlab.model import Verdict
 
 REFUSED_SHARE = 0.05  # of the requests
 MOSTLY_SHARE = 0.5  # of the response, or of the slots
-MAX_LOST_SHARE = 0.9  # of the response, at most: the remainder would be too short to judge
+MAX_LOST_SHARE = 0.9  # of the response: with more, the remainder would be too short to judge
 BUSY_SHARE = 0.9  # share of the cores, or of a loop's time, from which on they are full
 MIN_UNDISTURBED_SERVED = 0.8  # below it, other programs do not explain waiting
 LONGER_SERVICE_RATIO = 1.5  # of R0: then distribution is not what keeps slots idle
@@ -83,8 +83,7 @@ class FailedRequests(Finding):
 
 
 class Reason(Finding, kw_only=True):
-    """Of a verdict. At its end stands what else happened meanwhile: handshakes that were dropped,
-    requests that failed."""
+    """Of a verdict. Its sentence ends with dropped handshakes and failed requests, if any."""
 
     drops: Finding | None = None
     failures: FailedRequests | None = None
@@ -150,58 +149,61 @@ class WaitsHiddenByPause(Reason):
     pause: MachinePause
 
 
-def of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
+def verdict_of_closed(facts: Facts, series: Series) -> tuple[Verdict, Finding]:
     """The verdict of a valid cell, by the rules above."""
-    n, slots, taken = facts.connections, facts.slots, occupancy(facts)
-    if bound := series.bound.get(facts.key):
-        return "generator-bound", generator_bound(facts, bound)
+    n, slots, occupied_share = facts.connections, facts.slots, occupancy(facts)
+    if reasons := series.tool_limits.get(facts.key):
+        return "generator-bound", generator_bound(facts, reasons)
     if (share := shed_share(facts)) >= REFUSED_SHARE:
         return "saturated", RequestsRefused(n, share)
-    if slots and taken is not None and taken >= FULL_OCCUPANCY:
+    if slots and occupied_share is not None and occupied_share >= FULL_OCCUPANCY:
         if n > OVER_SLOTS_RATIO * slots:
             return "saturated", why_waiting(facts, series)
-        return "at capacity", SlotsFilled(n, "filled", slots, waited(facts))
+        return "at capacity", SlotsFilled(n, "filled", slots, wait_finding(facts))
     if handshakes(facts).dropped:
         return "saturated", why_waiting(facts, series)
-    disturbed, lost, still = disturbance(facts), stood_still(facts), stall.noticeable(facts)
-    paused = series.stood_still_alone(facts)
-    if series.requests_wait(facts) and not paused and not (disturbed and _explains(facts, series)):
-        return _unbound(facts, series, disturbed)
+    others, lost_share = disturbance(facts), paused_share(facts)
+    by_pauses = series.explained_by_pauses(facts)
+    by_others = others and _explained_by_others(facts, series)
+    if series.requests_wait(facts) and not by_pauses and not by_others:
+        return _waiting_with_free_slots(facts, series, others)
     slow = n > 1 and series.served_share(n) < REACHED_SHARE
-    if still and lost and slow and not (paused and lost <= MOSTLY_SHARE):
-        return "inconclusive", WaitsHiddenByPause(still)
+    pause = stall.noticeable_pauses(facts)
+    if pause and lost_share and slow and not (by_pauses and lost_share <= MOSTLY_SHARE):
+        return "inconclusive", WaitsHiddenByPause(pause)
     if slots and n >= REACHED_SHARE * slots:
-        return "at capacity", SlotsFilled(n, "had", slots, waited(facts))
+        return "at capacity", SlotsFilled(n, "had", slots, wait_finding(facts))
     knee = series.provisional_knee.connections
     if not slots and not series.disturbed and knee is not None and n >= REACHED_SHARE * knee:
         return "at capacity", KneeReached(n, facts.rps)
     return "below capacity", SlotsFree(
         connections=n,
-        used=facts.open_at_once,
+        used=facts.max_in_app,
         slots=slots,
-        limit=facts.no_limit,
-        waited=waited(facts),
+        limit=facts.limit_note,
+        waited=wait_finding(facts),
     )
 
 
-def _explains(facts: Facts, series: Series) -> bool:
+def _explained_by_others(facts: Facts, series: Series) -> bool:
     """Whether requests wait only because others had the cores. Not if that cost most of the time:
     the remainder is too imprecise."""
-    return _lost(facts) <= MOSTLY_SHARE and _undisturbed(facts, series) >= REACHED_SHARE
+    mostly = _lost_share(facts) > MOSTLY_SHARE
+    return not mostly and _undisturbed_served_share(facts, series) >= REACHED_SHARE
 
 
-def _undisturbed(facts: Facts, series: Series) -> float:
+def _undisturbed_served_share(facts: Facts, series: Series) -> float:
     """u without the cost of waiting for a core that others had."""
-    return min(1.0, series.served_share(facts.connections) / (1 - _lost(facts)))
+    return min(1.0, series.served_share(facts.connections) / (1 - _lost_share(facts)))
 
 
-def _lost(facts: Facts) -> float:
+def _lost_share(facts: Facts) -> float:
     """The share of the response in which other programs or virtual machines had the core."""
     wait = core_wait(facts)
     return min(wait.taken, MAX_LOST_SHARE) if wait else 0.0
 
 
-def _waited(facts: Facts) -> float:
+def _core_wait_share(facts: Facts) -> float:
     """The share of the response spent waiting for a core, whatever used it: slots also idle while
     workers wait for each other."""
     wait = core_wait(facts)
@@ -209,7 +211,7 @@ def _waited(facts: Facts) -> float:
 
 
 class SlotsTaken(Reason):
-    """{connections:# connection} took {part} of the {slots} slots, and more connections took all"""
+    """{connections:# connection} can fill {part} of the {slots} slots; another trial filled all"""
 
     connections: int
     part: Literal["all", "nearly all"]
@@ -234,48 +236,50 @@ class GrowthUnknown(Reason):
 
 
 ONE_LEVEL = "one level cannot show whether more connections would bring more"
-WITHIN_CHANCE = "whether other levels bring more is within chance: repeat with --trials"
+WITHIN_CHANCE = "differences from other levels may be chance: repeat with --trials"
 
 
-def _unbound(facts: Facts, series: Series, disturbed: Finding | None) -> tuple[Verdict, Finding]:
+def _waiting_with_free_slots(
+    facts: Facts, series: Series, others: Finding | None
+) -> tuple[Verdict, Finding]:
     """The verdict if requests wait or are slowed down although slots are free."""
     n, slots = facts.connections, facts.slots
     waits = why_waiting(facts, series)
     if slots and n > OVER_SLOTS_RATIO * slots:
-        return _crowded(facts, waits, disturbed)
+        return _more_connections_than_slots(facts, waits, others)
+    served = _undisturbed_served_share(facts, series)
     if slots and series.slots_filled and n < REACHED_SHARE * slots:
-        shared = series.levels_off(n) and _undisturbed(facts, series) < MIN_UNDISTURBED_SERVED
+        shared = series.levels_off(n) and served < MIN_UNDISTURBED_SERVED
         return "saturated" if shared else "below capacity", waits
-    if slots and series.slots_filled and (disturbed or series.levels_off(n)):
+    if slots and series.slots_filled and (others or series.levels_off(n)):
         return "at capacity", SlotsTaken(n, "all" if n >= slots else "nearly all", slots)
-    undisturbed = _undisturbed(facts, series)
-    noise = bool(disturbed) and undisturbed > HALF_SERVED
-    if _dealt(facts, series) or (
-        noise and slots and n < slots and not facts.data.worker_class.loop
+    others_matter = bool(others) and served > HALF_SERVED
+    if _idle_by_distribution(facts, series) or (
+        others_matter and slots and n < slots and not facts.data.worker_class.loop
     ):
         return "below capacity", waits
-    if _resource_full(facts, undisturbed):
+    if _resource_full(facts, served):
         return "saturated", waits
     grows = series.grows(n)
-    if disturbed and noise and grows is not True:
-        by_chance = (
-            grows is None and undisturbed < MIN_UNDISTURBED_SERVED and len(series.levels) > 1
-        )
-        return "inconclusive", GrowthUnknown(waits, WITHIN_CHANCE) if by_chance else disturbed
+    if others and others_matter and grows is not True:
+        by_chance = grows is None and served < MIN_UNDISTURBED_SERVED and len(series.levels) > 1
+        return "inconclusive", GrowthUnknown(waits, WITHIN_CHANCE) if by_chance else others
     return _by_levels(facts, series, waits)
 
 
-def _crowded(facts: Facts, waits: Reason, disturbed: Finding | None) -> tuple[Verdict, Finding]:
-    """More connections than slots. Requests that are not in the server do not wait for a slot."""
+def _more_connections_than_slots(
+    facts: Facts, waits: Reason, others: Finding | None
+) -> tuple[Verdict, Finding]:
+    """Requests that are not in the server do not wait for a slot."""
     n, inside, idle = facts.connections, in_server(facts), 1 - (occupancy(facts) or 0.0)
-    if disturbed and idle > MOSTLY_SHARE and idle < UNEXPLAINED_IDLE_RATIO * _waited(facts):
-        return "inconclusive", disturbed
+    if others and MOSTLY_SHARE < idle < UNEXPLAINED_IDLE_RATIO * _core_wait_share(facts):
+        return "inconclusive", others
     if inside is None or inside >= INSIDE_SHARE * n or _resource_full(facts, 1.0):
         return "saturated", waits
     return "inconclusive", HeldOutside(n, inside, facts.tool)
 
 
-def _dealt(facts: Facts, series: Series) -> bool:
+def _idle_by_distribution(facts: Facts, series: Series) -> bool:
     """Whether slots idle although there are enough for all, more than waiting for a core explains.
     Never with event loops: there the loop holds up the requests outside its slots."""
     n, slots = facts.connections, facts.slots
@@ -286,10 +290,11 @@ def _dealt(facts: Facts, series: Series) -> bool:
     if (facts.service.mean or 0.0) >= LONGER_SERVICE_RATIO * series.r0.seconds:
         return False
     idle = 1 - (occupancy(facts) or 0.0) * slots / n
-    return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * _waited(facts)
+    return idle > 1 - REACHED_SHARE and idle >= UNEXPLAINED_IDLE_RATIO * _core_wait_share(facts)
 
 
 def _by_levels(facts: Facts, series: Series, waits: Reason) -> tuple[Verdict, Reason]:
+    """Judge by what more connections bring."""
     n, inside = facts.connections, in_server(facts)
     grows = series.grows(n)
     if grows is not None:
@@ -309,9 +314,9 @@ def _resource_full(facts: Facts, served: float) -> bool:
     chance. If each request needs its loop for D, N* = R0/D connections get through without waiting;
     with U = X*D, the share of time the loop is in use, N > N* means u < U. `served`: u."""
     usage, workers = facts.usage, facts.workers
-    cores = facts.seen.cores or workers
+    cores = facts.observations.cores or workers
     server, tool = usage.server_cores or 0.0, usage.generator_cores or 0.0
-    if facts.connections > OVER_SLOTS_RATIO * workers and loops_in_use(facts) > min(
+    if facts.connections > OVER_SLOTS_RATIO * workers and loop_busy_share(facts) > min(
         served, BUSY_SHARE
     ):
         return True
@@ -380,11 +385,11 @@ def why_waiting(facts: Facts, series: Series) -> Reason:
     n, rps, slots, lone_s = facts.connections, facts.rps, facts.slots, series.r0.seconds
     response_s, service_s = n / rps, facts.service.mean or 0.0
     wait_s = max(0.0, response_s - service_s)
-    possible_rps = facts.parallel / lone_s
-    dropped = drops(handshakes(facts))
-    if stall := stalled(facts):
-        return SlotsIdled(n, stall.idle_s, stall.load_s, drops=dropped)
-    slower = slots is None and service_s - lone_s > wait_s  # it is most of the extra time
+    possible_rps = facts.max_parallel / lone_s
+    dropped = drops_finding(handshakes(facts))
+    if load_stall := stalled(facts):
+        return SlotsIdled(n, load_stall.idle_s, load_stall.load_s, drops=dropped)
+    slower = slots is None and service_s - lone_s > wait_s  # most of the extra time
     if slower or wait_s < (1 - REACHED_SHARE) * response_s:
         return SlowedDown(n, service_s, lone_s, drops=dropped)
     if slots is not None and rps >= REACHED_SHARE * possible_rps:
@@ -401,12 +406,12 @@ def why_waiting(facts: Facts, series: Series) -> Reason:
 
 
 def why_below_possible(facts: Facts) -> DealtUnevenly | MostInApp:
-    used, slots = facts.open_at_once, facts.slots
+    used, slots = facts.max_in_app, facts.slots
     if uneven_dealing(facts):
-        return DealtUnevenly(tuple(sorted(facts.per_worker.values(), reverse=True)))
+        return DealtUnevenly(tuple(sorted(facts.requests_per_worker.values(), reverse=True)))
     if slots is None:
-        return MostInApp("where up to", used, limit=facts.no_limit)
-    few = used < REACHED_SHARE * facts.parallel
+        return MostInApp("where up to", used, limit=facts.limit_note)
+    few = used < REACHED_SHARE * facts.max_parallel
     return MostInApp("because at most" if few else "although up to", used, slots)
 
 

@@ -25,6 +25,6 @@ EXPERIMENTS: Mapping[str, str] = {
 }
 
 
-def part(name: str, which: str) -> Any:
-    """A module of the experiment `name`: options, command or document."""
-    return import_module(f"{__name__}.{name}.{which}")
+def experiment_module(name: str, module: str) -> Any:
+    """A module of the experiment `name`; `module`: "options", "command" or "document"."""
+    return import_module(f"{__name__}.{name}.{module}")

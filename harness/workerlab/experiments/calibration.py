@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from workerlab import codec
 from workerlab import run_store as store
-from workerlab.analysis.facts import TrialData, unusable
+from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.analysis.load_tool import SAFE_CEILING_RATIO, Ceiling
 from workerlab.analysis.samples import per_second
-from workerlab.experiments.reading import evidence, report_of
+from workerlab.experiments.reading import read_trial, report_of
 from workerlab.experiments.trial import null_task
 from workerlab.experiments.trial import run as run_trial
 from workerlab.load.registry import tool_named
@@ -37,20 +37,23 @@ from workerlab.report.values import text
 from workerlab.server import preflight
 from workerlab.server.worker_classes import configured_slots
 
-FORMAT = 2  # version of the cache and the method; part of the cache key
+CACHE_FORMAT = 2  # version of the cache and the method; part of the cache key
 # Connections at which ceilings are measured. A cell is compared with the next higher level, or the
 # highest: with more connections, tools only get slower
 LEVELS = (16, 64, 256)
 # Tools with a process or thread per connection: more are not faster, and take memory
 MAX_CONNECTIONS = {"processes": 16, "threads": 64}
-REPEATS, DURATION_S = 3, 1.0
-SLOW_START, LONG_S = ("locust", "locust-fast"), 4.0  # start takes seconds: one longer load
+REPEATS = 3  # loads that measure a ceiling
+DURATION_S = 1.0  # of each of them
+SLOW_TO_START = ("locust", "locust-fast")  # their start takes seconds: a single, longer load
+LONG_DURATION_S = 4.0
 SLACK_S = 20.0  # after the planned end of the load, before the tool is killed
 FIRST_REQUESTS = 1000  # at least; first load of a tool that only counts, to learn its rate
-OTHERS_CORES, WAIT_SHARE = 0.25, 0.05  # cores of other programs, share of time waiting for a core
+MIN_OTHERS_CORES = 0.25  # used by other programs in a disturbed load
+MIN_WAIT_SHARE = 0.05  # of the time, waiting for a core in a disturbed load
 SERVER_BUSY_SHARE = 0.9  # of its core: the server is the limit, not the tool
-# Requests/s that a tool reaches on any machine: slower cells need no ceiling
-FLOORS = {
+# Requests/s that each tool reaches on any machine: slower cells need no ceiling
+FLOOR_RPS = {
     "ab": 2000.0,
     "wrk": 5000.0,
     "fast": 3000.0,
@@ -79,7 +82,7 @@ class CeilingKey(NamedTuple):
         return f"{self.tool}{processes_text}, {self.connections}{keepalive_text} connections"
 
 
-def key_of(cell: Cell) -> CeilingKey:
+def ceiling_key(cell: Cell) -> CeilingKey:
     """The ceiling to compare a cell with: at the next higher level, or at the highest."""
     level = next((level for level in LEVELS if level >= cell.concurrency), LEVELS[-1])
     max_connections = max(MAX_CONNECTIONS.get(cell.tool, level), cell.processes)
@@ -95,27 +98,27 @@ def ceilings_needed(plan: Plan) -> list[CeilingKey]:
         sleep_s, slots = cell.server.app.sleep_s, configured_slots(cell.server)
         in_flight = cell.concurrency if slots is None else min(cell.concurrency, slots)
         safe_in_flight = SAFE_CEILING_RATIO * in_flight * cell.server.instances
-        slow = sleep_s and safe_in_flight / sleep_s <= FLOORS.get(cell.tool, 0.0)
+        slow = sleep_s and safe_in_flight / sleep_s <= FLOOR_RPS.get(cell.tool, 0.0)
         if not slow and not cell.server.null:
-            keys.append(key_of(cell))
+            keys.append(ceiling_key(cell))
     return list(dict.fromkeys(keys))
 
 
 def near_its_limit(key: CeilingKey, rates: Mapping[CeilingKey, float]) -> bool:
     """Whether the cells came too close to the tool's floor to rule out the tool as the limit."""
-    return SAFE_CEILING_RATIO * rates.get(key, 0.0) > FLOORS.get(key.tool, 0.0)
+    return SAFE_CEILING_RATIO * rates.get(key, 0.0) > FLOOR_RPS.get(key.tool, 0.0)
 
 
-def reached(directory: Path) -> Mapping[CeilingKey, float]:
+def highest_rates(directory: Path) -> Mapping[CeilingKey, float]:
     """The highest rate, requests/s, of the valid cells of each ceiling."""
     rates: dict[CeilingKey, float] = {}
     for cell in report_of(store.load(directory)).cells:
-        key, rps = key_of(cell.trial.cell), cell.throughput_rps or 0.0
+        key, rps = ceiling_key(cell.trial.cell), cell.throughput_rps or 0.0
         rates[key] = max(rps, rates.get(key, 0.0))
     return rates
 
 
-def cache() -> Path:
+def cache_file() -> Path:
     """The file that caches ceilings between runs."""
     return user_cache("ceilings.json")
 
@@ -126,17 +129,17 @@ def fingerprint(tool: str, environment: Mapping[str, object]) -> str:
     machine = [environment.get(name) for name in ("cpu", "cores", "system", "python")]
     versions = environment.get("tools")
     version = versions.get(tool) if isinstance(versions, Mapping) else None
-    identity = json.dumps([FORMAT, *machine, tool, version], default=str)
+    identity = json.dumps([CACHE_FORMAT, *machine, tool, version], default=str)
     return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
-def _key(key: CeilingKey | Ceiling, environment: Mapping[str, object]) -> str:
+def _cache_key(key: CeilingKey | Ceiling, environment: Mapping[str, object]) -> str:
     load = [key.keepalive, key.processes, key.connections]
     return f"{fingerprint(key.tool, environment)} {json.dumps([key.tool, *load])}"
 
 
 def read_cache(path: Path) -> dict[str, Ceiling]:
-    """Cached ceilings by key; empty if the file is missing or damaged."""
+    """Cached ceilings by `_cache_key`; empty if the file is missing or damaged."""
     with contextlib.suppress(OSError, ValueError):
         return codec.decode(path.read_bytes(), dict[str, Ceiling])
     return {}
@@ -155,11 +158,11 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
     if store.saved_machine(directory) is not None or all(cell.server.null for cell in plan.cells):
         return
     environment = store.load(directory).environment
-    path = cache()
+    path = cache_file()
     stored, keys = read_cache(path), ceilings_needed(plan)
-    cached = {key: stored.get(_key(key, environment)) for key in keys}
+    cached = {key: stored.get(_cache_key(key, environment)) for key in keys}
     if not always and None in cached.values():
-        rates = reached(directory)
+        rates = highest_rates(directory)
         keys = [key for key in keys if cached[key] or near_its_limit(key, rates)]
     ceilings, missing = list[Ceiling](), dict[str, str]()
     for number, key in enumerate(keys, 1):
@@ -168,7 +171,7 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
             tell(f"measuring the highest rate of {key.name}, once for this machine")
             ceiling = measure(key, directory / "calibration" / f"{number}-{key.tool}")
             if isinstance(ceiling, Ceiling):
-                write_cache(path, {**read_cache(path), _key(key, environment): ceiling})
+                write_cache(path, {**read_cache(path), _cache_key(key, environment): ceiling})
         if isinstance(ceiling, Ceiling):
             ceilings.append(ceiling)
         else:
@@ -177,26 +180,26 @@ def calibrate(directory: Path, plan: Plan, tell: Tell, *, always: bool = False) 
     store.save_machine(directory, {"ceilings": ceilings, "ceilings_missing": missing})
 
 
-def measure(key: CeilingKey, place: Path) -> Ceiling | str:
-    """The median of a few short loads, or why there is none. Their files go into `place`."""
-    shutil.rmtree(place, ignore_errors=True)  # left by an interrupted attempt
+def measure(key: CeilingKey, directory: Path) -> Ceiling | str:
+    """The ceiling, by the median of a few short loads; or, as text, why there is none."""
+    shutil.rmtree(directory, ignore_errors=True)  # left by an interrupted attempt
     try:
-        return _measure(key, place)
+        return _measure(key, directory)
     except OSError as error:
         return str(error)
 
 
-def _measure(key: CeilingKey, place: Path) -> Ceiling | str:
+def _measure(key: CeilingKey, directory: Path) -> Ceiling | str:
     requests = FIRST_REQUESTS + key.connections
-    rates, busy = list[float](), list[float]()
+    rates, busy_shares = list[float](), list[float]()
     timed = sized = tool_named(key.tool).TIMED  # sized: a load takes about a second
-    repeats = 1 if key.tool in SLOW_START else REPEATS
-    others = 0.0
+    repeats = 1 if key.tool in SLOW_TO_START else REPEATS
+    others_cores = 0.0
     for number in range(1, repeats + 1 + (not timed)):
-        data = _load(key, requests, number, place)
+        data = _measure_load(key, requests, number, directory)
         measurement, counts = data.measurement, data.null
         if measurement is None:
-            return text(unusable(data))
+            return text(why_unusable(data))
         if measurement.failed:
             return f"{measurement.failed} of its requests failed"
         if not measurement.rps:
@@ -204,24 +207,25 @@ def _measure(key: CeilingKey, place: Path) -> Ceiling | str:
         if data.observations.pauses:
             continue
         if (cores := disturbance(data)) is not None:
-            others = max(others, cores)
+            others_cores = max(others_cores, cores)
         elif sized:
             rates.append(measurement.rps)
             # The server's CPU as a share of its core; 0 if unknown
             measurable = counts is not None and measurement.duration_s > 0
-            busy.append(counts.cpu_s / measurement.duration_s if counts and measurable else 0.0)
+            cpu_s = counts.cpu_s if counts and measurable else 0.0
+            busy_shares.append(cpu_s / measurement.duration_s if cpu_s else 0.0)
         else:  # the first undisturbed load shows how many requests take a second
             sized, requests = True, max(requests, math.ceil(measurement.rps * DURATION_S))
-    if not rates and not others:
+    if not rates and not others_cores:
         return "the machine was paused during the measurement; the next run repeats it"
     if not rates:
-        return f"other programs used {others:.1f} cores during it; close them before the next run"
-    return Ceiling(*key, rps=median(rates), at_least=median(busy) >= SERVER_BUSY_SHARE)
+        return f"other programs used {others_cores:.1f} cores; close them before the next run"
+    return Ceiling(*key, rps=median(rates), at_least=median(busy_shares) >= SERVER_BUSY_SHARE)
 
 
 def disturbance(data: TrialData) -> float | None:
-    """Cores used by other programs if the load tool or the server waited for a core (assumed where
-    unknown); None if the load was undisturbed, or if the CPU usage of the host is unknown."""
+    """Cores used by other programs if the load tool or the server waited for a core (assumed if
+    unknown); None if the load was undisturbed, or the CPU usage of the host is unknown."""
     names = ("tool_cpu", "tool_wait", "server_cpu", "server_wait", "host_busy", "host_irq")
     rates = {
         name: per_second(
@@ -232,17 +236,18 @@ def disturbance(data: TrialData) -> float | None:
     if rates["host_busy"] is None:
         return None
     ours = sum(rates[name] or 0.0 for name in ("tool_cpu", "server_cpu", "host_irq", "lab_cpu"))
-    others = rates["host_busy"] - ours
-    waits = [
+    others_cores = rates["host_busy"] - ours
+    wait_shares = [
         wait / (wait + cpu)
         for process in ("tool", "server")
         if (wait := rates[f"{process}_wait"]) is not None and (cpu := rates[f"{process}_cpu"])
     ]
-    return others if others >= OTHERS_CORES and max(waits, default=1.0) >= WAIT_SHARE else None
+    waited = max(wait_shares, default=1.0) >= MIN_WAIT_SHARE
+    return others_cores if waited and others_cores >= MIN_OTHERS_CORES else None
 
 
-def _load(key: CeilingKey, requests: int, number: int, place: Path) -> TrialData:
-    duration_s = LONG_S if key.tool in SLOW_START else DURATION_S
+def _measure_load(key: CeilingKey, requests: int, number: int, directory: Path) -> TrialData:
+    duration_s = LONG_DURATION_S if key.tool in SLOW_TO_START else DURATION_S
     load = Load(
         concurrency=key.connections,
         requests=requests,
@@ -255,5 +260,5 @@ def _load(key: CeilingKey, requests: int, number: int, place: Path) -> TrialData
     )
     cell = null_cell("ceiling", NullServer(core=preflight.own_core()), key.tool, load)
     trial = Trial(cell, number)
-    record = run_trial(null_task(trial, place), lambda _: None)
-    return evidence(trial, record, null_plan("ceilings", [cell]), place)
+    record = run_trial(null_task(trial, directory), lambda _: None)
+    return read_trial(trial, record, null_plan("ceilings", [cell]), directory)

@@ -26,9 +26,9 @@ from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.server import preflight, versions
 from workerlab.server.worker_classes import WORKER_CLASSES
 
-LABS_PYTHON = (
+LAB_PYTHON_NOTE = (
     "the app runs in the lab's own environment ({python}), since none is activated and there is no"
-    " .venv beside the app: --python names another"
+    " .venv beside the app; choose another with --python"
 )
 
 
@@ -49,7 +49,7 @@ def chdir_of(options: argparse.Namespace, settings: Mapping[str, object]) -> Pat
 
 
 def python_of(chdir: Path) -> str:
-    """The interpreter of the user's app in `chdir`."""
+    """The path of the interpreter for the user's app in `chdir`, if none is named."""
     activated = os.environ.get("VIRTUAL_ENV")
     for venv in (Path(activated) if activated else None, chdir / ".venv"):
         if venv is None or venv.resolve() == Path(sys.prefix).resolve():
@@ -72,11 +72,11 @@ def interpreters(
     either is "" in the keys if there is only one. `bundled`: whether the app is bundled; None:
     decided by the options and the Gunicorn file `config`. Raises as `preflight.interpreter`."""
     cwd = Path(getattr(options, "chdir", None) or ".")
-    look = partial(_serving, chdir=cwd, config=config, classes=tuple(classes), env=env)
+    inspect = partial(_inspected, chdir=cwd, config=config, classes=tuple(classes), env=env)
 
-    def all_serving(pythons: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
+    def all_inspected(pythons: tuple[str, ...], *, bundled: bool) -> preflight.Interpreters:
         pairs = product(pythons, options.gunicorn or ("",))
-        by_request = {(python, version): look(python, version, bundled=bundled)
+        by_request = {(python, version): inspect(python, version, bundled=bundled)
                       for python, version in pairs}  # fmt: skip
         return {
             (python, version or interpreter.asked): interpreter
@@ -88,17 +88,17 @@ def interpreters(
         app_is_named = config is None or getattr(options, "app", None) is not None
         guess = app_is_named and serves_bundled_app(options, {})
     paths = _pythons(options, {}, bundled=guess)
-    serving = all_serving(paths, bundled=guess)
+    serving = all_inspected(paths, bundled=guess)
     if config:  # it may name the app and its directory
         settings = next(iter(serving.values())).settings
         is_bundled = serves_bundled_app(options, settings) if bundled is None else bundled
         final_paths = _pythons(options, settings, bundled=is_bundled)
         if (is_bundled, final_paths) != (guess, paths):
-            serving = all_serving(final_paths, bundled=is_bundled)
+            serving = all_inspected(final_paths, bundled=is_bundled)
         guess = is_bundled
     if not guess and not getattr(options, "python", None):
         serving = {key: _with_note(interpreter) for key, interpreter in serving.items()}
-    return _named_where_several(serving)
+    return _with_distinct_keys(serving)
 
 
 def _pythons(
@@ -108,7 +108,7 @@ def _pythons(
     return getattr(options, "python", None) or (own,)
 
 
-def _named_where_several(serving: preflight.Interpreters) -> preflight.Interpreters:
+def _with_distinct_keys(serving: preflight.Interpreters) -> preflight.Interpreters:
     """`serving`, with "" in place of a python or version that all keys share."""
     columns = zip(*serving, strict=True)
     several_pythons, several_versions = (len(set(column)) > 1 for column in columns)
@@ -119,15 +119,15 @@ def _named_where_several(serving: preflight.Interpreters) -> preflight.Interpret
 
 
 def _with_note(interpreter: preflight.Interpreter) -> preflight.Interpreter:
-    """Add a note if the lab's own interpreter serves and the user has not activated it."""
+    """The interpreter, with a note if it is the lab's own and the user has not activated that."""
     activated = os.environ.get("VIRTUAL_ENV")
     lab_is_activated = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
     if interpreter.note or lab_is_activated or interpreter.python != sys.executable:
         return interpreter
-    return replace(interpreter, note=Note(LABS_PYTHON.format(python=interpreter.python)))
+    return replace(interpreter, note=Note(LAB_PYTHON_NOTE.format(python=interpreter.python)))
 
 
-def _serving(
+def _inspected(
     python: str,
     version: str,
     *,
@@ -139,10 +139,10 @@ def _serving(
 ) -> preflight.Interpreter:
     """The interpreter with Gunicorn `version`. "": the default version, with a note if it is not
     the interpreter's own or lacks a worker class."""
-    look = partial(preflight.interpreter, python, chdir, config, classes, env)
+    inspect = partial(preflight.interpreter, python, chdir, config, classes, env)
     own: preflight.Interpreter | None = None
     try:
-        own = look(version)
+        own = inspect(version)
         if version or not bundled or own.gunicorn == BUNDLED_GUNICORN:
             return own
     except preflight.NoGunicorn:
@@ -150,10 +150,10 @@ def _serving(
             raise
     try:
         versions.provide(BUNDLED_GUNICORN)
-        added, why_not = BUNDLED_GUNICORN, ""
+        fallback, why_not = BUNDLED_GUNICORN, ""
     except EnvironmentProblem as problem:
-        added, why_not = "" if own else versions.of_the_lab(), str(problem)
-    serving = look(added)
+        fallback, why_not = "" if own else versions.of_the_lab(), str(problem)
+    serving = inspect(fallback)
     return replace(serving, note=_note(serving, own, why_not, bundled=bundled))
 
 
@@ -168,9 +168,8 @@ def _note(
     `BUNDLED_GUNICORN`; "" if it is."""
     python, gunicorn = serving.python, serving.gunicorn
     if not bundled:
-        gunicorn_text = f"{why_not}; the lab's own, {gunicorn}," if why_not else gunicorn
-        separator = ";" if why_not else ":"
-        return Note(f"{python} has no Gunicorn{separator} {gunicorn_text} serves")
+        instead = f"; {why_not}; using the lab's own, " if why_not else ": using "
+        return Note(f"{python} has no Gunicorn{instead}{gunicorn}")
     if not why_not:
         instead = f"; {python} has {own.gunicorn}" if own and own.gunicorn else ""
         return Note(f"Gunicorn {gunicorn} serves the bundled apps{instead}")

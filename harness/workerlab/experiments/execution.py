@@ -15,9 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.analysis.facts import TrialData, unusable
+from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.analysis.open_model import capacity_of
-from workerlab.experiments.jobs import Jobs
+from workerlab.experiments.jobs import JobScheduler
 from workerlab.experiments.length import next_load
 from workerlab.experiments.planning import why_unavailable
 from workerlab.experiments.reading import report_of
@@ -36,10 +36,11 @@ from workerlab.server.gunicorn import running
 from workerlab.server.running import Launch, Turn
 from workerlab.terminal.progress import Progress, Several, Within
 
-WARMUP_S = 0.005  # sleep of warm-up requests to the bundled apps
+WARMUP_SLEEP_S = 0.005  # sleep of warm-up requests to the bundled apps
+OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
 
 PrepareLaunch = Callable[[Trial, Launch], Launch]
-Predict = Callable[[Trial], float | None]
+Predict = Callable[[Trial], float | None]  # seconds that a trial takes; None while unknown
 # Shows progress: begin(trial), then watch(server, observer) repeatedly, then end(trial, record)
 Display = Callable[[Path, Plan, Sequence[Trial], Predict], AbstractContextManager[Any]]
 
@@ -49,12 +50,14 @@ def no_services(_trial: Trial, launch: Launch) -> Launch:
     return launch
 
 
-def progress(_directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict) -> Progress:
-    """The default display."""
+def default_display(
+    _directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
+) -> Progress:
+    """A display of the trials' progress and of the predicted time left."""
     if plan.jobs == 1:
         return Progress(todo, predict, partial(longer_s, plan))
-    jobs = Jobs(plan, preflight.cores() or 1, requested_rps, drops_known=True)
-    return Several(todo, predict, partial(longer_s, plan), jobs.left_s)
+    scheduler = JobScheduler(plan, preflight.cores() or 1, requested_rps, drops_known=True)
+    return Several(todo, predict, partial(longer_s, plan), scheduler.left_s)
 
 
 def requested_rps(trial: Trial) -> float | None:
@@ -63,35 +66,35 @@ def requested_rps(trial: Trial) -> float | None:
 
 
 def unfinished(directory: Path, plan: Plan) -> list[Trial]:
-    """Trials without a record, and those whose cell is invalid."""
+    """Trials without a valid result, in the order of execution."""
     run, trials_read = run_store.load(directory), dict[str, TrialData]()
     cells = report_of(run, cache=trials_read).cells if run.records else ()
-    valid = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
+    valid_keys = {cell.trial.key for cell in cells if cell.verdict != "invalid"}
     null_trials = (data for data in trials_read.values() if data.cell.server.null)
-    valid |= {data.trial.key for data in null_trials if unusable(data) is None}
-    return [trial for trial in trials(plan) if trial.key not in valid]
+    valid_keys |= {data.trial.key for data in null_trials if why_unusable(data) is None}
+    return [trial for trial in trials(plan) if trial.key not in valid_keys]
 
 
-class LoneResponse:
+class DurationPredictor:
     """Predicts trial durations from measured lone response times, or from the nominal sleep."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._measured: dict[tuple[str, str], float] = {}
+        self._lone_s: dict[tuple[str, str], float] = {}  # by server name and app
 
-    def learn(self, trial: Trial, record: Record) -> None:
+    def store_lone_response(self, trial: Trial, record: Record) -> None:
         if record.lone_s:
             server = trial.cell.server
-            self._measured[server.name, server.app.target] = fmean(record.alone_s)
+            self._lone_s[server.name, server.app.target] = fmean(record.alone_s)
 
     def predict(self, trial: Trial) -> float | None:
-        """Predicted duration of the trial, seconds; None as long as it is unknown."""
+        """Predicted duration of the trial, seconds; None while its response time is unknown."""
         server = trial.cell.server
         if server.variant in self._plan.unavailable:
             return 0.0
-        lone_s = self._measured.get((server.name, server.app.target), server.app.sleep_s)
+        lone_s = self._lone_s.get((server.name, server.app.target), server.app.sleep_s)
         if trial.cell.load is not None:
-            lone_s = 0.0  # its duration does not depend on it
+            lone_s = 0.0  # the duration of a fixed load does not depend on it
         return None if lone_s is None else predicted_s(self._plan, trial.cell, lone_s)
 
 
@@ -103,20 +106,20 @@ def execute(
     Raises Stopped on a signal, EnvironmentProblem if the disk cannot be written or a load host is
     missing.
     """
-    lone = LoneResponse(plan)
+    durations = DurationPredictor(plan)
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(run_store.appending(directory))
-        screen = stack.enter_context(display(directory, plan, todo, lone.predict))
-        execution = Execution(directory, plan, prepare_launch, writer, screen, lone)
+        screen = stack.enter_context(display(directory, plan, todo, durations.predict))
+        execution = TrialExecution(directory, plan, prepare_launch, writer, screen, durations)
         while todo:
-            batch, todo = execution.jobs.next(todo, lone.predict)
+            batch, todo = execution.scheduler.next_batch(todo, durations.predict)
             if len(batch) == 1:
-                execution.alone(batch[0])
+                execution.run_alone(batch[0])
             else:
-                execution.together(batch)
+                execution.run_in_parallel(batch)
 
 
-class Execution:
+class TrialExecution:
     """Starts trials, stores their records, and updates what later trials depend on."""
 
     def __init__(
@@ -126,39 +129,42 @@ class Execution:
         prepare_launch: PrepareLaunch,
         writer: run_store.Writer,
         screen: Any,
-        lone: LoneResponse,
+        durations: DurationPredictor,
     ) -> None:
         self._directory, self._plan, self._prepare_launch = directory, plan, prepare_launch
-        self._writer, self._screen, self._lone = writer, screen, lone
+        self._writer, self._screen, self._durations = writer, screen, durations
         self._unavailable, self._rates = Unavailable(plan), Rates(directory)
         drops_known = plan.jobs != 1 and drops_are_told()
-        self.jobs = Jobs(plan, preflight.cores() or 1, self._rps, drops_known=drops_known)
+        self.scheduler = JobScheduler(
+            plan, preflight.cores() or 1, self._rps, drops_known=drops_known
+        )
 
-    def alone(self, trial: Trial, again_cores: float | None = None) -> None:
-        """Run one trial. `again_cores`: cores used when it ran in parallel, if this repeats it."""
+    def run_alone(self, trial: Trial, parallel_cores: float | None = None) -> None:
+        """Run one trial. `parallel_cores`: used when it ran in parallel, if this repeats it."""
 
         def keep(record: Record) -> None:
-            self._writer.ended(replace(record, again_cores=again_cores))
+            self._writer.ended(replace(record, again_cores=parallel_cores))
 
         task = self._begin(trial)
         if task is not None:
             record = run_trial(replace(task, watch=self._screen.watch), keep)
-            self._ended(trial, record)
+            self._finish(trial, record)
 
-    def together(self, batch: Sequence[Trial]) -> None:
-        parallel = ParallelTrials(self.jobs, self._begin, self._writer.ended, self._ended)
+    def run_in_parallel(self, batch: Sequence[Trial]) -> None:
+        """Run the trials in parallel, then alone those that had too few cores."""
+        parallel = ParallelTrials(self.scheduler, self._begin, self._writer.ended, self._finish)
         for trial, cores in parallel.run(batch):
-            self.alone(trial, cores)
+            self.run_alone(trial, cores)
 
     def _rps(self, trial: Trial) -> float | None:
-        rps = self._rates.of(trial)
+        rps = self._rates.rps_of(trial)
         return None if isinstance(rps, Fault) else rps
 
     def _begin(self, trial: Trial, turn: Turn | None = None, lab: Lab | None = None) -> Task | None:
         """Record the start and return the task; or record why it cannot run, and return None."""
         self._screen.begin(trial)
-        why = self._unavailable.why(trial) or why_unavailable(trial.cell.tool)
-        rps = Fault("unavailable", why) if why else self._rates.of(trial)
+        why = self._unavailable.why_not(trial) or why_unavailable(trial.cell.tool)
+        rps = Fault("unavailable", why) if why else self._rates.rps_of(trial)
         if isinstance(rps, Fault):
             record = Record(trial.key, rps)
             self._writer.ended(record)
@@ -176,15 +182,16 @@ class Execution:
         self._writer.began(task.key)
         return replace(task, lab=lab)
 
-    def _ended(self, trial: Trial, record: Record) -> None:
+    def _finish(self, trial: Trial, record: Record) -> None:
+        """Update what later trials depend on. Raises EnvironmentProblem if none can run."""
         trial_dir = self._directory / "raw" / trial.key
-        self._lone.learn(trial, record)
+        self._durations.store_lone_response(trial, record)
         stderr = run_store.read_text(trial_dir / "tool" / "stderr")
         if self._plan.load_hosts and (missing := missing_hosts(stderr)):
             raise EnvironmentProblem(missing)  # the next trial would wait for them too
-        self._unavailable.learn(trial, record)
+        self._unavailable.store_fault(trial, record)
         if self._plan.jobs != 1:
-            self.jobs.learn(trial, record, read_observations(trial_dir))
+            self.scheduler.store_cost(trial, record, read_observations(trial_dir))
         self._screen.end(trial, record)
         if record.fault and record.fault.kind == "storage":
             raise EnvironmentProblem(record.fault.reason)
@@ -199,7 +206,8 @@ class Unavailable:
         self._by_app: dict[tuple[str, App], str] = {}  # (variant, app): reason
         self._failed: dict[tuple[str, str], set[str]] = {}  # (app, reason): variants
 
-    def why(self, trial: Trial) -> str | None:
+    def why_not(self, trial: Trial) -> str | None:
+        """Why the trial cannot run here; None if nothing is known against it."""
         server = trial.cell.server
         if why := self._variants.get(
             server.variant, self._by_app.get((server.variant, server.app))
@@ -211,7 +219,7 @@ class Unavailable:
             None,
         )  # fmt: skip
 
-    def learn(self, trial: Trial, record: Record) -> None:
+    def store_fault(self, trial: Trial, record: Record) -> None:
         if record.fault and record.fault.kind == "unavailable":
             server, why = trial.cell.server, record.fault.reason
             self._by_app[server.variant, server.app] = why
@@ -219,14 +227,14 @@ class Unavailable:
 
 
 class Rates:
-    """Rates of open cells. A share refers to the capacity measured by the closed cells, which run
+    """Rates of open cells. A share is one of the capacity measured by the closed cells, which run
     first."""
 
     def __init__(self, directory: Path) -> None:
         # Without facts: they would keep all spans and timings in memory while later trials run
         self._report = cache(lambda: replace(report_of(run_store.load(directory)), facts=()))
 
-    def of(self, trial: Trial) -> float | Fault | None:
+    def rps_of(self, trial: Trial) -> float | Fault | None:
         """Requests/s; None for a closed cell; a Fault if no closed cell shows the capacity."""
         rate = trial.cell.rate
         if rate is None or rate.share is None:
@@ -239,10 +247,10 @@ class Rates:
 
 
 def launch_for(plan: Plan, trial: Trial, directory: Path, rps: float | None = None) -> Launch:
-    """How to start the Gunicorn of a trial."""
+    """How to start the Gunicorn of a trial. `directory`: of the run; `rps`: of an open cell."""
     cell, app = trial.cell, trial.cell.server.app
     tool = tool_named(cell.tool)
-    can_be_cheaper = app.sleep_s is not None and app.sleep_s > WARMUP_S
+    has_cheaper_request = app.sleep_s is not None and app.sleep_s > WARMUP_SLEEP_S
     return Launch(
         server=cell.server,
         app=app,
@@ -252,7 +260,7 @@ def launch_for(plan: Plan, trial: Trial, directory: Path, rps: float | None = No
         trial=directory / "raw" / trial.key,
         config=cell.server.config or plan.config,
         records=records_for(plan, cell, rps),
-        warmup_path=f"/?sleep={WARMUP_S}" if can_be_cheaper else None,
+        warmup_path=f"/?sleep={WARMUP_SLEEP_S}" if has_cheaper_request else None,
         named=tool.NAMES_REQUESTS,
         kept=cell.keepalive,
         inside=cell.inside,
@@ -268,14 +276,14 @@ def task_for(
     prepare_launch: PrepareLaunch = no_services,
     turn: Turn | None = None,
 ) -> Task:
-    """The task of a trial. `turn`: its turn among servers that start in parallel."""
+    """The task of a trial. `rps`: of an open cell; `turn`: its turn among parallel trials."""
     if trial.cell.server.null is not None:
         return null_task(trial, directory)
     launch = prepare_launch(trial, launch_for(plan, trial, directory, rps))
     return Task(
         key=trial.key,
         directory=launch.trial,
-        up=lambda: running(launch, turn),
+        start_server=lambda: running(launch, turn),
         load=lambda lone_s: load_for(plan, trial.cell, lone_s, rps, number=trial.number),
         command=tool_named(trial.cell.tool).command,
         services=launch.services,
@@ -284,18 +292,15 @@ def task_for(
     )
 
 
-OVERHEAD_S = 0.5  # of a trial: writing and reading files, planning the next cells
-
-
 def load_s(record: Record) -> float:
-    """Duration of the load; 0 if there was none."""
+    """Seconds that the last load took; 0 if there was none."""
     if record.load_start_ns is None or record.load_end_ns is None:
         return 0.0
     return (record.load_end_ns - record.load_start_ns) / 1e9
 
 
 def used_s(record: Record) -> float:
-    """Duration of a trial, as far as its record shows."""
+    """Seconds that a trial took, as far as its record shows, without loads before the last one."""
     parts = (record.start_s, record.warmup_s, record.stop_s)
     return OVERHEAD_S + load_s(record) + sum(part or 0.0 for part in parts)
 
@@ -306,27 +311,28 @@ class Budget:
     def __init__(self, budget_s: float, *, resumed: bool) -> None:
         self._budget_s = budget_s
         self._began_s = time.monotonic()
-        self._before_s: float | None = None if resumed else 0.0
+        self._used_before_s: float | None = None if resumed else 0.0  # None: not read yet
 
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
-        """A display with the time left."""
-        self.look(directory)
+        """A display with the time left of the budget."""
+        self.read_used_time(directory)
         return Within(todo, predict, self.left_s)
 
-    def at_first(
+    def first_display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
         """The default display, for the cells planned at the start."""
-        self.look(directory)
-        return progress(directory, plan, todo, predict)
+        self.read_used_time(directory)
+        return default_display(directory, plan, todo, predict)
 
-    def look(self, directory: Path) -> None:
-        """Read the time that earlier processes of this run have used."""
-        if self._before_s is None:
+    def read_used_time(self, directory: Path) -> None:
+        """In a resumed run, read the time that its earlier processes have used."""
+        if self._used_before_s is None:
             records = run_store.load(directory).records
-            self._before_s = sum(map(used_s, records.values()))
+            self._used_before_s = sum(map(used_s, records.values()))
 
     def left_s(self) -> float:
-        return self._budget_s - (self._before_s or 0.0) - (time.monotonic() - self._began_s)
+        """Seconds left; negative once the budget is used up."""
+        return self._budget_s - (self._used_before_s or 0.0) - (time.monotonic() - self._began_s)

@@ -30,64 +30,66 @@ from workerlab.plan import MIN_LONE_S, load_for
 from workerlab.server.worker_classes import class_named, configured_slots
 
 MAX_JOBS = 10  # one process observes all of them, in threads that share an interpreter
-START_S, SPREAD_S = 0.9, 6.0  # CPU of starting and stopping a server; the time it is spread over
-STARTS_S = 0.5  # until a server is up and the next may start; only for the prediction
+START_CPU_S = 0.9  # of starting and stopping a server
+START_SPREAD_S = 6.0  # the budget spreads that CPU over this time
+START_INTERVAL_S = 0.5  # until a server is up and the next may start; only for the prediction
 
 
 class CpuBudget:
-    """The cores used by the running trials. Times are seconds of any one clock."""
+    """The cores used by the running trials: at most `max_cores`, and `max_jobs` trials (None:
+    MAX_JOBS). Times are seconds of any one clock."""
 
-    def __init__(self, most_cores: float, jobs: int | None) -> None:
-        self._most_cores, self._jobs = most_cores, jobs
-        self._loads: dict[str, float] = {}
+    def __init__(self, max_cores: float, max_jobs: int | None) -> None:
+        self._max_cores, self._max_jobs = max_cores, max_jobs
+        self._cores_by_trial: dict[str, float] = {}
         self._starts: list[tuple[float, float]] = []  # (until, cores)
 
     def fits(self, cores: float, at_s: float, *, loaded: bool) -> bool:
         """Whether another trial fits. `loaded`: a load is running, which a start would disturb."""
-        if not self._loads:
+        if not self._cores_by_trial:
             return True
-        if len(self._loads) >= min(self._jobs or MAX_JOBS, MAX_JOBS):
+        if len(self._cores_by_trial) >= min(self._max_jobs or MAX_JOBS, MAX_JOBS):
             return False
-        used_cores = sum(self._loads.values()) + cores
+        used_cores = sum(self._cores_by_trial.values()) + cores
         if loaded:
             starts = sum(start_cores for until_s, start_cores in self._starts if until_s > at_s)
-            used_cores += starts + START_S / SPREAD_S
-        return used_cores <= self._most_cores
+            used_cores += starts + START_CPU_S / START_SPREAD_S
+        return used_cores <= self._max_cores
 
     def enter(self, key: str, cores: float, at_s: float, *, loaded: bool) -> None:
-        self._loads[key] = cores
+        self._cores_by_trial[key] = cores
         if loaded:
-            self._starts.append((at_s + SPREAD_S, START_S / SPREAD_S))
+            self._starts.append((at_s + START_SPREAD_S, START_CPU_S / START_SPREAD_S))
 
     def leave(self, key: str) -> None:
-        del self._loads[key]
+        del self._cores_by_trial[key]
 
-    def later(self, at_s: float) -> list[float]:
-        """Times after which more cores are free even if no trial ends."""
+    def release_times_s(self, at_s: float) -> list[float]:
+        """Times after `at_s` at which a start no longer counts, so that more cores are free."""
         return [until_s for until_s, _ in self._starts if until_s > at_s]
 
 
-def span_s(
-    room: CpuBudget, todo: Sequence[tuple[str, float, float]], running: Collection[str] = ()
+def batch_duration_s(
+    budget: CpuBudget, todo: Sequence[tuple[str, float, float]], running: Collection[str] = ()
 ) -> float:
-    """Predicted duration in seconds of these trials, if they begin in order, each as soon as it
-    fits. `todo`: key, seconds and cores of each; `running`: keys of those already started."""
+    """Predicted seconds until all these trials have ended, if they begin in order, each as soon as
+    it fits. `todo`: key, seconds and cores of each; `running`: keys of those already started."""
     waiting, ends, now_s = list(todo), dict[str, float](), 0.0
     while waiting or ends:
         loaded, begun = bool(ends), list[tuple[str, float, float]]()
         for entry in waiting:
             key, _, cores = entry
-            if room.fits(cores, now_s, loaded=loaded):
-                room.enter(key, cores, now_s, loaded=loaded)
+            if budget.fits(cores, now_s, loaded=loaded):
+                budget.enter(key, cores, now_s, loaded=loaded)
                 begun.append(entry)
         waiting = [entry for entry in waiting if entry not in begun]
         starts = [key for key, _, _ in begun if key not in running]
-        up_s = STARTS_S * max(0, len(starts) - 1)  # until the last of them is up
+        up_s = START_INTERVAL_S * max(0, len(starts) - 1)  # until the last of them is up
         for key, seconds, _ in begun:
             ends[key] = now_s + seconds + (up_s if key in starts else 0.0)
-        now_s = min((*ends.values(), *(room.later(now_s) if waiting else ())))
+        now_s = min((*ends.values(), *(budget.release_times_s(now_s) if waiting else ())))
         for key in [key for key, end_s in ends.items() if end_s <= now_s]:
-            room.leave(key)
+            budget.leave(key)
             del ends[key]
     return now_s
 
@@ -95,34 +97,35 @@ def span_s(
 USABLE_SHARE = 1 / 3  # of the cores
 # CPU seconds per request under Gunicorn: 0.3 ms (a busy event loop) to 0.9 ms (gthread); and per
 # request of load tools, where measured
-REQUEST_S = 0.001
-TOOLS_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
-WORKER_CORES = 0.008  # of an idle event loop: its heartbeat
+REQUEST_CPU_S = 0.001
+TOOL_CPU_S = {"ab": 0.0002, "wrk": 0.0002, "fast": 0.0006}
+IDLE_LOOP_CORES = 0.008  # of an idle event loop: its heartbeat
 OBSERVER_CORES = 0.03
 # Bundled apps that only sleep unless told to compute
-SLEEPERS = frozenset(
+SLEEP_APPS = frozenset(
     f"apps.{name}"
     for name in ("sleep_wsgi", "sleep_asgi", "sleep_flask", "blocking_asgi", "imported_sleep")
 )
-CPU_ENV = "WORKERLAB_CPU"
+CPU_ENV = "WORKERLAB_CPU"  # CPU milliseconds of each request of the bundled apps
 
 
-def sleeps(app: App) -> bool:
+def only_sleeps(app: App) -> bool:
     """Whether the app's requests are known to do nothing but sleep."""
     query = parse_qs(urlsplit(app.path).query)
     computes = "cpu" in query or CPU_ENV in dict(app.env)
-    return app.target.partition(":")[0] in SLEEPERS and bool(app.sleep_s) and not computes
+    return app.target.partition(":")[0] in SLEEP_APPS and bool(app.sleep_s) and not computes
 
 
-class Used(Struct, frozen=True):
-    """Duration of a lone request of an app, and its CPU, load tool included; seconds."""
+class RequestCost(Struct, frozen=True):
+    """Seconds of one request: `lone_s`, its response time alone; `cpu_s`, its CPU, including the
+    load tool's."""
 
     lone_s: float
     cpu_s: float
 
 
-class Jobs:
-    """Stores the cost of requests and decides which trials may run in parallel. `rps_of`: the rate
+class JobScheduler:
+    """Decides which trials may run in parallel, by the cost of their requests. `rps_of`: the rate
     of an open trial; None if closed or unknown. `drops_known`: the kernel reports the drops of each
     listening socket."""
 
@@ -135,58 +138,59 @@ class Jobs:
         drops_known: bool,
     ) -> None:
         self._plan, self._rps_of, self._drops_known = plan, rps_of, drops_known
-        self._used: dict[tuple[str, str], Used] = {}
-        self.most_cores = USABLE_SHARE * cores
+        self._costs: dict[tuple[str, str], RequestCost] = {}
+        self.max_cores = USABLE_SHARE * cores
 
-    def learn(self, trial: Trial, record: Record, observations: Observations) -> None:
-        """Store the cost of an app's requests after a trial that ran alone."""
+    def store_cost(self, trial: Trial, record: Record, observations: Observations) -> None:
+        """Store the cost of an app's requests: the CPU of a trial over its planned requests."""
         server_s = [
             used for sample in observations.processes if (used := sample.server_cpu_s) is not None
         ]
         tool_s, requests = record.tool_cpu_s, record.planned_requests
         if not record.fault and record.alone_s and server_s and requests and tool_s is not None:
             cpu_s = (server_s[-1] + tool_s) / requests
-            self._used[_served(trial.cell)] = Used(fmean(record.alone_s), cpu_s)
+            self._costs[_cost_key(trial.cell)] = RequestCost(fmean(record.alone_s), cpu_s)
 
     def cores(self, trial: Trial) -> float | None:
-        """Cores that the trial's load keeps busy; None if it must run alone or the cost is
-        unknown."""
+        """Cores that the trial keeps busy under load; None if it must run alone, or the cost of its
+        requests is unknown."""
         cell, plan = trial.cell, self._plan
         server = cell.server
         runs_alone = (
             server.null or cell.inside or cell.load or plan.load_hosts or server.instances > 1
         )
-        request = self._request(cell)
-        if plan.jobs == 1 or runs_alone or request is None:
+        cost = self._request_cost(cell)
+        if plan.jobs == 1 or runs_alone or cost is None:
             return None
         rps = self._rps_of(trial)
         if rps is None:
             slots = configured_slots(server)
             busy_slots = cell.concurrency if slots is None else min(cell.concurrency, slots)
-            rps = busy_slots / max(request.lone_s, MIN_LONE_S)
-        load = load_for(plan, cell, request.lone_s, rps if cell.rate else None)
+            rps = busy_slots / max(cost.lone_s, MIN_LONE_S)
+        load = load_for(plan, cell, cost.lone_s, rps if cell.rate else None)
         if load.drops and not self._drops_known:
             return None
         loops = server.workers if class_named(server.worker_class).loop else 0
-        return rps * request.cpu_s + loops * WORKER_CORES + OBSERVER_CORES
+        return rps * cost.cpu_s + loops * IDLE_LOOP_CORES + OBSERVER_CORES
 
-    def _request(self, cell: Cell) -> Used | None:
-        app, tool_s = cell.server.app, TOOLS_S.get(cell.tool)
+    def _request_cost(self, cell: Cell) -> RequestCost | None:
+        app, tool_s = cell.server.app, TOOL_CPU_S.get(cell.tool)
         if tool_s is None:
             return None
-        if sleeps(app):
-            return Used(app.sleep_s or 0.0, REQUEST_S + tool_s)
-        return self._used.get(_served(cell))
+        if only_sleeps(app):
+            return RequestCost(app.sleep_s or 0.0, REQUEST_CPU_S + tool_s)
+        return self._costs.get(_cost_key(cell))
 
-    def room(self) -> CpuBudget:
-        return CpuBudget(self.most_cores, self._plan.jobs)
+    def budget(self) -> CpuBudget:
+        """A new budget, with nothing running."""
+        return CpuBudget(self.max_cores, self._plan.jobs)
 
-    def shares(self, trial: Trial) -> bool:
+    def can_share(self, trial: Trial) -> bool:
         """Whether two trials like this one would fit."""
-        return (cores := self.cores(trial)) is not None and 2 * cores <= self.most_cores
+        return (cores := self.cores(trial)) is not None and 2 * cores <= self.max_cores
 
-    def next(
-        self, remaining: Sequence[Trial], predicted_s: Callable[[Trial], float | None]
+    def next_batch(
+        self, remaining: Sequence[Trial], predict: Callable[[Trial], float | None]
     ) -> tuple[list[Trial], list[Trial]]:
         """The trials to run now, in order, and the rest; a batch of one runs alone."""
         if self._plan.jobs == 1:
@@ -194,34 +198,34 @@ class Jobs:
         is_open = remaining[0].cell.rate is not None
         stage = list(takewhile(lambda trial: (trial.cell.rate is not None) == is_open, remaining))
         if self._plan.trials > 1:
-            batch = list(takewhile(self.shares, stage))
+            batch = list(takewhile(self.can_share, stage))
         else:
-            batch = [trial for trial in stage if self.shares(trial)]
-            batch.sort(key=lambda trial: predicted_s(trial) or 0.0, reverse=True)
+            batch = [trial for trial in stage if self.can_share(trial)]
+            batch.sort(key=lambda trial: predict(trial) or 0.0, reverse=True)
         batch = batch or stage[:1]
         return batch, [trial for trial in remaining if trial not in batch]
 
     def left_s(
         self,
-        predicted_s: Callable[[Trial], float | None],
+        predict: Callable[[Trial], float | None],
         todo: Sequence[Trial],
         so_far_s: Mapping[str, float],
     ) -> float | None:
-        """Predicted seconds until all are done; None while unknown. `so_far_s`: how long running
-        trials have run, by key. A trial that runs alone begins only after the previous one."""
+        """Predicted seconds until all are done; None while unknown. `predict`: the duration of a
+        trial; `so_far_s`: how long each running trial has run, by key."""
         total_s, remaining = 0.0, list(todo)
         while remaining:
-            batch, remaining = self.next(remaining, predicted_s)
-            spans = list[tuple[str, float, float]]()
+            batch, remaining = self.next_batch(remaining, predict)
+            durations = list[tuple[str, float, float]]()  # key, seconds, cores
             for trial in batch:
-                if (trial_s := predicted_s(trial)) is None:
+                if (trial_s := predict(trial)) is None:
                     return None
                 trial_s = max(0.0, trial_s - so_far_s.get(trial.key, 0.0))
-                spans.append((trial.key, trial_s, self.cores(trial) or 0.0))
-            total_s += span_s(self.room(), spans, so_far_s)
+                durations.append((trial.key, trial_s, self.cores(trial) or 0.0))
+            total_s += batch_duration_s(self.budget(), durations, so_far_s)
         return total_s
 
 
-def _served(cell: Cell) -> tuple[str, str]:
+def _cost_key(cell: Cell) -> tuple[str, str]:
     """The key of requests with the same cost: worker class and app."""
     return cell.server.worker_class, cell.server.app.target

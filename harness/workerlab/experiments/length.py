@@ -34,7 +34,7 @@ from workerlab.analysis.batches import BATCH_S, ENOUGH_BATCHES, Precision, preci
 from workerlab.analysis.checks import CHECKS
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.samples import Window
-from workerlab.experiments.reading import evidence
+from workerlab.experiments.reading import read_trial
 from workerlab.model import Load, Plan, Record, Trial
 from workerlab.numbers.intervals import student
 from workerlab.observe.observations import FILE
@@ -45,23 +45,24 @@ from workerlab.server.running import Serving
 
 STEADY_VARIATION = 0.01  # of batches: a longer load would show nothing new
 TARGET_PRECISION = 0.05  # of the throughput: half of its 95 % interval
-MIN_GROWTH = 1.2  # times the previous load: less would add little
+MIN_GROWTH = 1.2  # duration of the next load over the previous one: less would add little
 MAX_SLACK_SHARE = 0.25  # of the time left, in case the rate drops below the pilot's
 COUNTED_LOAD_MARGIN = 1.1  # times the duration: a load of counted requests may end early
-ROUGH_PRECISION, MAX_RATE_ERROR = 0.15, 0.5  # of the pilot's rate
+MAX_PILOT_RATE_ERROR = 0.15  # a pilot with a larger error only sizes a load that measures the rate
+MAX_RATE_ERROR = 0.5  # assumed if the error is larger or unknown
 MANY_DEGREES = 30  # degrees of freedom
-FOUR_OF_FIVE = -0.8416  # standard normal quantile of 0.2, for an upper 80 % bound
+NORMAL_QUANTILE_20 = -0.8416  # standard normal quantile of 0.2, for an upper 80 % bound
 DRAIN_S = 30.0
 POLL_S = 0.01
-PILOT = "pilot"
-NS = 1e9
+PILOT = "pilot"  # name of the directories
 
 
-def next_load(plan: Plan, trial: Trial, run: Path, load: Load, record: Record) -> Load | None:
-    """The follow-up load, or None if this one suffices."""
+def next_load(plan: Plan, trial: Trial, run_dir: Path, load: Load, record: Record) -> Load | None:
+    """The load to follow `load`; None if that one suffices or is invalid, or if its length is fixed
+    or no time is left."""
     if plan.max_seconds is None or not may_go_on(plan, trial.cell) or load.drops:
         return None  # a full accept queue delays clients for minutes, whatever the length
-    facts = facts_of(evidence(trial, record, plan, run))
+    facts = facts_of(read_trial(trial, record, plan, run_dir))
     if not isinstance(facts, Facts) or any(check(facts) for check in CHECKS):
         return None  # invalid: the report gives the reason
     estimate = precision(facts)
@@ -85,14 +86,14 @@ def is_precise(estimate: Precision, *, steady: bool) -> bool:
         return False
     if estimate.variation <= STEADY_VARIATION:
         return True
-    return (estimate.long or steady) and throughput.half <= TARGET_PRECISION * throughput.mean
+    return (estimate.is_long or steady) and throughput.half <= TARGET_PRECISION * throughput.mean
 
 
 def load_for_precision(
     load: Load, estimate: Precision, rps: float, lasted_s: float, left_s: float
 ) -> Load | None:
-    """A load long enough for the target precision. `rps` and `lasted_s`: of the pilot. None if too
-    little time is left for a useful load."""
+    """A load long enough for the target precision, if time allows. `rps`, `lasted_s`: of the load
+    before; `left_s`: time left. None if that is too little for a useful load."""
     if rps <= 0:
         return None
     rate_error = _rate_error(estimate)
@@ -100,7 +101,7 @@ def load_for_precision(
     slack = 1 + min(rate_error, MAX_SLACK_SHARE)
     available_s = min((left_s - edges_s) / slack, MAX_FOLLOW_UP_REQUESTS / rps)
     steady_s = ENOUGH_BATCHES * BATCH_S * COUNTED_LOAD_MARGIN
-    if rate_error <= ROUGH_PRECISION or steady_s < MIN_GROWTH * lasted_s:
+    if rate_error <= MAX_PILOT_RATE_ERROR or steady_s < MIN_GROWTH * lasted_s:
         steady_s = max(steady_s, _needed_s(estimate, rate_error))
         steady_s = steady_s if steady_s * (1 + MIN_GROWTH) <= available_s else available_s
     steady_s = min(steady_s, available_s)
@@ -122,7 +123,7 @@ def with_duration(load: Load, rps: float, steady_s: float) -> Load:
 
 
 def _rate_error(estimate: Precision) -> float:
-    """The share by which the true rate may differ from the pilot's."""
+    """The share by which the true rate may differ from the measured one, at most MAX_RATE_ERROR."""
     throughput = estimate.throughput_rps
     if throughput is None or not throughput.mean:
         return MAX_RATE_ERROR
@@ -130,43 +131,43 @@ def _rate_error(estimate: Precision) -> float:
 
 
 def _needed_s(estimate: Precision, rate_error: float) -> float:
-    """Seconds until half of the interval is TARGET_PRECISION of the mean; infinite if the pilot has
-    no interval."""
+    """Seconds of load until half of the interval is TARGET_PRECISION of the mean; infinite if the
+    pilot has no interval."""
     if not estimate.batch_s:
         return inf
     degrees = estimate.batches - 1
-    error = rate_error / student(degrees)
-    upper = degrees / _chi_squared(FOUR_OF_FIVE, degrees)
-    narrowing = student(MANY_DEGREES) * error / TARGET_PRECISION
-    return estimate.batches * estimate.batch_s * upper * narrowing**2
+    standard_error = rate_error / student(degrees)
+    max_variance_ratio = degrees / _chi_squared(NORMAL_QUANTILE_20, degrees)
+    narrowing = student(MANY_DEGREES) * standard_error / TARGET_PRECISION
+    return estimate.batches * estimate.batch_s * max_variance_ratio * narrowing**2
 
 
 def _chi_squared(normal: float, degrees: int) -> float:
     """The chi-squared quantile for the standard normal quantile `normal` (Wilson & Hilferty
     1931)."""
-    part = 2 / (9 * degrees)
-    return degrees * max(0.0, 1 - part + normal * sqrt(part)) ** 3
+    variance = 2 / (9 * degrees)
+    return degrees * max(0.0, 1 - variance + normal * sqrt(variance)) ** 3
 
 
 # --- from one load to the next --------------------------------------------------------------------
 
 
-def drained(server: Serving, trial: Path) -> bool:
+def wait_until_drained(server: Serving, trial_dir: Path) -> bool:
     """Wait until the server has closed every connection and its app is idle. False if that takes
     longer than DRAIN_S, or if the server has ended."""
     addresses = [(instance.host, instance.port) for instance in (server, *server.others)]
-    live, until = Live(trial), time.monotonic() + DRAIN_S
+    live, until_s = Live(trial_dir), time.monotonic() + DRAIN_S
     while served_connections(addresses) or any(live.look()[0].values()):
-        if time.monotonic() > until or not server.process.running:
+        if time.monotonic() > until_s or not server.process.running:
             return False
         time.sleep(POLL_S)
     return True
 
 
-def keep_pilot(trial: Path) -> None:
-    """Move the files of the last load to a pilot directory. Raises OSError."""
-    pilots = len(list(trial.glob(f"{PILOT}*")))
-    pilot_dir = trial / (f"{PILOT}-{pilots + 1}" if pilots else PILOT)
+def keep_pilot(trial_dir: Path) -> None:
+    """Move the files of the last load to a new pilot directory. Raises OSError."""
+    pilots = len(list(trial_dir.glob(f"{PILOT}*")))
+    pilot_dir = trial_dir / (f"{PILOT}-{pilots + 1}" if pilots else PILOT)
     pilot_dir.mkdir()
     for name in ("tool", FILE):
-        (trial / name).rename(pilot_dir / name)
+        (trial_dir / name).rename(pilot_dir / name)

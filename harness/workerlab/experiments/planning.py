@@ -53,13 +53,13 @@ from workerlab.server.gunicorn import FORCED
 from workerlab.server.worker_classes import class_named, configured_slots
 
 DEFAULTS = {"workers": (4,), "threads": (2,), "backlog": (2048,), "worker_connections": 1000}
-MAX_SECONDS = 30.0
+MAX_SECONDS = 30.0  # of the loads of a trial, unless an option fixes their length
 LINGER_S = 5.0  # longer than Gunicorn waits for a client to close
-FIX_LENGTH = ("requests", "rounds", "duration", "ramp", "load_hosts")  # options that do
-COMPUTING = ("@sleep_wsgi", "@sleep_asgi", "@sleep_flask")  # support --cpu: none blocks its loop
+LENGTH_OPTIONS = ("requests", "rounds", "duration", "ramp", "load_hosts")  # fix a load's length
+CPU_APPS = ("@sleep_wsgi", "@sleep_asgi", "@sleep_flask")  # bundled apps that support --cpu
 FAST_IS_CHOSEN = (
-    "the load tool is fast: it sends at a rate, over a ramp, for a time, a mix of requests, or with"
-    " clients that linger"
+    "using the load tool `fast`, which supports --rate, --ramp, --duration, --mix, --access-log and"
+    " --client lingers"
 )
 NO_AB = "ab is not installed, using the embedded load tool `fast` ({hint})"
 TAKEN_FOR_WSGI = (
@@ -91,29 +91,29 @@ def apps_of(
         target = options.app or str(interpreter.settings["wsgi_app"])
         app = replace(common, target=target, chdir=str(chdir_of(options, interpreter.settings)))
         return app, app
-    common = _sleeping(common, options.sleep)
+    common = _with_sleep(common, options.sleep)
     return (
         replace(common, target=target_of(options.app or "@sleep_wsgi")),
         replace(common, target=target_of(options.app or "@sleep_asgi")),
     )
 
 
-def _sleeping(app: App, flag_s: float | None) -> App:
-    """A bundled app with the sleep of its requests: from a query in the path, else the flag, else
-    --env, else one second. Raises UsageError for a value that the app would reject."""
+def _with_sleep(app: App, flag_s: float | None) -> App:
+    """The bundled app with its requests' sleep: by a query in the path, else the flag, else --env,
+    else one second. Raises UsageError for a value that the app would reject."""
     env = dict(app.env)
     requested = parse_qs(urlsplit(app.path).query).get("sleep")
     try:
-        nominal = flag_s if flag_s is not None else seconds(env.get(SLEEP_ENV, "1"))
-        sleep_s = seconds(requested[0]) if requested else nominal
+        default_s = flag_s if flag_s is not None else seconds(env.get(SLEEP_ENV, "1"))
+        sleep_s = seconds(requested[0]) if requested else default_s
     except ValueError as error:
         raise UsageError(f"invalid sleep: {error}") from error
-    env[SLEEP_ENV] = f"{nominal:g}"
+    env[SLEEP_ENV] = f"{default_s:g}"
     # In a mix, each request may have its own
     return replace(app, sleep_s=None if app.mix else sleep_s, env=tuple(env.items()))
 
 
-def _axis(
+def _axis_values(
     options: argparse.Namespace, interpreter: preflight.Interpreter, name: str
 ) -> tuple[int, ...]:
     """The values of one axis: from the flag, else from the user's Gunicorn file, else the
@@ -129,7 +129,7 @@ def _servers(
     """Every server of the sweep: class x workers x threads x backlog x CPU x cores x
     interpreter."""
     interpreter = next(iter(serving.values()))
-    axis = {name: _axis(options, interpreter, name) for name in DEFAULTS}
+    axis = {name: _axis_values(options, interpreter, name) for name in DEFAULTS}
     wsgi_app, asgi_app = apps_of(options, interpreter, mix)
     for row in map(class_named, options.classes):
         app = asgi_app if interpreter.serves_asgi(row.name) else wsgi_app
@@ -138,26 +138,26 @@ def _servers(
             app = replace(app, env=(*app.env, ("PYTHONPATH", path)))
         # Only gthread has threads: sync with several would become gthread. An unknown class gets
         # the number that was requested
-        threaded = options.threads is not None if not row.slots_known else row.slots == "threads"
-        threads = axis["threads"] if threaded else (1,)
+        has_threads = options.threads is not None if not row.slots_known else row.slots == "threads"
+        threads = axis["threads"] if has_threads else (1,)
         cpu, cores = options.cpu or (None,), options.server_cores or (None,)
         combined = combinations(axis["workers"], threads, axis["backlog"], cpu, cores, serving)
-        for workers, thread_count, backlog, cpu_s, cores_bound, (python, version) in combined:
+        for workers, thread_count, backlog, cpu_s, core_count, (python, version) in combined:
             yield Server(
                 worker_class=row.name,
                 workers=workers,
                 threads=thread_count,
                 backlog=backlog,
                 worker_connections=axis["worker_connections"][0],
-                app=_computing(app, cpu_s),
-                cores=cores_bound,
+                app=_with_cpu(app, cpu_s),
+                cores=core_count,
                 cpu_s=cpu_s,
                 python=python,
                 gunicorn=version,
             )
 
 
-def _computing(app: App, cpu_s: float | None) -> App:
+def _with_cpu(app: App, cpu_s: float | None) -> App:
     """The bundled app with CPU seconds per request, spent before it sleeps; None: unchanged."""
     env = {} if cpu_s is None else {CPU_ENV: f"{1000 * cpu_s:g}"}
     return replace(app, env=tuple({**dict(app.env), **env}.items()))
@@ -165,23 +165,27 @@ def _computing(app: App, cpu_s: float | None) -> App:
 
 def _check_cpu(options: argparse.Namespace, interpreter: preflight.Interpreter) -> None:
     """Raises UsageError for --cpu or --server-cores where they cannot work."""
-    sleeps = options.app in (None, *COMPUTING) and serves_bundled_app(options, interpreter.settings)
+    bundled = serves_bundled_app(options, interpreter.settings)
     mixed = options.mix or options.access_log or "cpu=" in (options.path or "")
-    if options.cpu and (mixed or not sleeps):
-        supported = ", ".join(COMPUTING)
+    if options.cpu and (mixed or not (bundled and options.app in (None, *CPU_APPS))):
+        supported = ", ".join(CPU_APPS)
         raise UsageError(
             f"--cpu works only with {supported}, without a mix and without cpu= in --path"
         )
-    bindable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else 0
-    if (max_cores := max(options.server_cores or (0,))) > bindable:
-        raise UsageError(f"--server-cores {max_cores} is too many: this system can bind {bindable}")
+    bindable_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else 0
+    if (max_cores := max(options.server_cores or (0,))) > bindable_cores:
+        raise UsageError(
+            f"--server-cores {max_cores} is too many: this system can bind a server to"
+            f" {bindable_cores} at most"
+        )
 
 
 def _tools(options: argparse.Namespace) -> tuple[tuple[str, ...], list[Finding]]:
-    """The load tools, with a note if `fast` is used without being named."""
+    """The load tools, and a note if `fast` is used without being named. Raises EnvironmentProblem
+    for a named one that cannot run here."""
     mixed = options.mix or options.access_log
-    needs_fast = (options.rate, options.ramp, options.duration, mixed, options.client == "lingers")
-    if options.tool is None and any(needs_fast):
+    timed = options.rate or options.ramp or options.duration
+    if options.tool is None and (timed or mixed or options.client == "lingers"):
         return ("fast",), [Note(FAST_IS_CHOSEN)]
     if options.tool is None:
         if preflight.find_tool(TOOLS["ab"].PROGRAM):
@@ -209,18 +213,18 @@ def check_tools(names: Iterable[str]) -> None:
             raise EnvironmentProblem(why)
 
 
-def installed(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+def available_tools(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """The load tools that can run here, and a note for each of the others."""
     missing = {name: why for name in names if (why := why_unavailable(name))}
     notes = tuple(map(ToolLeftOut, missing.values()))
     return tuple(name for name in dict.fromkeys(names) if name not in missing), notes
 
 
-def overridden(
+def override_notes(
     options: argparse.Namespace, interpreter: preflight.Interpreter, **more: str
 ) -> Iterable[Finding]:
     """A note for each setting of the user's Gunicorn file that is overridden. `more`: further
-    overridden settings, each with the reason."""
+    settings that are, with the reason for each."""
     settings = interpreter.settings
     forced = {name: why for name, (_, why) in FORCED.items()}
     for name, why in {**forced, **more}.items():
@@ -230,16 +234,18 @@ def overridden(
             )
     log = str(settings.get("accesslog"))
     if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
-        yield Note(f"{options.config}: accesslog is overridden: a log into a pipe stalls")
+        yield Note(f"{options.config}: accesslog is overridden: a pipe can stall the server")
 
 
-def _warnings(options: argparse.Namespace, serving: preflight.Interpreters) -> Iterable[Finding]:
-    """Notes on settings without effect, and on classes whose kind of app is unknown."""
+def _setting_notes(
+    options: argparse.Namespace, serving: preflight.Interpreters
+) -> Iterable[Finding]:
+    """Notes on settings that are overridden or have no effect, and on classes treated as WSGI."""
     rows = [class_named(name) for name in options.classes]
     interpreter = next(iter(serving.values()))
-    yield from overridden(options, interpreter, worker_class="the sweep names the classes")
+    yield from override_notes(options, interpreter, worker_class="the sweep names the classes")
     file_settings = interpreter.settings
-    ignored = {row.name: _ignored_by_all(row.name, serving) for row in rows}
+    ignored = {row.name: _settings_ignored_by(row.name, serving) for row in rows}
     for setting in dict.fromkeys(name for names in ignored.values() for name in names):
         # A flag deserves a note only if no class uses it; the user's file was written for one class
         names = [name for name, settings in ignored.items() if setting in settings]
@@ -257,14 +263,14 @@ def _warnings(options: argparse.Namespace, serving: preflight.Interpreters) -> I
             yield Note(TAKEN_FOR_WSGI.format(worker_class=name))
 
 
-def _ignored_by_all(name: str, serving: preflight.Interpreters) -> list[str]:
-    """Settings that have no effect for this class in any of the versions."""
+def _settings_ignored_by(name: str, serving: preflight.Interpreters) -> list[str]:
+    """Settings that have no effect with this class in any of the interpreters' Gunicorns."""
     first, *others = (interpreter.ignores(name) for interpreter in serving.values())
     return [setting for setting in first if all(setting in ignored for ignored in others)]
 
 
-def _drops(servers: Iterable[Server], connections: int) -> Iterable[Finding]:
-    """A note for each server that may drop connections: such a cell can take minutes."""
+def _drop_notes(servers: Iterable[Server], connections: int) -> Iterable[Finding]:
+    """A note for each server that may drop connections, as its cells can take minutes."""
     for server in servers:
         slots = configured_slots(server)
         if slots is not None and connections > slots + server.backlog + 1:
@@ -275,8 +281,8 @@ def _drops(servers: Iterable[Server], connections: int) -> Iterable[Finding]:
             )
 
 
-def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Finding]:
-    """A note for each load tool that cannot follow single requests in a timed load."""
+def _estimate_notes(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Finding]:
+    """A note for each load tool that follows single requests, but not in this timed load."""
     mixed = options.mix or options.access_log
     if options.duration and not options.ramp and not mixed:
         for name in tools:
@@ -284,7 +290,7 @@ def _estimates(options: argparse.Namespace, tools: Iterable[str]) -> Iterable[Fi
                 yield RequestsNotFollowed(name)
 
 
-def _lingers(options: argparse.Namespace) -> Iterable[Finding]:
+def _option_notes(options: argparse.Namespace) -> Iterable[Finding]:
     """Notes on --server-cores and --client lingers."""
     if options.server_cores:
         yield ServerCoresBound(preflight.cores())
@@ -292,7 +298,9 @@ def _lingers(options: argparse.Namespace) -> Iterable[Finding]:
         yield ClientsLinger(LINGER_S)
 
 
-def lacking(servers: Iterable[Server], serving: preflight.Interpreters) -> dict[str, str]:
+def unavailable_variants(
+    servers: Iterable[Server], serving: preflight.Interpreters
+) -> dict[str, str]:
     """Variants that cannot run in their interpreters, each with the reason."""
     variants = {server.variant: (server, serving[server.python, server.gunicorn])
              for server in servers if server.null is None}  # fmt: skip
@@ -312,9 +320,9 @@ def notes_on_gunicorn(serving: preflight.Interpreters) -> tuple[Finding, ...]:
     )
 
 
-def version_of(serving: preflight.Interpreters) -> str:
-    """The plan's version of Gunicorn if all interpreters share it, else "": each server then names
-    its own."""
+def common_version(serving: preflight.Interpreters) -> str:
+    """The requested version of Gunicorn that all interpreters share; "" if they differ (each
+    server then names its own), or if none was requested."""
     versions = {interpreter.asked for interpreter in serving.values()}
     return versions.pop() if len(versions) == 1 else ""
 
@@ -326,17 +334,17 @@ def gunicorn_plan(
     that cannot be measured."""
     defaults: dict[str, Any] = {"trials": 1, "rounds": 5, "config": None, "notes": ()}
     cells, seed = tuple(cells), random.SystemRandom().randrange(2**32)
-    unavailable = lacking((cell.server for cell in cells), serving)
+    unavailable = unavailable_variants((cell.server for cell in cells), serving)
     first = next(iter(serving.values()))
     common = {"kind": kind, "cells": cells, "seed": seed}
-    common |= {"python": first.python, "gunicorn": version_of(serving), "unavailable": unavailable}
-    values = {**common, **defaults, **more}
+    common |= {"python": first.python, "gunicorn": common_version(serving)}
+    values = {**common, "unavailable": unavailable, **defaults, **more}
     values["notes"] = tuple(map(stored, (*notes_on_gunicorn(serving), *values["notes"])))
     plan = Plan(**values)
-    _check_times(plan)
-    plan = _with_hosts(plan)
+    _check_load_support(plan)
+    plan = _with_host_note(plan)
     for cell in cells:
-        _check(plan, cell)
+        _check_cell(plan, cell)
     return plan
 
 
@@ -368,7 +376,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         trials=options.trials or 1,
         rounds=options.rounds or 5,
         config=options.config,
-        notes=(*notes, *mix_notes, *_notes_on_cells(options, serving, tools, servers)),
+        notes=(*notes, *mix_notes, *_notes(options, serving, tools, servers)),
         duration_s=options.duration,
         ramp_s=options.ramp or 0.0,
         linger_s=LINGER_S if options.client == "lingers" else 0.0,
@@ -388,22 +396,22 @@ def _check_classes(interpreter: preflight.Interpreter) -> None:
             raise UsageError(interpreter.lacks(name))
 
 
-def _notes_on_cells(
+def _notes(
     options: argparse.Namespace,
     serving: preflight.Interpreters,
     tools: Iterable[str],
     servers: Iterable[Server],
 ) -> Iterable[Finding]:
-    yield from _warnings(options, serving)
-    yield from _estimates(options, tools)
-    yield from _lingers(options)
-    yield from islice(_drops(servers, max(options.levels)), 1)
+    yield from _setting_notes(options, serving)
+    yield from _estimate_notes(options, tools)
+    yield from _option_notes(options)
+    yield from islice(_drop_notes(servers, max(options.levels)), 1)
 
 
 def _arrivals(options: argparse.Namespace) -> Arrivals:
-    """Raises UsageError for --arrivals without --rate."""
+    """How arrivals are spaced. Raises UsageError for --arrivals without --rate."""
     if options.arrivals and not options.rate:
-        raise UsageError("--arrivals needs --rate: without it, each client waits for its answer")
+        raise UsageError("--arrivals needs --rate: without it, clients wait for each answer")
     return options.arrivals or ("poisson" if options.rate else "even")
 
 
@@ -423,27 +431,29 @@ def _requests(options: argparse.Namespace) -> int | None:
 
 
 def _max_seconds(options: argparse.Namespace) -> float | None:
-    """None if an option fixes the length of the loads. Raises UsageError if two do."""
-    fixed = [name for name in FIX_LENGTH if getattr(options, name)]
+    """The most seconds that the loads of a trial may take; None if an option fixes their length.
+    Raises UsageError if --max-seconds is given with such an option."""
+    fixed = [name for name in LENGTH_OPTIONS if getattr(options, name)]
     if fixed and options.max_seconds:
         flag = f"--{fixed[0].replace('_', '-')}"
         raise UsageError(f"--max-seconds has no effect with {flag}, which fixes the load's length")
     return None if fixed else options.max_seconds or MAX_SECONDS
 
 
-def _advice(can: Callable[[Tool], bool]) -> str:
-    """Advice to use a load tool for which `can` holds."""
-    return f"use {' or '.join(f'--tool {name}' for name, tool in TOOLS.items() if can(tool))}"
+def _tool_advice(supports: Callable[[Tool], bool]) -> str:
+    """Advice to use a load tool for which `supports` holds."""
+    names = [f"--tool {name}" for name, tool in TOOLS.items() if supports(tool)]
+    return f"use {' or '.join(names)}"
 
 
-def _with_hosts(plan: Plan) -> Plan:
+def _with_host_note(plan: Plan) -> Plan:
     """The plan with a note on what to run on each load host. Raises UsageError for unreachable
     hosts or a tool that cannot send from several."""
     if not plan.load_hosts:
         return plan
     for name in plan.tools:
         if not tool_named(name).DISTRIBUTES:
-            advice = _advice(lambda tool: tool.DISTRIBUTES)
+            advice = _tool_advice(lambda tool: tool.DISTRIBUTES)
             raise UsageError(f"{name} cannot send from other hosts; {advice}")
     if len({cell.processes for cell in plan.cells}) > 1:
         raise UsageError("--load-hosts needs one number of --tool-processes: each host runs them")
@@ -454,12 +464,12 @@ def _with_hosts(plan: Plan) -> Plan:
     return noted(plan, [Note(fill(LOAD_HOSTS, values))])
 
 
-def _check_times(plan: Plan) -> None:
-    """Raises UsageError for a rate, ramp, duration or mix that a load tool does not support."""
+def _check_load_support(plan: Plan) -> None:
+    """Raises UsageError for a load that a load tool does not support, or conflicting options."""
     for is_planned, capability, purpose in (
         (any(cell.rate for cell in plan.cells), "OPEN_MODEL", "send at a rate (--rate)"),
-        (plan.ramp_s, "RAMPS", "begin its connections one after the other (--ramp)"),
-        (plan.duration_s, "TIMED", "load for a time (--duration)"),
+        (plan.ramp_s, "RAMPS", "open its connections one after the other (--ramp)"),
+        (plan.duration_s, "TIMED", "run for a fixed time (--duration)"),
         (plan.linger_s, "LINGERS", "close its connections late (--client lingers)"),
         (
             any(cell.server.app.mix for cell in plan.cells),
@@ -480,8 +490,8 @@ def _check_times(plan: Plan) -> None:
         )
     if plan.duration_s is not None and plan.ramp_s >= plan.duration_s:
         raise UsageError(
-            f"a ramp of {plan.ramp_s:g} s leaves nothing of --duration {plan.duration_s:g}:"
-            " make the duration longer"
+            f"--ramp {plan.ramp_s:g} takes all of --duration {plan.duration_s:g}: make the duration"
+            " longer"
         )
     open_cells = [cell for cell in plan.cells if cell.rate is not None]
     loads = [load_for(plan, cell, s) for cell in open_cells if (s := cell.server.app.sleep_s)]
@@ -490,13 +500,13 @@ def _check_times(plan: Plan) -> None:
     )
 
 
-def _check(plan: Plan, cell: Cell) -> None:
+def _check_cell(plan: Plan, cell: Cell) -> None:
     """Raises UsageError for a cell that cannot be measured."""
     tool, name = tool_named(cell.tool), cell.server.worker_class
     if cell.processes > 1 and not tool.PROCESSES:
-        advice = _advice(lambda other: other.PROCESSES)
+        advice = _tool_advice(lambda other: other.PROCESSES)
         raise UsageError(f"{cell.tool} sends from one process only (--tool-processes): {advice}")
     tool.check(load_for(plan, cell, 1.0))
     if cell.keepalive and (why := tool.NO_KEEPALIVE.get(name)):
-        advice = _advice(lambda other: name not in other.NO_KEEPALIVE)
+        advice = _tool_advice(lambda other: name not in other.NO_KEEPALIVE)
         raise UsageError(f"{cell.tool} cannot keep connections to {name} alive: {why}; {advice}")

@@ -42,9 +42,10 @@ from workerlab.server.worker_classes import class_named
 from workerlab.slo import parse
 
 
-def find(name: str, *, measured: bool = False) -> Path:
-    """The run that `name` refers to: a run's directory, a name below results/, or the newest run in
-    a directory. `measured`: the newest one that has a trial without a fault, if any.
+def find_run(name: str, *, measured: bool = False) -> Path:
+    """The directory of the run that `name` refers to: a run's directory, a name below results/, or
+    the newest run in a directory; with `measured`, the newest one that has a trial without a fault,
+    if any.
 
     Raises UsageError if there is none.
     """
@@ -58,39 +59,39 @@ def find(name: str, *, measured: bool = False) -> Path:
             return directory.absolute()
         if runs := sorted(directory.glob("*/run.json"), key=lambda path: path.stat().st_mtime):
             newest = [path.parent.absolute() for path in reversed(runs)]
-            with_results = filter(_measured, newest) if measured else iter(newest)
+            with_results = filter(_has_result, newest) if measured else iter(newest)
             return next(with_results, newest[0])
     raise UsageError(f"{name} is not a run: give its directory, or its name below results/")
 
 
 def as_argument(run: Run) -> str:
-    """The run as a command-line argument: the name alone if `find` finds it, else its directory."""
+    """The run as a command-line argument: its name if `find_run` finds that, else its directory."""
     found_by_name = run.directory.parent in (Path("results").absolute(), bundled_root() / "results")
     return run.name if found_by_name else str(run.directory)
 
 
-def _measured(run: Path) -> bool:
+def _has_result(run_dir: Path) -> bool:
     """Whether a trial of the run ended without a fault."""
     try:
-        records = store.load(run).records.values()
+        records = store.load(run_dir).records.values()
     except (UsageError, OSError):
         return False
-    parts = run.glob("parts/*")  # a run may consist of other runs
-    return any(record.fault is None for record in records) or any(map(_measured, parts))
+    parts = run_dir.glob("parts/*")  # a run may consist of other runs
+    return any(record.fault is None for record in records) or any(map(_has_result, parts))
 
 
-def measurement_of(trial: Trial, record: Record, run: Path) -> Measurement | None:
+def measurement_of(trial: Trial, record: Record, run_dir: Path) -> Measurement | None:
     """The load tool's result; None if the tool was not started. Raises ParseError."""
     if record.load_start_ns is None:
         return None
     tool = tool_named(trial.cell.tool)
-    raw = run / "raw" / trial.key
+    raw = run_dir / "raw" / trial.key
     return tool.parse(store.tool_output(raw, tool.OUTPUT_FILES, record.exit_code))
 
 
-def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> TrialData:
-    """All data of one trial, read from its files. `run`: the directory of its run."""
-    raw, tool, app = run / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
+def read_trial(trial: Trial, record: Record | None, plan: Plan, run_dir: Path) -> TrialData:
+    """All data of one trial, read from its files. `record`: None if it has not begun."""
+    raw, tool, app = run_dir / "raw" / trial.key, tool_named(trial.cell.tool), trial.cell.server.app
     measurement, spans, beats, stacks, parse_error = None, Spans(()), Beats(), Stacks(), None
     if record is not None:
         try:
@@ -99,7 +100,7 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
             parse_error = f"the workers' maps cannot be read: {error}"
     if record is not None:
         try:
-            measurement = measurement_of(trial, record, run)
+            measurement = measurement_of(trial, record, run_dir)
         except ParseError as error:
             parse_error = str(error)
     is_counted = counts(plan, trial.cell)
@@ -114,22 +115,22 @@ def evidence(trial: Trial, record: Record | None, plan: Plan, run: Path) -> Tria
         app=label_of(app),
         sleep_s=app.sleep_s,
         lone_first=tool.LONE_FIRST and is_counted and not plan.together,
-        counted=is_counted,
-        follows=tool.NAMES_REQUESTS,
+        fixed_count=is_counted,
+        can_follow=tool.NAMES_REQUESTS,
         expect_status=app.expect_status,
-        good=tool.GOOD,
-        worker_class=_class_of(trial, record),
+        good_statuses=tool.GOOD,
+        worker_class=_worker_class_of(trial, record),
         observations=read_observations(raw),
         null=None if trial.cell.server.null is None else null_counts(raw),
         ramp_s=plan.ramp_s if trial.cell.rate is None else 0.0,
-        elsewhere=bool(plan.load_hosts),
+        remote_load=bool(plan.load_hosts),
         body_sha256=app.body_sha256,
-        units=tool.cores_used(trial.cell.concurrency, trial.cell.processes),
+        tool_units=tool.cores_used(trial.cell.concurrency, trial.cell.processes),
     )
 
 
 class _NullServerCounts(Struct, frozen=True):
-    """The file a null server writes when it ends."""
+    """The content of the file that a null server writes when it ends."""
 
     requests: int
     connections: int
@@ -139,9 +140,9 @@ class _NullServerCounts(Struct, frozen=True):
     service: dict[str, Any]
 
 
-def _class_of(trial: Trial, record: Record | None) -> WorkerClass:
-    """The worker class of the trial. An application written for tornado may await; a WSGI app under
-    the tornado class blocks the loop."""
+def _worker_class_of(trial: Trial, record: Record | None) -> WorkerClass:
+    """The worker class of the trial; slots are unlimited if the app is written for tornado: it may
+    await, while a WSGI app under the tornado class blocks the loop."""
     row = class_named(trial.cell.server.worker_class)
     is_tornado_app = record is not None and record.proof.get("app_kind") == "tornado"
     return replace(row, slots="unlimited", loop=True) if is_tornado_app else row
@@ -169,13 +170,13 @@ TrialCache = dict[str, TrialData]  # by key of the trial
 
 
 def trial_data(run: Run, cache: TrialCache | None = None) -> tuple[TrialData, ...]:
-    """Every planned trial, in the order of the plan. `cache`: data read earlier from this run. It
-    is updated, and reused if the record is unchanged."""
+    """The data of every planned trial, in the order of the plan. `cache`: data read earlier from
+    this run; an entry is reused if its record is unchanged. It is updated."""
     cached, all_data = cache or {}, []
     for trial in grid(run.plan):
         record, data = run.records.get(trial.key), cached.get(trial.key)
         if data is None or record is None or data.record != record or data.trial != trial:
-            data = evidence(trial, record, run.plan, run.directory)
+            data = read_trial(trial, record, run.plan, run.directory)
         all_data.append(data)
     if cache is not None:
         cache.update((data.trial.key, data) for data in all_data)
@@ -183,7 +184,7 @@ def trial_data(run: Run, cache: TrialCache | None = None) -> tuple[TrialData, ..
 
 
 def notes_of(run: Run) -> tuple[Finding, ...]:
-    """Notes of the plan, and a note if trials are missing that could have run."""
+    """Notes of the plan, and a note if trials that can run have not finished."""
 
     def unfinished(trial: Trial) -> bool:
         record = run.records.get(trial.key)
@@ -197,20 +198,20 @@ def notes_of(run: Run) -> tuple[Finding, ...]:
     return (*run.plan.notes, *([note] if missing else []))
 
 
-_read: tuple[Path, TrialCache] = (Path(), {})
+_last_cache: tuple[Path, TrialCache] = (Path(), {})
 
 
-def read_before(run: Run) -> TrialCache:
-    """Cache of the run read last in this process: a growing run is read after every trial and once
-    more for its document."""
-    global _read
-    if _read[0] != run.directory:
-        _read = (run.directory, {})
-    return _read[1]
+def cache_of(run: Run) -> TrialCache:
+    """The run's cache for `trial_data`, kept until another run is read in this process: a growing
+    run is read after every trial and once more for its document."""
+    global _last_cache
+    if _last_cache[0] != run.directory:
+        _last_cache = (run.directory, {})
+    return _last_cache[1]
 
 
 def report_of(run: Run, *, cache: TrialCache | None = None) -> Report:
-    """The analysis of a run without its loads on null servers. `cache`: as in `trial_data`."""
+    """The analysis of a run, without its trials on null servers. `cache`: as in `trial_data`."""
     trials = [data for data in trial_data(run, cache) if data.cell.server.null is None]
     terms = parse(run.plan.slo) if run.plan.slo else ()
-    return analyse(run.name, run.environment, trials, place=as_argument(run), terms=terms)
+    return analyse(run.name, run.environment, trials, run_argument=as_argument(run), terms=terms)

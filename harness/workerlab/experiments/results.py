@@ -9,8 +9,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.experiments import EXPERIMENTS, part
-from workerlab.experiments.reading import find
+from workerlab.experiments import EXPERIMENTS, experiment_module
+from workerlab.experiments.reading import find_run
 from workerlab.model import Document, ExitCode, UsageError
 from workerlab.report import FORMATS, publish, text
 from workerlab.report.sweep_document import SWEEP
@@ -30,8 +30,8 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
         run = replace(run, plan=replace(run.plan, slo=slo))
     if run.plan.kind not in EXPERIMENTS:
         kinds = ", ".join(EXPERIMENTS)
-        raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known are {kinds}")
-    document: Document = part(run.plan.kind, "document").document(run)
+        raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known commands: {kinds}")
+    document: Document = experiment_module(run.plan.kind, "document").document(run)
     if not run.plan.project:
         return document
     names = ", ".join(run.plan.project)
@@ -39,7 +39,8 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
 
 
 def print_document(document: Document, options: argparse.Namespace) -> None:
-    """Print on standard output: colour only on a terminal, width from the terminal or COLUMNS."""
+    """Print on standard output in the requested format, else as text: colour only on a terminal,
+    width from the terminal or COLUMNS."""
     if (options.format or "table") != "table":
         sys.stdout.write(FORMATS[options.format](document))
     else:
@@ -59,21 +60,21 @@ def report(options: argparse.Namespace) -> int:
     Returns the exit code."""
     gc.disable()  # all data lives until the end, and collection would take a tenth of the time
     try:
-        directory = find(options.run, measured=True)
-        if (newest := find(options.run)) != directory:
+        directory = find_run(options.run, measured=True)
+        if (newest := find_run(options.run)) != directory:
             tell(f"{newest.name} is newer, but no trial of it has a result")
         document = document_of(directory, options.slo)
     finally:
         gc.enable()  # the charts of a page contain many cycles
     if options.html:
-        publish.page(document, Path(options.html).expanduser())
+        publish.write_page(document, Path(options.html).expanduser())
         tell(f"wrote {options.html}")
     if options.png:
-        written = publish.pictures(document, Path(options.png).expanduser())
+        written = publish.write_pictures(document, Path(options.png).expanduser())
         tell(f"wrote {len(written)} pictures into {options.png}")
     if options.format or not (options.html or options.png):
         print_document(document, options)
     if options.fail_on_slo and document.target_kept is None:
-        raise UsageError(f"--fail-on-slo needs a target: {options.run} has none, so name --slo")
+        raise UsageError(f"--fail-on-slo needs a target: {options.run} has none; add --slo")
     missed = options.fail_on_slo and not document.target_kept
     return ExitCode.TARGET_MISSED if missed else ExitCode.DONE

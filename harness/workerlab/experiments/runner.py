@@ -1,4 +1,4 @@
-"""Runs the commands that make a run, new or resumed, and returns the exit code.
+"""Runs the commands that make or resume a run.
 
     options ─► plan (new or saved) ─► run directory ─► each trial ─► document ─► exit code
 
@@ -14,18 +14,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.experiments import part
+from workerlab.experiments import experiment_module
 from workerlab.experiments.calibration import calibrate
 from workerlab.experiments.execution import (
     Display,
     PrepareLaunch,
+    default_display,
     execute,
     no_services,
-    progress,
     unfinished,
 )
-from workerlab.experiments.planning import check_tools, lacking
-from workerlab.experiments.reading import find
+from workerlab.experiments.planning import check_tools, unavailable_variants
+from workerlab.experiments.reading import find_run
 from workerlab.experiments.results import document_of, print_document, print_location
 from workerlab.load.registry import tool_named
 from workerlab.model import Document, EnvironmentProblem, ExitCode, Plan, UsageError
@@ -35,34 +35,34 @@ from workerlab.server import preflight
 from workerlab.terminal.console import program, tell
 from workerlab.terminal.interrupt import Stopped
 
-# Options of every command that do not change its plan
-COMMON = frozenset({"command", "resume", "format", "explain", "in_turn"})
+# Options of several commands that do not change the plan
+COMMON_OPTIONS = frozenset({"command", "resume", "format", "explain", "in_turn"})
 
 
 def no_more_cells(_directory: Path, _plan: Plan) -> None:
-    """The plan never grows."""
+    """The default `Setup.grow`: the plan never grows."""
 
 
 def no_op(_directory: Path) -> None:
-    """The run leaves only the measured data."""
+    """The default `finish` of a command: nothing is written after the run."""
 
 
 class Setup(Struct, frozen=True):
     """A plan, checked against this machine. `interpreters`: run Gunicorn and the apps; empty if
     there is no Gunicorn. `environment`: further facts of the machine to store. `label`: end of the
-    run directory's name; "" for the command's name. `prepare_launch`: starts the services a server
-    needs. `display`: shows progress. `grow(directory, plan)`: the plan with further cells, or None
-    for no more; called once all trials of `plan` have run. It may use only stored data, so that a
-    resumed run grows in the same way. `ceilings_anyway`: measure the load tools' ceilings even if
-    no cell came near them. `perform(directory, plan)`: replaces the execution, for trials without a
-    load tool; it must determine which are left."""
+    run directory's name; "" for the command's name. `prepare_launch`: adds addresses and pids of
+    the services that a server uses. `display`: shows progress. `grow(directory, plan)`: the plan
+    with further cells, or None for no more; called once all trials of `plan` have run. It may use
+    only stored data, so that a resumed run grows in the same way. `ceilings_anyway`: measure the
+    load tools' ceilings even if no cell came near them. `perform(directory, plan)`: replaces the
+    execution, for trials without a load tool; it must determine which are left."""
 
     plan: Plan
     interpreters: preflight.Interpreters = {}
     environment: Mapping[str, object] = {}
     label: str = ""
     prepare_launch: PrepareLaunch = no_services
-    display: Display = progress
+    display: Display = default_display
     grow: Callable[[Path, Plan], Plan | None] = no_more_cells
     ceilings_anyway: bool = False
     perform: Callable[[Path, Plan], None] | None = None
@@ -75,7 +75,7 @@ MakeSetup = Callable[[argparse.Namespace, Plan | None], AbstractContextManager[S
 
 def command(options: argparse.Namespace) -> int:
     """Make or resume a run, and show the results. Returns the exit code."""
-    experiment = part(options.command, "command")
+    experiment = experiment_module(options.command, "command")
     allowed_with_resume = getattr(experiment, "RESUMES_WITH", ())
     directory, interrupted = run(options.command, experiment.setup, options, allowed_with_resume)
     getattr(experiment, "finish", no_op)(directory)
@@ -113,12 +113,12 @@ def run(
             return directory, signal.exit_code
         except (EnvironmentProblem, OSError) as problem:
             tell(f"{problem}. Fix it, then resume with: {resume_command}")
-            return directory, 3
+            return directory, ExitCode.UNAVAILABLE
     return directory, None
 
 
 def carry_out(directory: Path, prepared: Setup) -> None:
-    """Print the plan's notes, then run all its trials and those that `grow` adds. Raises as
+    """Print the plan's notes, then run the unfinished trials and those that `grow` adds. Raises as
     `execute`."""
     for note in prepared.plan.notes:
         tell(text(note))
@@ -141,7 +141,8 @@ def carry_out(directory: Path, prepared: Setup) -> None:
 
 
 def exit_code(directory: Path, document: Document, fail_on_slo: bool = True) -> int:
-    """The document's own exit code if set, else that of the run."""
+    """The exit code of the document if it has one, else of the faults, the validity and, if
+    `fail_on_slo`, the target."""
     if document.exit_code is not None:
         return document.exit_code
     faults = [record.fault for record in run_store.load(directory).records.values() if record.fault]
@@ -158,14 +159,15 @@ def _load_for_resume(
 ) -> tuple[Path, Plan]:
     """A saved run and its plan, with availability checked again. Raises UsageError for a run of
     another command or options that would change its plan, and other LabErrors."""
-    values = (value for name, value in vars(options).items() if name not in {*COMMON, *allowed})
+    ignored = {*COMMON_OPTIONS, *allowed}
+    values = (value for name, value in vars(options).items() if name not in ignored)
     if any(value is not None and value is not False for value in values):
         names = ", ".join(f"--{name.replace('_', '-')}" for name in allowed)
         exceptions = f" but {names}" if names else ""
         raise UsageError(
-            f"--resume takes a run and no other arguments{exceptions}: its plan is on file"
+            f"--resume takes a run and no other arguments{exceptions}: its plan is saved"
         )
-    directory = find(options.resume)
+    directory = find_run(options.resume)
     plan = run_store.load(directory).plan
     if plan.kind != kind:
         raise UsageError(
@@ -179,11 +181,11 @@ def _load_for_resume(
     check_tools(plan.tools)
     chdir = Path(plan.servers[0].app.chdir or ".")
     serving = preflight.of_plan(plan, chdir)
-    return directory, replace(plan, unavailable=lacking(plan.servers, serving))
+    return directory, replace(plan, unavailable=unavailable_variants(plan.servers, serving))
 
 
 def create_run(directory: Path, prepared: Setup) -> None:
-    """Create the directory of a new run."""
+    """Create the directory of a new run. Raises as `run_store.create`."""
     tools = {
         name: preflight.tool_version(argv)
         for name in prepared.plan.tools

@@ -20,10 +20,7 @@ network and follow JSON Schema 2020-12.
 
 
 def add_options(to: argparse.ArgumentParser) -> None:
-    to.description = (
-        "Print the JSON Schema of the documents that --format json prints: their keys, their types"
-        " and what they hold."
-    )
+    to.description = "Print the JSON Schema of what --format json prints: keys, types and meanings."
     to.epilog = EXAMPLES
     to.add_argument(
         "kinds", metavar="LIST", nargs="?", type=names_of("command", EXPERIMENTS),
@@ -32,13 +29,14 @@ def add_options(to: argparse.ArgumentParser) -> None:
 
 
 def schema_of(kinds: Iterable[str]) -> dict[str, Any]:
-    """JSON Schema of the documents of these commands."""
+    """The JSON Schema of the documents of these commands."""
     from workerlab.report import json_types  # imported late: --help does not need it
-    from workerlab.report.json import shape_of
+    from workerlab.report.json import document_type
 
-    return json_types.json_schema({kind: shape_of(kind) for kind in kinds})
+    return json_types.json_schema({kind: document_type(kind) for kind in kinds})
 
 
 def command(options: argparse.Namespace) -> int:
+    """Print the schema. Returns the exit code."""
     print(json.dumps(schema_of(options.kinds or EXPERIMENTS), indent=2))
     return 0

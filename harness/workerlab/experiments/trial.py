@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.experiments.length import drained, keep_pilot
+from workerlab.experiments.length import keep_pilot, wait_until_drained
 from workerlab.load.registry import tool_named
 from workerlab.model import Command, Fault, Load, Record, Trial
 from workerlab.observe.cpu import Lab
@@ -26,13 +26,14 @@ from workerlab.server.null_server import null_server
 from workerlab.server.process import Guarded
 from workerlab.server.running import Faulty, Serving
 
-WATCH_S = 0.02
-LANE_WATCH_S = 0.1  # in parallel trials, which draw no progress
-FLOOD_BYTES = 96 << 20  # more than any working tool prints
-NS = 1e9
-KEEP_BYTES = 1 << 20  # kept of such output
+WATCH_INTERVAL_S = 0.02  # between looks at the load tool
+PARALLEL_WATCH_INTERVAL_S = 0.1  # in parallel trials, which draw no progress
+MAX_OUTPUT_BYTES = 96 << 20  # more than any working tool prints
+KEPT_OUTPUT_BYTES = 1 << 20  # of output that is longer
+NS_PER_S = 1e9
 RAMP_SAMPLES = 12  # of TCP states during a ramp
-IDLE_S = 1.0  # before a load whose CPU per request is measured
+STATES_INTERVAL_S = 60.0  # longest time between such samples without a ramp
+IDLE_BEFORE_LOAD_S = 1.0  # before a load whose CPU per request is measured
 TOOL_SLACK_S = 5.0  # lets a tool with its own deadline report before it is killed
 
 Watch = Callable[[Any, Observer], None]
@@ -44,15 +45,15 @@ def single_load(_load: Load, _record: Record) -> None:
 
 
 class Task(Struct, frozen=True):
-    """Everything a trial needs. `up()`: context manager of the ready server; raises Faulty if it
-    does not start. `load(lone_s)` and `command(load, url, workdir)` are pure; `watch` is called
-    repeatedly while the load runs. `services`: pids of databases and caches to observe, by name.
-    `next_load`: the follow-up load, given the last load and its record. `needs`: measure the CPU
-    of each request. `lab`: set if other trials run in parallel."""
+    """Everything a trial needs. `start_server()`: context manager of the ready server; raises
+    Faulty if it does not start. `load(lone_s)` and `command(load, url, workdir)` are pure;
+    `watch(server, observer)` is called repeatedly while the load runs. `services`: pids of
+    databases and caches to observe, by name. `next_load(load, record)`: the load to follow, or
+    None. `needs`: measure the CPU of each request. `lab`: set if other trials run in parallel."""
 
     key: str
     directory: Path  # where the trial writes; absolute
-    up: Callable[[], AbstractContextManager[Serving]]
+    start_server: Callable[[], AbstractContextManager[Serving]]
     load: Callable[[float], Load]
     command: Callable[[Load, str, str], Command]
     watch: Watch | None = None
@@ -70,14 +71,14 @@ def null_task(trial: Trial, run_directory: Path) -> Task:
     return Task(
         key=trial.key,
         directory=directory,
-        up=lambda: null_server(server, directory, load.ports),
+        start_server=lambda: null_server(server, directory, load.ports),
         load=lambda _: load,
         command=tool_named(trial.cell.tool).command,
     )
 
 
 def run(task: Task, keep: Callable[[Record], None]) -> Record:
-    """Execute `task` and `keep` its Record. The trial's directory must not exist yet."""
+    """Execute `task`, `keep` its Record and return it. The trial's directory must not exist yet."""
     fields: dict[str, Any] = {}  # of the Record, so far
     fault: Fault | None = None
     try:
@@ -85,7 +86,7 @@ def run(task: Task, keep: Callable[[Record], None]) -> Record:
     except Faulty as faulty:
         fault = faulty.fault
     except OSError as error:
-        why = f"the trial's files could not be written, or it could not be started: {error}"
+        why = f"a file could not be written, or a program could not be started: {error}"
         fault = Fault("storage", why)
     except BaseException:
         fault = Fault("interrupted", "stopped before it was finished")
@@ -97,11 +98,13 @@ def run(task: Task, keep: Callable[[Record], None]) -> Record:
 
 
 def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
+    """Start the server, run the loads, and add the results to `fields`, those of the Record.
+    Returns the fault, if any; raises Faulty if the server does not start."""
     directory = task.directory
     directory.mkdir(parents=True)
     stop_began_s: float | None = None
     try:
-        with task.up() as server:
+        with task.start_server() as server:
             fields.update(
                 start_s=server.start_s,
                 warmup_s=server.warmup_s,
@@ -110,9 +113,9 @@ def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
                 lone_weights=server.lone_weights,
                 lone_end_ns=time.monotonic_ns(),
             )
-            fault = _drive(task, server, fields)
+            fault = _run_loads(task, server, fields)
             fault = server.lost() or fault
-            fields.update(proof=_common(server.proofs), worker_pids=tuple(server.proofs))
+            fields.update(proof=_common_proof(server.proofs), worker_pids=tuple(server.proofs))
             fields.update(warnings=tuple(server.warnings))
             stop_began_s = time.monotonic()
     finally:
@@ -123,7 +126,7 @@ def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
     return fault
 
 
-def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
+def _common_proof(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
     """One proof for all workers, without `pid` and `served`; values that differ between workers
     become a list."""
     common: dict[str, object] = {}
@@ -137,31 +140,32 @@ def _common(proofs: Mapping[int, Mapping[str, object]]) -> dict[str, object]:
     return {name: value for name, value in common.items() if name not in ("pid", "served")}
 
 
-def _drive(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | None:
+def _run_loads(task: Task, server: Serving, fields: dict[str, Any]) -> Fault | None:
+    """Run the load, then those that follow it. Returns the fault of the last one, if any."""
     alone_s = Record(task.key, None, **fields).alone_s
     load = task.load(fmean(alone_s) if alone_s else 0.0)
     load = replace(load, urls=(*load.urls, *(other.url for other in server.others)))
     server.drops = load.drops
-    fault = _one_load(task, server, load, fields)
+    fault = _run_load(task, server, load, fields)
     while fault is None and server.process.running:
         record = Record(task.key, None, **fields, worker_pids=tuple(server.proofs))
         follow_up = task.next_load(load, record)
-        if follow_up is None or not drained(server, task.directory):
+        if follow_up is None or not wait_until_drained(server, task.directory):
             break
         fields["pilot_s"] = (record.pilot_s or 0.0) + _load_s(record)
         keep_pilot(task.directory)
-        load, fault = follow_up, _one_load(task, server, follow_up, fields)
+        load, fault = follow_up, _run_load(task, server, follow_up, fields)
     return fault
 
 
 def _load_s(record: Record) -> float:
     assert record.load_start_ns is not None
     assert record.load_end_ns is not None
-    return (record.load_end_ns - record.load_start_ns) / NS
+    return (record.load_end_ns - record.load_start_ns) / NS_PER_S
 
 
-def _one_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -> Fault | None:
-    """Run one load and add the results to `fields`, those of the Record."""
+def _run_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -> Fault | None:
+    """Run one load and add its results to `fields`. Returns the fault of the load tool, if any."""
     workdir = task.directory / "tool"
     workdir.mkdir()
     command = task.command(load, server.url, str(workdir))
@@ -181,26 +185,26 @@ def _one_load(task: Task, server: Serving, load: Load, fields: dict[str, Any]) -
     )
     try:
         with _observer(task, server, load) as observer:
-            time.sleep(IDLE_S if task.needs else 0)
+            time.sleep(IDLE_BEFORE_LOAD_S if task.needs else 0)
             fields["load_start_ns"] = time.monotonic_ns()
             with Guarded(
                 argv, cwd=workdir, env=os.environ, grace_s=1.0,
                 stdout=workdir / "stdout", stderr=workdir / "stderr",
             ) as tool:  # fmt: skip
                 observer.follow(tool.pid)
-                fault = _watch(task, tool, server, load, observer)
+                fault = _watch_load(task, tool, server, load, observer)
                 fields["load_end_ns"] = time.monotonic_ns()
                 observer.stop(tool.wait_s)
     finally:
-        for path in _floods(workdir):
-            os.truncate(path, KEEP_BYTES)
+        for path in _oversized_outputs(workdir):
+            os.truncate(path, KEPT_OUTPUT_BYTES)
     fields.update(exit_code=tool.exit_code, tool_cpu_s=tool.cpu_s)
     return fault
 
 
 def _observer(task: Task, server: Serving, load: Load) -> Observer:
     others = [(other.host, other.port, other.process.pid) for other in server.others]
-    states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else 60.0
+    states_s = load.ramp_s / RAMP_SAMPLES if load.ramp_s else STATES_INTERVAL_S
     return Observer(
         directory=task.directory,
         host=server.host,
@@ -215,23 +219,24 @@ def _observer(task: Task, server: Serving, load: Load) -> Observer:
     )
 
 
-def _watch(
+def _watch_load(
     task: Task, tool: Guarded, server: Serving, load: Load, observer: Observer
 ) -> Fault | None:
+    """Wait until the tool has ended, or end it if it or the server fails. Returns its fault."""
     limit_s = load.deadline_s + TOOL_SLACK_S
-    until = time.monotonic() + limit_s
-    while not tool.wait(WATCH_S if task.lab is None else LANE_WATCH_S):
+    until_s = time.monotonic() + limit_s
+    while not tool.wait(WATCH_INTERVAL_S if task.lab is None else PARALLEL_WATCH_INTERVAL_S):
         fault = None
-        if time.monotonic() > until:
+        if time.monotonic() > until_s:
             reason = f"the load tool had not finished after {limit_s:.0f} s, its deadline"
             if server.backlog < load.concurrency:
                 reason += (
-                    f"; where {load.concurrency} connections meet a backlog of {server.backlog},"
-                    " the kernel may drop handshakes, which clients retry for minutes"
+                    f"; with {load.concurrency} connections and a backlog of {server.backlog}, the"
+                    " kernel may drop handshakes, which clients retry for minutes"
                 )
             fault = Fault("tool", reason)
-        elif _floods(task.directory / "tool"):
-            fault = Fault("tool", f"the load tool wrote more than {FLOOD_BYTES >> 20} MiB")
+        elif _oversized_outputs(task.directory / "tool"):
+            fault = Fault("tool", f"the load tool wrote more than {MAX_OUTPUT_BYTES >> 20} MiB")
         if fault or not server.process.running:
             tool.kill()
             return fault if server.process.running else None  # `server.lost()` gives the reason
@@ -242,10 +247,10 @@ def _watch(
     return None
 
 
-def _floods(workdir: Path) -> list[Path]:
-    return [path for path in workdir.iterdir() if path.stat().st_size > FLOOD_BYTES]
+def _oversized_outputs(workdir: Path) -> list[Path]:
+    return [path for path in workdir.iterdir() if path.stat().st_size > MAX_OUTPUT_BYTES]
 
 
-def discard_attempt(trial: Path) -> None:
+def discard_attempt(trial_dir: Path) -> None:
     """Remove the files of an unfinished attempt."""
-    shutil.rmtree(trial, ignore_errors=True)
+    shutil.rmtree(trial_dir, ignore_errors=True)

@@ -19,19 +19,19 @@ from workerlab.finding import Finding
 from workerlab.model import Cell, CellResult, Document, Server, Trial, Value
 from workerlab.report.json_types import JsonCellRow
 from workerlab.report.sweep_document import SWEEP
-from workerlab.report.text import clean
-from workerlab.report.values import DIGITS, cell, counts_text, jsonable, text
+from workerlab.report.text import printable
+from workerlab.report.values import DIGITS, counts_text, json_cell, jsonable, text
 
 
 def render(document: Document) -> str:
     """RFC 4180, but with LF line endings. The header is written even if there are no rows."""
     if document.kind == SWEEP:
-        return _written(HEADER, map(_flat, document.cells))
+        return _csv_text(HEADER, map(_cell_columns, document.cells))
     names = dict.fromkeys(column.name for table in document.tables for column in table.columns)
-    return _written(["table", *names], _rows(document))
+    return _csv_text(["table", *names], _table_rows(document))
 
 
-def _written(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+def _csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, header, lineterminator="\n")
     writer.writeheader()
@@ -39,34 +39,34 @@ def _written(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str
     return file.getvalue()
 
 
-def _rows(document: Document) -> Iterable[Mapping[str, object]]:
+def _table_rows(document: Document) -> Iterable[Mapping[str, object]]:
     for table in document.tables:
         names = [column.name for column in table.columns]
         for row in table.rows:
             values = dict(zip(names, map(_field, row), strict=True))
-            yield {"table": clean(text(table.title)), **values}
+            yield {"table": printable(text(table.title)), **values}
 
 
 def _field(value: Value) -> object:
     if isinstance(value, str | Finding):
         return _sentence(text(value))
-    return clean(counts_text(value)) if isinstance(value, Mapping) else jsonable(value, DIGITS)
+    return printable(counts_text(value)) if isinstance(value, Mapping) else jsonable(value, DIGITS)
 
 
-def _flat(result: CellResult) -> dict[str, object]:
+def _cell_columns(result: CellResult) -> dict[str, object]:
     """Expands distributions and groups of numbers into one column per value, unit last."""
     row: dict[str, object] = {}
-    for name, value in codec.plain(cell(result, JsonCellRow)).items():
+    for name, value in codec.plain(json_cell(result, JsonCellRow)).items():
         stem, _, unit = name.rpartition("_")
         if unit in ("ms", "bytes"):
-            row |= {f"{stem}_{part}_{unit}": inner for part, inner in value.items()}
+            row |= {f"{stem}_{part}_{unit}": part_value for part, part_value in value.items()}
         elif name in ("kernel", "cpu", "core_wait", "in_force", "served_by", "ab"):
-            row |= {f"{name}_{part}": inner for part, inner in value.items()}
+            row |= {f"{name}_{part}": part_value for part, part_value in value.items()}
         elif name == "routes":
-            row[name] = clean(json.dumps(value)) if value else None
+            row[name] = printable(json.dumps(value)) if value else None
         elif isinstance(value, dict) and "text" not in value:
             pairs = (f"{key}={count}" for key, count in value.items())
-            row[name] = clean(" ".join(pairs))
+            row[name] = printable(" ".join(pairs))
         elif isinstance(value, list):
             row[name] = " | ".join(map(_sentence, value))
         elif isinstance(value, dict | str):
@@ -76,11 +76,12 @@ def _flat(result: CellResult) -> dict[str, object]:
     return row
 
 
-def _sentence(spoken: Any) -> str:
-    """The text on one line: server output may contain control characters."""
-    return clean(spoken["text"] if isinstance(spoken, dict) else spoken)
+def _sentence(value: Any) -> str:
+    """The sentence of a JSON text, or the string, on one line: server output may contain control
+    characters."""
+    return printable(value["text"] if isinstance(value, dict) else value)
 
 
-_ANY = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
-_EMPTY = CellResult(_ANY, "", None, "invalid", TrialInvalid(()))
-HEADER = tuple(_flat(_EMPTY))
+_ANY_TRIAL = Trial(Cell(Server("sync", 1, 1, 1, 1), "ab", 1), 1)
+_EMPTY_RESULT = CellResult(_ANY_TRIAL, "", None, "invalid", TrialInvalid(()))
+HEADER = tuple(_cell_columns(_EMPTY_RESULT))

@@ -38,27 +38,27 @@ class Grid(Struct, frozen=True):
         return list(zip(*(column.values for column in self.columns), strict=True))
 
     @property
-    def heads(self) -> list[str]:
+    def header(self) -> list[str]:
         return [f"{column.heading} {column.unit}".strip() for column in self.columns]
 
     @property
     def right(self) -> list[bool]:
         return [column.right for column in self.columns]
 
-    def without(self, place: int) -> Grid:
-        columns = (*self.columns[:place], *self.columns[place + 1 :])
-        return replace(self, columns=columns, keys=self.keys - (place < self.keys))
+    def without(self, index: int) -> Grid:
+        columns = (*self.columns[:index], *self.columns[index + 1 :])
+        return replace(self, columns=columns, keys=self.keys - (index < self.keys))
 
 
-def grid(table: Table) -> Grid:
-    """Formats columns that have values; `blank` lists the others. IndexError for a short row."""
+def to_grid(table: Table) -> Grid:
+    """The table as text; `blank` lists the columns without values. IndexError for a short row."""
     blank, columns, keys = [], [], 0
-    for place, column in enumerate(table.columns):
-        values = [row[place] for row in table.rows]
+    for index, column in enumerate(table.columns):
+        values = [row[index] for row in table.rows]
         if all(finite(value) is None for value in values):
             blank.append(heading(column))
             continue
-        keys += place < table.keys
+        keys += index < table.keys
         columns.append(
             GridColumn(
                 heading=heading(column),
@@ -72,16 +72,16 @@ def grid(table: Table) -> Grid:
     return Grid(tuple(columns), tuple(blank), keys)
 
 
-def join(left: Table, right: Table) -> Table:
-    """Joins on the leading columns that both share; None where `right` has no matching row."""
+def join_tables(left: Table, right: Table) -> Table:
+    """`left`, with the columns of `right` that it lacks; None where `right` has no matching row."""
     pairs = zip(left.columns, right.columns, strict=False)
     shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
     rows = {row[:shared]: row[shared:] for row in right.rows}
-    none = (None,) * (len(right.columns) - shared)
+    missing = (None,) * (len(right.columns) - shared)
     return replace(
         left,
         columns=left.columns + right.columns[shared:],
-        rows=tuple(row + rows.get(row[:shared], none) for row in left.rows),
+        rows=tuple(row + rows.get(row[:shared], missing) for row in left.rows),
     )
 
 
@@ -98,7 +98,7 @@ def value_text(column: Column, value: Value, unit: str = "") -> str:
         return counts_text(finite_value) or MISSING
     if unit and column.form == "seconds":
         return _unsigned(three_digits(finite_value / DURATION[unit]))
-    return FORMS[column.form](float(finite_value))
+    return VALUE_FORMATS[column.form](float(finite_value))
 
 
 def _number(value: float) -> str:
@@ -116,25 +116,26 @@ def _unsigned(text: str) -> str:
 
 
 # As in sentences, except that the digits of numbers align within a column
-FORMS = {**FORMATS, "text": "{:g}".format, "number": _number, "percent": _percent}
+VALUE_FORMATS = {**FORMATS, "text": "{:g}".format, "number": _number, "percent": _percent}
 
 
-def explained(table: Table, whole: Grid, legends: set[tuple[str, str]]) -> list[str]:
+def table_notes(table: Table, grid: Grid, explained: set[tuple[str, str]]) -> list[str]:
     """The sentences below a table: column meanings, its note, the columns missing in all rows.
-    `legends` as in `legend`."""
-    return [*legend(whole.columns, legends), text(table.note), blank_columns(whole)]
+    `explained` as in `legend`."""
+    return [*legend(grid.columns, explained), text(table.note), blank_columns_note(grid)]
 
 
-def blank_columns(whole: Grid) -> str:
-    return f"Missing in all rows: {', '.join(whole.blank)}." if whole.blank else ""
+def blank_columns_note(grid: Grid) -> str:
+    """The columns left out as blank; "" if there are none."""
+    return f"Missing in all rows: {', '.join(grid.blank)}." if grid.blank else ""
 
 
-def legend(columns: Sequence[GridColumn], legends: set[tuple[str, str]]) -> list[str]:
-    """Column meanings, grouped by meaning: "p50, p95: response time.". `legends`: the
+def legend(columns: Sequence[GridColumn], explained: set[tuple[str, str]]) -> list[str]:
+    """Column meanings, grouped by meaning: "p50, p95: response time.". `explained`: the
     (heading, meaning) pairs already explained; they are skipped, and new ones are added."""
     headings: dict[str, list[str]] = {}
     for column in columns:
-        if column.meaning and (column.heading, column.meaning) not in legends:
+        if column.meaning and (column.heading, column.meaning) not in explained:
             headings.setdefault(column.meaning, []).append(column.heading)
-            legends.add((column.heading, column.meaning))
+            explained.add((column.heading, column.meaning))
     return [f"{', '.join(names)}: {meaning}." for meaning, names in headings.items()]

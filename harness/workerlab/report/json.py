@@ -13,7 +13,16 @@ from workerlab.finding import Finding
 from workerlab.model import SCHEMA, Chart, ChartSeries, Document, Level, Mark, Table
 from workerlab.report import json_types
 from workerlab.report.sweep_document import SWEEP
-from workerlab.report.values import DIGITS, cell, filled, group, heading, jsonable, rounded, spoken
+from workerlab.report.values import (
+    DIGITS,
+    from_source,
+    heading,
+    json_cell,
+    json_class,
+    json_text,
+    jsonable,
+    rounded,
+)
 
 
 def render(document: Document) -> str:
@@ -21,35 +30,35 @@ def render(document: Document) -> str:
     return json.dumps(codec.plain(json_of(document)), indent=2, allow_nan=False) + "\n"
 
 
-def shape_of(kind: str) -> type[json_types.JsonDocument]:
-    """The type of all documents of this kind."""
+def document_type(kind: str) -> type[json_types.JsonDocument]:
+    """The type of the JSON of all documents of this kind."""
     return json_types.JsonSweep if kind == SWEEP else json_types.JsonTables
 
 
 def json_of(document: Document) -> json_types.JsonDocument:
     """The fields of every document, plus those of its kind."""
-    own = _sweep(document) if document.kind == SWEEP else _tables(document)
-    return filled(
-        shape_of(document.kind),
+    fields_of_kind = _sweep(document) if document.kind == SWEEP else _tables(document)
+    return from_source(
+        document_type(document.kind),
         document,
         schema=SCHEMA,
         environment=jsonable(document.environment),
         findings=[_finding(conclusion) for conclusion in document.findings],
-        **own,
+        **fields_of_kind,
     )
 
 
 def _sweep(document: Document) -> dict[str, object]:
     phases = {
-        key: [filled(json_types.JsonPhase, phase) for phase in phases]
+        key: [from_source(json_types.JsonPhase, phase) for phase in phases]
         for key, phases in document.phases.items()
     }
     return {
         "cells": [
-            cell(result, json_types.JsonCell, phases=phases.get(result.trial.key, []))
+            json_cell(result, json_types.JsonCell, phases=phases.get(result.trial.key, []))
             for result in document.cells
         ],
-        "classes": [group(result) for result in document.classes],
+        "classes": [json_class(result) for result in document.classes],
         "setup_s": {name: rounded(value) for name, value in document.setup_s.items()},
     }
 
@@ -62,43 +71,44 @@ def _tables(document: Document) -> dict[str, object]:
 
 
 def _finding(finding: Finding) -> json_types.JsonFinding:
-    return filled(
-        json_types.JsonFinding, finding, question=finding.question, answer=spoken(finding)
+    return from_source(
+        json_types.JsonFinding, finding, question=finding.question, answer=json_text(finding)
     )
 
 
 def _table(table: Table) -> json_types.JsonTable:
     names = [column.name for column in table.columns]
-    return filled(
+    return from_source(
         json_types.JsonTable,
         table,
         columns=[
-            filled(json_types.JsonColumn, column, title=heading(column)) for column in table.columns
+            from_source(json_types.JsonColumn, column, title=heading(column))
+            for column in table.columns
         ],
         rows=[
             dict(zip(names, (jsonable(value, DIGITS) for value in row), strict=True))
             for row in table.rows
         ],
-        note=spoken(table.note),
+        note=json_text(table.note),
     )
 
 
 def _chart(chart: Chart) -> json_types.JsonChart:
-    return filled(
+    return from_source(
         json_types.JsonChart,
         chart,
         series=[_series(series) for series in chart.series],
         level=None if chart.level is None else _level(chart.level),
-        note=spoken(chart.note),
+        note=json_text(chart.note),
     )
 
 
 def _level(level: Level) -> json_types.JsonLevel:
-    return filled(json_types.JsonLevel, level, y=jsonable(level.y, DIGITS))
+    return from_source(json_types.JsonLevel, level, y=jsonable(level.y, DIGITS))
 
 
 def _series(series: ChartSeries) -> json_types.JsonSeries:
-    return filled(
+    return from_source(
         json_types.JsonSeries,
         series,
         points=jsonable(series.points, DIGITS),
@@ -107,6 +117,6 @@ def _series(series: ChartSeries) -> json_types.JsonSeries:
 
 
 def _mark(mark: Mark) -> json_types.JsonMark:
-    return filled(
+    return from_source(
         json_types.JsonMark, mark, low=jsonable(mark.low, DIGITS), high=jsonable(mark.high, DIGITS)
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
-from workerlab.report.grid import explained, grid
+from workerlab.report.grid import table_notes, to_grid
 from workerlab.report.values import text
 
 
@@ -14,9 +14,9 @@ def render(document: Document) -> str:
     others = [finding for finding in document.findings if not finding.question]
     blocks = [f"## {escaped(document.run)}", escaped(text(document.title))]
     blocks += [_answer(finding) for finding in answers]
-    legends: set[tuple[str, str]] = set()
+    explained: set[tuple[str, str]] = set()
     for table in document.tables:
-        blocks += _table(table, legends) if table.rows else []
+        blocks += _table(table, explained) if table.rows else []
     blocks.append("\n".join(_bullet(finding) for finding in others))
     if document.notes:
         notes = bullets([text(note) for note in document.notes])
@@ -36,17 +36,18 @@ def _bullet(finding: Finding) -> str:
     return "\n".join([bullets([text(finding)]), *evidence])
 
 
-def _table(table: Table, legends: set[tuple[str, str]]) -> Iterable[str]:
-    whole = grid(table)
+def _table(table: Table, explained: set[tuple[str, str]]) -> Iterable[str]:
+    grid = to_grid(table)
     if title := text(table.title):
         yield f"**{escaped(title)}**"
-    yield pipe_table(whole.heads, whole.rows, whole.right)
-    yield escaped(" ".join(filter(None, explained(table, whole, legends))))
+    yield pipe_table(grid.header, grid.rows, grid.right)
+    yield escaped(" ".join(filter(None, table_notes(table, grid, explained))))
 
 
-def pipe_table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+def pipe_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    """`right`: for each column, whether it is right-aligned."""
     rule = ["---:" if to_right else "---" for to_right in right]
-    lines = [heads, rule, *rows]
+    lines = [header, rule, *rows]
     return "\n".join(f"| {' | '.join(escaped(value) for value in line)} |" for line in lines)
 
 

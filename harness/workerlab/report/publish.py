@@ -9,47 +9,47 @@ from types import ModuleType
 
 from workerlab.model import Document, EnvironmentProblem, UsageError
 
-MISSING = (
+MISSING_PACKAGES = (
     "the report page needs Altair, vl-convert and Jinja2 ({}): install them"
     " with `pip install 'workerlab[page]'`"
 )
 
 
-def page(document: Document, path: Path) -> None:
-    """One self-contained HTML file.
+def write_page(document: Document, path: Path) -> None:
+    """Writes one self-contained HTML file.
 
     Raises UsageError if `path` cannot be written, EnvironmentProblem if a package is missing.
     """
-    check(path.parent)
+    check_writable(path.parent)
     _write([(path, _html().render(document).encode(errors="replace"))])
 
 
-def ready(path: Path) -> None:
-    """Checks for the errors of `page` before there is a document."""
-    check(path.parent)
+def check_page(path: Path) -> None:
+    """Raises the errors of `write_page`, before there is a document."""
+    check_writable(path.parent)
     _html()
 
 
-def pictures(document: Document, directory: Path) -> list[Path]:
-    """Each chart as PNG and SVG in `directory`, which is created if its parent exists. Raises as
-    `page` does."""
-    check(directory.parent)
-    drawn = _html().pictures(document)
+def write_pictures(document: Document, directory: Path) -> list[Path]:
+    """Writes each chart as PNG and SVG to `directory`, which is created if its parent exists.
+    Returns the paths. Raises as `write_page` does."""
+    check_writable(directory.parent)
+    images = _html().pictures(document)
     try:
         directory.mkdir(exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{directory} cannot be made: {error.strerror}") from error
-    return _write((directory / name, data) for name, data in drawn)
+        raise UsageError(f"{directory} cannot be created: {error.strerror}") from error
+    return _write((directory / name, data) for name, data in images)
 
 
 def _html() -> ModuleType:
     try:
         return import_module("workerlab.report.html")
     except ImportError as error:
-        raise EnvironmentProblem(MISSING.format(error)) from error
+        raise EnvironmentProblem(MISSING_PACKAGES.format(error)) from error
 
 
-def check(directory: Path) -> None:
+def check_writable(directory: Path) -> None:
     """Raises UsageError unless `directory` is writable; call it before drawing."""
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory")
@@ -58,13 +58,13 @@ def check(directory: Path) -> None:
 
 
 def _write(files: Iterable[tuple[Path, bytes]]) -> list[Path]:
-    """Writes each file atomically: a signal leaves no partial file."""
+    """Writes each file atomically: a signal leaves no partial file. Returns the paths."""
     written = []
     for path, data in files:
         try:
-            with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as part:
-                Path(part, path.name).write_bytes(data)
-                os.replace(Path(part, path.name), path)
+            with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
+                Path(temporary, path.name).write_bytes(data)
+                os.replace(Path(temporary, path.name), path)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}") from error
         written.append(path)

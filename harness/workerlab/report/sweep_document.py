@@ -15,32 +15,32 @@ from workerlab.model import CellResult, Document, Report
 from workerlab.numbers.units import counted, fill, format_duration, listed
 from workerlab.report.sweep_tables import failing_routes, sweep_tables
 from workerlab.report.values import (
-    AMOUNTS,
+    NUMERIC_SETTINGS,
     Names,
     by_series,
     finite,
+    in_force_instead,
     load_tool,
-    not_taken,
-    served,
-    setting,
+    serving_software,
+    setting_text,
 )
 
 SWEEP = "sweep"
-OWN = "detail"  # a value specific to one trial; ignored when causes are compared
-STAGES = {"start": "start", "warmup": "warm-up", "stop": "stop"}
+TRIAL_DETAIL = "detail"  # a value specific to one trial; ignored when causes are compared
+STAGE_NAMES = {"start": "start", "warmup": "warm-up", "stop": "stop"}
 
 
-def of_sweep(report: Report) -> Document:
-    """`report` holds all cells of the sweep, in plan order."""
+def sweep_document(report: Report) -> Document:
+    """The document of `report`, which holds all cells of the sweep, in plan order."""
     names, cells_of = Names(report.cells), by_series(report.cells)
     targets = [
         targets_of_series(
-            cells_of.get(group.series, []), names.series(group), name_trials=names.trials
+            cells_of.get(group.series, []), names.series(group), name_trials=names.several_trials
         )
         for group in report.classes
     ]
     phases = {facts.key: phases_of(facts) for facts in report.facts}
-    notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
+    cell_notes = [(note, cell) for cell in report.cells for note in dict.fromkeys(cell.notes)]
     return Document(
         run=report.run,
         kind=SWEEP,
@@ -49,7 +49,7 @@ def of_sweep(report: Report) -> Document:
         findings=(
             *(
                 finding
-                for group, target in zip(report.classes, targets, strict=True)
+                for group, target_findings in zip(report.classes, targets, strict=True)
                 for finding in (
                     class_finding(
                         group,
@@ -57,17 +57,17 @@ def of_sweep(report: Report) -> Document:
                         phases,
                         name=names.series(group),
                     ),
-                    *target,
+                    *target_findings,
                 )
             ),
             *overhead(report),
-            *affected(report, names),
+            *affected_cells(report, names),
         ),
         tables=tuple(sweep_tables(report, names)),
         notes=(
             *(
                 CellsNote(names.places(cells), note, trials=trials)
-                for note, cells, trials in by_cause(notes)
+                for note, cells, trials in by_cause(cell_notes)
             ),
             *report.notes,
         ),
@@ -89,7 +89,7 @@ def title(report: Report, names: Names) -> str:
     """What all cells have in common: settings, app, load."""
     cells = report.cells
     if not cells:
-        return "No trial has been finished."
+        return "No trial has completed."
     sleeps = {cell.sleep_s for cell in cells}
     classes_by_app: dict[str, dict[str, None]] = {}
     for cell in cells:
@@ -99,10 +99,10 @@ def title(report: Report, names: Names) -> str:
         for app, classes in classes_by_app.items()
     ]
     values = {
-        "settings": list(_constants(cells, names)),
+        "settings": list(_constant_settings(cells, names)),
         "apps": apps,
         "sleep_s": (sleeps.pop() if len(sleeps) == 1 else None) or None,
-        "served": served(report.environment, (cell.server for cell in cells)),
+        "served": serving_software(report.environment, (cell.server for cell in cells)),
     }
     return fill(
         "{settings:, }; {apps:list}[[, which sleeps {sleep_s:duration}]][[, served by {served}]].",
@@ -110,11 +110,11 @@ def title(report: Report, names: Names) -> str:
     )
 
 
-def _constants(cells: Sequence[CellResult], names: Names) -> Iterator[str]:
+def _constant_settings(cells: Sequence[CellResult], names: Names) -> Iterator[str]:
     first = cells[0].trial.cell
     threaded = [cell for cell in cells if cell.worker_class.threaded(cell.server)]
     threads = {cell.server.threads for cell in threaded}
-    for name in (*AMOUNTS, "cpu_s", "cores"):
+    for name in (*NUMERIC_SETTINGS, "cpu_s", "cores"):
         value = getattr(first.server, name)
         if name == "threads" and len(threads) == 1:
             classes = list(dict.fromkeys(cell.worker_class.name for cell in threaded))
@@ -124,9 +124,9 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterator[str]:
         ):
             continue
         elif name != "threads" and name not in names.settings and value is not None:
-            yield setting(name, value, not_taken(name, cells))
-    if not names.tools:
-        processes = first.processes if not names.processes else 1
+            yield setting_text(name, value, in_force_instead(name, cells))
+    if not names.tools_vary:
+        processes = first.processes if not names.processes_vary else 1
         yield f"load by {load_tool(replace(first, processes=processes))}"
     if all(cell.trial.cell.keepalive for cell in cells):
         yield "connections kept alive"
@@ -138,33 +138,34 @@ def _constants(cells: Sequence[CellResult], names: Names) -> Iterator[str]:
 
 class Overhead(Answer):
     """Overhead:[[ the load took {factor:.3f} times the ideal (no idle slot).]]
-    [[ Start and stop took {setup_s:duration} per cell.]]"""
+    [[ Start, warm-up and stop took {setup_s:duration} per cell.]]"""
 
     factor: float | None
     setup_s: float | None
 
 
 def overhead(report: Report) -> Iterator[Overhead]:
-    """How much longer than ideal the load took, and the setup time per cell."""
+    """How much longer than ideal the load took, and the setup time per cell. Nothing if unknown."""
     factor = finite(report.overhead)
-    stages = {name: v for name, value in report.setup_s.items() if (v := finite(value)) is not None}
+    times_s = {name: finite(value) for name, value in report.setup_s.items()}
+    stages = {name: time_s for name, time_s in times_s.items() if time_s is not None}
     if factor is None and not stages:
         return
-    medians = ", ".join(f"{STAGES[name]} {format_duration(v)}" for name, v in stages.items())
-    classes = _overheads(report.cells)
-    by_class = ", ".join(f"{name} {of_class:.3f}" for name, of_class in classes.items())
+    medians = ", ".join(f"{STAGE_NAMES[name]} {format_duration(s)}" for name, s in stages.items())
+    factors = _overhead_by_class(report.cells)
+    by_class = ", ".join(f"{name} {class_factor:.3f}" for name, class_factor in factors.items())
     yield Overhead(
         factor=factor,
         setup_s=sum(stages.values()) if stages else None,
         evidence=(
-            *([Note(f"load time, times the ideal: {by_class}")] if classes else []),
+            *([Note(f"load time, times the ideal: {by_class}")] if factors else []),
             *([Note(f"medians per cell: {medians}")] if stages else []),
         ),
     )
 
 
-def _overheads(cells: Iterable[CellResult]) -> dict[str, float]:
-    """Overhead factor by class if there are several, as uneven distribution leaves slots idle."""
+def _overhead_by_class(cells: Iterable[CellResult]) -> dict[str, float]:
+    """Overhead factor by class; empty for a single class. Uneven distribution leaves slots idle."""
     times: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
         load_s, ideal_s = finite(cell.load_s), finite(cell.ideal_s)
@@ -197,7 +198,7 @@ class CellsNote(Answer):
 Causes = Iterable[tuple[Finding, CellResult]]
 
 
-def affected(report: Report, names: Names) -> Iterator[Answer]:
+def affected_cells(report: Report, names: Names) -> Iterator[Answer]:
     """Each cause once, for invalid cells, inconclusive cells, failing routes and disturbed cells.
     A disturbed cell whose verdict is inconclusive is listed as inconclusive only."""
     reasons = {
@@ -227,7 +228,7 @@ def by_kind(
 
 
 def by_cause(
-    causes: Causes, key: Callable[[Finding], str] = lambda cause: repr(_shared(cause))
+    causes: Causes, key: Callable[[Finding], str] = lambda cause: repr(_comparable(cause))
 ) -> Iterator[tuple[Finding, list[CellResult], tuple[str, ...]]]:
     """(cause, cells, trial keys) for each distinct `key`; the cause is that of the first cell."""
     groups: dict[str, tuple[Finding, list[CellResult]]] = {}
@@ -237,10 +238,10 @@ def by_cause(
         yield cause, cells, tuple(cell.trial.key for cell in cells)
 
 
-def _shared(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
     """`value` without what is specific to one trial, such as the path of a log."""
     if isinstance(value, Finding):
-        return value.code, _shared(value.values)
+        return value.code, _comparable(value.values)
     if isinstance(value, Mapping):
-        return {name: _shared(inner) for name, inner in value.items() if name != OWN}
-    return tuple(map(_shared, value)) if isinstance(value, tuple) else value
+        return {name: _comparable(inner) for name, inner in value.items() if name != TRIAL_DETAIL}
+    return tuple(map(_comparable, value)) if isinstance(value, tuple) else value

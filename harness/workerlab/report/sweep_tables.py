@@ -24,8 +24,8 @@ from msgspec.structs import astuple, replace
 
 from workerlab.analysis.breakdown import PartsEstimated
 from workerlab.analysis.cell_targets import target_of
-from workerlab.analysis.open_closed import one_trial, pairs
-from workerlab.analysis.overview import dropped_handshakes, is_uncertain, part_of_load
+from workerlab.analysis.open_closed import open_and_closed, repeat_advice
+from workerlab.analysis.overview import has_dropped_handshakes, is_uncertain, part_of_load
 from workerlab.finding import Answer
 from workerlab.model import (
     AbTimes,
@@ -37,16 +37,16 @@ from workerlab.model import (
     Table,
     Value,
 )
-from workerlab.numbers.units import amount, counted, fill
+from workerlab.numbers.units import amount, fill
 from workerlab.report.json_types import JsonAb, JsonClass, JsonSplit, column, keys_of
-from workerlab.report.values import PARTS, Names, by_series, finite, taken
+from workerlab.report.values import PARTS, Names, by_series, finite, is_in_force, table
 
-ROUTES_OF_CELL = 20  # most failures first, then most requests
-SCREEN_ROWS = 24  # a longer table is shown with --explain only
+MAX_SHOWN_ROUTES = 20  # of a cell: most failures first, then most requests
+MAX_SCREEN_ROWS = 24  # a longer table is shown with --explain only
 
 
-def response(name: str, meaning: str, expendable: int = 0) -> Column:
-    """A percentile of the response times, or their maximum."""
+def response_column(name: str, meaning: str, expendable: int = 0) -> Column:
+    """A percentile of the response times, or their maximum. `expendable`: as in `Column`."""
     return Column(
         f"response_{name}_s",
         "seconds",
@@ -57,13 +57,13 @@ def response(name: str, meaning: str, expendable: int = 0) -> Column:
     )
 
 
-SUCCESSES = "response time of successes"
+SUCCESS_RESPONSE = "response time of successes"
 ROUTE_COLUMNS = (
     Column("requests", "count", meaning="complete answers"),
     Column("failed", "count"),
-    response("p50", SUCCESSES),
-    response("p95", SUCCESSES, 1),
-    response("max", SUCCESSES, 2),
+    response_column("p50", SUCCESS_RESPONSE),
+    response_column("p95", SUCCESS_RESPONSE, 1),
+    response_column("max", SUCCESS_RESPONSE, 2),
 )
 
 
@@ -74,39 +74,39 @@ def route_table(
 ) -> Iterator[Table]:
     """Nothing if no cell has routes. `leading`: the columns that identify a cell; `unit`: returns
     the unit for the times of all rows."""
-    shown = [(cell, name, route) for cell in cells for name, route in _shown(cell)]
+    shown = [(cell, name, route) for cell in cells for name, route in _shown_routes(cell)]
     if not shown:
         return
     rows = tuple(
         (
-            *(column.of(cell) for column in leading),
+            *(col.of(cell) for col in leading),
             name,
-            *(column.of(route) for column in ROUTE_COLUMNS),
+            *(col.of(route) for col in ROUTE_COLUMNS),
         )
         for cell, name, route in shown
     )
     responses = [route.response for _, _, route in shown]
     times = [[time for time in (each.p50, each.p95, each.max) if time] for each in responses]
-    left_out = max(len(cell.routes) for cell in cells) - ROUTES_OF_CELL
+    left_out = any(len(cell.routes) > MAX_SHOWN_ROUTES for cell in cells)
     note = (
-        f"{counted(left_out, 'route')} of each cell left out, those with the fewest requests and no"
-        " more failures; the JSON has them all."
+        f"Only {MAX_SHOWN_ROUTES} routes per cell: the most failures first, then the most requests."
+        " The JSON has all."
     )
     yield Table(
         title="The routes of the mix",
         columns=(*leading, Column("route", "text"), *ROUTE_COLUMNS),
         rows=rows,
-        note=note if left_out > 0 else None,
+        note=note if left_out else None,
         keys=len(leading),
         unit=unit(times),
-        detailed=len(rows) > SCREEN_ROWS,
+        detailed=len(rows) > MAX_SCREEN_ROWS,
     )
 
 
-def _shown(cell: CellResult) -> Iterator[tuple[str, RouteResult]]:
-    """The cell's routes to show (see ROUTES_OF_CELL), in the order of the mix."""
+def _shown_routes(cell: CellResult) -> Iterator[tuple[str, RouteResult]]:
+    """The cell's routes to show (see MAX_SHOWN_ROUTES), in the order of the mix."""
     names = sorted(cell.routes, key=lambda n: (-cell.routes[n].failed, -cell.routes[n].requests))
-    kept = {*names[:ROUTES_OF_CELL]}
+    kept = {*names[:MAX_SHOWN_ROUTES]}
     return ((name, route) for name, route in cell.routes.items() if name in kept)
 
 
@@ -131,21 +131,21 @@ def failing_routes(cells: Iterable[CellResult], names: Names) -> Iterator[Failin
             if route.failed:
                 key = (name, *sorted(route.statuses), "", *sorted(route.errors))
                 failures.setdefault(key, []).append((cell, route))
-    for (name, *_), where in failures.items():
-        routes = [route for _, route in where]
+    for (name, *_), pairs in failures.items():
+        routes = [route for _, route in pairs]
         causes = sum((Counter(route.errors) for route in routes), Counter[str]())
         statuses = sum((Counter(route.statuses) for route in routes), Counter[str]())
         answered = sum(route.requests for route in routes)
         del causes["status"]  # covered by `statuses`
         yield FailingRoute(
-            cells=names.places([cell for cell, _ in where]),
+            cells=names.places([cell for cell, _ in pairs]),
             route=name,
             failed=sum(route.failed for route in routes),
             requests=answered + causes.total(),
             statuses=tuple(sorted(statuses)),
             causes=dict(causes),
             answer=next(filter(None, (route.answer for route in routes)), None),
-            trials=tuple(cell.trial.key for cell, _ in where),
+            trials=tuple(cell.trial.key for cell, _ in pairs),
         )
 
 
@@ -155,8 +155,8 @@ AB_TIME_COLUMNS = (
         "time_of",
         "text",
         heading="time",
-        meaning="connect: until connected; processing: from then until the server closed; waiting:"
-        " until the first byte; in whole ms, over all requests, the lone first one included",
+        meaning="connect: until connected; processing: from then until the response ended; waiting:"
+        " from the request until the first byte; whole ms, all requests including the lone first",
     ),
     *(Column(f"{name}_s", "seconds") for name in AbTimes.__struct_fields__),
 )
@@ -167,9 +167,9 @@ def ab_tables(cells: Iterable[CellResult], leading: Sequence[Column]) -> Iterato
     totals, times = [], []
     for cell in cells:
         if cell.ab is not None:
-            key = tuple(column.of(cell) for column in leading)
+            key = tuple(col.of(cell) for col in leading)
             totals.append((*key, *(total.of(cell.ab) for total in AB_TOTAL_COLUMNS)))
-            times += [(*key, name, *astuple(row)) for name, row in cell.ab.times.items()]
+            times += [(*key, kind, *astuple(row)) for kind, row in cell.ab.times.items()]
     yield Table(
         title="What ab printed",
         columns=(*leading, *AB_TOTAL_COLUMNS),
@@ -199,7 +199,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
     """All tables that have rows."""
     closed = [cell for cell in report.cells if cell.trial.cell.rate is None]
     leading = leading_columns(names, CONCURRENCY_COLUMN)
-    target = [TARGET_COLUMN] if any(cell.target for cell in report.cells) else []
+    targets = [TARGET_COLUMN] if any(cell.target for cell in report.cells) else []
     mixed = [cell for cell in report.cells if cell.routes]
     load = (
         LOAD_COLUMN
@@ -208,13 +208,13 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
     )
     tables = (
         *(
-            replace(table, keys=len(leading) - 1 - names.trials)
-            for table in (
-                cells_table(closed, [*leading, *result_columns(closed), *target]),
+            replace(of_cells, keys=len(leading) - 1 - names.several_trials)
+            for of_cells in (
+                cells_table(closed, [*leading, *result_columns(closed), *targets]),
                 breakdown_table(closed, leading),
                 keepalive_table(closed, leading),
-                open_table(
-                    report.cells, [*leading_columns(names, LOAD_COLUMN), *RATE_COLUMNS, *target]
+                models_table(
+                    report.cells, [*leading_columns(names, LOAD_COLUMN), *RATE_COLUMNS, *targets]
                 ),
             )
         ),
@@ -222,12 +222,7 @@ def sweep_tables(report: Report, names: Names) -> Iterator[Table]:
         *ab_tables(closed, leading),
         class_table(report.classes, names),
     )
-    return filter(lambda table: table.rows, tables)
-
-
-def table_of(title: str, columns: Columns, cells: Cells, note: str | None = None) -> Table:
-    rows = tuple(tuple(column.of(cell) for column in columns) for cell in cells)
-    return Table(title, tuple(columns), rows, note)
+    return (each for each in tables if each.rows)
 
 
 def time_unit(cells: Cells) -> str:
@@ -237,9 +232,9 @@ def time_unit(cells: Cells) -> str:
 
 def unit_of(rows: list[list[float]]) -> str:
     """For all rows: "s" if a time reaches 1 s and none that matters loses digits, else "ms"."""
-    longest = max((time_s for times in rows for time_s in times), default=0.0)
+    longest_s = max((time_s for times in rows for time_s in times), default=0.0)
     lost = any(NEGLIGIBLE * max(times) <= time_s < EXACT_S for times in rows for time_s in times)
-    return "s" if longest >= 1 and not lost else "ms"
+    return "s" if longest_s >= 1 and not lost else "ms"
 
 
 def _times(cell: CellResult) -> list[float]:
@@ -271,18 +266,18 @@ def leading_columns(names: Names, load: Column) -> list[Column]:
     return [
         column("worker_class"),
         *(column(name, value=partial(_setting, name)) for name in names.settings),
-        *([column("tool")] if names.tools else []),
-        *([column("tool_processes")] if names.processes else []),
-        *([KEEPALIVE_COLUMN] if names.keepalive else []),
+        *([column("tool")] if names.tools_vary else []),
+        *([column("tool_processes")] if names.processes_vary else []),
+        *([KEEPALIVE_COLUMN] if names.keepalive_varies else []),
         load,
-        *([column("trial")] if names.trials else []),
+        *([column("trial")] if names.several_trials else []),
     ]
 
 
 def _setting(name: str, cell: CellResult) -> Value:
     """The requested value, followed by the one in force if it differs."""
     requested: int | str = getattr(cell.server, name)
-    if taken(name, cell):
+    if is_in_force(name, cell):
         return requested
     in_force = cell.in_force[name]
     return f"{requested} ({'ignored' if in_force is None else f'{in_force} in force'})"
@@ -292,6 +287,7 @@ def _setting(name: str, cell: CellResult) -> Value:
 
 
 def slots(result: CellResult | ClassResult) -> Value:
+    """A number, "unlimited" or "not known"; None for an invalid cell."""
     if result.slots_configured is not None:
         return result.slots_configured
     if isinstance(result, CellResult) and result.verdict == "invalid":
@@ -310,19 +306,19 @@ CLOSED_COLUMNS = (
     Column(
         "mean_s",
         "seconds",
-        meaning="mean response time while the load is steady, by Little's law; where the load"
-        " stalled, of the whole load",
+        meaning="mean response time while the load is steady, by Little's law; if the load"
+        " stalled, over the whole load",
         value=attrgetter("breakdown.response_s"),
     ),
-    response("p50", "response time"),
-    response("p95", "response time", 3),
-    response("max", "response time", 2),
+    response_column("p50", "response time"),
+    response_column("p95", "response time", 3),
+    response_column("max", "response time", 2),
     column("failed", 1),
     column("verdict"),
 )
 TARGET_COLUMN = column("target", value=target_of)
-LOWER_BOUND = (
-    "generator-bound: the load tool was the limit, so the figures are a lower bound of the server."
+GENERATOR_BOUND_NOTE = (
+    "generator-bound: the load tool was the limit, so the server may be faster than measured."
 )
 
 
@@ -331,15 +327,15 @@ def result_columns(cells: Cells) -> list[Column]:
     shown = {
         "occupancy": any(cell.occupancy is not None for cell in cells),
         "throughput_half_rps": any(map(is_uncertain, cells)),
-        "mean_s": any(map(dropped_handshakes, cells)),
+        "mean_s": any(map(has_dropped_handshakes, cells)),
     }
-    return [column for column in CLOSED_COLUMNS if shown.get(column.name, True)]
+    return [col for col in CLOSED_COLUMNS if shown.get(col.name, True)]
 
 
 def cells_table(cells: Cells, columns: Columns) -> Table:
     bound = any(cell.verdict == "generator-bound" for cell in cells)
-    table = table_of("Cells", columns, cells, LOWER_BOUND if bound else None)
-    return replace(table, unit=time_unit(cells), terminal="untitled")
+    untitled = table("Cells", columns, cells, GENERATOR_BOUND_NOTE if bound else None)
+    return replace(untitled, unit=time_unit(cells), terminal="untitled")
 
 
 # --- where the time goes --------------------------------------------------------------------
@@ -366,7 +362,7 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
     columns = [*leading, RESPONSE_MEAN, *PART_COLUMNS, *([column("split_exact")] if mixed else [])]
     note, why = sources_of(cells)
     return replace(
-        table_of(f"Where the time goes, mean of {part_of_load(cells)}", columns, cells, note),
+        table(f"Where the time goes, mean of {part_of_load(cells)}", columns, cells, note),
         unit=time_unit(closed),
         short_note=why and f"Where the time goes: {why}",
         terminal="beside",
@@ -374,19 +370,23 @@ def breakdown_table(closed: Cells, leading: Columns) -> Table:
 
 
 def sources_of(cells: Cells) -> tuple[str, str]:
-    """(exact or estimated, with the source of each part; why requests were not followed, or "")."""
+    """A note (which rows are exact; the source of each part of the others, and why they are not),
+    and that reason alone, or ""."""
     estimated = [cell for cell in cells if not cell.breakdown.exact]
+    mixed = 0 < len(estimated) < len(cells)
     sources: dict[str, dict[str, None]] = {}
     for cell in estimated:
         for part, source in cell.breakdown.sources.items():
             sources.setdefault(PARTS[part], {})[str(source)] = None
-    parts = ", ".join(f"{part} ({' or '.join(each)})" for part, each in sources.items())
+    parts = ", ".join(f"{part} ({' or '.join(names)})" for part, names in sources.items())
     reasons = (
         f"{note}." for cell in estimated for note in cell.notes if isinstance(note, PartsEstimated)
     )
     why = next(reasons, "")
-    exact = "Exact: every request was followed from the client into the app."
-    estimate = f"Estimate, each part from its own source: {parts}."
+    rows = "Exact rows" if mixed else "Exact"
+    exact = f"{rows}: every request was followed from the client into the app."
+    others = "Other rows are estimates" if mixed else "Estimates"
+    estimate = f"{others} from separate sources: {parts}."
     words = (exact if len(estimated) < len(cells) else "", estimate if estimated else "", why)
     return " ".join(filter(None, words)), why
 
@@ -398,33 +398,33 @@ def keepalive_table(closed: Cells, leading: Columns) -> Table:
     cells = [cell for cell in closed if cell.trial.cell.keepalive and cell.verdict != "invalid"]
     columns = [
         *leading,
-        Column("connections_per_worker", "text", value=_dealt),
+        Column("connections_per_worker", "text", value=_connection_counts),
         column("bound_rps"),
         column("split_prediction_rps"),
         Column("measured_rps", value=attrgetter("throughput_rps")),
     ]
     title = "Kept-alive connections stay with the worker that accepted them"
-    table = table_of(title, columns, cells)
-    return replace(table, unit=time_unit(closed), detailed=True)
+    return replace(table(title, columns, cells), unit=time_unit(closed), detailed=True)
 
 
-def _dealt(cell: CellResult) -> str | None:
+def _connection_counts(cell: CellResult) -> str | None:
+    """'5, 3', in descending order; None if unknown."""
     counts = (cell.connections_per_worker or {}).values()
     return ", ".join(str(count) for count in sorted(counts, reverse=True)) or None
 
 
-SINCE_DUE = "response time, open: since the request was due"
+RESPONSE_SINCE_DUE = "response time; in the open model, since the request was due"
 RATE_COLUMNS = (
     column("asked_rps", 4),
     replace(
         column("sent_rps"),
-        meaning="compare with the requests due, whose number is random for Poisson arrivals",
+        meaning="requests sent per second; with Poisson arrivals, the number due is random",
     ),
     column("throughput_rps"),
-    response("p50", SINCE_DUE),
-    response("p95", SINCE_DUE),
-    response("p99", SINCE_DUE, 3),
-    response("max", SINCE_DUE, 2),
+    response_column("p50", RESPONSE_SINCE_DUE),
+    response_column("p95", RESPONSE_SINCE_DUE),
+    response_column("p99", RESPONSE_SINCE_DUE, 3),
+    response_column("max", RESPONSE_SINCE_DUE, 2),
     Column(
         "lag_p95_s",
         "seconds",
@@ -438,11 +438,11 @@ RATE_COLUMNS = (
 )
 
 
-def open_table(cells: Cells, columns: Columns) -> Table:
+def models_table(cells: Cells, columns: Columns) -> Table:
     """Per cell: load, rates requested, sent and answered, response times."""
     title = "Closed and open: the same server under N clients, and under arrivals at a rate"
-    table = table_of(title, columns, side_by_side(cells), closed_and_open(cells, cells))
-    return replace(table, unit=time_unit(cells))
+    both = table(title, columns, side_by_side(cells), models_note(cells, cells))
+    return replace(both, unit=time_unit(cells))
 
 
 def side_by_side(cells: Cells) -> list[CellResult]:
@@ -454,8 +454,8 @@ def side_by_side(cells: Cells) -> list[CellResult]:
         ]
         compared = [
             cell
-            for opened, closed in pairs(series)
-            for cell in (*(closed.valid if closed else ()), *opened.valid)
+            for at_rate, closed in open_and_closed(series)
+            for cell in (*(closed.valid if closed else ()), *at_rate.valid)
         ]
         rows |= {cell.trial.key: cell for cell in (*compared, *inconclusive)}
     return list(rows.values())
@@ -464,18 +464,18 @@ def side_by_side(cells: Cells) -> list[CellResult]:
 ARRIVALS = {"poisson": "at random (Poisson)", "even": "evenly spaced"}
 
 
-def closed_and_open(at_rate: Cells, cells: Cells) -> str:
+def models_note(at_rate: Cells, cells: Cells) -> str:
     """A note on both models. `at_rate`: cells whose kind of arrivals is named if all have the same;
     `cells`: those shown."""
     kinds = {cell.arrivals for cell in at_rate if cell.arrivals is not None}
     values = {
         "arrivals": ARRIVALS[kinds.pop()] if len(kinds) == 1 else None,
-        "one_trial": one_trial(cells),
+        "one_trial": repeat_advice(cells),
     }
     return fill(
-        "Closed: each client waits for its answer before it asks again, so a slow server slows its"
-        " own load. Open: requests arrive[[ {arrivals}]], whether others were answered or not, and"
-        " are timed from the moment each was due.[[ {one_trial}]]",
+        "Closed: each client waits for its answer before the next request, so a slow server slows"
+        " its own load. Open: requests arrive[[ {arrivals}]] whether others were answered or not,"
+        " and are timed from the moment each was due.[[ {one_trial}]]",
         values,
     )
 
@@ -484,11 +484,13 @@ def closed_and_open(at_rate: Cells, cells: Cells) -> str:
 
 
 def _interval(group: ClassResult) -> str | None:
-    low_high = group.capacity_ci95
-    return None if low_high is None else " to ".join(map(amount, low_high))
+    """'118 to 121'; None if unknown."""
+    limits = group.capacity_ci95
+    return None if limits is None else " to ".join(map(amount, limits))
 
 
 def _knee(group: ClassResult) -> Value:
+    """Connections, or why there is no knee."""
     return group.knee_note.short if group.knee is None else round(group.knee, 1)
 
 
@@ -504,7 +506,7 @@ CLASS_COLUMNS = (
     Column("capacity_ci95_rps", "text", heading="95 % interval", value=_interval),
     Column("knee", "text", value=_knee),
 )
-RATIOS = (
+KNEE_COLUMNS = (
     Column("knee_per_worker", value=partial(_per_worker, "knee")),
     replace(
         column("knee_predicted", value=partial(_per_worker, "knee_predicted"), of=JsonClass),
@@ -517,7 +519,6 @@ def class_table(groups: Sequence[ClassResult], names: Names) -> Table:
     columns = (
         Column("series", "text", heading="class", value=names.series),
         *CLASS_COLUMNS,
-        *(RATIOS if any(group.knee_predicted for group in groups) else ()),
+        *(KNEE_COLUMNS if any(group.knee_predicted for group in groups) else ()),
     )
-    rows = tuple(tuple(column.of(group) for column in columns) for group in groups)
-    return Table("Capacity of each class", columns, rows, detailed=True)
+    return replace(table("Capacity of each class", columns, groups), detailed=True)

@@ -25,14 +25,14 @@ from workerlab.analysis.class_findings import NoValidCell
 from workerlab.finding import Finding
 from workerlab.model import Document, Table
 from workerlab.numbers.units import MISSING, counted, listed
-from workerlab.report.grid import Grid, blank_columns, grid, join, legend
+from workerlab.report.grid import Grid, blank_columns_note, join_tables, legend, to_grid
 from workerlab.report.values import text
 
-WIDEST = 100  # columns of a sentence
-UNBOUNDED = 10_000
-RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-FIGURE = re.compile(r"(?<=\d) (?=(?:ms|s)\b|%)")  # the space between a number and its unit
-PLAIN = str.maketrans(
+MAX_TEXT_WIDTH = 100  # characters per line of a sentence
+UNLIMITED_WIDTH = 10_000
+HEADING_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+UNIT_SPACE = re.compile(r"(?<=\d) (?=(?:ms|s)\b|%)")  # the space between a number and its unit
+ASCII_OF = str.maketrans(
     {
         "→": "->",
         "\N{EN DASH}": "-",
@@ -44,11 +44,11 @@ PLAIN = str.maketrans(
 )
 
 
-def console(colour: bool) -> Console:
+def capturing_console(colour: bool) -> Console:
     """A console without output; what it prints is captured."""
     return Console(
         file=io.StringIO(),
-        width=UNBOUNDED,
+        width=UNLIMITED_WIDTH,
         force_terminal=colour,
         color_system="standard" if colour else None,
         no_color=not colour,
@@ -58,46 +58,48 @@ def console(colour: bool) -> Console:
 
 def bare_table(gap: int) -> Drawing:
     """A table with only a rule below its headings, and `gap` spaces between columns."""
-    return Drawing(box=RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
+    return Drawing(box=HEADING_RULE, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
 
 
-def natural(table: Drawing) -> int:
+def natural_width(table: Drawing) -> int:
     """The table's width in characters if nothing is cut."""
-    screen = console(colour=False)
+    screen = capturing_console(colour=False)
     return Measurement.get(screen, screen.options, table).maximum
 
 
-def drawn(table: Drawing, colour: bool) -> str:
-    screen = console(colour)
+def draw(table: Drawing, colour: bool) -> str:
+    """The table as text."""
+    screen = capturing_console(colour)
     with screen.capture() as captured:
         screen.print(table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def wrapped(lines: Iterable[str], width: int | None, indent: str = "") -> str:
+def wrap(lines: Iterable[str], width: int | None, indent: str = "") -> str:
+    """Each line, wrapped to `width` or MAX_TEXT_WIDTH, whichever is less."""
     wrapper = textwrap.TextWrapper(
-        width=max(20, min(width or WIDEST, WIDEST)),
+        width=max(20, min(width or MAX_TEXT_WIDTH, MAX_TEXT_WIDTH)),
         initial_indent=indent,
         subsequent_indent=indent + "  ",
         break_on_hyphens=False,
         break_long_words=False,
     )
     # textwrap does not break at a no-break space: a number stays with its unit.
-    glued = (FIGURE.sub("\N{NO-BREAK SPACE}", clean(line)) for line in lines)
-    return "\n".join(wrapper.fill(line) for line in glued).replace("\N{NO-BREAK SPACE}", " ")
+    glued_lines = (UNIT_SPACE.sub("\N{NO-BREAK SPACE}", printable(line)) for line in lines)
+    return "\n".join(wrapper.fill(line) for line in glued_lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def clean(text: str) -> str:
+def printable(text: str) -> str:
     """Replaces control characters, which server output may contain, by spaces."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
 def to_ascii(text: str) -> str:
-    return text.translate(PLAIN).encode("ascii", "backslashreplace").decode("ascii")
+    return text.translate(ASCII_OF).encode("ascii", "backslashreplace").decode("ascii")
 
 
-HEADING_LEAST = 6  # characters per line of a heading, even if its values are shorter
-COLOURS = {
+MIN_HEADING_WIDTH = 6  # characters per line of a heading, even if its values are shorter
+VERDICT_COLOURS = {
     "below capacity": "green",
     "at capacity": "cyan",
     "saturated": "yellow",
@@ -105,7 +107,7 @@ COLOURS = {
     "inconclusive": "blue",
     "invalid": "red",
 }
-OF_TARGETS = {
+TARGET_COLOURS = {
     "met": "green",
     "broken": "red",
     "not shown": "yellow",
@@ -122,59 +124,59 @@ def render(
         reasons = [reason for reason in document.findings if not isinstance(reason, NoValidCell)]
         document = replace(document, findings=tuple(reasons), tables=())
     answers, others = (
-        [_finding(conclusion, colour, width, explain) for conclusion in document.findings
-         if bool(conclusion.question) is answer]
+        [_finding(finding, colour, width, explain) for finding in document.findings
+         if bool(finding.question) is answer]
         for answer in (True, False)
     )  # fmt: skip
     blocks = [_head(document, width), *answers]
-    legends: set[tuple[str, str]] = set()
-    for table in _shown(document.tables, width, explain):
-        blocks += _table(table, colour, width, legends if explain else None)
+    explained: set[tuple[str, str]] = set()
+    for table in _shown_tables(document.tables, width, explain):
+        blocks += _table(table, colour, width, explained if explain else None)
     blocks += ["\n".join(others), *_notes(document, width, explain)]
-    whole = "\n\n".join(block for block in blocks if block) + "\n"
-    return whole if colour else to_ascii(whole)
+    output = "\n\n".join(block for block in blocks if block) + "\n"
+    return output if colour else to_ascii(output)
 
 
 def _head(document: Document, width: int | None) -> str:
     """The title, followed by notes on options and settings that had no effect."""
     notes = [text(note) for note in document.notes if note.prominence == "title"]
     return "\n".join(
-        [wrapped([text(document.title)], width), *(wrapped([note], width, "  ") for note in notes)]
+        [wrap([text(document.title)], width), *(wrap([note], width, "  ") for note in notes)]
     )
 
 
-def _finding(conclusion: Finding, colour: bool, width: int | None, explain: bool) -> str:
+def _finding(finding: Finding, colour: bool, width: int | None, explain: bool) -> str:
     """A finding's question, if any, its sentence and, with `explain`, its evidence."""
-    question = wrapped([conclusion.question], width)
+    question = wrap([finding.question], width)
     lines = [f"\x1b[1m{question}\x1b[0m" if colour and question else question]
-    lines.append(wrapped([text(conclusion)], width, "  " if question else ""))
+    lines.append(wrap([text(finding)], width, "  " if question else ""))
     if explain:
-        lines.append(wrapped([f"- {text(each)}" for each in conclusion.evidence], width, "    "))
+        lines.append(wrap([f"- {text(each)}" for each in finding.evidence], width, "    "))
     return "\n".join(filter(None, lines))
 
 
 def _notes(document: Document, width: int | None, explain: bool) -> Iterable[str]:
     """All notes with `explain`; else the prominent ones, and what --explain would add."""
     if explain:
-        lines = wrapped([text(note) for note in document.notes], width, "  ")
+        lines = wrap([text(note) for note in document.notes], width, "  ")
         yield f"Notes:\n{lines}" if lines else ""
         return
     printed = [note for note in document.notes if note.prominence == "notes"]
-    yield wrapped([text(note) for note in printed], width)
-    parts = []
-    if notes := sum(note.prominence == "counted" for note in document.notes):
-        parts.append(counted(notes, "note"))
+    yield wrap([text(note) for note in printed], width)
+    extras = []
+    if note_count := sum(note.prominence == "counted" for note in document.notes):
+        extras.append(counted(note_count, "note"))
     if any(conclusion.evidence for conclusion in document.findings):
-        parts.append("evidence")
+        extras.append("evidence")
     if any(table.rows for table in document.tables):
-        parts.append("what the columns mean")
-    yield wrapped([f"With --explain: {listed(parts)}."], width) if parts else ""
+        extras.append("what the columns mean")
+    yield wrap([f"With --explain: {listed(extras)}."], width) if extras else ""
 
 
 # --- tables -----------------------------------------------------------------------------------
 
 
-def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
+def _shown_tables(tables: Iterable[Table], width: int | None, explain: bool) -> list[Table]:
     """Tables with rows. Without `explain`, no detailed ones, and the first two are joined if the
     second is marked "beside" and there is room."""
     with_rows = [table for table in tables if table.rows]
@@ -182,67 +184,68 @@ def _shown(tables: Iterable[Table], width: int | None, explain: bool) -> list[Ta
         return with_rows
     shown = [table for table in with_rows if not table.detailed]
     if len(shown) > 1 and shown[1].terminal == "beside":
-        joined = join(*shown[:2])
-        if natural(_drawing(grid(joined), gap=1)) <= (WIDEST if width is None else width):
+        joined = join_tables(*shown[:2])
+        max_width = MAX_TEXT_WIDTH if width is None else width
+        if natural_width(_drawing(to_grid(joined), gap=1)) <= max_width:
             return [replace(joined, note=shown[1].note, short_note=shown[1].short_note), *shown[2:]]
     return shown
 
 
 def _table(
-    table: Table, colour: bool, width: int | None, legends: set[tuple[str, str]] | None
+    table: Table, colour: bool, width: int | None, explained: set[tuple[str, str]] | None
 ) -> list[str]:
-    """A table's title and drawing, then the text below. `legends` as in `legend`; None: without
+    """A table's title and drawing, then the text below. `explained` as in `legend`; None: no
     explanations."""
-    whole = grid(table)
-    fitting, gap, hidden = _fitted(whole, width)
+    grid = to_grid(table)
+    fitting, gap, hidden = _fit(grid, width)
     title = "" if table.terminal == "untitled" else text(table.title)
     below = []
-    if legends is not None:
-        below += [*legend(fitting.columns, legends), text(table.note)]
+    if explained is not None:
+        below += [*legend(fitting.columns, explained), text(table.note)]
         below += ["-: missing."] if MISSING in chain(*fitting.rows) else []
     elif table.short_note:
         below.append(table.short_note)
-    below.append(blank_columns(whole))
+    below.append(blank_columns_note(grid))
     if hidden:
         below.append(f"Columns hidden (terminal too narrow): {', '.join(hidden)}.")
-    picture = drawn(_drawing(fitting, gap, colour), colour)
+    picture = draw(_drawing(fitting, gap, colour), colour)
     return [
-        f"{wrapped([f'{title}:'], width)}\n\n{picture}" if title else picture,
-        wrapped([" ".join(filter(None, below))], width),
+        f"{wrap([f'{title}:'], width)}\n\n{picture}" if title else picture,
+        wrap([" ".join(filter(None, below))], width),
     ]
 
 
-def _fitted(whole: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
+def _fit(grid: Grid, width: int | None) -> tuple[Grid, int, list[str]]:
     """The columns that fit, the gap between them, and the headings of those that do not fit."""
-    if width is None or natural(_drawing(whole, gap=2)) <= width:
-        return whole, 2, []
+    if width is None or natural_width(_drawing(grid, gap=2)) <= width:
+        return grid, 2, []
     hidden: list[str] = []
-    while natural(_drawing(whole, gap=1)) > width and len(whole.columns) > max(1, whole.keys):
-        ranks = [column.expendable for column in whole.columns]
-        place = ranks.index(max(ranks)) if max(ranks) else len(ranks) - 1
-        hidden.append(whole.columns[place].heading)
-        whole = whole.without(place)
-    return whole, 1, hidden
+    while natural_width(_drawing(grid, gap=1)) > width and len(grid.columns) > max(1, grid.keys):
+        ranks = [column.expendable for column in grid.columns]
+        index = ranks.index(max(ranks)) if max(ranks) else len(ranks) - 1
+        hidden.append(grid.columns[index].heading)
+        grid = grid.without(index)
+    return grid, 1, hidden
 
 
-def _drawing(whole: Grid, gap: int, colour: bool = False) -> Drawing:
+def _drawing(grid: Grid, gap: int, colour: bool = False) -> Drawing:
     drawing = bare_table(gap)
-    for column in whole.columns:
+    for column in grid.columns:
         # Wrap the heading to about the width of the values
         widest = max(map(len, (*column.values, *column.heading.split())), default=0)
         lines = textwrap.wrap(
-            clean(column.heading), max(widest, HEADING_LEAST), break_on_hyphens=False
+            printable(column.heading), max(widest, MIN_HEADING_WIDTH), break_on_hyphens=False
         )
         heading = "\n".join([*lines, column.unit] if column.unit else lines)
         justify: JustifyMethod = "right" if column.right else "left"
         drawing.add_column(Styled(heading), justify=justify, no_wrap=True)
-    keys = [row[: whole.keys] for row in whole.rows]
+    keys = [row[: grid.keys] for row in grid.rows]
     runs = [key for key, _ in groupby(keys)]
     # Rules between keys only if some key has several rows and all of them are adjacent
-    grouped = len(whole.columns) > whole.keys and len(set(runs)) == len(runs) < len(keys)
-    styles_of = {**COLOURS, **OF_TARGETS} if colour else {}
-    for key, after, row in zip(keys, [*keys[1:], ()], whole.rows, strict=False):
-        styles = [styles_of.get(value.partition(":")[0], "") for value in row]
-        cells = map(Styled, map(clean, row), styles)
-        drawing.add_row(*cells, end_section=grouped and key != after)
+    grouped = len(grid.columns) > grid.keys and len(set(runs)) == len(runs) < len(keys)
+    style_of = {**VERDICT_COLOURS, **TARGET_COLOURS} if colour else {}
+    for key, next_key, row in zip(keys, [*keys[1:], ()], grid.rows, strict=False):
+        styles = [style_of.get(value.partition(":")[0], "") for value in row]
+        cells = map(Styled, map(printable, row), styles)
+        drawing.add_row(*cells, end_section=grouped and key != next_key)
     return drawing

@@ -36,7 +36,7 @@ S = TypeVar("S", bound=Struct)
 R = TypeVar("R", bound=json_types.JsonCellRow)
 
 AB_TIMES = ("connect", "processing", "waiting", "total")  # as in AbReport
-CORES = ("share", "others_share", "others_cores", "steal_cores")  # of CoreWait
+CORE_WAIT_FIELDS = ("share", "others_share", "others_cores", "steal_cores")
 DIGITS = 6  # significant digits in findings and tables: no clock of the lab is more precise
 
 
@@ -73,7 +73,7 @@ def rounded(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else round(value, digits) + 0.0  # not -0.0
 
 
-def filled(kind: type[S], source: object, **values: Any) -> S:
+def from_source(kind: type[S], source: object, **values: Any) -> S:
     """A `kind` with these values; its other keys are read from `source` by the paths of their
     `JsonKey`. `NAME_ms` is read from the distribution NAME, in seconds."""
     paths = {
@@ -81,26 +81,26 @@ def filled(kind: type[S], source: object, **values: Any) -> S:
         for name, key in json_types.keys_of(kind).items()
         if name not in values
     }
-    own = {name: _plain(attrgetter(path)(source)) for name, path in paths.items()}
-    return kind(**own, **values)
+    read = {name: _json_value(attrgetter(path)(source)) for name, path in paths.items()}
+    return kind(**read, **values)
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     if isinstance(value, Summary):
         return milliseconds(json_types.JsonMilliseconds, value)
     if isinstance(value, Finding):
-        return spoken(value)
+        return json_text(value)
     if isinstance(value, Mapping):
         return {str(key): count for key, count in sorted(value.items())}
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_json_value(each) for each in value]
     return rounded(value) if isinstance(value, float) else value
 
 
-def milliseconds(kind: type[S], of: Summary | Breakdown | AbTimes) -> S:
-    """A `kind` with the times of `of` in ms, rounded; None: unknown."""
+def milliseconds(kind: type[S], times: Summary | Breakdown | AbTimes) -> S:
+    """A `kind` with these times (in seconds) in ms, rounded; None: unknown."""
     seconds = {
-        name: getattr(of, f"{name}_s" if isinstance(of, Breakdown) else name)
+        name: getattr(times, f"{name}_s" if isinstance(times, Breakdown) else name)
         for name in kind.__struct_fields__
     }
     return kind(
@@ -111,23 +111,27 @@ def milliseconds(kind: type[S], of: Summary | Breakdown | AbTimes) -> S:
     )
 
 
-def cell(result: CellResult, kind: type[R], **more: Any) -> R:
+def json_cell(result: CellResult, kind: type[R], **more: Any) -> R:
     """One trial. `more`: the fields that `kind` has in addition to a row."""
-    return filled(
+    return from_source(
         kind,
         result,
         **_settings(result.server),
         served_by=json_types.JsonServedBy(
             gunicorn=result.served_by.get("gunicorn"), python=result.served_by.get("python")
         ),
-        in_force=json_types.JsonInForce(**{name: result.in_force.get(name) for name in AMOUNTS}),
-        not_taken=[name for name in AMOUNTS if not taken(name, result)],
+        in_force=json_types.JsonInForce(
+            **{name: result.in_force.get(name) for name in NUMERIC_SETTINGS}
+        ),
+        not_taken=[name for name in NUMERIC_SETTINGS if not is_in_force(name, result)],
         sleep_s=rounded(result.sleep_s, 6),
         waiting_split_ms=milliseconds(json_types.JsonSplit, result.breakdown),
         **_machine(result),
         **_ab(result.ab),
         rate=result.trial.cell.rate and result.trial.cell.rate.label,
-        routes={name: filled(json_types.JsonRoute, route) for name, route in result.routes.items()},
+        routes={
+            name: from_source(json_types.JsonRoute, route) for name, route in result.routes.items()
+        },
         **more,
     )
 
@@ -135,16 +139,16 @@ def cell(result: CellResult, kind: type[R], **more: Any) -> R:
 def _machine(result: CellResult) -> dict[str, Struct]:
     """Kernel counters, CPU, waiting for a core, and memory."""
     usage, wait = result.usage, result.core_wait
-    shares = {name: rounded(getattr(wait, name, None)) for name in CORES}
+    shares = {name: rounded(getattr(wait, name, None)) for name in CORE_WAIT_FIELDS}
     seconds = {name: rounded(getattr(wait, name, None), 6) for name in ("worker_s", "tool_s")}
     return {
-        "kernel": filled(
+        "kernel": from_source(
             json_types.JsonKernel,
             result.counters,
             accept_queue_max=result.accept_queue_max,
             accept_queue_limit=result.accept_queue_limit,
         ),
-        "cpu": filled(json_types.JsonCpu, usage),
+        "cpu": from_source(json_types.JsonCpu, usage),
         "core_wait": json_types.JsonCoreWait(**shares, **seconds),
         "rss_bytes": json_types.JsonRss(
             server_max=usage.server_rss_bytes, generator_max=usage.generator_rss_bytes
@@ -152,29 +156,29 @@ def _machine(result: CellResult) -> dict[str, Struct]:
     }
 
 
-def _ab(printed: AbReport | None) -> dict[str, Struct]:
-    totals = {name: getattr(printed, name, None) for name in json_types.JsonAb.__struct_fields__}
-    times = printed.times if printed else dict.fromkeys(AB_TIMES, AbTimes())
+def _ab(report: AbReport | None) -> dict[str, Struct]:
+    totals = {name: getattr(report, name, None) for name in json_types.JsonAb.__struct_fields__}
+    times = report.times if report else dict.fromkeys(AB_TIMES, AbTimes())
     rows = {
         f"ab_{name}_ms": milliseconds(json_types.JsonAbTimes, row) for name, row in times.items()
     }
     return {"ab": json_types.JsonAb(**totals), **rows}
 
 
-def group(result: ClassResult) -> json_types.JsonClass:
+def json_class(result: ClassResult) -> json_types.JsonClass:
     """The cells of one (server, load tool, processes, keep-alive)."""
-    return filled(
+    return from_source(
         json_types.JsonClass, result, **_settings(result.server), knee=rounded(result.knee, 3)
     )
 
 
 def _settings(server: Server) -> dict[str, Any]:
     """The settings of a server. Versions are null if they are those of the run's environment."""
-    own = {name: getattr(server, name) for name in json_types.JsonSettings.__struct_fields__}
-    return {**own, "gunicorn": server.gunicorn or None, "python": server.python or None}
+    values = {name: getattr(server, name) for name in json_types.JsonSettings.__struct_fields__}
+    return {**values, "gunicorn": server.gunicorn or None, "python": server.python or None}
 
 
-def spoken(label: Label | None) -> json_types.JsonText | str:
+def json_text(label: Label | None) -> json_types.JsonText | str:
     """A finding as its code, values and sentence; a plain name unchanged; "" for None."""
     if not isinstance(label, Finding):
         return label or ""
@@ -186,7 +190,7 @@ def jsonable(value: object, digits: int = 17) -> object:
     """`value` in JSON types and base units. Infinite and NaN become None, other types text.
     `digits`: significant ones of a float."""
     if isinstance(value, Finding):
-        return spoken(value)
+        return json_text(value)
     if isinstance(value, Mapping):
         return {str(key): jsonable(inner, digits) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -216,7 +220,7 @@ def cores_of(environment: Mapping[str, object]) -> int | None:
     return cores if isinstance(cores, int) and cores > 0 else None
 
 
-AMOUNTS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
+NUMERIC_SETTINGS = ("workers", "threads", "backlog", "worker_connections")  # of a Server
 # Settings in which servers of one worker class may differ
 SETTINGS: Mapping[str, str] = {
     "workers": "{value:# worker}",
@@ -239,11 +243,11 @@ PARTS: Mapping[str, str] = {  # of a response time
 }
 
 
-# Colour and shape of each on a page
+# Colour and shape of each part on the page
 PART_LOOKS: Mapping[str, Look] = {part: (part.replace("_", "-"), "circle") for part in PARTS}
 
 
-def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
+def varying_settings(servers: Iterable[Server]) -> dict[str, set[str]]:
     """The settings that differ within a worker class, with those classes. Tables must show them.
 
     Threads that differ only because only gthread has them are in the title instead.
@@ -253,8 +257,8 @@ def varying(servers: Iterable[Server]) -> dict[str, set[str]]:
         for name in SETTINGS:
             values.setdefault((name, server.worker_class), set()).add(getattr(server, name))
     classes: dict[str, set[str]] = {}
-    for (name, worker_class), of_class in values.items():
-        if len(of_class) > 1:
+    for (name, worker_class), class_values in values.items():
+        if len(class_values) > 1:
             classes.setdefault(name, set()).add(worker_class)
     return {name: classes[name] for name in SETTINGS if name in classes}
 
@@ -267,8 +271,8 @@ def by_series(cells: Iterable[CellResult]) -> Mapping[Cell, list[CellResult]]:
     return series
 
 
-def setting(name: str, value: int | str, exceptions: Iterable[str] = ()) -> str:
-    """'4 workers'. `exceptions`: from `not_taken`, added in parentheses."""
+def setting_text(name: str, value: int | str, exceptions: Iterable[str] = ()) -> str:
+    """'4 workers'. `exceptions`: from `in_force_instead`, added in parentheses."""
     values = {"value": value, "exceptions": tuple(exceptions)}
     return fill(f"{SETTINGS[name]}[[ ({{exceptions:; }})]]", values)
 
@@ -279,7 +283,7 @@ def load_tool(cell: Cell | ClassResult) -> str:
     return f"{cell.tool} with {processes}" if cell.processes > 1 else cell.tool
 
 
-def taken(name: str, cell: CellResult) -> bool:
+def is_in_force(name: str, cell: CellResult) -> bool:
     """Whether the setting is in force as requested; True if unknown. A request for one thread is
     also met by a class without threads."""
     requested = getattr(cell.server, name)
@@ -287,14 +291,14 @@ def taken(name: str, cell: CellResult) -> bool:
     return bool(in_force == requested or (name == "threads" and requested == 1))
 
 
-def not_taken(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
+def in_force_instead(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
     """'ignored by sync', '128 in force with gthread': values in force other than requested."""
     every_class = {cell.server.worker_class for cell in cells}
-    classes_of: dict[int | None, dict[str, None]] = {}
+    by_value: dict[int | None, dict[str, None]] = {}
     for cell in cells:
-        if not taken(name, cell):
-            classes_of.setdefault(cell.in_force[name], {})[cell.server.worker_class] = None
-    for value, classes in classes_of.items():
+        if not is_in_force(name, cell):
+            by_value.setdefault(cell.in_force[name], {})[cell.server.worker_class] = None
+    for value, classes in by_value.items():
         if value is None:
             yield f"ignored by {listed(list(classes))}"
         else:
@@ -303,32 +307,32 @@ def not_taken(name: str, cells: Sequence[CellResult]) -> Iterator[str]:
             yield fill("{value} in force[[ with {classes:list}]]", values)
 
 
-def interpreter(python: str, gunicorn: object = None) -> str:
+def interpreter_text(python: str, gunicorn: object = None) -> str:
     """'.venv/bin/python with Gunicorn 23.0.0'."""
     values = {"python": python, "gunicorn": gunicorn}
     return fill("{python}[[ with Gunicorn {gunicorn}]]", values)
 
 
-def served(environment: Mapping[str, object], servers: Iterable[Server]) -> str | None:
+def serving_software(environment: Mapping[str, object], servers: Iterable[Server]) -> str | None:
     """The interpreter and Gunicorn that serve the user's app; for a bundled app, only a Gunicorn
     other than the bundled one, or None. Leaves out what single servers set for themselves, as that
     is shown elsewhere. `environment`: of the run."""
-    instances = tuple(servers)
-    user_app = any(server.app.chdir for server in instances)
-    differs = {
-        name: any(getattr(server, name) for server in instances) for name in ("python", "gunicorn")
+    servers = tuple(servers)
+    user_app = any(server.app.chdir for server in servers)
+    is_set = {
+        name: any(getattr(server, name) for server in servers) for name in ("python", "gunicorn")
     }
-    gunicorn = None if differs["gunicorn"] else environment.get("gunicorn")
-    python = environment.get("server_python") if user_app and not differs["python"] else None
+    gunicorn = None if is_set["gunicorn"] else environment.get("gunicorn")
+    python = environment.get("server_python") if user_app and not is_set["python"] else None
     if python is None:
-        usual = gunicorn is None or (not user_app and gunicorn == BUNDLED_GUNICORN)
-        return None if usual else setting("gunicorn", str(gunicorn))
-    places = {server.app.chdir for server in instances}
-    place = f"{places.pop()}/" if len(places) == 1 else ""
-    return interpreter(str(python).removeprefix(place), gunicorn)
+        is_default = gunicorn is None or (not user_app and gunicorn == BUNDLED_GUNICORN)
+        return None if is_default else setting_text("gunicorn", str(gunicorn))
+    directories = {server.app.chdir for server in servers}
+    prefix = f"{directories.pop()}/" if len(directories) == 1 else ""
+    return interpreter_text(str(python).removeprefix(prefix), gunicorn)
 
 
-def level(cell: Cell) -> str:
+def load_label(cell: Cell) -> str:
     """'16', '80% (open)', '3/s (open)'."""
     if cell.rate is None:
         return str(cell.concurrency)
@@ -336,15 +340,15 @@ def level(cell: Cell) -> str:
 
 
 class Names:
-    """Names of the series and cells of one run, from the settings that vary in it."""
+    """Names of the series and cells of one run, from what varies in it."""
 
     def __init__(self, cells: Sequence[CellResult]) -> None:
         planned = [cell.trial.cell for cell in cells]
-        self.settings = varying(cell.server for cell in planned)
-        self.tools = len({cell.tool for cell in planned}) > 1
-        self.processes = len({cell.processes for cell in planned}) > 1
-        self.keepalive = len({cell.keepalive for cell in planned}) > 1
-        self.trials = any(cell.trial.number > 1 for cell in cells)
+        self.settings = varying_settings(cell.server for cell in planned)
+        self.tools_vary = len({cell.tool for cell in planned}) > 1
+        self.processes_vary = len({cell.processes for cell in planned}) > 1
+        self.keepalive_varies = len({cell.keepalive for cell in planned}) > 1
+        self.several_trials = any(cell.trial.number > 1 for cell in cells)
         self._cells = cells
 
     def series(self, cell: Cell | ClassResult) -> str:
@@ -354,10 +358,10 @@ class Names:
             if cell.server.worker_class in classes:
                 results = [result for result in self._cells if result.server == cell.server]
                 value = getattr(cell.server, name)
-                apart += [setting(name, value), *not_taken(name, results)]
-        if self.tools or cell.processes > 1:
+                apart += [setting_text(name, value), *in_force_instead(name, results)]
+        if self.tools_vary or cell.processes > 1:
             apart.append(load_tool(cell))
-        if cell.keepalive and self.keepalive:
+        if cell.keepalive and self.keepalive_varies:
             apart.append(KEEPALIVE)
         values = {"worker_class": cell.server.worker_class, "apart": apart}
         return fill("{worker_class}[[ ({apart:, })]]", values)
@@ -378,6 +382,6 @@ class Names:
         for cell in dict.fromkeys(cell.trial.cell for cell in cells):
             numbers = [str(result.trial.number) for result in cells if result.trial.cell == cell]
             complete = len(numbers) == sum(result.trial.cell == cell for result in self._cells)
-            values = {"level": level(cell), "noun": len(numbers), "numbers": numbers}
-            trials = fill("{level} ({noun:trial/trials} {numbers:list})", values)
-            yield level(cell) if complete else trials
+            values = {"load": load_label(cell), "noun": len(numbers), "numbers": numbers}
+            trials = fill("{load} ({noun:trial/trials} {numbers:list})", values)
+            yield load_label(cell) if complete else trials

@@ -24,7 +24,7 @@ from workerlab.experiments.bottleneck.document import (
 from workerlab.experiments.bottleneck.findings import BottleneckVerdict, Factor, TooFewTrials
 from workerlab.experiments.calibration import CeilingKey
 from workerlab.experiments.planning import why_unavailable
-from workerlab.experiments.reading import evidence
+from workerlab.experiments.reading import read_trial
 from workerlab.experiments.trial import null_task, run
 from workerlab.finding import Answer
 from workerlab.model import Load, NullServer, Trial
@@ -154,7 +154,7 @@ def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
     load = Load(8, 8, 6.0, LONG_S, keepalive=True, ramp_s=1.0, timed=True, same_body=True)
     trial = Trial(null_cell("phases", null, tool, load), 1)
     record = run(null_task(trial, tmp_path), lambda _: None)
-    data = evidence(trial, record, null_plan("bottleneck", [trial.cell]), tmp_path)
+    data = read_trial(trial, record, null_plan("bottleneck", [trial.cell]), tmp_path)
     if data.observations.pauses:
         pytest.skip("the machine stood still")
     assert isinstance(data.facts, Facts)

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from tests.builders.null import serving
 from tests.integration.conftest import LONG_S, ROOT, Lab, until
 from workerlab import run_store as store
-from workerlab.analysis.facts import TrialData, unusable
+from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.experiments.limits import command as limits
-from workerlab.experiments.reading import evidence
+from workerlab.experiments.reading import read_trial
 from workerlab.experiments.trial import null_task, run
 from workerlab.load.mistakes import PROGRAMS
 from workerlab.model import Cell, Measurement, Trial
@@ -26,7 +26,7 @@ from workerlab.server import preflight
 
 def step(name: str, **load: Any) -> Cell:
     """The first of such real steps, on this machine, its load changed."""
-    here = replace(limits.machine(), core=None)
+    here = replace(limits.this_machine(), core=None)
     steps = limits.steps(here, quick=False)
     cell = next(one.cell for one in steps if one.cell.name.startswith(name))
     assert cell.load is not None
@@ -36,8 +36,8 @@ def step(name: str, **load: Any) -> Cell:
 def executed(cell: Cell, place: Path) -> tuple[Measurement, TrialData]:
     one = Trial(cell, 1)
     record = run(null_task(one, place), lambda _: None)
-    found = evidence(one, record, null_plan("test", [cell]), place)
-    assert found.measurement is not None, unusable(found)
+    found = read_trial(one, record, null_plan("test", [cell]), place)
+    assert found.measurement is not None, why_unusable(found)
     return found.measurement, found
 
 
@@ -70,7 +70,7 @@ def test_no_port_left_and_two_ways_out(tmp_path: Path) -> None:
 
 
 def test_ports_in_time_wait_run_out_and_are_used_again_after_a_second(tmp_path: Path) -> None:
-    if why := limits.machine().no_network:
+    if why := limits.this_machine().no_network:
         pytest.skip(f"no network namespace can be made: {why}")
     if not preflight.narrows_ports():
         pytest.skip("this kernel cannot tell a socket which ports to use")
@@ -109,7 +109,7 @@ def test_what_a_client_keeps_takes_memory(tmp_path: Path) -> None:
 
 def planned(place: Path, names: tuple[str, ...]) -> Path:
     """A run of `limits` with a few of its steps, smaller, not begun."""
-    here = limits.machine()
+    here = limits.this_machine()
     plan = limits.plan_of(here, quick=False)
     cells = []
     for cell in plan.cells:

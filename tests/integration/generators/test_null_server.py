@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from tests.builders.null import serving as serving_null
 from tests.integration.conftest import until
-from workerlab.analysis.facts import TrialData, unusable
-from workerlab.experiments.reading import evidence, null_counts
+from workerlab.analysis.facts import TrialData, why_unusable
+from workerlab.experiments.reading import null_counts, read_trial
 from workerlab.experiments.trial import null_task, run
 from workerlab.model import Load, NullServer, Record, Trial
 from workerlab.numbers.histogram import Histogram
@@ -271,7 +271,7 @@ def executed(one: Trial, place: Path) -> tuple[Record, TrialData]:
     kept: list[Record] = []
     record = run(null_task(one, place), kept.append)
     assert kept == [record]
-    return record, evidence(one, record, null_plan("test", [one.cell]), place)
+    return record, read_trial(one, record, null_plan("test", [one.cell]), place)
 
 
 @pytest.mark.parametrize("keepalive", [True, False])
@@ -282,7 +282,7 @@ def test_server_and_client_count_the_same(tmp_path: Path, keepalive: bool) -> No
         if any(sample.tool_rss_bytes for sample in found.observations.processes):
             break  # a busy machine may leave nobody a moment to look at so short a load
     assert record.fault is None
-    assert unusable(found) is None
+    assert why_unusable(found) is None
     assert found.measurement is not None
     assert found.null is not None
     assert (found.measurement.requests, found.measurement.failed) == (500, 0)

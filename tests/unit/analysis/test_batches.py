@@ -130,13 +130,13 @@ def test_a_cell_without_a_steady_part_is_unknown() -> None:
 @pytest.mark.parametrize("delay_s", [0.1, 0.3, 0.45, 0.7, 2.5])
 def test_a_long_load_has_batches_of_about_a_second_or_a_request(delay_s: float) -> None:
     found = of(evidence(connections=8, rounds=round(20 / delay_s), delay_s=delay_s))
-    assert found.long
+    assert found.is_long
     assert found.batch_s is not None
     assert max(delay_s, 2 / 3) - 1e-6 <= found.batch_s <= max(delay_s, 1.5) + 1e-6
 
 
 def test_a_short_load_is_not_called_long() -> None:
-    assert not of(evidence(connections=8, rounds=10, delay_s=0.1)).long
+    assert not of(evidence(connections=8, rounds=10, delay_s=0.1)).is_long
 
 
 def test_a_request_that_never_ended_holds_its_slot() -> None:

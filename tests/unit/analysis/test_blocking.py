@@ -51,14 +51,14 @@ def test_a_line_that_sleeps() -> None:
     assert found.trials == (TRIAL.trial.key,)
     assert text(found) == (
         "orders.py line 42 in total() blocks the event loop 10 % of the time; it calls time.sleep;"
-        " the loop is held up for as long as 25.0 ms."
+        " the loop is held up for up to 25.0 ms."
     )
 
 
 def test_many_calls_in_a_row_are_not_one_long_one() -> None:
     (found,) = lines_of(replace(SLEEPS, since_ns=390 * MS, stuck_ns=20 * MS))
     assert text(found).endswith(
-        "the loop is held up for as long as 390 ms, by several calls in a row of 30.0 ms at most."
+        "the loop is held up for up to 390 ms, by several calls in a row of at most 30.0 ms each."
     )
 
 
@@ -98,7 +98,7 @@ def test_few_late_looks_at_a_thread_that_mostly_computes_without_the_gil(mine: s
 
 def test_a_line_of_a_library() -> None:
     (found,) = lines_of(replace(SLEEPS, number=5))
-    assert "(a library's, called by no line of the app)" in text(found)
+    assert "(library code, not called by the app)" in text(found)
     assert "which waits in threading.wait" in text(found)
 
 

@@ -156,9 +156,10 @@ def test_too_few_samples_are_no_mean() -> None:
 
 def test_samples_weigh_as_long_as_they_hold() -> None:
     steady = Window(0, 100, 1.0)
-    assert steady.level([(-5, 9), (0, 1), (90, 5), (100, 7), (120, 9)], 3) == pytest.approx(1.4)
-    assert steady.level([(0, 1), (90, 5)], 3) is None
-    assert steady.level([(5, 1), (5, 5)], 2) is None
+    samples = [(-5, 9), (0, 1), (90, 5), (100, 7), (120, 9)]
+    assert steady.mean_level(samples, 3) == pytest.approx(1.4)
+    assert steady.mean_level([(0, 1), (90, 5)], 3) is None
+    assert steady.mean_level([(5, 1), (5, 5)], 2) is None
 
 
 @settings(max_examples=40)

@@ -34,14 +34,14 @@ from workerlab.analysis.cell_targets import (
 from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.target import TermOutcome
 from workerlab.model import CellResult, CoreWait, Document, Pause, Rate, Summary
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.slo import parse
 
 TARGET = "p95<150ms,errors<5%"
 
 
 def sweep(*trials: TrialData, target: str = TARGET) -> Document:
-    return of_sweep(analyse("run", {}, trials, terms=parse(target)))
+    return sweep_document(analyse("run", {}, trials, terms=parse(target)))
 
 
 def closed(connections: int, *, rounds: int = 40, tool: str = "fast", trial: int = 1) -> TrialData:
@@ -93,7 +93,7 @@ def test_a_level_within_the_slots_keeps_it_and_one_that_waits_does_not() -> None
 
 
 def test_where_there_is_no_target_nothing_is_said_of_one() -> None:
-    document = of_sweep(analyse("run", {}, [closed(4)]))
+    document = sweep_document(analyse("run", {}, [closed(4)]))
     assert document.target_kept is None
     assert not conclusions(document)
     assert "target" not in [column.name for table in document.tables for column in table.columns]

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[TrialData, str, dict[str, Any]]] = {
         "Note",
         {"text": "the load tool's output cannot be read: truncated: 'Comp'"},
     ),
-    "no output": (replace(BASE, measurement=None), "Note", {"text": "ab left no output"}),
+    "no output": (replace(BASE, measurement=None), "Note", {"text": "ab wrote no output"}),
     "a full map": (
         replace(BASE, spans=replace(BASE.spans, full=(103,))),
         "SpanMapsFull",
@@ -204,7 +204,7 @@ def test_an_expected_status_is_no_failure(
     good: range | None, expect_status: int, counted: dict[str, Any]
 ) -> None:
     """Whether or not the tool times each request."""
-    cell = judged(replace(saying(BASE, **counted), expect_status=expect_status, good=good))
+    cell = judged(replace(saying(BASE, **counted), expect_status=expect_status, good_statuses=good))
     assert (cell.failed, dict(cell.errors)) == (0, {})
     assert cell.throughput_rps == pytest.approx(4.0)
 
@@ -220,7 +220,7 @@ def test_a_tool_that_waits_for_a_core_cannot_keep_its_connections_busy(
 def test_an_unexpected_success_is_a_failure() -> None:
     found = outcome(replace(said(BASE), failed=30, errors={"non_2xx": 30}), 302, AB.GOOD)
     assert (found.failed, found.wrong, dict(found.errors)) == (11, 11, {"unexpected_2xx": 11})
-    assert outcome(said(BASE), 302, AB.GOOD).success == 0
+    assert outcome(said(BASE), 302, AB.GOOD).success_share == 0
 
 
 def test_a_span_that_never_ended_is_no_contradiction_in_a_timed_load() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from workerlab.analysis.comparison import LOOKS, METRICS, PARTS, Launch, changes, decided
+from workerlab.analysis.comparison import LOOKS, METRICS, PARTS, Launch, all_decided, changes
 
 NAMES = [one.name for one in METRICS]
 Noise = Callable[[random.Random], float]
@@ -55,7 +55,7 @@ def compare(rng: random.Random, noise: Noise, most: int, slower: float = 1.0) ->
         if len(pairs) not in LOOKS:
             continue
         found = changes(pairs, 0.05)
-        if len(pairs) >= most or decided(found, NAMES):
+        if len(pairs) >= most or all_decided(found, NAMES):
             return {one.metric.name: one.word for one in found}
 
 

@@ -159,7 +159,7 @@ def test_what_nobody_saw_is_missing() -> None:
     unseen = found(four(server_wait=0.4, tool_wait=None, steal=None))
     assert (unseen.tool_s, unseen.steal_cores) == (None, None)
     assert not unseen.by_machines
-    elsewhere = replace(four(server_wait=0.4, tool_wait=3.0), elsewhere=True)
+    elsewhere = replace(four(server_wait=0.4, tool_wait=3.0), remote_load=True)
     assert found(elsewhere).tool_s is None
     assert found(elsewhere).share == pytest.approx(0.1, abs=0.005)
 

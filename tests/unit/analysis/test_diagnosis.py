@@ -33,12 +33,12 @@ from workerlab.analysis.diagnosis.cpu import (
     CoresStolen,
     CoresTaken,
     LoadToolIsLimit,
-    each_computes,
+    cpu_per_request,
 )
 from workerlab.analysis.diagnosis.loop import (
-    IN_THREADS,
+    ASYNC_CALLS_OR_THREADS,
     PATCH_BEFORE_PRELOAD,
-    PATCHED,
+    PATCHABLE_CALLS,
     BlockedLoop,
 )
 from workerlab.analysis.diagnosis.service import (
@@ -50,8 +50,8 @@ from workerlab.analysis.diagnosis.service import (
     SlowFirst,
 )
 from workerlab.analysis.diagnosis.slots import (
-    ENDS_KEEPALIVE,
-    EVEN_CLASS,
+    DISABLES_KEEPALIVE,
+    USE_EVEN_CLASS,
     AllSlotsBusy,
     FullAcceptQueue,
     IdleWhileClientsWait,
@@ -130,23 +130,23 @@ def test_uneven_dealing_of_kept_connections_is_known_by_their_number() -> None:
     found = diagnosed(UnevenDealing, dealt(7, 1))
     assert (found.dealt, found.per_worker) == ("connections", (7, 1))
     assert found.predicted_rps == pytest.approx(5.0)
-    assert ENDS_KEEPALIVE in found.advice
+    assert DISABLES_KEEPALIVE in found.advice
     assert not isinstance(cause(dealt(4, 4)), UnevenDealing)
 
 
 def test_tornado_has_no_such_setting() -> None:
     pattern = (0, 1, 1, 2, 0, 3)
     trial = evidence(server("tornado"), 16, slots=[1] * 4, deal=lambda n: pattern[n % 6])
-    assert advice(trial) == (EVEN_CLASS,)
+    assert advice(trial) == (USE_EVEN_CLASS,)
 
 
 @pytest.mark.parametrize(
     ("worker_class", "calls"),
     [
-        ("asgi", IN_THREADS),
-        ("uvicorn", IN_THREADS),
-        ("gevent", PATCHED),
-        ("eventlet", PATCHED),
+        ("asgi", ASYNC_CALLS_OR_THREADS),
+        ("uvicorn", ASYNC_CALLS_OR_THREADS),
+        ("gevent", PATCHABLE_CALLS),
+        ("eventlet", PATCHABLE_CALLS),
     ],
 )
 def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> None:
@@ -167,7 +167,7 @@ def test_gevent_with_a_preloaded_app_is_told_what_came_too_late() -> None:
     trial = evidence(server("gevent"), 8, slots=[1] * 4, deal=lambda number: number % 4)
     proof = {"preload_app": True, "patched": "gevent"}
     assert advice(recording(trial, proof=proof)) == (PATCH_BEFORE_PRELOAD,)
-    assert advice(trial)[0].endswith(PATCHED)
+    assert advice(trial)[0].endswith(PATCHABLE_CALLS)
 
 
 def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
@@ -266,23 +266,23 @@ def test_what_is_longer_is_told_by_where_it_is() -> None:
     )
     assert text(inside) == (
         "With 32 connections a response takes 164 ms, 161 ms of it inside the app, and a lone one"
-        " 103 ms; nothing that was measured shows why."
+        " 103 ms; no measurement shows why."
     )
 
 
 def test_computing_for_longer_than_a_lone_request_takes_is_said_sensibly() -> None:
     """Where others share a core's caches, a request may compute for longer than a lone one took."""
-    assert each_computes({"cpu_s": 0.0654, "lone_s": None}) == (
+    assert cpu_per_request({"cpu_s": 0.0654, "lone_s": None}) == (
         "each request takes 65.4 ms of CPU time"
     )
-    assert each_computes({"cpu_s": 0.0654, "lone_s": 0.07}).endswith(
+    assert cpu_per_request({"cpu_s": 0.0654, "lone_s": 0.07}).endswith(
         " (the fastest lone one 70.0 ms in all)"
     )
 
 
 def test_where_it_waits_is_only_said_where_it_was_seen() -> None:
     cause = diagnosed(WaitingForSlots, bare(evidence(SYNC, 8)))
-    assert cause.waiting == "the other 4 wait 1.00 s unattributed"
+    assert cause.waiting == "the other 4 wait 1.00 s in an unknown place"
 
 
 def test_failures_stand_beside_the_rest() -> None:

@@ -20,11 +20,11 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import TrialData
 from workerlab.analysis.diagnosis.loop import (
-    ASYNCHRONOUS,
-    IN_THREADS,
+    ASYNC_CALLS_OR_CLASS,
+    ASYNC_CALLS_OR_THREADS,
     BlockedLoop,
-    loops_in_use,
-    worth_a_look,
+    loop_busy_share,
+    worth_sampling,
 )
 from workerlab.analysis.event_loop import LoopUse, WorkerLoop, loop_use, unexplained_ns
 from workerlab.model import Beat, Beats, Pause
@@ -112,7 +112,7 @@ def test_no_more_is_blocked_than_it_is_late(
     ],
 )
 def test_what_is_worth_a_look(beats: list[Beat], alarms: bool) -> None:
-    assert worth_a_look(derived(beating(ASGI, beats))) == alarms
+    assert worth_sampling(derived(beating(ASGI, beats))) == alarms
 
 
 def test_shares_of_the_time_and_the_worst_loop_first() -> None:
@@ -148,11 +148,11 @@ def test_nothing_is_known_of_beats_in_which_the_machine_stood_still() -> None:
     late = [one for one in trial.beats.beats if one.late_ns]
     seen = tuple(Pause(one.at_ns - 520 * MS, one.at_ns - MS) for one in late)
     assert worst_of(trial).blocked > 0.5
-    assert worth_a_look(derived(trial))
+    assert worth_sampling(derived(trial))
     trial = seeing(trial, pauses=seen)
     found = worst_of(trial)
     assert (found.blocked, found.late, found.longest_s) == (0, 0, 0)
-    assert not worth_a_look(derived(trial))
+    assert not worth_sampling(derived(trial))
     # What blocks at other times is seen as before
     assert worst_of(seeing(trial, pauses=seen[::2])).longest_s == pytest.approx(0.6)
 
@@ -173,7 +173,7 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time() -> None:
     assert found.late is not None
     assert found.beats is not None
     assert 3 <= found.late < found.beats
-    assert found.advice[0].endswith(IN_THREADS)
+    assert found.advice[0].endswith(ASYNC_CALLS_OR_THREADS)
     assert text(found).startswith("Something blocks the event loop at least 6")
 
 
@@ -242,7 +242,7 @@ def test_of_tornado_only_its_own_applications() -> None:
     assert said(recording(trial, proof={"app_kind": "wsgi"})) is None
     found = said(recording(trial, proof={"app_kind": "tornado"}))
     assert found is not None
-    assert found.advice[0].endswith(ASYNCHRONOUS)
+    assert found.advice[0].endswith(ASYNC_CALLS_OR_CLASS)
 
 
 def test_beats_know_better_than_spans() -> None:
@@ -251,5 +251,5 @@ def test_beats_know_better_than_spans() -> None:
     assert said(trial) is not None
     computing = row(each=1, late=900.0, cpu=900.0)
     assert said(beating(trial, computing)) is None
-    assert loops_in_use(derived(beating(ASGI, computing))) == pytest.approx(900 / 920)
-    assert loops_in_use(derived(ASGI)) == 0
+    assert loop_busy_share(derived(beating(ASGI, computing))) == pytest.approx(900 / 920)
+    assert loop_busy_share(derived(ASGI)) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workerlab.analysis.slots import beside_gil
+from workerlab.analysis.slots import nogil_share_by_route
 from workerlab.model import Span, SpanCost
 
 MS = 1_000_000
@@ -36,27 +36,28 @@ def spans(
 
 
 def test_what_is_found_held_as_long_as_they_compute_needs_it() -> None:
-    assert beside_gil(spans(100, held=160)) == {}
-    assert beside_gil(spans(100, held=120)) == {}  # within what looks tell
+    assert nogil_share_by_route(spans(100, held=160)) == {}
+    assert nogil_share_by_route(spans(100, held=120)) == {}  # within what looks tell
 
 
 def test_what_never_holds_it_needs_none() -> None:
-    assert beside_gil(spans(100, held=0)) == {0: 1.0}
-    assert beside_gil(spans(100, held=40)) == {0: pytest.approx(0.75)}
+    assert nogil_share_by_route(spans(100, held=0)) == {0: 1.0}
+    assert nogil_share_by_route(spans(100, held=40)) == {0: pytest.approx(0.75)}
 
 
 def test_who_waits_for_a_core_may_hold_it() -> None:
-    assert beside_gil(spans(100, held=40, cpu_ms=4, queued_ms=16)) == {0: pytest.approx(0.75)}
-    assert beside_gil(spans(100, held=160, cpu_ms=4, queued_ms=16)) == {}
+    free, held = (spans(100, held=count, cpu_ms=4, queued_ms=16) for count in (40, 160))
+    assert nogil_share_by_route(free) == {0: pytest.approx(0.75)}
+    assert nogil_share_by_route(held) == {}
 
 
 def test_routes_differ() -> None:
     both = [*spans(100, held=160), *spans(100, held=0, route=1)]
-    assert beside_gil(both) == {1: 1.0}
+    assert nogil_share_by_route(both) == {1: 1.0}
 
 
 def test_short_pieces_and_few_looks_say_nothing() -> None:
-    assert beside_gil(spans(100, held=0, slept=40)) == {}
-    assert beside_gil(spans(10, held=0)) == {}
-    assert beside_gil(spans(100, held=0, cpu_ms=1, looks=1)) == {}
-    assert beside_gil([Span(1, 0, 10)]) == {}
+    assert nogil_share_by_route(spans(100, held=0, slept=40)) == {}
+    assert nogil_share_by_route(spans(10, held=0)) == {}
+    assert nogil_share_by_route(spans(100, held=0, cpu_ms=1, looks=1)) == {}
+    assert nogil_share_by_route([Span(1, 0, 10)]) == {}

@@ -28,7 +28,7 @@ from tests.builders.analysis import (
 from workerlab.analysis import TrialData
 from workerlab.analysis.diagnosis.service import Failing
 from workerlab.analysis.diagnosis.slots import (
-    BACKLOG_HIDES,
+    BACKLOG_MOVES_WAIT,
     FullAcceptQueue,
     LikelyFullAcceptQueue,
 )
@@ -76,7 +76,7 @@ def test_the_connect_spike_is_measured() -> None:
         steps = SynSteps(((1.0, 12), (2.0, 3)))
         assert found.values["steps"] == steps
     assert (diagnosis.longest, diagnosis.limit) == (3, 2)
-    assert BACKLOG_HIDES in diagnosis.advice
+    assert BACKLOG_MOVES_WAIT in diagnosis.advice
     assert (cell.counters.syn_retransmits, cell.accept_queue_max) == (15, 3)
     assert cell.accept_queue_limit == 2
 
@@ -164,7 +164,7 @@ def test_without_counters_it_is_likely() -> None:
         sharing="16 connections share 2 slots",
         waiting=every(cell.diagnosis)["LikelyFullAcceptQueue"].waiting,
         drops=likely,
-        advice=(BACKLOG_HIDES, class_named("sync").advice),
+        advice=(BACKLOG_MOVES_WAIT, class_named("sync").advice),
     )
 
 

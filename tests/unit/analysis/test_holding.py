@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders import analysis as make
 from workerlab.analysis import TrialData
-from workerlab.analysis.needs import under_way
+from workerlab.analysis.needs import mean_in_worker
 from workerlab.analysis.slots import queued_gap_s
 from workerlab.model import QueueSample, Span
 
@@ -73,10 +73,10 @@ def test_a_class_without_slots_has_no_gap() -> None:
     assert queued_gap_s(make.derived(one)) is None
 
 
-def test_under_way() -> None:
+def test_mean_in_worker() -> None:
     """Its own time over, a request meets itself alone, or the three others all the time, or half of
     the time one more."""
-    assert under_way([Span(1, 0, 10), Span(1, 10, 20), Span(2, 0, 20)]) == 1
-    assert under_way([Span(1, 0, 10)] * 4) == 4
-    assert under_way([Span(1, 0, 10), Span(1, 5, 15)]) == pytest.approx((5 + 20 + 5) / 20)
-    assert under_way([replace(Span(1, 0, 10), end_ns=None)]) == 1
+    assert mean_in_worker([Span(1, 0, 10), Span(1, 10, 20), Span(2, 0, 20)]) == 1
+    assert mean_in_worker([Span(1, 0, 10)] * 4) == 4
+    assert mean_in_worker([Span(1, 0, 10), Span(1, 5, 15)]) == pytest.approx((5 + 20 + 5) / 20)
+    assert mean_in_worker([replace(Span(1, 0, 10), end_ns=None)]) == 1

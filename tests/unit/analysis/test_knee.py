@@ -70,7 +70,7 @@ def test_knee(
     values: dict[str, float | str | None],
 ) -> None:
     """`values`: of the note, or of the last step in it."""
-    estimate = knee(levels, 1.0, slots, full=kind is SlotsAllTaken)
+    estimate = knee(levels, 1.0, slots, slots_filled=kind is SlotsAllTaken)
     assert estimate.connections == (None if number is None else pytest.approx(number))
     assert type(estimate.note) is kind
     why = estimate.note.values.get("why")

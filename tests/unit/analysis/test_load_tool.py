@@ -35,8 +35,8 @@ from workerlab.analysis.load_tool import (
     ToolComparison,
     ToolOutOf,
     ceilings,
-    limits,
-    with_limits,
+    tool_limit_reasons,
+    with_tool_limits,
 )
 from workerlab.analysis.series import Reasons
 from workerlab.analysis.verdict import GeneratorBound
@@ -84,7 +84,7 @@ def seen_by(
 
 def why(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> Reasons:
     """Why the load tool was the limit: () it was not, None unknown."""
-    return limits(derived(trial), ToolComparison(lone_s, **known))
+    return tool_limit_reasons(derived(trial), ToolComparison(lone_s, **known))
 
 
 def codes(trial: TrialData, lone_s: float = SHORT_S, **known: Any) -> list[str] | None:
@@ -131,9 +131,9 @@ def test_a_tool_that_uses_its_core_is_the_limit() -> None:
 
 
 def test_a_tool_of_several_processes_has_several_cores() -> None:
-    trial = replace(slow_tool(8, 100, tool_cores=1.2), units=2)
+    trial = replace(slow_tool(8, 100, tool_cores=1.2), tool_units=2)
     assert why(trial) == ()
-    full = replace(slow_tool(8, 100, tool_cores=1.7), units=4)  # of which the machine has 2
+    full = replace(slow_tool(8, 100, tool_cores=1.7), tool_units=4)  # of which the machine has 2
     (found,) = why(full) or ()
     assert found.values == pytest.approx({"cores": 1.7, "share": 0.85, "of_cores": 2})
 
@@ -215,7 +215,7 @@ def test_a_ceiling_below_what_came_out_is_not_used() -> None:
 
 
 def test_a_load_from_other_hosts_is_not_judged_by_what_is_seen_here() -> None:
-    trial = replace(slow_tool(8, 100, tool_cores=0.95), elsewhere=True)
+    trial = replace(slow_tool(8, 100, tool_cores=0.95), remote_load=True)
     assert why(trial, ceilings=[CEILING]) is None
 
 
@@ -390,4 +390,4 @@ def test_requests_in_flight_by_the_clients_own_count() -> None:
 
 
 def test_without_series_there_is_nothing_to_judge() -> None:
-    assert with_limits([], {}) == ()
+    assert with_tool_limits([], {}) == ()

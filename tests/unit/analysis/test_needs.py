@@ -13,10 +13,10 @@ from workerlab.analysis.needs import (
     NO_CPU,
     NO_MEMORY,
     NO_REQUESTS,
-    Crowded,
-    crowded,
+    CpuUnderLoad,
+    cpu_under_load,
     needs_of,
-    with_crowd,
+    with_cpu,
 )
 from workerlab.finding import Finding
 from workerlab.model import (
@@ -222,23 +222,23 @@ def test_cpu_while_many_come_is_that_of_the_steady_window() -> None:
         *(sample(at_ns, requests) for at_ns, requests in served.items()),
         sample(window.closes_ns + 1_000_000_000, served[window.closes_ns], 99.0),
     )
-    found = crowded(make.derived(make.seeing(trial, processes=samples)))
+    found = cpu_under_load(make.derived(make.seeing(trial, processes=samples)))
     assert found is not None
-    assert found.cpu_s == pytest.approx(0.003)
-    assert found.beside_s == pytest.approx(0.0012)
+    assert found.server_s == pytest.approx(0.003)
+    assert found.load_s == pytest.approx(0.0012)
     untold = [replace(one, tool_cpu_s=None) for one in samples]
-    unseen = crowded(make.derived(make.seeing(trial, processes=tuple(untold))))
+    unseen = cpu_under_load(make.derived(make.seeing(trial, processes=tuple(untold))))
     assert unseen is not None
-    assert unseen.beside_s is None  # and not 0
-    assert crowded(make.derived(make.seeing(trial, processes=()))) is None
+    assert unseen.load_s is None  # and not 0
+    assert cpu_under_load(make.derived(make.seeing(trial, processes=()))) is None
 
 
 def test_what_many_at_once_save_is_taken_from_each_alike() -> None:
     few = Needs("", (RequestNeed(0.05, 0.002), RequestNeed(0.05, 0.006)), 0.001, 0.0)
-    found = with_crowd(few, Crowded(0.003, 0.0001))
+    found = with_cpu(few, CpuUnderLoad(0.003, 0.0001))
     assert [one.cpu_s for one in found.requests] == pytest.approx([0.001, 0.005])
     assert [one.wait_s for one in found.requests] == [0.05, 0.05]
     assert found.load_s == 0.0001
-    assert with_crowd(few, None) == few
-    less = with_crowd(few, Crowded(0.001, 0.0))
+    assert with_cpu(few, None) == few
+    less = with_cpu(few, CpuUnderLoad(0.001, 0.0))
     assert [one.cpu_s for one in less.requests] == pytest.approx([0.0, 0.003])

@@ -26,14 +26,14 @@ from workerlab.analysis.open_model import (
     RequestsDue,
     ToolTooSlow,
     capacity_of,
-    of_offered,
+    verdict_of_offered,
 )
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.model import Arrivals, CellResult, Measurement, Pause, Rate, Report, Summary
 from workerlab.report.html.figure import spec
 from workerlab.report.html.page import figures
 from workerlab.report.html.pictures import picture
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 LEVELS = (1, 2, 4, 8, 16)
@@ -352,7 +352,7 @@ def test_a_throughput_that_the_client_did_not_have_is_caught() -> None:
     )
 )
 def test_what_did_not_come_out_is_never_below_capacity(seen: Offered) -> None:
-    word, reason = of_offered(seen)
+    word, reason = verdict_of_offered(seen)
     assert text(reason)
     assert word != "invalid"
     if word in ("below capacity", "at capacity"):
@@ -384,17 +384,18 @@ def test_a_capacity_that_was_not_reached_is_called_so() -> None:
 
 
 def test_the_chart_has_every_believed_cell() -> None:
-    (figure,) = [one for one in figures(of_sweep(run(share(0.5)))) if one.name == "loops-sync"]
+    document = sweep_document(run(share(0.5)))
+    (figure,) = [one for one in figures(document) if one.name == "loops-sync"]
     assert [row[0] for row in figure.rows] == [
         *(f"closed, {at} conn." for at in LEVELS),
         "open, 50%",
     ]
     assert spec(figure.panes[0])
     assert picture(figure)
-    assert not [one for one in figures(of_sweep(run())) if one.name.startswith("loops-")]
+    assert not [one for one in figures(sweep_document(run())) if one.name.startswith("loops-")]
 
 
 def test_pictures_of_a_cell_at_a_rate_are_named_by_it() -> None:
     report = analyse("run", {}, [share(0.5)])
-    names = {one.name.rpartition("-rate-")[2] for one in figures(of_sweep(report))}
+    names = {one.name.rpartition("-rate-")[2] for one in figures(sweep_document(report))}
     assert "50pc" in names

@@ -26,11 +26,11 @@ from workerlab.analysis.samples import (
     SAMPLERS,
     SamplesMissing,
     Window,
+    max_open,
     missing_notes,
-    most_open,
     usage,
 )
-from workerlab.analysis.slots import held_by
+from workerlab.analysis.slots import median_connections
 from workerlab.model import (
     ConnectionSample,
     Counters,
@@ -92,18 +92,18 @@ def test_the_load_leaves_the_warm_up_out() -> None:
     ],
 )
 def test_most_open(times: list[tuple[int, int | None]], most: int) -> None:
-    assert most_open([Span(1, start, end) for start, end in times]) == most
+    assert max_open([Span(1, start, end) for start, end in times]) == most
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30))))
 def test_most_open_is_what_counting_at_every_start_finds(times: list[tuple[int, int]]) -> None:
     some = [Span(1, start, start + length) for start, length in times]
     slow = max((sum(s <= at < s + n for s, n in times) for at, _ in times), default=0)
-    assert most_open(some) == slow
+    assert max_open(some) == slow
 
 
 def test_requests_per_worker_names_the_idle_ones() -> None:
-    assert dict(with_spans((100, 101), (102, 103)).per_worker) == {1: 2, 8: 0}
+    assert dict(with_spans((100, 101), (102, 103)).requests_per_worker) == {1: 2, 8: 0}
 
 
 def test_service_is_of_spans_that_ended() -> None:
@@ -174,8 +174,8 @@ def held(at_s: float, **per_worker: int) -> ConnectionSample:
 def test_connections_are_the_median_in_the_window_of_every_worker() -> None:
     samples = (held(0, p7=9), held(1, p7=3, p8=1), held(2, p7=4, p8=1), held(3, p7=4), held(9))
     steady = Window(SECOND, 3 * SECOND, 1.0)
-    assert held_by(samples, (9, 8, 7), steady) == {7: 4, 8: 1, 9: 0}
-    assert held_by(samples, (7,), Window(4 * SECOND, 8 * SECOND, 1.0)) is None
+    assert median_connections(samples, (9, 8, 7), steady) == {7: 4, 8: 1, 9: 0}
+    assert median_connections(samples, (7,), Window(4 * SECOND, 8 * SECOND, 1.0)) is None
     lost = seeing(dealt(7, 1), missing={"connections": "x"})
     assert judged(lost).connections_per_worker == {100: 1, 101: 1}
 

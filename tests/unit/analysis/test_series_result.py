@@ -11,7 +11,7 @@ from tests.builders.analysis import evidence, gthread
 from tests.builders.noise import noisy
 from tests.builders.open_model import opened
 from workerlab.analysis import analyse
-from workerlab.analysis.cells import result
+from workerlab.analysis.cells import closed_result
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.analysis.knee import (
     IN_STEP,
@@ -35,7 +35,7 @@ from workerlab.analysis.series_result import (
 )
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult, Rate, Verdict
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 
@@ -43,11 +43,12 @@ def series(*levels: int, bound: Mapping[str, tuple[Finding, ...]] | None = None)
     """Of a sync server with 4 slots, that takes a second for each request."""
     trials = [evidence(connections=n, tool="fast") for n in levels]
     facts = [one for trial in trials if isinstance(one := facts_of(trial), Facts)]
-    return Series(trials[0].cell.series, trials, R0(1.0, 0.0), facts, (), (), bound=bound or {})
+    key = trials[0].cell.series
+    return Series(key, trials, R0(1.0, 0.0), facts, (), (), tool_limits=bound or {})
 
 
 def judged(of: Series, words: Mapping[int, Verdict]) -> list[CellResult]:
-    cells = (result(facts, of) for facts in of.closed)
+    cells = (closed_result(facts, of) for facts in of.closed)
     return [replace(one, verdict=words[one.trial.cell.concurrency]) for one in cells]
 
 
@@ -62,7 +63,7 @@ def test_a_saturated_level_asks_for_no_more_connections() -> None:
     note = found.knee_note
     assert isinstance(note, KneeBetween)
     assert note.least < note.most == found.slots_configured
-    sentence = text(of_sweep(report).findings[0])
+    sentence = text(sweep_document(report).findings[0])
     assert "saturated from 16 connections on" in sentence
     assert "add 32" not in sentence
 
@@ -129,7 +130,7 @@ def test_a_throughput_that_is_hardly_known_shows_no_knee() -> None:
     of.__dict__["relative_halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
     found = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
     assert str(found.note) == (
-        "inconclusive: at 8 connections the throughput is known to ± 30 % only"
+        "inconclusive: at 8 connections the throughput is known only to ± 30 %"
     )
 
 
@@ -183,5 +184,5 @@ def test_cells_at_a_rate_may_tell_what_closed_ones_do_not() -> None:
         replace(one, verdict="inconclusive") if one.trial.cell.rate is None else one
         for one in report.cells
     ]
-    sentence = text(of_sweep(replace(report, cells=tuple(cells))).findings[0])
+    sentence = text(sweep_document(replace(report, cells=tuple(cells))).findings[0])
     assert "every cell of the closed loop is inconclusive" in sentence

@@ -11,7 +11,7 @@ from tests.builders.analysis import diagnosed, evidence, kinds, recording, sayin
 from tests.unit.analysis.test_drift import STEADY
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.cpu import BusyMachine
-from workerlab.analysis.diagnosis.service import LongerThan, Shared
+from workerlab.analysis.diagnosis.service import Shared, SharingEvidence
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.model import CellResult, ProcessSample
 
@@ -75,7 +75,7 @@ def lucky(mean_s: float) -> Callable[[int], float]:
     return lambda _: 0.05 if chance.random() < LUCKY else slow_s
 
 
-def longer(cell: CellResult) -> LongerThan:
+def longer(cell: CellResult) -> SharingEvidence:
     (found,) = [finding for finding in cell.findings if isinstance(finding, Shared)]
     return found.longer
 

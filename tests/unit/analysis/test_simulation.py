@@ -36,7 +36,7 @@ def test_where_requests_only_wait_it_is_the_recursion(
 ) -> None:
     arrivals_s = sorted(arrival for arrival, _ in given_)
     needs_s = [need for _, need in given_]
-    layout = Layout(workers, slots, loop=loop, gap_s=gap_s, beside_s=0.5)
+    layout = Layout(workers, slots, loop=loop, gap_s=gap_s, outside_s=0.5)
     found_s = simulate(arrivals_s, [RequestNeed(one, 0.0) for one in needs_s], layout, Random(1))
     held_s = [one + gap_s for one in needs_s]
     waited_s = waits(arrivals_s, held_s, workers * slots)
@@ -175,7 +175,7 @@ def test_who_accepts_no_more_than_it_serves_hoards_nothing(
     """gthread with as many worker_connections as threads: the rest stays in the kernel's queue."""
     arrivals_s = sorted(arrival for arrival, _ in given_)
     requests = [RequestNeed(need, 0.0) for _, need in given_]
-    layouts = (Layout(workers, slots, hoards=True, accepts=slots), Layout(workers, slots))
+    layouts = (Layout(workers, slots, hoards=True, max_accepted=slots), Layout(workers, slots))
     found = [simulate(arrivals_s, requests, layout, Random(1)) for layout in layouts]
     assert found[0] == pytest.approx(found[1], abs=1e-9)
 
@@ -184,7 +184,7 @@ def test_what_a_loop_computes_after_the_wait_cannot_choose_its_worker() -> None:
     """Before it, an idle worker takes it."""
     needs = [RequestNeed(0.03, 0.006)] * 20_000
     before_s, after_s = (
-        mean_s(needs, 200, Layout(2, None, hoards=True, loop=True, first_s=part)) - 0.036
+        mean_s(needs, 200, Layout(2, None, hoards=True, loop=True, cpu_before_wait_s=part)) - 0.036
         for part in (math.inf, 0.0)
     )
     assert 0 < before_s < after_s / 1.3

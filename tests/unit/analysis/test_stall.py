@@ -26,15 +26,15 @@ from tests.builders.analysis import (
 from tests.builders.runs import recorded
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.diagnosis.slots import (
-    BACKLOG_HIDES,
+    BACKLOG_MOVES_WAIT,
     FullAcceptQueue,
     IdleWhileClientsWait,
 )
-from workerlab.analysis.stall import in_flight_s, stalled, whole_load
+from workerlab.analysis.stall import in_flight_integral_s, stalled, whole_load
 from workerlab.analysis.verdict import SlotsIdled
 from workerlab.experiments.reading import trial_data
 from workerlab.model import CellResult, Pause
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 from workerlab.run_store import load
 
@@ -109,7 +109,7 @@ def test_slots_that_a_blocked_loop_leaves_idle_are_no_stall_beside_a_pause() -> 
 
 def test_no_longer_backlog_is_advised_where_the_queue_holds_every_connection() -> None:
     short = stall_of(judged(late(evidence(SMALL, 16, delay_s=0.3), 2)))
-    assert short.advice == ("with a --backlog of 16 or more none would be dropped",)
+    assert short.advice == ("a --backlog of 16 or more would prevent the drops",)
     long = stall_of(judged(late(evidence(replace(SMALL, backlog=16), 16, delay_s=0.3), 2)))
     assert long.advice == ()
 
@@ -125,12 +125,12 @@ def test_all_that_is_told_of_a_stall_is_of_the_whole_load() -> None:
     assert isinstance(cell.reason, SlotsIdled)
     assert cell.reason.idle_s == found.stall.idle_s
     advice = {words for finding in cell.findings for words in finding.values["advice"]}
-    assert "with a --backlog of 16 or more none would be dropped" in advice
-    assert BACKLOG_HIDES not in advice  # it would be told otherwise in one breath
-    document = of_sweep(analyse("stall", {}, [trial]))
+    assert "a --backlog of 16 or more would prevent the drops" in advice
+    assert BACKLOG_MOVES_WAIT not in advice  # it would be told otherwise in one breath
+    document = sweep_document(analyse("stall", {}, [trial]))
     assert text(document.tables[1].title).endswith("mean of the whole load")
     assert "levels off" not in text(document.findings[0])
-    both = of_sweep(analyse("both", {}, [evidence(SMALL, 4, delay_s=0.3), trial]))
+    both = sweep_document(analyse("both", {}, [evidence(SMALL, 4, delay_s=0.3), trial]))
     assert text(both.tables[1].title).endswith("(the whole load where it stalled)")
 
 
@@ -140,7 +140,7 @@ def test_breakdown_of_a_stall_is_of_the_whole_load() -> None:
     cell = judged(seeing(trial, counters=DROPS))
     whole = whole_load(facts)
     assert whole is not None
-    mean_s = in_flight_s(facts, whole) / whole.completed
+    mean_s = in_flight_integral_s(facts, whole) / whole.completed
     assert cell.breakdown.response_s == pytest.approx(mean_s)
     assert mean_s > 16 / facts.rps * 1.05
 
@@ -174,7 +174,7 @@ def test_a_server_that_always_serves_is_no_stall(connections: int, worker_class:
     assert whole is not None
     assert stalled(facts) is None
     assert whole.rps >= 0.89 * facts.rps  # a last round may not fill all slots
-    assert in_flight_s(facts, whole) <= connections * whole.length_s * 1.001
+    assert in_flight_integral_s(facts, whole) <= connections * whole.length_s * 1.001
 
 
 @pytest.mark.parametrize("name", ["overflow", "overflow-ab"])
@@ -206,14 +206,15 @@ def law(trial: TrialData) -> tuple[float, float]:
     count = said.requests - alone
     lone_s = (said.lone_s or said.response.mean) * alone
     mean_s = (said.response.mean * said.requests - lone_s) / count
-    return in_flight_s(facts, whole) / whole.length_s, whole.rps * mean_s
+    return in_flight_integral_s(facts, whole) / whole.length_s, whole.rps * mean_s
 
 
 @pytest.mark.parametrize("name", ["good", "lesson", "overflow", "rates", "tools", "trials"])
 def test_littles_law_holds_over_the_whole_load(name: str) -> None:
     run, asked = load(recorded(name)), 0
     for trial in trial_data(run):
-        if trial.trial.cell.rate is None and trial.counted and not derived(trial).outcome.failed:
+        closed = trial.trial.cell.rate is None and trial.fixed_count
+        if closed and not derived(trial).outcome.failed:
             by_spans, by_client = law(trial)
             assert by_client == pytest.approx(by_spans, rel=0.05), trial.trial.key
             asked += 1

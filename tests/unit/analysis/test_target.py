@@ -18,7 +18,7 @@ from workerlab.analysis.target import (
     TermOutcome,
     TooFewRequests,
     judge,
-    needed,
+    requests_needed,
     requests_of,
     too_few,
     value_of,
@@ -77,7 +77,7 @@ def test_few_requests_show_that_a_limit_is_broken_not_that_it_is_kept() -> None:
     fast, slow = [0.05] * 71, [1.0] * 20
     few = outcome("p95<300ms", fast)
     assert (few.result, few.why) == ("not shown", TooFewRequests(72))
-    assert needed(parse("p95<300ms")[0]) == 72
+    assert requests_needed(parse("p95<300ms")[0]) == 72
     assert outcome("p95<300ms", [*fast, 0.05]).result == "met"
     assert outcome("p95<300ms", slow).result == "broken"
 
@@ -197,7 +197,7 @@ def test_how_many_clean_requests_a_limit_needs() -> None:
     asked = [("errors<0.1%", 3000), ("errors<1%", 300), ("errors<=5%", 60), ("p99<1s", 368)]
     for target, least in asked:
         term = parse(target)[0]
-        assert needed(term) == least
+        assert requests_needed(term) == least
         few = too_few(term, requests_of([0.1] * (least - 1)))
         assert few == TooFewRequests(least)
         assert too_few(term, requests_of([0.1] * least)) is None

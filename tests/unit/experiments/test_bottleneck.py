@@ -300,7 +300,7 @@ def test_the_server_is_detected_where_more_of_it_helps() -> None:
     )
     conclusion = verdict(document_of(*more), ServerIsBottleneck)
     assert (conclusion.gain and conclusion.gain.value) == pytest.approx(990 / 500)
-    assert "with more of it locust gets 1.98 times the throughput" in str(conclusion)
+    assert "with more threads or servers locust gets 1.98 times the throughput" in str(conclusion)
     assert rates(conclusion.evidence[-1]) == [500, 990]
 
 
@@ -324,7 +324,7 @@ def test_identical_cells_whose_launches_scatter_yield_no_difference() -> None:
     document = study(Report("run", {"cores": 8}, None, tuple(scattered), (), {}))
     effect = change(document, Factor.TOOL)
     assert effect.answer == "Inconclusive"
-    assert effect.remark == "more --trials would tell whether that is an effect"
+    assert effect.remark == "more --trials would show whether that is an effect"
 
 
 def test_of_generators_that_get_no_more_the_answer_is_about_the_one_that_gets_most() -> None:

@@ -79,7 +79,7 @@ def test_another_machine_or_version_is_measured_anew() -> None:
 
 def kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return calibration.cache()
+    return calibration.cache_file()
 
 
 CEILING = Ceiling("ab", keepalive=False, processes=1, connections=16, rps=12_000.0)
@@ -89,7 +89,7 @@ def test_what_is_kept_is_not_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = kept_in(tmp_path, monkeypatch)
-    key = calibration._key(CEILING, MACHINE)
+    key = calibration._cache_key(CEILING, MACHINE)
     write_cache(path, {key: CEILING})
     said: list[str] = []
     run = tmp_path / "run"
@@ -120,7 +120,7 @@ def test_only_what_came_near_a_slow_tools_limit_is_held_against_it(
     run, said = tmp_path / "run", list[str]()
     store.create(run, plan(FOREIGN, 8, 16), MACHINE)
     rates = {CeilingKey("ab", False, 1, 16): rps}
-    monkeypatch.setattr(calibration, "reached", lambda _: rates)
+    monkeypatch.setattr(calibration, "highest_rates", lambda _: rates)
     monkeypatch.setattr(calibration, "measure", lambda one, _: f"{one.name} is busy")
     calibration.calibrate(run, plan(FOREIGN, 8, 16), said.append)
     assert list(store.load(run).environment["ceilings_missing"]) == asked
@@ -173,7 +173,7 @@ def test_the_first_undisturbed_load_sizes_the_others(
         seen = Observations(pauses=(Pause(1, 2),) if number == 1 else ())
         return SimpleNamespace(measurement=measured, null=None, observations=seen)
 
-    monkeypatch.setattr(calibration, "_load", load)
+    monkeypatch.setattr(calibration, "_measure_load", load)
     ceiling = calibration.measure(CeilingKey("ab", False, 1, 16), tmp_path)
     assert isinstance(ceiling, Ceiling)
     assert sizes[0] == sizes[1] < 50_000 <= sizes[2]
@@ -191,7 +191,7 @@ def test_a_load_in_which_the_machine_stood_still_says_nothing_of_a_tool(
         seen = Observations(pauses=(Pause(1, 2),) if number in paused else ())
         return SimpleNamespace(measurement=measured, null=None, observations=seen)
 
-    monkeypatch.setattr(calibration, "_load", load)
+    monkeypatch.setattr(calibration, "_measure_load", load)
     found = calibration.measure(CeilingKey("fast", False, 1, 16), tmp_path)
     if rps is None:
         assert isinstance(found, str)

@@ -18,7 +18,7 @@ from workerlab import run_store
 from workerlab.cli import main
 from workerlab.experiments.calibration import disturbance
 from workerlab.experiments.execution import Unavailable
-from workerlab.experiments.reading import find
+from workerlab.experiments.reading import find_run
 from workerlab.model import App, Cell, Fault, Observations, ProcessSample, Record, Server, Trial
 from workerlab.terminal import progress
 from workerlab.terminal.progress import Progress, Several, describe
@@ -37,20 +37,20 @@ def failed(one: Trial, reason: str = NO_FLASK) -> Record:
 def test_an_app_that_no_class_can_boot_is_tried_twice() -> None:
     known = Unavailable(plan())
     first, second, third = (trial(name) for name in ("sync", "gthread", "gevent"))
-    known.learn(first, failed(first))
-    assert known.why(trial("sync", connections=8)) == NO_FLASK
-    assert known.why(second) is None  # it may be the class
-    known.learn(second, failed(second))
-    assert known.why(third) == NO_FLASK
-    assert known.why(trial("gevent", "other:app")) is None
+    known.store_fault(first, failed(first))
+    assert known.why_not(trial("sync", connections=8)) == NO_FLASK
+    assert known.why_not(second) is None  # it may be the class
+    known.store_fault(second, failed(second))
+    assert known.why_not(third) == NO_FLASK
+    assert known.why_not(trial("gevent", "other:app")) is None
 
 
 def test_classes_that_fail_for_reasons_of_their_own_say_nothing_of_others() -> None:
     known = Unavailable(plan())
     for name in ("gevent", "tornado"):
         one = trial(name)
-        known.learn(one, failed(one, f"{name} is missing"))
-    assert known.why(trial("sync")) is None
+        known.store_fault(one, failed(one, f"{name} is missing"))
+    assert known.why_not(trial("sync")) is None
 
 
 def test_a_cause_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,14 +126,14 @@ def test_the_newest_run_is_one_with_something_to_report(
                 writer.ended(record)
         later = (tmp_path / "good" / "run.json").stat().st_mtime + number
         os.utime(directory / "run.json", (later, later))
-    assert find(str(tmp_path)).name == "failed-2"  # which is the one to resume
-    assert find(str(tmp_path), measured=True).name == "good"
+    assert find_run(str(tmp_path)).name == "failed-2"  # which is the one to resume
+    assert find_run(str(tmp_path), measured=True).name == "good"
     assert main(["report", str(tmp_path), "--format", "csv"]) == 0
     out, err = capsys.readouterr()
     assert "failed-2 is newer, but no trial of it has a result" in err
     assert out.count("\n") > 1
     shutil.rmtree(tmp_path / "good")
-    assert find(str(tmp_path), measured=True).name == "failed-2"
+    assert find_run(str(tmp_path), measured=True).name == "failed-2"
 
 
 def busy(others: float, wait: float | None) -> Observations:

@@ -126,7 +126,7 @@ def test_where_it_has_none_one_with_every_class_serves_and_that_is_said(tmp_path
     beside = make(tmp_path / ".venv")
     found = serving("--app", "shop:app")
     assert (found.gunicorn, found.asked) == (BUNDLED_GUNICORN, BUNDLED_GUNICORN)
-    assert text(found.note) == f"{beside} has no Gunicorn: {BUNDLED_GUNICORN} serves"
+    assert text(found.note) == f"{beside} has no Gunicorn: using {BUNDLED_GUNICORN}"
 
 
 def test_where_that_cannot_be_had_the_labs_own_serves(
@@ -140,7 +140,7 @@ def test_where_that_cannot_be_had_the_labs_own_serves(
     assert (found.gunicorn, found.asked) == (own, own)
     said = text(found.note)
     assert said.startswith(f"{beside} has no Gunicorn; Gunicorn 99.9 cannot be installed: ")
-    assert said.endswith(f"; the lab's own, {own}, serves")
+    assert said.endswith(f"; using the lab's own, {own}")
     (path,) = versions.with_version(own, {}).values()
     assert all(one.name.startswith("gunicorn") for one in Path(path).iterdir())
     code = "import gunicorn, msgspec"

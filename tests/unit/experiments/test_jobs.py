@@ -11,13 +11,13 @@ from tests.builders.plan import APP, SERVER, plan
 from workerlab.cli import parse
 from workerlab.experiments.execution import requested_rps
 from workerlab.experiments.jobs import (
-    SPREAD_S,
-    STARTS_S,
+    START_INTERVAL_S,
+    START_SPREAD_S,
     USABLE_SHARE,
     CpuBudget,
-    Jobs,
-    sleeps,
-    span_s,
+    JobScheduler,
+    batch_duration_s,
+    only_sleeps,
 )
 from workerlab.experiments.sweep.command import jobs_of
 from workerlab.model import App, Cell, Observations, Plan, ProcessSample, Rate, Record, Trial
@@ -28,8 +28,8 @@ OWN = App("shop.wsgi:app", "/srv/shop")
 LOOPS = replace(SERVER, worker_class="eventlet")
 
 
-def jobs(made: Plan, cores: int = CORES, *, drops_known: bool = True) -> Jobs:
-    return Jobs(made, cores, requested_rps, drops_known=drops_known)
+def jobs(made: Plan, cores: int = CORES, *, drops_known: bool = True) -> JobScheduler:
+    return JobScheduler(made, cores, requested_rps, drops_known=drops_known)
 
 
 def asleep(*cells: Cell, **changes: Any) -> Plan:
@@ -68,7 +68,7 @@ def test_more_requests_per_second_need_more() -> None:
     ],
 )
 def test_what_is_known_to_sleep(app: App, known: bool) -> None:
-    assert sleeps(app) == known
+    assert only_sleeps(app) == known
 
 
 def test_what_computes_or_is_not_known_runs_alone() -> None:
@@ -79,19 +79,19 @@ def test_what_computes_or_is_not_known_runs_alone() -> None:
         replace(cell, inside="needs"),
         replace(cell, server=replace(LOOPS, app=replace(APP, sleep_s=0.001)), concurrency=1000),
     ):
-        assert not jobs(asleep(other)).shares(Trial(other, 1))
-    assert jobs(asleep()).shares(Trial(cell, 1))
-    assert not jobs(plan()).shares(Trial(cell, 1))  # jobs=1
-    assert not jobs(asleep(load_hosts=("a",))).shares(Trial(cell, 1))
+        assert not jobs(asleep(other)).can_share(Trial(other, 1))
+    assert jobs(asleep()).can_share(Trial(cell, 1))
+    assert not jobs(plan()).can_share(Trial(cell, 1))  # jobs=1
+    assert not jobs(asleep(load_hosts=("a",))).can_share(Trial(cell, 1))
 
 
 def test_where_drops_cannot_be_told_apart_a_trial_that_may_drop_runs_alone() -> None:
     """More connections than the accept queue takes."""
     cell = Cell(replace(SERVER, backlog=4), "ab", 16)
     few = replace(cell, concurrency=4)
-    assert jobs(asleep(cell)).shares(Trial(cell, 1))
-    assert not jobs(asleep(cell), drops_known=False).shares(Trial(cell, 1))
-    assert jobs(asleep(few), drops_known=False).shares(Trial(few, 1))
+    assert jobs(asleep(cell)).can_share(Trial(cell, 1))
+    assert not jobs(asleep(cell), drops_known=False).can_share(Trial(cell, 1))
+    assert jobs(asleep(few), drops_known=False).can_share(Trial(few, 1))
 
 
 def samples(server_s: float) -> Observations:
@@ -106,17 +106,17 @@ def test_an_app_of_the_users_runs_beside_others_once_it_was_seen_to_wait(
     cells = product((replace(SERVER, app=OWN),), ("ab",), (4, 8, 16))
     asked = plan(cells, jobs=3)
     found, (first, *others) = jobs(asked), trials(asked)
-    assert found.next([first, *others], lambda _: None) == ([first], others)
+    assert found.next_batch([first, *others], lambda _: None) == ([first], others)
     record = Record(first.key, None, lone_s=(1.0,), planned_requests=20, tool_cpu_s=0.0)
-    found.learn(first, record, samples(20 * cpu_s))
-    batch, left = found.next(others, lambda _: 1.0)
+    found.store_cost(first, record, samples(20 * cpu_s))
+    batch, left = found.next_batch(others, lambda _: 1.0)
     assert batch == (others if together else others[:1])
     assert len(batch) + len(left) == len(others)
 
 
 def test_the_longest_begin_first() -> None:
     made = asleep()
-    batch, left = jobs(made).next(trials(made), seconds)
+    batch, left = jobs(made).next_batch(trials(made), seconds)
     assert [one.cell.concurrency for one in batch] == [16, 8, 4]
     assert not left
 
@@ -124,7 +124,7 @@ def test_the_longest_begin_first() -> None:
 def test_repeated_trials_keep_their_random_order() -> None:
     made = asleep(trials=3, seed=5)
     todo = trials(made)
-    assert jobs(made).next(todo, seconds) == (todo, [])
+    assert jobs(made).next_batch(todo, seconds) == (todo, [])
 
 
 def test_what_must_run_alone_keeps_its_place_among_repeated_ones() -> None:
@@ -133,8 +133,8 @@ def test_what_must_run_alone_keeps_its_place_among_repeated_ones() -> None:
     found, todo = jobs(made), trials(made)
     run, left = list[Trial](), todo
     while left:
-        batch, left = found.next(left, seconds)
-        assert len(batch) == 1 or all(map(found.shares, batch))
+        batch, left = found.next_batch(left, seconds)
+        assert len(batch) == 1 or all(map(found.can_share, batch))
         run += batch
     assert run == todo
 
@@ -143,15 +143,15 @@ def test_those_at_a_rate_come_after_all_others() -> None:
     cells = product((SERVER,), ("fast",), (4, 8), rates=(Rate(rps=2.0), Rate(share=0.5)))
     made = asleep(*cells)
     found = jobs(made)
-    batch, left = found.next(trials(made), seconds)
+    batch, left = found.next_batch(trials(made), seconds)
     assert {one.cell.rate for one in batch} == {None}
     assert {one.cell.rate for one in left} == {Rate(rps=2.0), Rate(share=0.5)}
-    assert found.next(left, seconds)[1] == []
+    assert found.next_batch(left, seconds)[1] == []
 
 
 def test_without_jobs_one_runs_after_the_other() -> None:
     todo = trials(plan())
-    assert jobs(plan()).next(todo, seconds) == (todo[:1], todo[1:])
+    assert jobs(plan()).next_batch(todo, seconds) == (todo[:1], todo[1:])
 
 
 # --- room -----------------------------------------------------------------------------------------
@@ -188,14 +188,17 @@ def test_beside_a_load_servers_start_at_a_distance() -> None:
 
 def test_how_long_they_take_together() -> None:
     six = [(str(n), 10.0, 0.1) for n in range(6)]
-    assert span_s(CpuBudget(1.0, None), six) == 10.0 + 5 * STARTS_S  # the last one's turn to start
-    assert span_s(CpuBudget(1.0, 1), six) == 60.0
-    assert span_s(CpuBudget(0.35, None), six) == 2 * (10.0 + 2 * STARTS_S)
+    # The last one's turn to start
+    assert batch_duration_s(CpuBudget(1.0, None), six) == 10.0 + 5 * START_INTERVAL_S
+    assert batch_duration_s(CpuBudget(1.0, 1), six) == 60.0
+    assert batch_duration_s(CpuBudget(0.35, None), six) == 2 * (10.0 + 2 * START_INTERVAL_S)
     # When the second ends, the third starts, and the last one no sooner than a while after that
     more = [("a", 20.0, 0.1), ("b", 1.0, 0.25), ("c", 1.0, 0.1), ("d", 20.0, 0.1)]
-    assert span_s(CpuBudget(0.35, None), more) == pytest.approx(1.0 + STARTS_S + SPREAD_S + 20.0)
-    assert span_s(CpuBudget(1.0, None), [("a", 30.0, 0.1), *six]) == 30.0 + 6 * STARTS_S
-    assert span_s(CpuBudget(1.0, None), []) == 0.0
+    expected_s = 1.0 + START_INTERVAL_S + START_SPREAD_S + 20.0
+    assert batch_duration_s(CpuBudget(0.35, None), more) == pytest.approx(expected_s)
+    seven = [("a", 30.0, 0.1), *six]
+    assert batch_duration_s(CpuBudget(1.0, None), seven) == 30.0 + 6 * START_INTERVAL_S
+    assert batch_duration_s(CpuBudget(1.0, None), []) == 0.0
 
 
 @pytest.mark.parametrize("app", [APP, OWN])
@@ -205,7 +208,7 @@ def test_what_is_left_is_less_the_more_has_run(app: App) -> None:
     whole_s = found.left_s(seconds, todo, {})
     assert whole_s is not None
     longest_s, sum_s = max(map(seconds, todo)), sum(map(seconds, todo))
-    assert whole_s == (longest_s + 2 * STARTS_S if app is APP else sum_s)
+    assert whole_s == (longest_s + 2 * START_INTERVAL_S if app is APP else sum_s)
     later_s = found.left_s(seconds, todo, {one.key: 2.0 for one in todo})
     assert later_s == (longest_s - 2.0 if app is APP else sum_s - 6.0)
     assert found.left_s(lambda _: None, todo, {}) is None
@@ -228,4 +231,4 @@ def test_unasked_an_app_of_the_users_has_the_machine_for_itself(
 
 
 def test_a_third_of_the_cores() -> None:
-    assert jobs(asleep(), 6).most_cores == pytest.approx(6 * USABLE_SHARE) == pytest.approx(2.0)
+    assert jobs(asleep(), 6).max_cores == pytest.approx(6 * USABLE_SHARE) == pytest.approx(2.0)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.builders.plan import plan
 from workerlab import run_store as store
-from workerlab.experiments import EXPERIMENTS, part
-from workerlab.experiments.reading import find
+from workerlab.experiments import EXPERIMENTS, experiment_module
+from workerlab.experiments.reading import find_run
 from workerlab.experiments.results import document_of
 from workerlab.model import Load, NullServer, Plan, UsageError
 from workerlab.plan import null_cell, null_plan
@@ -27,14 +27,14 @@ def run(place: Path, of: Plan) -> Path:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_has_all_that_the_runner_asks_for(name: str) -> None:
-    part(name, "options").add_options(argparse.ArgumentParser())
+    experiment_module(name, "options").add_options(argparse.ArgumentParser())
     assert find_spec(f"workerlab.experiments.{name}.document") is not None
-    command = part(name, "command")
+    command = experiment_module(name, "command")
     assert callable(command.setup)
 
 
 def test_a_kind_of_another_version_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a-run is a run of `future`; known are sweep, generators"):
+    with pytest.raises(UsageError, match="a run of `future`; known commands: sweep, generators"):
         document_of(run(tmp_path, plan(kind="future")))
 
 
@@ -50,4 +50,4 @@ def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
     assert (found.kind, found.run, found.valid) == ("generators", "a-run", False)
     (note,) = found.notes
     assert note.values["unfinished"] == 2
-    assert (find(note.values["run"]) / "run.json").is_file()  # wherever --out put it
+    assert (find_run(note.values["run"]) / "run.json").is_file()  # wherever --out put it

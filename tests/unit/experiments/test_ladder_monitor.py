@@ -9,7 +9,7 @@ from tests.builders.analysis import ORIGIN_NS, evidence, seeing
 from tests.builders.ladder import all_configurations, cells
 from workerlab.analysis import TrialData
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.experiments.ladder.document import monitor
+from workerlab.experiments.ladder.document import launch_charts
 from workerlab.experiments.ladder.steps import ConfigurationStep, ladder
 from workerlab.model import Chart, ProcessSample, ServiceSample
 
@@ -62,7 +62,7 @@ def seen(*, network: bool = True) -> TrialData:
 
 def charts(data: TrialData) -> dict[str, Chart]:
     """By what they show."""
-    drawn = {str(chart.title): chart for chart in monitor(step(), facts(data))}
+    drawn = {str(chart.title): chart for chart in launch_charts(step(), facts(data))}
     assert all(title.startswith("Over time: ") for title in drawn)
     return {title[11:].partition(";")[0]: chart for title, chart in drawn.items()}
 
@@ -110,7 +110,7 @@ def test_answers_are_rates_of_the_load() -> None:
 
 
 def test_a_stand_in_is_named() -> None:
-    drawn = monitor(step(stand_ins=("mongodb",)), facts(seen()))
+    drawn = launch_charts(step(stand_ins=("mongodb",)), facts(seen()))
     names = {series.name for chart in drawn for series in chart.series}
     assert "MongoDB-compatible server" in names
     assert "MongoDB" not in names

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.builders.plan import SERVER, plan
 from workerlab.analysis.batches import Estimate, Precision
 from workerlab.cli import parse
-from workerlab.experiments.execution import progress
+from workerlab.experiments.execution import default_display
 from workerlab.experiments.length import (
     MIN_GROWTH,
     PILOT,
@@ -243,7 +243,7 @@ def test_the_progress_tells_how_long_it_may_become(capsys: pytest.CaptureFixture
     for server, more in ((SERVER, ""), (OWN, " to 1m 12s")):
         cells = (Cell(server, "ab", 4), Cell(server, "ab", 8))
         of = plan(cells, max_seconds=30.0)
-        with progress(Path(), of, trials(of), lambda _: 6.0):
+        with default_display(Path(), of, trials(of), lambda _: 6.0):
             assert capsys.readouterr().err == f"2 cells, about 12 s{more}\n"
 
 

@@ -90,13 +90,13 @@ def test_arrivals_at_a_rate_are_poisson_unless_told_otherwise(words_to_plan: Mak
         (("--duration", "-1"), "between 0 and 3600"),
         (("--rate", "5", "--tool", "ab"), "ab cannot send at a rate"),
         (("--rate", "5", "--tool", "fast,wrk"), "wrk cannot send at a rate"),
-        (("--ramp", "5", "--tool", "ab", "--keepalive", "on"), "ab cannot begin its connections"),
-        (("--duration", "5", "--tool", "ab"), "ab cannot load for a time"),
+        (("--ramp", "5", "--tool", "ab", "--keepalive", "on"), "ab cannot open its connections"),
+        (("--duration", "5", "--tool", "ab"), "ab cannot run for a fixed time"),
         (("--ramp", "5", "--tool", "fast"), "--ramp needs --keepalive on"),
         (("--ramp", "5", "--tool", "fast", "--keepalive", "off,on"), "--ramp needs --keepalive on"),
         (
             ("--ramp", "5", "--duration", "5", "--tool", "fast", "--keepalive", "on"),
-            "a ramp of 5 s leaves nothing of --duration 5",
+            "--ramp 5 takes all of --duration 5",
         ),
         (("--rate", "500000", "--class", "x"), "unrecognized"),
     ],
@@ -188,9 +188,9 @@ def test_a_share_of_nothing_has_its_reason(tmp_path: Path) -> None:
     closed, share, fixed = (Trial(cell, 1) for cell in cells)
     with appending(run):
         rates = Rates(run)
-        found = rates.of(share)
+        found = rates.rps_of(share)
         assert isinstance(found, Fault)
         assert found.kind == "unmeasured"
         assert "50% of an unknown capacity" in found.reason
-        assert rates.of(fixed) == 20
-        assert rates.of(closed) is None
+        assert rates.rps_of(fixed) == 20
+        assert rates.rps_of(closed) is None

@@ -16,11 +16,11 @@ from tests.builders.conditions import until
 from tests.builders.plan import SERVER, plan
 from workerlab.experiments import side_by_side
 from workerlab.experiments.execution import requested_rps
-from workerlab.experiments.jobs import Jobs
+from workerlab.experiments.jobs import JobScheduler
 from workerlab.experiments.side_by_side import (
     INTERRUPTED,
+    BarrierTurn,
     Cancelled,
-    JobSlot,
     ParallelTrials,
     StartupBarrier,
 )
@@ -46,7 +46,7 @@ def test_servers_start_one_after_the_other_and_are_measured_together() -> None:
     gate, starting, most, measured = StartupBarrier(), list[str](), list[int](), list[str]()
 
     def start(key: str) -> None:
-        turn = JobSlot(gate, key)
+        turn = BarrierTurn(gate, key)
         turn.begin()
         starting.append(key)
         most.append(len(starting))
@@ -58,45 +58,45 @@ def test_servers_start_one_after_the_other_and_are_measured_together() -> None:
 
     for key in "abcd":
         gate.announce(key)
-    assert not gate.loaded
+    assert not gate.measuring
     for one in threads(*(lambda key=key: start(key) for key in "abcd")):
         one.join(HANGS_S)
     assert max(most) == 1
     assert sorted(measured) == list("abcd")
-    assert gate.loaded
+    assert gate.measuring
     for key in "abcd":
         gate.leave(key)
-    assert not gate.loaded
+    assert not gate.measuring
 
 
 def test_what_does_not_start_is_not_waited_for() -> None:
     gate = StartupBarrier()
     gate.announce("a")
     gate.announce("b")
-    JobSlot(gate, "a").begin()
-    (waiting,) = threads(lambda: [JobSlot(gate, "b").begin(), JobSlot(gate, "b").calm()])
+    BarrierTurn(gate, "a").begin()
+    (waiting,) = threads(lambda: [BarrierTurn(gate, "b").begin(), BarrierTurn(gate, "b").calm()])
     gate.leave("a")
     waiting.join(HANGS_S)
-    assert gate.loaded
+    assert gate.measuring
 
 
 @pytest.mark.parametrize("wait", ["begin", "calm"])
 def test_the_end_reaches_whoever_waits(wait: str) -> None:
     gate, ended = StartupBarrier(), threading.Event()
     gate.announce("a")
-    JobSlot(gate, "a").begin()
+    BarrierTurn(gate, "a").begin()
 
     def other() -> None:
         with pytest.raises(Cancelled):
-            getattr(JobSlot(gate, "b"), wait)()
+            getattr(BarrierTurn(gate, "b"), wait)()
         ended.set()
 
     (waiting,) = threads(other)
-    gate.end()
+    gate.end_all()
     assert ended.wait(HANGS_S)
     waiting.join(HANGS_S)
     with pytest.raises(Cancelled):
-        gate.look()
+        gate.raise_if_ended()
 
 
 # --- parallel trials ------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Bench:
         self.kept.append(record)
 
     def run(self, cores: int = 2) -> list[tuple[Trial, float]]:
-        jobs = Jobs(self.plan, cores, requested_rps, drops_known=True)
+        jobs = JobScheduler(self.plan, cores, requested_rps, drops_known=True)
         parallel = ParallelTrials(
             jobs, self._begin, self.keep, lambda trial, _: self.ended.append(trial.key)
         )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from workerlab.experiments.length import FOUR_OF_FIVE, _chi_squared
+from workerlab.experiments.length import NORMAL_QUANTILE_20, _chi_squared
 from workerlab.experiments.lesson.law import erlang_c
 from workerlab.numbers.intervals import (
     T975,
@@ -102,8 +102,8 @@ def test_the_interval_of_a_ratio(stats: Any, after: list[float], before: list[fl
 
 @pytest.mark.parametrize("degrees", range(3, 32))  # of 4 to 32 batches
 def test_chi_squared_within_3_percent(stats: Any, degrees: int) -> None:
-    exact = stats.chi2.ppf(stats.norm.cdf(FOUR_OF_FIVE), degrees)
-    assert _chi_squared(FOUR_OF_FIVE, degrees) == pytest.approx(exact, rel=0.03)
+    exact = stats.chi2.ppf(stats.norm.cdf(NORMAL_QUANTILE_20), degrees)
+    assert _chi_squared(NORMAL_QUANTILE_20, degrees) == pytest.approx(exact, rel=0.03)
 
 
 # --- counts ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from workerlab.analysis.class_findings import identities
 from workerlab.model import AbTimes, CellResult, Document
 from workerlab.report import FORMATS, text
 from workerlab.report.html import page
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 
 SPIKES = AbTimes(0.0, 0.951, 0.21, 1.002, 1.013)
 
@@ -31,7 +31,7 @@ def cells(tool: str = "ab") -> tuple[CellResult, ...]:
 
 def document(tool: str = "ab") -> Document:
     trials = [evidence(server(), n, tool=tool) for n in (4, 8)]
-    return of_sweep(replace(analyse("ab", {}, trials), cells=cells(tool)))
+    return sweep_document(replace(analyse("ab", {}, trials), cells=cells(tool)))
 
 
 def test_the_block_stands_on_the_explained_screen_alone() -> None:

@@ -12,7 +12,7 @@ from tests.builders.page import rendered
 from workerlab.model import Chart, ChartSeries, Column, Document, Level, Mark, Table
 from workerlab.report.html import pictures, render
 from workerlab.report.html.chart_figures import chart_figures
-from workerlab.report.html.figure import OWN_AXIS, PICTURE_SERIES, grouped, spec
+from workerlab.report.html.figure import MAX_SERIES, OWN_AXIS_NOTE, grouped, spec
 from workerlab.report.values import text
 
 CONNECT = ("connect", "circle")
@@ -44,8 +44,8 @@ def test_charts_that_are_empty_are_left_out() -> None:
 
 def test_what_a_logarithmic_axis_cannot_show_is_said() -> None:
     (figure,) = chart_figures(full_document())
-    assert figure.caption[-1] == "Not shown, as they are 0 or missing: 1."
-    assert [text(head) for head in figure.heads] == ["connections", "fast", "threads | <b>"]
+    assert figure.caption[-1] == "Points not shown, as they are 0 or missing: 1."
+    assert [text(head) for head in figure.header] == ["connections", "fast", "threads | <b>"]
     assert figure.rows == (("10", "61,200", "1203"), ("100", "70,000", ""))
 
 
@@ -58,7 +58,7 @@ def test_many_lines_are_several_pictures(log: tuple[bool, bool]) -> None:
     assert sum(len(figure.legend) for figure in figures) == 12
     for figure in figures:
         for looks in zip(*((key.colour, key.shape) for key in figure.legend), strict=True):
-            assert len(set(looks)) == len(looks) <= PICTURE_SERIES
+            assert len(set(looks)) == len(looks) <= MAX_SERIES
     names = ["chart-1-many", "chart-1-many-2", "chart-1-many-3"][: len(figures)]
     assert [figure.name for figure in figures] == names
     axes = [spec(pane)["encoding"]["y"]["scale"]["domain"] for one in figures for pane in one.panes]
@@ -87,14 +87,14 @@ def test_what_others_would_make_slivers_of_has_an_axis_of_its_own(
         ["quick", "quicker"],
     ]
     assert [text(one.title) for one in figures] == ["Rates (1 of 2)", "Rates (2 of 2)"]
-    assert all(figure.caption[-1] == OWN_AXIS for figure in figures)
+    assert all(figure.caption[-1] == OWN_AXIS_NOTE for figure in figures)
 
 
 def test_groups_hold_all_in_their_order() -> None:
-    assert grouped(list("abcdefgh"), most=6) == [list("abcd"), list("efgh")]
+    assert grouped(list("abcdefgh"), max_items=6) == [list("abcd"), list("efgh")]
     assert grouped(["a"], len) == [["a"]]
     assert grouped([]) == []
-    assert grouped([5, 100, 7, 60, 50], float, most=2) == [[5], [100, 60], [7, 50]]
+    assert grouped([5, 100, 7, 60, 50], float, max_items=2) == [[5], [100, 60], [7, 50]]
 
 
 def test_a_document_of_nothing_is_a_page() -> None:
@@ -206,7 +206,7 @@ def test_a_scatter_shows_its_line_and_its_whiskers_whole() -> None:
 
 def test_what_an_axis_of_a_scatter_cannot_show_is_said() -> None:
     (figure,) = chart_figures(of_scattered(scattered(log=True)))
-    assert figure.caption[-1] == "Not shown, as they are 0 or missing: 1."
+    assert figure.caption[-1] == "Points not shown, as they are 0 or missing: 1."
     assert len(figure.rows) == len(figure.links) == 2
 
 

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import evidence, server
 from workerlab.analysis import analyse
-from workerlab.analysis.knee import closed_bound
+from workerlab.analysis.knee import max_closed_rps
 from workerlab.model import App, Document
 from workerlab.report import FORMATS, text
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 
 SLEEP_S, CPU_S, WORKERS = 0.08, 0.02, 2
 
@@ -27,7 +27,7 @@ def document(*cores: int, cpu_s: float | None = CPU_S) -> Document:
         for on in cores
         for n in (2, 4, 8, 16, 32)
     ]
-    return of_sweep(analyse("cpu", {}, trials))
+    return sweep_document(analyse("cpu", {}, trials))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_bounds_a_closed_loop(
     workers: int, slots: int | None, cores: float, wait_s: float, cpu_s: float,
     expected_rps: float | None,
 ) -> None:  # fmt: skip
-    assert closed_bound(workers, slots, cores, wait_s, cpu_s) == pytest.approx(expected_rps)
+    assert max_closed_rps(workers, slots, cores, wait_s, cpu_s) == pytest.approx(expected_rps)
 
 
 def test_the_predicted_knee_stands_beside_the_measured_one() -> None:

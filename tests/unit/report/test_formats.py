@@ -27,9 +27,9 @@ from workerlab.experiments.results import document_of
 from workerlab.model import SCHEMA, Document, Report
 from workerlab.notes import FlagIgnored
 from workerlab.report import FORMATS, text
-from workerlab.report.grid import grid
-from workerlab.report.sweep_document import of_sweep
-from workerlab.report.text import natural
+from workerlab.report.grid import to_grid
+from workerlab.report.sweep_document import sweep_document
+from workerlab.report.text import natural_width
 from workerlab.report.values import PARTS
 
 Golden = Callable[[str, str], None]
@@ -189,12 +189,12 @@ def test_what_a_row_is_of_stays_however_narrow_the_terminal() -> None:
 @given(st.sampled_from(COMMANDS), st.integers(20, 200))
 def test_every_column_is_shown_or_named_at_any_width(kind: str, width: int) -> None:
     for table in document(kind).tables:
-        whole = grid(table)
-        fitting, gap, hidden = text._fitted(whole, width)
+        whole = to_grid(table)
+        fitting, gap, hidden = text._fit(whole, width)
         assert sorted([*(column.heading for column in fitting.columns), *hidden]) == sorted(
             column.heading for column in whole.columns
         )
-        drawing = natural(text._drawing(fitting, gap))
+        drawing = natural_width(text._drawing(fitting, gap))
         assert drawing <= width or len(fitting.columns) == max(1, fitting.keys)
         below = text._table(table, False, width, None)[1]
         assert ("Columns hidden" in " ".join(below.split())) == bool(hidden)
@@ -346,7 +346,7 @@ def refuse(constant: str) -> Any:
 @settings(max_examples=30)
 @given(reports)
 def test_json_of_any_sweep_is_complete_and_finite(report: Report) -> None:
-    found = json.loads(FORMATS["json"](of_sweep(report)), parse_constant=refuse)
+    found = json.loads(FORMATS["json"](sweep_document(report)), parse_constant=refuse)
     assert len(found["cells"]) == len(report.cells)
     for cell in found["cells"]:
         assert set(cell) >= CELL_KEYS
@@ -359,7 +359,7 @@ def test_json_of_any_sweep_is_complete_and_finite(report: Report) -> None:
 
 
 @settings(max_examples=30)
-@given(reports.map(of_sweep) | documents, st.none() | st.integers(20, 140), st.booleans())
+@given(reports.map(sweep_document) | documents, st.none() | st.integers(20, 140), st.booleans())
 def test_any_document_can_be_read(one: Document, width: int | None, flag: bool) -> None:
     shown = text.render(one, colour=flag, width=width, explain=not flag)
     assert shown.endswith("\n")

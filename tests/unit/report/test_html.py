@@ -25,12 +25,12 @@ from tests.builders.runs import recorded
 from tests.builders.sweep import everything, targeted
 from workerlab.analysis import RanSideBySide, analyse
 from workerlab.analysis.class_findings import NoValidCell
-from workerlab.analysis.comparison import tie
+from workerlab.analysis.comparison import is_tie
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.overview import (
-    HEADLINE_LETTERS,
+    MAX_HEADLINE_CHARS,
     NOTHING_VALID,
-    WAITS,
+    WAIT_PLACES,
     Headline,
     Leads,
     LeadsByChance,
@@ -51,25 +51,25 @@ from workerlab.report.html import pictures, render
 from workerlab.report.html.figure import Figure, spec
 from workerlab.report.html.over_time import corners
 from workerlab.report.html.page import (
-    SIZE,
+    MAX_PAGE_BYTES,
     emphasised,
     figures,
     headline_of,
-    left_out_text,
     library,
+    omitted_cells_note,
 )
 from workerlab.report.html.pictures import picture
 from workerlab.report.html.series import (
     all_series,
     cells_over_time,
-    most_telling,
+    cells_with_timelines,
+    most_informative,
     timelines_of,
 )
-from workerlab.report.html.series import over_time as observed
-from workerlab.report.html.timeline import SHORT
+from workerlab.report.html.timeline import MIN_VISIBLE_SHARE
 from workerlab.report.html.timeline_data import Bar, Timeline
 from workerlab.report.player import SCRIPTS
-from workerlab.report.sweep_document import AffectedCells, CellsNote, Overhead, of_sweep
+from workerlab.report.sweep_document import AffectedCells, CellsNote, Overhead, sweep_document
 from workerlab.report.values import text
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -142,15 +142,15 @@ def test_what_there_is_no_room_for_is_named_and_the_telling_cells_stay() -> None
     states = tuple((at, f"server STATE-{row}", n + row) for at, n in restless for row in range(12))
     full = with_timelines(all_classes(), queue=restless, states=states)
     source = render(full)
-    assert SIZE - 70_000 < len(source.encode()) <= SIZE
+    assert MAX_PAGE_BYTES - 70_000 < len(source.encode()) <= MAX_PAGE_BYTES
     page = Page(source)
     drawn = [name for name in page.json("charts") if name.startswith("timeline-")]
     assert 7 <= len(drawn) < 35
-    assert left_out_text(["one"] * (35 - len(drawn))) in page.text
+    assert omitted_cells_note(["one"] * (35 - len(drawn))) in page.text
     for one in all_series(full):
-        telling = most_telling(observed(one, timelines_of(full)))
-        assert telling is not None
-        assert f"timeline-{one.slug}-{telling[0].trial.cell.concurrency}" in drawn
+        best = most_informative(cells_with_timelines(one, timelines_of(full)))
+        assert best is not None
+        assert f"timeline-{one.slug}-{best[0].trial.cell.concurrency}" in drawn
 
 
 def test_the_library_is_there_once() -> None:
@@ -175,7 +175,7 @@ def test_foreign_text_is_only_text() -> None:
         notes=(sentence(EVIL),),
         states=((0.0, EVIL, 1), (1.0, EVIL, 2)),
     )
-    page = rendered(replace(of_sweep(report), timelines=(drawn,)))
+    page = rendered(replace(sweep_document(report), timelines=(drawn,)))
     assert len(page.scripts) == 4 + len(SCRIPTS)
     assert not [tag for tag, _ in page.elements if tag == "img"]
     assert page.text.count(EVIL) >= 8  # all of it can be read
@@ -188,7 +188,7 @@ def test_foreign_text_is_only_text() -> None:
 
 def test_a_number_of_cells_is_not_what_a_note_is_about() -> None:
     markup = emphasised(RanSideBySide(6))
-    assert markup.startswith("6 cells ran side by side")
+    assert markup.startswith("6 trials ran side by side")
     assert "<strong>" not in markup
 
 
@@ -273,7 +273,7 @@ def test_waits_of_a_row_do_not_lie_on_each_other(
     for row in {top for top, _, _ in waits}:
         mine = sorted((since, to) for top, since, to in waits if top == row)
         for (_, before), (after, _) in pairwise(mine):
-            assert before - after <= 1.01 * SHORT * end_s * (1.0 if end_s >= 1 else 1e3)
+            assert before - after <= 1.01 * MIN_VISIBLE_SHARE * end_s * (1.0 if end_s >= 1 else 1e3)
 
 
 def test_where_arrivals_are_not_known_the_queue_is_under_the_rows() -> None:
@@ -347,7 +347,7 @@ def test_a_bound_far_above_is_cut_off_and_said() -> None:
     one = sweep(("sync",), (4, 8))
     far = replace(one, cells=tuple(replace(cell, bound_rps=400.0) for cell in one.cells))
     found = figure_of(figures(far), "throughput")
-    assert text(found.caption[0]).endswith("That continues above the chart, up to 400.")
+    assert text(found.caption[0]).endswith("It continues above the chart, up to 400.")
     domain = spec(found.panes[0])["encoding"]["y"]["scale"]["domain"]
     assert 4 < domain[1] < 20
 
@@ -355,7 +355,7 @@ def test_a_bound_far_above_is_cut_off_and_said() -> None:
 def test_points_that_would_hide_each_other_stand_side_by_side() -> None:
     one = sweep(("sync", "eventlet", "gevent"), (4, 16))
     found = figure_of(figures(one), "throughput")
-    assert "Points that would hide each other stand side by side." in found.caption
+    assert "Overlapping points are drawn side by side." in found.caption
     points = [tuple(row[:4]) for row in rows(spec(found.panes[0]), "trials")]
     assert len({(beside, rate) for _, _, beside, rate in points}) == len(points) == 6
     assert [beside for name, at, beside, _ in points if (name, at) == ("sync", "16")] == ["16"]
@@ -369,7 +369,7 @@ def test_the_interval_of_a_load_is_drawn_and_told() -> None:
     ((_, _, _, _, low, high, *_),) = rows(spec(found.panes[0]), "intervals")
     assert (float(low), float(high)) == pytest.approx((13.9, 27.7))
     assert spec(found.panes[0])["encoding"]["y"]["scale"]["domain"][1] > 27.7
-    assert any(text(each).startswith("Upright lines: the 95 %") for each in found.caption)
+    assert any(text(each).startswith("Vertical lines: the 95 %") for each in found.caption)
     assert found.rows[1][3] == "6.9"
 
 
@@ -413,7 +413,7 @@ def test_what_explains_a_cell_is_not_folded() -> None:
 
 
 def test_keepalive_shows_bound_prediction_and_measurement() -> None:
-    one = of_sweep(
+    one = sweep_document(
         analyse("kept", {}, [kept(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))])
     )
     found = figure_of(figures(one), "keepalive-gthread")
@@ -494,7 +494,7 @@ def test_the_headline_compares_best_and_worst() -> None:
     assert isinstance(headline, Headline)
     assert (headline.connections, headline.best, headline.worst) == (16, ("eventlet",), "sync")
     assert headline.lead == Leads("answers", LevelRate(16.0, 1.0, None, headline.lead.rate.where))
-    assert headline.worst_rate == LevelRate(4.0, 4.0, 3.0, WAITS["accept_queue"])
+    assert headline.worst_rate == LevelRate(4.0, 4.0, 3.0, WAIT_PLACES["accept_queue"])
     alike = headline_of(sweep(("eventlet", "gevent")))
     assert isinstance(alike, Headline)
     assert alike.best == ("eventlet", "gevent")
@@ -538,7 +538,7 @@ def test_what_trials_do_not_tell_apart_is_a_tie(
         ]
         for xs in (rates, other_rates)
     )
-    assert tie(cells, others) is tie(others, cells) is expected
+    assert is_tie(cells, others) is is_tie(others, cells) is expected
 
 
 def test_a_long_headline_leaves_out_who_waits_where() -> None:
@@ -562,7 +562,7 @@ def test_a_long_headline_leaves_out_who_waits_where() -> None:
     assert headline.best == ("sync (backlog 2048)",)
     assert headline.worst_rate.rate_rps == 2.0
     assert headline.lead.rate.wait_s is None
-    assert len(str(headline)) <= HEADLINE_LETTERS
+    assert len(str(headline)) <= MAX_HEADLINE_CHARS
 
 
 def test_every_chart_has_words_of_its_own() -> None:
@@ -571,11 +571,11 @@ def test_every_chart_has_words_of_its_own() -> None:
     assert len(set(names)) == len(names)
     for figure in every:
         assert re.fullmatch(r"[a-z0-9-]+", figure.name)
-        for one in (figure.title, *figure.caption, *figure.alternative, *figure.heads):
+        for one in (figure.title, *figure.caption, *figure.alternative, *figure.header):
             assert text(one)
         assert text(figure.caption[-1]).endswith(".")
         assert text(figure.alternative[-1]).endswith(".")
-        assert all(len(row) == len(figure.heads) for row in figure.rows)
+        assert all(len(row) == len(figure.header) for row in figure.rows)
 
 
 # --- any sweep -------------------------------------------------------------------------------
@@ -588,7 +588,7 @@ def without_twins(one: Document) -> Document:
 
 
 @settings(max_examples=25)
-@given(reports.map(of_sweep).map(without_twins))
+@given(reports.map(sweep_document).map(without_twins))
 def test_any_sweep_makes_a_page(one: Document) -> None:
     page = rendered(one)
     assert len(page.scripts) == 4
@@ -601,7 +601,7 @@ def test_any_sweep_makes_a_page(one: Document) -> None:
 def test_a_class_without_a_row_is_on_the_page() -> None:
     own = Server("mypackage.workers.MyWorker", 2, 1, 2048, 2)
     trials = [evidence(own, connections, slots=[4]) for connections in (2, 16)]
-    assert own.worker_class in rendered(of_sweep(analyse("own", {}, trials))).text
+    assert own.worker_class in rendered(sweep_document(analyse("own", {}, trials))).text
 
 
 def test_every_verdict_class_and_tool() -> None:

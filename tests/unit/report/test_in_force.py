@@ -15,7 +15,7 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import TrialFault
 from workerlab.model import Document, QueueSample
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.report.values import text
 
 
@@ -29,7 +29,7 @@ def limited(worker_class: str, backlog: int, has: int | None) -> TrialData:
 
 
 def sweep(*trials: TrialData) -> Document:
-    return of_sweep(analyse("run", {}, trials))
+    return sweep_document(analyse("run", {}, trials))
 
 
 def test_a_backlog_that_the_class_does_not_take() -> None:

@@ -17,8 +17,8 @@ from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import AffectedCells, of_sweep
-from workerlab.report.text import COLOURS, render
+from workerlab.report.sweep_document import AffectedCells, sweep_document
+from workerlab.report.text import VERDICT_COLOURS, render
 from workerlab.report.values import text
 
 WAITS = sentence("requests waited, nobody knows for whom")
@@ -32,7 +32,7 @@ def sweep(*cells: CellResult, knee: float | None = None) -> Document:
     telling = replace(group("sync", knee=knee), telling=cells[-1].trial.key)
     seen = tuple(over_time(one.trial) for one in cells)
     report = Report("by-hand", {}, None, cells, (telling,), {})
-    return replace(of_sweep(report), timelines=seen)
+    return replace(sweep_document(report), timelines=seen)
 
 
 def codes(document: Document) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_every_format_shows_word_and_reason(name: str) -> None:
 def test_the_page_and_the_terminal_have_a_look_for_it() -> None:
     document = sweep(inconclusive(8))
     assert "\x1b[34minconclusive" in render(document, colour=True)
-    assert len(set(COLOURS.values())) == len(COLOURS)
+    assert len(set(VERDICT_COLOURS.values())) == len(VERDICT_COLOURS)
     page = rendered(document)
     assert ".inconclusive::before" in page.styles
     assert page.text.count(text(WAITS)) >= 2  # beside the answer, and with its cell

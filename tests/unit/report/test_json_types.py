@@ -20,7 +20,7 @@ from workerlab.experiments import EXPERIMENTS
 from workerlab.experiments.results import document_of
 from workerlab.model import Document
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.run_store import load
 
 GOLDENS = Path(__file__).parents[2] / "data" / "goldens"
@@ -89,7 +89,7 @@ def test_recorded_runs(name: str) -> None:
 
 
 @settings(max_examples=30)
-@given(reports.map(of_sweep) | documents)
+@given(reports.map(sweep_document) | documents)
 def test_any_document(document: Document) -> None:
     validated(json.loads(FORMATS["json"](document)))
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from workerlab.report.player.places import (
     ANSWERED,
     CONNECTING,
-    DRAWN,
     FAILED,
     IN_APP,
     IN_WORKER,
+    MAX_ALL_DRAWN,
     QUEUED,
     Event,
     Places,
@@ -28,7 +28,7 @@ MS = 1_000_000
 
 def told(places: Places) -> list[tuple[int, int, int | None]]:
     """Since the last time: (request, place, worker)."""
-    return [(move.number, move.place, move.worker) for move in places.moves()]
+    return [(move.number, move.place, move.worker) for move in places.take_moves()]
 
 
 def test_a_request_goes_its_way() -> None:
@@ -41,7 +41,7 @@ def test_a_request_goes_its_way() -> None:
     places.process(events)
     ways = [CONNECTING, QUEUED, IN_APP, ANSWERED]
     assert told(places) == [(7, place, 0 if place >= IN_APP else None) for place in ways]
-    assert (places.answered, places.failed, places.under_way) == (1, 0, 0)
+    assert (places.answered, places.failed, places.in_flight) == (1, 0, 0)
 
 
 def test_what_failed_is_no_answer() -> None:
@@ -57,9 +57,9 @@ def test_who_gave_up_stays_where_the_server_has_it() -> None:
     places.process(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
     places.process([Event(4, "s", 1, 100), Event(5, "b", 4)])
     places.process(Event(6, "f", n, cause="gave_up") for n in (1, 2, 4))
-    assert (places.failed, places.under_way) == (3, 1)
+    assert (places.failed, places.in_flight) == (3, 1)
     assert places.counts == [0, 2, 0, 1]  # the fourth had no connection yet: nobody has it
-    places.infer_queue(7, queue=2)
+    places.infer_queue(7, queue_length=2)
     assert places.oldest_s(10) == 7e-9  # of the only one whose client waits
     places.process([Event(8, "x", 1, 100), Event(9, "s", 2, 100), Event(12, "x", 2, 100)])
     assert (places.counts, places.failed) == ([0, 1, 0, 0], 3)
@@ -100,7 +100,7 @@ def test_who_gives_up_while_the_answer_is_on_its_way_was_not_served_in_vain() ->
     places = Places(accepts_first=False)
     places.process([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
     places.process([Event(5, "f", 1, cause="gave_up")])
-    assert (places.under_way, places.counts, places.wasted(0)) == (0, [0, 0, 0, 0], 0)
+    assert (places.in_flight, places.counts, places.wasted(0)) == (0, [0, 0, 0, 0], 0)
 
 
 def test_a_span_may_be_seen_before_its_client_says_that_it_began() -> None:
@@ -111,14 +111,14 @@ def test_a_span_may_be_seen_before_its_client_says_that_it_began() -> None:
     assert [(move.place, move.worker) for move in places.snapshot(5)][1:] == [(IN_APP, 0)]
     places.process([Event(3, "s", 4, 100), Event(4, "x", 4, 100), Event(5, "e", 4)])  # told again
     places.process([Event(3, "s", 4, 100)])  # long over
-    assert places.under_way == 0
+    assert places.in_flight == 0
     assert [place for _, place, _ in told(places)].count(IN_APP) == 1
 
 
 def ups(places: Places, count: int) -> None:
     """So many connections are up, in this order."""
     places.process(Event(n, kind, n) for n in range(1, count + 1) for kind in "bc")
-    places.moves()
+    places.take_moves()
 
 
 def test_the_kernel_tells_how_many_wait_in_its_queue_and_the_first_are_accepted_first() -> None:
@@ -180,7 +180,7 @@ def test_at_no_moment_the_queue_holds_more_than_the_kernel_lets_in(
     the queue as the kernel has it, None where nobody knows. Two and one more fit in it."""
     begun = [will_be_told for connections, _, _ in steps for will_be_told in connections]
     timed = {number for number, will_be_told in enumerate(begun, 1) if will_be_told}
-    places = Places(accepts_first=accepts_first, slots=slots, timed=timed)
+    places = Places(accepts_first=accepts_first, slots=slots, accept_timed=timed)
     places.infer_queue(0, 0, 2)
     newest, served, where = 0, 0, dict[int, int]()
     for at_ns, (connections, serves, queue) in enumerate(steps, 1):
@@ -191,7 +191,7 @@ def test_at_no_moment_the_queue_holds_more_than_the_kernel_lets_in(
             places.process([Event(at_ns, kind, number, 9) for kind in "sxe"])
             served = number
         places.infer_queue(at_ns, queue, 2)
-        for _, moves in groupby(places.moves(), key=attrgetter("at_ns")):
+        for _, moves in groupby(places.take_moves(), key=attrgetter("at_ns")):
             where |= {move.number: move.place for move in moves}
             assert list(where.values()).count(QUEUED) <= 3
     assert [list(where.values()).count(place) for place in range(ANSWERED)] == places.counts
@@ -249,7 +249,7 @@ def test_a_request_on_a_kept_connection_is_in_no_accept_queue() -> None:
 
 def test_who_is_known_to_be_accepted_waits_in_that_worker() -> None:
     """And whose accept will be told is in the queue until then, however long that looks."""
-    places = Places(accepts_first=True, timed={1, 2})
+    places = Places(accepts_first=True, accept_timed={1, 2})
     ups(places, 3)
     places.infer_queue(10, 0)
     assert told(places) == [(3, IN_WORKER, None)]  # of this one nobody will tell
@@ -266,7 +266,7 @@ def test_who_is_known_to_be_accepted_waits_in_that_worker() -> None:
 def test_what_has_left_the_app_and_is_not_answered_is_still_in_its_worker() -> None:
     places = Places(accepts_first=True)
     places.process([Event(1, "b", 1), Event(2, "c", 1), Event(3, "s", 1, 9), Event(4, "x", 1, 9)])
-    places.moves()
+    places.take_moves()
     places.infer_queue(5, 0)
     assert told(places) == [(1, IN_WORKER, 0)]
 
@@ -275,7 +275,7 @@ def test_a_worker_of_one_slot_never_has_two_in_its_app() -> None:
     places = Places(accepts_first=False, slots=2)
     places.process(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
     places.process([Event(4, "s", 1, 9), Event(5, "x", 1, 9), Event(5, "s", 2, 8)])
-    places.moves()
+    places.take_moves()
     places.process(
         [Event(6, "s", 3, 9), Event(7, "e", 1)]
     )  # whose client is slow to see its answer
@@ -284,35 +284,35 @@ def test_a_worker_of_one_slot_never_has_two_in_its_app() -> None:
 
 def test_of_many_requests_a_part_is_drawn_and_all_are_counted() -> None:
     places = Places(accepts_first=False)
-    places.process(Event(n, "b", n) for n in range(1, 3 * DRAWN + 1))
+    places.process(Event(n, "b", n) for n in range(1, 3 * MAX_ALL_DRAWN + 1))
     drawn = {number for number, _, _ in told(places)}
-    assert DRAWN < len(drawn) < 2 * DRAWN
-    assert places.every == 3
-    places.process(Event(9999, "e", n) for n in range(1, 3 * DRAWN + 1))
+    assert MAX_ALL_DRAWN < len(drawn) < 2 * MAX_ALL_DRAWN
+    assert places.draw_interval == 3
+    places.process(Event(9999, "e", n) for n in range(1, 3 * MAX_ALL_DRAWN + 1))
     assert {number for number, _, _ in told(places)} == drawn
-    assert places.answered == 3 * DRAWN
+    assert places.answered == 3 * MAX_ALL_DRAWN
 
 
 def test_all_are_drawn_only_when_nobody_is_left_of_whom_a_part_was() -> None:
     places = Places(accepts_first=False)
-    places.process(Event(n, "b", n) for n in range(1, DRAWN + 9))
-    places.process(Event(9000, "e", n) for n in range(1, DRAWN))
+    places.process(Event(n, "b", n) for n in range(1, MAX_ALL_DRAWN + 9))
+    places.process(Event(9000, "e", n) for n in range(1, MAX_ALL_DRAWN))
     places.process([Event(9001, "b", 9001)])
-    assert (places.every, places.drawn_of) == (1, 2)
-    places.process(Event(9002, "e", n) for n in range(DRAWN, DRAWN + 9))
-    assert places.drawn_of == 1
+    assert (places.draw_interval, places.drawn_one_in) == (1, 2)
+    places.process(Event(9002, "e", n) for n in range(MAX_ALL_DRAWN, MAX_ALL_DRAWN + 9))
+    assert places.drawn_one_in == 1
 
 
 def test_all_are_counted_where_they_are_and_all_in_the_app_are_drawn() -> None:
     places = Places(accepts_first=False)
-    places.process(Event(n, kind, n) for n in range(1, 3 * DRAWN + 1) for kind in "bc")
-    few = [number for number in range(1, 3 * DRAWN + 1) if number % 3][-4:]  # not drawn as yet
+    places.process(Event(n, kind, n) for n in range(1, 3 * MAX_ALL_DRAWN + 1) for kind in "bc")
+    few = [number for number in range(1, 3 * MAX_ALL_DRAWN + 1) if number % 3][-4:]  # not drawn
     places.process(Event(9000 + n, "s", number, 7) for n, number in enumerate(few))
-    assert places.counts == [0, 3 * DRAWN - 4, 0, 4]
+    assert places.counts == [0, 3 * MAX_ALL_DRAWN - 4, 0, 4]
     assert [number for number, place, _ in told(places) if place == IN_APP] == few
     places.process([Event(9999, "e", few[0]), Event(9999, "f", few[1], cause="closed")])
-    assert places.counts == [0, 3 * DRAWN - 4, 0, 2]
-    assert sum(places.counts) == places.under_way
+    assert places.counts == [0, 3 * MAX_ALL_DRAWN - 4, 0, 2]
+    assert sum(places.counts) == places.in_flight
     assert places.sample(9999).causes == {"closed": 1}
 
 
@@ -325,7 +325,7 @@ def test_the_parts_of_an_answer_are_those_that_were_told() -> None:
         Event(1, "b", 3), Event(4, "c", 3), Event(20, "s", 3, 9, accept_ns=3), Event(51, "e", 3),
         Event(1, "b", 4), Event(1, "k", 4), Event(9, "s", 4, 9, accept_ns=3), Event(51, "e", 4),
     ])  # fmt: skip
-    parts = [one.parts for one in reversed(places.latest(0))]
+    parts = [answer.parts_ns for answer in reversed(places.answers_since(0))]
     assert parts == [(3, 10, 6, 30), None, (2, 0, 17, 31), None]
 
 
@@ -380,4 +380,4 @@ def test_the_mean_is_of_those_that_are_still_under_way_too() -> None:
 def test_times_are_told_in_milliseconds() -> None:
     places = Places(accepts_first=False)
     places.process([Event(5 * MS, "b", 1)])
-    assert as_rows(places.moves(), 2 * MS) == [[1, CONNECTING, None, 3.0]]
+    assert as_rows(places.take_moves(), 2 * MS) == [[1, CONNECTING, None, 3.0]]

@@ -37,7 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         assert (directory, slo) == (tmp_path, None)
         return ONE
 
-    monkeypatch.setattr(results, "find", Path)
+    monkeypatch.setattr(results, "find_run", Path)
     monkeypatch.setattr(results, "document_of", known)
     return ["report", str(tmp_path)]
 
@@ -47,7 +47,7 @@ def test_a_page_is_one_file(tmp_path: Path) -> None:
     path.write_text("before")
     before = os.umask(0o027)
     try:
-        publish.page(ONE, path)
+        publish.write_page(ONE, path)
     finally:
         os.umask(before)
     assert path.read_text().startswith("<!doctype html>")
@@ -89,9 +89,9 @@ def test_a_missing_package_is_one_sentence_and_exit_3(
 @pytest.mark.usefixtures("missing")
 def test_a_missing_package_is_named_by_both(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem):
-        publish.page(ONE, tmp_path / "out.html")
+        publish.write_page(ONE, tmp_path / "out.html")
     with pytest.raises(EnvironmentProblem):
-        publish.pictures(ONE, tmp_path / "pictures")
+        publish.write_pictures(ONE, tmp_path / "pictures")
 
 
 @pytest.mark.parametrize("flag", ["--html", "--png"])
@@ -108,7 +108,7 @@ def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> No
     taken = tmp_path / "out.html"
     taken.mkdir()
     with pytest.raises(UsageError, match="cannot be written: Is a directory"):
-        publish.page(ONE, taken)
+        publish.write_page(ONE, taken)
     assert list(tmp_path.iterdir()) == [taken]
     assert list(taken.iterdir()) == []
 
@@ -116,14 +116,14 @@ def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> No
 def test_a_file_where_the_directory_shall_be(tmp_path: Path) -> None:
     taken = tmp_path / "pictures"
     taken.write_text("mine")
-    with pytest.raises(UsageError, match="cannot be made: File exists"):
-        publish.pictures(ONE, taken)
+    with pytest.raises(UsageError, match="cannot be created: File exists"):
+        publish.write_pictures(ONE, taken)
     assert taken.read_text() == "mine"
 
 
 def test_half_a_character_of_a_log_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "out.html"
-    publish.page(replace(ONE, notes=(sentence("said \udc80 and died"),)), path)
+    publish.write_page(replace(ONE, notes=(sentence("said \udc80 and died"),)), path)
     assert "said ? and died" in path.read_text(encoding="utf-8")
 
 
@@ -136,6 +136,6 @@ def test_a_full_disk_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(UsageError, match="No space left on device"):
-        publish.page(ONE, path)
+        publish.write_page(ONE, path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]

@@ -13,8 +13,8 @@ from tests.builders.analysis import evidence
 from workerlab.analysis import TrialData, analyse
 from workerlab.model import Document, RouteResult, Summary
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import of_sweep
-from workerlab.report.sweep_tables import ROUTES_OF_CELL, FailingRoute
+from workerlab.report.sweep_document import sweep_document
+from workerlab.report.sweep_tables import MAX_SHOWN_ROUTES, FailingRoute
 from workerlab.report.text import render
 
 TITLE = "The routes of the mix"
@@ -37,7 +37,7 @@ def mixed(at: int, routes: dict[str, RouteResult]) -> TrialData:
 
 
 def sweep(**routes: RouteResult) -> Document:
-    return of_sweep(analyse("run", {}, [mixed(at, routes or ROUTES) for at in (4, 8)]))
+    return sweep_document(analyse("run", {}, [mixed(at, routes or ROUTES) for at in (4, 8)]))
 
 
 def rows(document: Document) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def test_a_row_for_each_cell_and_route() -> None:
 
 
 def test_without_a_mix_there_is_no_such_table() -> None:
-    document = of_sweep(analyse("run", {}, [evidence(connections=4, tool="fast")]))
+    document = sweep_document(analyse("run", {}, [evidence(connections=4, tool="fast")]))
     assert TITLE not in [table.title for table in document.tables]
 
 
@@ -73,14 +73,14 @@ def test_a_route_that_fails_is_told_with_status_cause_and_body() -> None:
 
 
 def test_of_many_routes_those_that_fail_and_the_most_frequent_are_shown() -> None:
-    many = {f"GET /{n}": replace(FAST, requests=100 - n) for n in range(ROUTES_OF_CELL + 5)}
+    many = {f"GET /{n}": replace(FAST, requests=100 - n) for n in range(MAX_SHOWN_ROUTES + 5)}
     many["GET /rare"] = replace(BROKEN, requests=1)
     found = [one["route"] for one in rows(sweep(**many)) if one["concurrency"] == 4]
-    assert found == [*(f"GET /{n}" for n in range(ROUTES_OF_CELL - 1)), "GET /rare"]
+    assert found == [*(f"GET /{n}" for n in range(MAX_SHOWN_ROUTES - 1)), "GET /rare"]
 
 
 def test_the_table_waits_until_asked_for_where_it_is_long() -> None:
-    many = {f"GET /{n}": FAST for n in range(ROUTES_OF_CELL)}
+    many = {f"GET /{n}": FAST for n in range(MAX_SHOWN_ROUTES)}
     assert "GET /7" not in render(sweep(**many))
     assert "GET /7" in render(sweep(**many), explain=True)
     assert "GET /" in render(sweep())

@@ -30,7 +30,7 @@ from workerlab.analysis.open_closed import (
 from workerlab.analysis.trials import by_cell
 from workerlab.finding import Finding
 from workerlab.model import Document, Label, Rate, Table
-from workerlab.report.sweep_document import AffectedCells, CellsNote, Overhead, of_sweep
+from workerlab.report.sweep_document import AffectedCells, CellsNote, Overhead, sweep_document
 from workerlab.report.sweep_tables import side_by_side
 from workerlab.report.text import render
 from workerlab.report.values import text
@@ -39,7 +39,7 @@ CAPACITY = 40.0
 
 
 def sweep(*trials: TrialData) -> Document:
-    return of_sweep(analyse("run", {}, trials))
+    return sweep_document(analyse("run", {}, trials))
 
 
 def closed_loop() -> list[TrialData]:
@@ -80,12 +80,12 @@ def names(of: Table) -> list[str]:
 def test_that_parts_are_estimates_is_said_beside_them() -> None:
     """Not only when the run starts, or with --explain; also where both tables stand as one."""
     timed = evidence(SYNC, 8, tool="fast", timed=True)
-    trial = saying(replace(timed, follows=True), timings=())
-    document = of_sweep(analyse("timed", {}, [trial]))
+    trial = saying(replace(timed, can_follow=True), timings=())
+    document = sweep_document(analyse("timed", {}, [trial]))
     assert [cell.breakdown.exact for cell in document.cells] == [False]
     for width in (None, 80):
         shown = render(document, width=width)
-        assert " ".join(shown.split()).count("not for a --duration alone, so each part is") == 1
+        assert " ".join(shown.split()).count("only with a ramp or mix, so each part is") == 1
     assert "each part is an estimate" not in render(common())
 
 
@@ -157,7 +157,7 @@ def test_a_trial_is_named_where_others_of_its_level_are_not_meant() -> None:
 
 def test_an_empty_sweep() -> None:
     document = sweep()
-    assert document.title == "No trial has been finished."
+    assert document.title == "No trial has completed."
     assert (document.findings, document.tables, document.valid) == ((), (), True)
 
 
@@ -207,7 +207,7 @@ def test_cells_at_a_rate_stand_beside_their_counterparts() -> None:
     report = analyse("run", {}, [*closed_loop(), share(0.5), share(1.0)])
     rows = [(one.trial.cell.concurrency, one.trial.cell.rate) for one in side_by_side(report.cells)]
     assert rows == [(2, None), (8, Rate(share=0.5)), (4, None), (8, Rate(share=1.0))]
-    document = of_sweep(report)
+    document = sweep_document(report)
     assert column(table(document, "Closed and open"), "load") == [
         *("closed, 2 conn.", "open, 50%", "closed, 4 conn.", "open, 100%")
     ]
@@ -275,7 +275,7 @@ def test_trials_that_tell_nothing_are_not_compared() -> None:
         if one.trial.number > 1 and one.trial.cell.rate is None else one
         for one in report.cells
     )  # fmt: skip
-    (outcome,) = outcomes(of_sweep(replace(report, cells=cells)))
+    (outcome,) = outcomes(sweep_document(replace(report, cells=cells)))
     assert outcome.why == TooFewConclusiveTrials(3, 1)
 
 
@@ -302,9 +302,9 @@ def test_without_a_closed_cell_there_is_nothing_to_compare_with() -> None:
     report = analyse("run", {}, [share(0.5)])
     (opened,) = by_cell(report.cells).values()
     assert counterpart(opened, report.cells) is None
-    (outcome,) = outcomes(of_sweep(report))
+    (outcome,) = outcomes(sweep_document(report))
     assert outcome == NoClosedCell(pytest.approx(0.1), None)
-    assert table(of_sweep(report), "Closed and open").rows
+    assert table(sweep_document(report), "Closed and open").rows
 
 
 # --- how well it is known -------------------------------------------------------------------

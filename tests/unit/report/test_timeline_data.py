@@ -28,11 +28,11 @@ from workerlab.analysis import TrialData, analyse
 from workerlab.finding import Note
 from workerlab.model import ConnectionSample, QueueSample
 from workerlab.report.html.timeline_data import (
-    BARS_OF_PAGE,
-    CONNECTS,
     MAX_BARS,
+    MAX_BARS_PER_PAGE,
+    MAX_CONNECT_BARS,
+    MAX_POINTS,
     MIN_BARS,
-    POINTS,
     Timeline,
     row_numbers,
     timeline,
@@ -96,12 +96,12 @@ def test_a_request_that_never_ended_is_drawn_to_the_end_and_named() -> None:
     *others, last = sorted(whole.spans.spans, key=lambda span: (span.start_ns, span.pid))
     found = seen(with_spans(whole, (*others, changed(last, end_ns=None))))
     assert found.bars[-1].end_s == pytest.approx(found.shown[1])
-    assert found.notes == (Note("1 request never ended; drawn to the end."),)
+    assert found.notes == (Note("1 request never ended; drawn to the end of the chart."),)
 
 
 def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
     whole = derived(evidence(SYNC, 8, rounds=20))
-    found = timeline(whole, budget=41)
+    found = timeline(whole, max_requests=41)
     assert (len(found.bars), found.spans) == (41, 161)
     # The lone request, and ten rounds of four
     assert found.shown == (0.0, pytest.approx(11.0))
@@ -109,7 +109,7 @@ def test_thinned_to_the_stretch_from_the_beginning_and_said_so() -> None:
     assert found.bars == timeline(whole).bars[:41]
     cut, peaks = found.notes
     assert str(cut) == "Shows the first 11.0 s of 41.0 s, 41 of 161 requests."
-    assert str(peaks).startswith("The accept queue is drawn at its longest of every ")
+    assert str(peaks).startswith("The accept queue is shown by its maximum in every ")
 
 
 def test_however_many_requests_there_are_the_bars_are_bounded() -> None:
@@ -119,13 +119,13 @@ def test_however_many_requests_there_are_the_bars_are_bounded() -> None:
     (drawn,) = timelines([many])
     assert (len(drawn.bars), drawn.spans) == (MAX_BARS, requests)
     assert str(drawn.notes[0]).endswith(", 800 of 100,000 requests.")
-    assert len(drawn.queue) <= POINTS
+    assert len(drawn.queue) <= MAX_POINTS
 
 
 def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
     measured = evidence(SYNC, 8, rounds=30)
     cells = [derived(asking(measured, concurrency=n)) for n in range(1, 100)]
-    assert sum(len(drawn.bars) for drawn in timelines(cells[:70])) == BARS_OF_PAGE
+    assert sum(len(drawn.bars) for drawn in timelines(cells[:70])) == MAX_BARS_PER_PAGE
     assert {len(drawn.bars) for drawn in timelines(cells)} == {MIN_BARS}
 
 
@@ -153,11 +153,11 @@ def test_a_long_queue_keeps_its_peaks() -> None:
         QueueSample(ns(0) + end_ns * i, 99 if i == 1717 else i % 3, 128) for i in range(3900)
     )
     found = seen(seeing(trial, queue=samples))
-    assert len(found.queue) <= POINTS
+    assert len(found.queue) <= MAX_POINTS
     peaks = [at for at, length in found.queue if length == 99]
     assert peaks == [pytest.approx(1717 * end_ns / 1e9)]
     (note,) = found.notes
-    assert str(note).startswith("The accept queue is drawn at its longest of every ")
+    assert str(note).startswith("The accept queue is shown by its maximum in every ")
 
 
 def test_a_state_that_a_sample_does_not_list_has_no_socket() -> None:
@@ -178,7 +178,7 @@ def test_a_state_that_a_sample_does_not_list_has_no_socket() -> None:
 
 def test_usage_is_a_rate_between_samples() -> None:
     found = seen(evidence(SYNC, 8))
-    assert 0 < len(found.usage) <= POINTS
+    assert 0 < len(found.usage) <= MAX_POINTS
     for moment in found.usage:
         assert moment.server_cores == pytest.approx(0.1)
         assert moment.generator_cores == pytest.approx(0.05)
@@ -204,7 +204,7 @@ def test_what_was_not_observed_is_empty() -> None:
 
 def test_a_series_that_breaks_off_says_why() -> None:
     found = seen(seeing(evidence(SYNC, 8), missing={"queue": "netlink said no"}))
-    assert found.notes == (Note("Shown only in part: accept queue (netlink said no)."),)
+    assert found.notes == (Note("Incomplete: accept queue (netlink said no)."),)
 
 
 # --- connecting -----------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_every_connection_is_in_its_bar(connects_s: list[float]) -> None:
     trial = evidence(server("gevent"), 4, rounds=2)
     found = seen(saying(trial, connects_s=tuple(connects_s))).connects
     assert sum(count for _, _, count in found) == len(connects_s)
-    assert len(found) <= CONNECTS + 1
+    assert len(found) <= MAX_CONNECT_BARS + 1
     for since, until, count in found:
         assert count >= 1
         assert sum(since - 1e-9 <= one < until + 1e-9 for one in connects_s) >= count

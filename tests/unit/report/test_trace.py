@@ -83,7 +83,7 @@ def test_no_more_are_in_the_app_than_spans_were_open(name: str) -> None:
             most_spans = max(most_spans, under_way)
         assert most_spans > 0
         # A request leaves the picture's app a step later, when it is answered or looked for
-        assert most <= most_spans + len(facts.per_worker)
+        assert most <= most_spans + len(facts.requests_per_worker)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -100,7 +100,7 @@ def test_who_waited_in_a_worker_is_told_by_the_probe(name: str) -> None:
             )
             if not timing.reused
         }
-        workers = {pid: number for number, pid in enumerate(facts.per_worker)}
+        workers = {pid: number for number, pid in enumerate(facts.requests_per_worker)}
         accepted = {
             (numbers[span.request_id], workers[span.pid]):
             (span.accept_ns - facts.started_ns) / 1e6
@@ -123,7 +123,8 @@ def test_who_waited_in_a_worker_is_told_by_the_probe(name: str) -> None:
 def test_who_served_what_is_told_by_the_workers_number() -> None:
     facts, *_ = trials("lesson")
     served = Counter(worker for _, place, worker, _ in played(facts).moves if place == IN_APP)
-    assert [served[n] for n in range(len(facts.per_worker))] == list(facts.per_worker.values())
+    requests = list(facts.requests_per_worker.values())
+    assert [served[n] for n in range(len(requests))] == requests
 
 
 @pytest.mark.parametrize("name", ["lesson", "good"])

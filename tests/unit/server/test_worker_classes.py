@@ -20,7 +20,7 @@ from workerlab.finding import stored
 from workerlab.model import EnvironmentProblem, Plan, Server, UsageError, WorkerClass
 from workerlab.notes import FlagIgnored, SettingIgnored
 from workerlab.report import FORMATS
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.server import preflight
 from workerlab.server.preflight import Interpreter, interpreter
 from workerlab.server.worker_classes import CLASSES, WORKER_CLASSES, class_named, configured_slots
@@ -204,7 +204,7 @@ def test_an_added_class_is_said_in_every_format(
     report = analyse("r", {}, saturated(gevent_pywsgi.name, 4))
     last = report.cells[-1]
     assert (last.verdict, last.slots_configured, last.slots_measured) == ("saturated", 4, 4)
-    assert gevent_pywsgi.name in FORMATS[format_name](of_sweep(report))
+    assert gevent_pywsgi.name in FORMATS[format_name](sweep_document(report))
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -214,12 +214,12 @@ def test_a_class_without_a_row_is_said_in_every_format(format_name: str) -> None
     assert (last.verdict, last.slots_configured, last.slots_measured) == ("saturated", None, 4)
     assert report.classes[0].knee == pytest.approx(4, rel=0.02)
     assert report.overhead is None  # which slots would be idle is not known
-    said = FORMATS[format_name](of_sweep(report))
+    said = FORMATS[format_name](sweep_document(report))
     assert OWN in said
     assert "unlimited" not in said
 
 
 def test_that_nothing_is_known_of_the_slots_is_in_the_json() -> None:
-    document = json.loads(FORMATS["json"](of_sweep(analyse("r", {}, saturated(OWN, 4)))))
+    document = json.loads(FORMATS["json"](sweep_document(analyse("r", {}, saturated(OWN, 4)))))
     for one in (*document["cells"], *document["classes"]):
         assert (one["slots_configured"], one["slots_known"]) == (None, False)

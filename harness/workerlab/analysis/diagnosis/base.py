@@ -3,16 +3,16 @@
     class SlowDisk(Diagnosis):
         '''Requests wait {wait_s:duration} for the disk'''
 
-        rank, advice = 55, ("a faster disk brings more",)
+        rank, advice = 55, ("a faster disk helps",)
         explains = (WaitingForSlots,)
         below_slots = "the disk is the limit"
 
         wait_s: float
 
-The advice is appended to the sentence: "Requests wait 20.0 ms for the disk; a faster disk brings
-more." The rule below the class returns an instance for the facts of a trial, or None, and is listed
-in `__init__.py`. If the advice depends on the evidence, the class derives from `Advised`, and the
-rule passes the advice.
+The advice is appended to the sentence: "Requests wait 20.0 ms for the disk; a faster disk
+helps." The rule below the class returns an instance for the facts of a trial, or None, and is
+listed in `__init__.py`. If the advice depends on the evidence, the class derives from `Advised`,
+and the rule passes the advice.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from typing import Any, ClassVar, Literal
 
 from workerlab.finding import Finding
 
-Observed = Literal["cpu", "queue", "states"]  # over time: CPU, accept queue, TCP states
+ObservationKind = Literal["cpu", "queue", "states"]  # over time: CPU, accept queue, TCP states
 
 
 class Diagnosis(Finding):
-    """What holds a cell up and what to change, or that nothing does. A class without `rank` or
-    `advice` is a TypeError on import, unless its sentence names no value: that is a base of
-    others."""
+    """What limits a cell and what to change, or that nothing does. A class without `rank` or
+    `advice` raises TypeError on import, unless its sentence names no value, as in a base."""
 
     rank: ClassVar[int]  # a cell's diagnoses are sorted by it, lowest first
     explains: ClassVar[tuple[type[Diagnosis], ...]] = ()  # left out: their advice would be wrong
-    below_slots: ClassVar[str] = ""  # why throughput levels off before all slots are used; "": none
-    seen_in: ClassVar[Observed | None] = None
-    shows_loss: ClassVar[bool] = True  # other settings may raise the throughput
+    below_slots: ClassVar[str] = ""  # why throughput levels off with slots unused; "": it does not
+    seen_in: ClassVar[ObservationKind | None] = None
+    shows_loss: ClassVar[bool] = True  # whether other settings may raise the throughput
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -55,6 +54,7 @@ class Diagnosis(Finding):
 
     @property
     def brief(self) -> str:
+        """The sentence for a summary."""
         return str(self)
 
     @property
@@ -66,6 +66,6 @@ class Diagnosis(Finding):
 
 
 class Advised(Diagnosis, kw_only=True):
-    """Whose advice depends on the evidence."""
+    """A diagnosis whose advice depends on the evidence."""
 
     advice: tuple[str, ...]

@@ -17,27 +17,28 @@ from workerlab.model import CellResult, CoreWait
 from workerlab.numbers.units import FORMATS, fill
 
 COMPUTING_SHARE = 0.85  # of a core per worker: GIL handovers and accepting take the rest
-MOSTLY_CPU_SHARE, PARTLY_CPU_SHARE = 0.7, 0.25  # CPU time, as a share of a lone response
+MOSTLY_CPU_SHARE = 0.7  # CPU time, as a share of a lone response
+PARTLY_CPU_SHARE = 0.25
 MIN_MACHINE_SHARE = 0.25  # of all cores: a smaller share does not exhaust the machine
-IDLE_OCCUPANCY = 0.5  # below this occupancy, waiting for a core hardly limits the workers
-INSIDE_SHARE = 0.5  # of the requests in flight: at least this share must be in the server
+MIN_OCCUPANCY = 0.5  # below it, waiting for a core hardly limits the workers
+MIN_IN_SERVER_SHARE = 0.5  # of the requests in flight
 
 # Workers without a core hold their slots longer while others idle. More slots or an even
 # distribution of connections would not help, requests need not share anything else, and a machine
 # whose speed varies looks like drift
-FOR_WANT_OF_CPU = (UnevenDealing, Shared, WaitingForSlots, Drift, SlowFirst)
+EXPLAINED_BY_CPU = (UnevenDealing, Shared, WaitingForSlots, Drift, SlowFirst)
 
 FASTER_TOOL = (
     "a faster load tool (fast, wrk), more processes of it (--tool-processes) or a second machine"
     " for it would show what the server can do"
 )
-LOAD_FROM_ELSEWHERE = (
+FASTER_TOOL_ELSEWHERE = (
     "a faster load tool (fast, wrk) or a second machine for it would show what the server can do:"
     " the cores of this one are {host:percent} busy"
 )
-MORE_CORES = "faster code or more cores bring more"
-MORE_WORKERS = "faster code or more workers, up to one a core, bring more"
-TOOL_ELSEWHERE = "a load tool on another machine leaves it all cores"
+MORE_CORES = "faster code or more cores raise the throughput"
+MORE_WORKERS = "faster code or more workers, up to one per core, raise the throughput"
+TOOL_ELSEWHERE = "a load tool on another machine leaves all cores to the server"
 CLOSE_OTHER_PROGRAMS = "close the other programs and measure again"
 MEASURE_AGAIN = "measure again when the host is quieter, or on a machine of its own"
 
@@ -46,8 +47,8 @@ MEASURE_AGAIN = "measure again when the host is quieter, or on a machine of its 
 
 
 class Disturbance(Diagnosis):
-    """Of what other programs, or other machines on the same host, did to a load, where it is too
-    much to say anything else of it."""
+    """Other programs, or other machines on the same host, used the cores for so long that the
+    figures are unreliable."""
 
     rank = 130
     seen_in = "cpu"
@@ -67,8 +68,8 @@ class Disturbance(Diagnosis):
 
 class CoresTaken(Disturbance):
     """Other programs used {wait.others_cores:.2f} of {wait.cores:# core}, so that workers and load
-    tool waited for a core for up to {share:percent} of the response time: these figures are of a
-    disturbed machine"""
+    tool waited for a core for up to {share:percent} of the response time: the figures are
+    unreliable"""
 
     advice = (CLOSE_OTHER_PROGRAMS,)
     below_slots = "other programs took cores"
@@ -77,7 +78,7 @@ class CoresTaken(Disturbance):
 
 class CoresStolen(Disturbance):
     """The host gave {wait.steal_cores:.2f} of {wait.cores:# core} to other machines, which cost
-    {share:percent} of the response time: these figures are of a disturbed machine"""
+    up to {share:percent} of the response time: the figures are unreliable"""
 
     rank, advice = 140, (MEASURE_AGAIN,)
     below_slots = "the host gave cores to other machines"
@@ -85,6 +86,7 @@ class CoresStolen(Disturbance):
 
 
 def disturbance_of(wait: CoreWait | None) -> Disturbance | None:
+    """None if the wait is unknown, or too short to distort the figures."""
     if wait is None or not wait.disturbed:
         return None
     return CoresTaken(wait.lost, wait) if wait.by_programs else CoresStolen(wait.taken, wait)
@@ -94,7 +96,7 @@ def disturbance(facts: Facts) -> Disturbance | None:
     return disturbance_of(core_wait(facts))
 
 
-def worst(waits: Iterable[CoreWait | None]) -> Disturbance | None:
+def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
     """The disturbance that cost most, over several trials; None if none was disturbed."""
     disturbances = filter(None, map(disturbance_of, waits))
     return max(disturbances, key=lambda disturbance: disturbance.share, default=None)
@@ -108,7 +110,7 @@ class BusyMachine(Advised):
     {how}"""
 
     rank = 40
-    explains = FOR_WANT_OF_CPU
+    explains = EXPLAINED_BY_CPU
     below_slots = "computing is the limit"
     seen_in = "cpu"
 
@@ -121,25 +123,25 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     """Diagnosed if the server, its load tool and the app's services use nearly all cores; or, if
     other programs took cores, if the requests need more CPU than the machine has. CPU that others
     use is not a limit of this server: `disturbance` reports its cost."""
-    cores, usage = facts.seen.cores, facts.usage
+    cores, usage = facts.observations.cores, facts.usage
     server, tool = usage.server_cores, usage.generator_cores or 0.0
     if not cores or server is None or facts.connections < 2:
         return None
     using = {"the server": server} | ({"the load tool": tool} if tool else {})
     using |= cell.app_metrics.cores if cell.app_metrics else {}
     used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
-    by_us = (
+    lab_fills_it = (
         server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= BUSY_MACHINE_SHARE * cores
     )
-    if by_us:
+    if lab_fills_it:
         busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
         how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
-    elif (need := _needed(facts, cell)) and min(facts.connections, need["workers"]) > cores:
+    elif (need := _cpu_need(facts, cell)) and min(facts.connections, need["workers"]) > cores:
         together = "{workers:# worker} together would need more than {cores:# core}"
-        how = f"{each_computes(need)}, and {fill(together, {**need, 'cores': cores})}"
+        how = f"{cpu_per_request(need)}, and {fill(together, {**need, 'cores': cores})}"
     else:
         return None
-    noise = () if by_us else (CLOSE_OTHER_PROGRAMS,)
+    noise = () if lab_fills_it else (CLOSE_OTHER_PROGRAMS,)
     elsewhere = (TOOL_ELSEWHERE,) if tool >= MIN_MACHINE_SHARE * cores else ()
     return BusyMachine(
         connections=facts.connections,
@@ -154,7 +156,7 @@ class BusyWorkers(Advised):
     requests/s, as {how}"""
 
     rank = 50
-    explains, below_slots, seen_in = FOR_WANT_OF_CPU, BusyMachine.below_slots, "cpu"
+    explains, below_slots, seen_in = EXPLAINED_BY_CPU, BusyMachine.below_slots, "cpu"
 
     connections: int
     rps: float
@@ -165,15 +167,15 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
     """Diagnosed if each worker, or each core that the server is bound to, computes all the time,
     and there are more requests than workers: a Python process computes on one core at a time. If
     other programs took cores, the CPU that requests need decides."""
-    used, workers, cores = _while_serving(facts), facts.cell.server.workers, facts.cores
+    used, workers, cores = _cores_while_serving(facts), facts.cell.server.workers, facts.cores
     fewer_cores = (facts.cell.server.cores or workers) < workers
     if used is None or facts.connections <= workers:
         return None
     if used >= COMPUTING_SHARE * (cores if cores and fewer_cores else workers):
         all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
         how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
-    elif (need := _needed(facts, cell)) and workers <= (cores or 0):
-        how = f"{each_computes(need)}, and a worker computes for one at a time"
+    elif (need := _cpu_need(facts, cell)) and workers <= (cores or 0):
+        how = f"{cpu_per_request(need)}, and a worker computes for one at a time"
     else:
         return None
     return BusyWorkers(
@@ -184,10 +186,10 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
     )
 
 
-def _while_serving(facts: Facts) -> float | None:
-    """Cores that the workers used while they had requests. The load tool's start-up takes part of a
-    short load, so the mean over all samples is too low."""
-    used, samples, finished = facts.usage.server_cores, facts.seen.processes, facts.finished
+def _cores_while_serving(facts: Facts) -> float | None:
+    """Cores that the workers used while they had requests; None: unknown. The load tool's start-up
+    takes part of a short load, so the mean over all samples is too low."""
+    used, samples, finished = facts.usage.server_cores, facts.observations.processes, facts.finished
     if used is None or not finished or not samples:
         return used
     served_ns = max(span.end_ns or 0 for span in finished) - finished[0].start_ns
@@ -195,28 +197,30 @@ def _while_serving(facts: Facts) -> float | None:
     return used * max(1.0, sampled_ns / served_ns) if served_ns > 0 else used
 
 
-def _needed(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
-    """CPU seconds per request if other programs took the workers' cores, as the cores that the
-    workers used then show no limit. None unless it is most of a lone response (MOSTLY_CPU_SHARE),
-    or a part (PARTLY_CPU_SHARE) and the workers computed or waited for a core all the time."""
+def _cpu_need(facts: Facts, cell: CellResult) -> dict[str, Any] | None:
+    """Values for `cpu_per_request`, if other programs took cores: then the cores that the workers
+    used show no limit. None unless CPU is most of a lone response, or a part (PARTLY_CPU_SHARE)
+    and the workers computed or waited for a core all the time."""
     used, lone_s = facts.usage.server_cores, min(facts.record.alone_s, default=0.0)
     workers, wait = facts.cell.server.workers, core_wait(facts)
     if used is None or not facts.rps or not lone_s or not wait or not is_disturbed(facts):
         return None
     if cell.verdict == "below capacity":
         return None  # more connections bring more: CPU is not the limit
-    if (inside := in_server(facts)) is not None and inside < INSIDE_SHARE * facts.connections:
+    inside = in_server(facts)
+    if inside is not None and inside < MIN_IN_SERVER_SHARE * facts.connections:
         return None  # most requests are in the load tool
     cpu_s, busy = used / facts.rps, used + wait.worker_s * facts.rps
-    idle = (cell.occupancy if cell.occupancy is not None else 1.0) < IDLE_OCCUPANCY
-    always = busy >= COMPUTING_SHARE * workers and cpu_s >= PARTLY_CPU_SHARE * lone_s and not idle
-    if cpu_s < MOSTLY_CPU_SHARE * lone_s and not always:
+    idle = (cell.occupancy if cell.occupancy is not None else 1.0) < MIN_OCCUPANCY
+    always_busy = busy >= COMPUTING_SHARE * workers and not idle
+    min_share = PARTLY_CPU_SHARE if always_busy else MOSTLY_CPU_SHARE
+    if cpu_s < min_share * lone_s:
         return None
     return {"cpu_s": cpu_s, "lone_s": lone_s if lone_s >= cpu_s else None, "workers": workers}
 
 
-def each_computes(need: dict[str, Any]) -> str:
-    """The CPU time of a request, and the time of the fastest lone response unless that is shorter:
+def cpu_per_request(need: dict[str, Any]) -> str:
+    """The CPU time of a request in words, and the fastest lone response unless that is shorter:
     under load, requests share the caches of a core, and may compute for longer."""
     lone = "[[ (the fastest lone one {lone_s:duration} in all)]]"
     return fill(f"each request takes {{cpu_s:duration}} of CPU time{lone}", need)
@@ -230,16 +234,16 @@ class LoadToolIsLimit(Advised):
 
     rank = 0  # no change to the server would help
     # It delays requests and takes cores, so the others are not the server's limits
-    explains = (*FOR_WANT_OF_CPU, BusyMachine, BusyWorkers)
+    explains = (*EXPLAINED_BY_CPU, BusyMachine, BusyWorkers)
     seen_in = "cpu"
 
     limit: Finding
 
 
-def load_tool(facts: Facts, cell: CellResult) -> LoadToolIsLimit | None:
+def load_tool_limit(facts: Facts, cell: CellResult) -> LoadToolIsLimit | None:
     if not cell.generator_bound:
         return None
     host = facts.usage.host_busy
     busy = host is not None and host > BUSY_MACHINE_SHARE
-    advice = fill(LOAD_FROM_ELSEWHERE if busy else FASTER_TOOL, {"host": host})
+    advice = fill(FASTER_TOOL_ELSEWHERE if busy else FASTER_TOOL, {"host": host})
     return LoadToolIsLimit(limit=cell.reason, advice=(advice,))

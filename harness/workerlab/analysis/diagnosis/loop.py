@@ -12,9 +12,9 @@ Without beats (an older run, a kernel without schedstat), the spans only show lo
 blocked: workers that could serve many requests serve one at a time.
 
 The lines are found in a trial in which a thread samples the loop of one worker
-(`server/inside/stacks.py`, `Cell.inside` "stacks"). A sample counts if the loop's next beat is
-overdue: otherwise the loop is not held up, whatever it runs. The kernel's counters since the last
-beat show why it is overdue, as for the beats; a wait for a core is not caused by the app.
+(`server/inside/stacks.py`, `Cell.inside` "stacks"). Unless the GIL is held, a sample counts if the
+loop's next beat is overdue: otherwise the loop is not held up, whatever it runs. The kernel's
+counters since the last beat show why it is overdue; a wait for a core is not caused by the app.
 
     blocks    the thread slept: the delay exceeds the sum of its CPU time, its wait for a core, and
               the CPU time of other threads
@@ -35,7 +35,7 @@ line of its kind: it is a neighbour, sampled when the loop resumed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Literal
 
@@ -43,36 +43,40 @@ from msgspec.structs import replace
 
 from workerlab.analysis.diagnosis.base import Advised
 from workerlab.analysis.diagnosis.service import WORKERS_BUSY_SHARE, Drift, Shared, SlowFirst
-from workerlab.analysis.diagnosis.slots import WaitingForSlots, service_s, waits
-from workerlab.analysis.event_loop import LoopUse, held_up, loop_use
+from workerlab.analysis.diagnosis.slots import WaitingForSlots, mean_service_s, slower_than_alone
+from workerlab.analysis.event_loop import LoopUse, has_late_beats, loop_use
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import NS
 from workerlab.finding import Finding
-from workerlab.model import CellResult, CodeLine, StackSample
+from workerlab.model import CellResult, StackSample
 from workerlab.numbers.units import fill, format_duration
 
-# Shares of the time: by calls that delay beats, by calls of any length, by one or two long ones
-BLOCKED_BY_LATE_SHARE, BLOCKED_BY_SHORT_SHARE, MOSTLY_BLOCKED_SHARE = 0.01, 0.1, 0.5
-MIN_LATE_BEATS, MIN_LATE_BEATS_OF_WORKER = 3, 2  # of all workers, and of the most blocked one
-BLOCKED_SHARE = 0.9  # of the time is spent in the app: a hello-world app stays below it
-LONG_SERVICE_S, QUEUED_SHARE = 0.005, 0.05  # service time; wait in the worker, as a share of it
+BLOCKED_BY_LATE_SHARE = 0.01  # of the time, at least: by calls that delay beats
+BLOCKED_BY_ANY_SHARE = 0.1  # by calls of any length
+MOSTLY_BLOCKED_SHARE = 0.5  # by one or two long calls
+MIN_LATE_BEATS = 3  # of all workers
+MIN_LATE_BEATS_OF_WORKER = 2  # of the most blocked one
+MIN_IN_APP_SHARE = 0.9  # of the time: a hello-world app stays below it
+MIN_SERVICE_S = 0.005  # or at least so long in the app,
+MIN_QUEUED_SHARE = 0.05  # and a wait of this share of it in the worker
 
-HELD_UP_NS = 3_000_000  # a beat overdue for this long: the loop is held up
-HELD_NS = 3_000_000  # the GIL counts as held if it is kept for longer
+MIN_OVERDUE_NS = 3_000_000  # of a beat, for the loop to count as held up
+MIN_HELD_NS = 3_000_000  # the GIL counts as held if it is kept for longer
 MIN_SAMPLES = 3  # of a line
 MIN_HELD_SAMPLES = 2  # fewer, as no sample is possible while the GIL is held
 # Fewer samples of a held GIL must amount to a quarter of the thread's CPU time: otherwise the
 # sampler may have waited for a core without any counter showing it
-FEW_HELD_SAMPLES, HELD_CPU_SHARE = 6, 0.25
+ENOUGH_HELD_SAMPLES = 6
+MIN_HELD_CPU_SHARE = 0.25
 MIN_LINE_SHARE = 0.01  # of the time: a line with less is not named
 NEIGHBOUR_SHARE = 0.1  # of the first line of its kind: a line with less is a neighbour of it
-EVERY_NS = 10_000_000  # between samples: a call may have lasted this much longer than sampled
+SAMPLE_INTERVAL_NS = 10_000_000  # a call may have lasted this much longer than sampled
 ONE_CALL_SHARE = 0.7  # of the time without a beat: from here on, it was one call
 
 BY_BEATS = (
     "Something blocks the event loop at least {blocked:percent} of the time, up to"
-    " {longest_s:duration} at once; meanwhile a worker serves none of its other requests[[ ({late}"
-    " of {beats} timers on the event loops fired more than 10 ms late)]]"
+    " {longest_s:duration} at a time; meanwhile a worker serves none of its other requests"
+    "[[ ({late} of {beats} timers on the event loops fired more than 10 ms late)]]"
 )
 BY_SPANS = (
     "Workers serve one request at a time: something blocks the event loop"
@@ -91,9 +95,9 @@ REPLACE_CALLS = (
     "it sleeps or waits in a call that blocks[[, using {cores:cores}]] (a sleep, a database driver,"
     " an HTTP client): use {calls}"
 )
-IN_THREADS = "asynchronous calls, or make the call in a thread (asyncio.to_thread)"
-PATCHED = "calls its loop can patch, or a class with threads"
-ASYNCHRONOUS = "asynchronous calls, or a class with threads"
+ASYNC_CALLS_OR_THREADS = "asynchronous calls, or make the call in a thread (asyncio.to_thread)"
+PATCHABLE_CALLS = "calls its loop can patch, or a class with threads"
+ASYNC_CALLS_OR_CLASS = "asynchronous calls, or a class with threads"
 
 
 class BlockedLoop(Advised):
@@ -109,8 +113,8 @@ class BlockedLoop(Advised):
     # Of the most blocked loop; None: no loop was observed
     blocked: float | None = None  # share of the time
     longest_s: float | None = None
-    late: int | None = None  # beats of all loops
-    beats: int | None = None
+    late: int | None = None  # of the beats of all loops
+    beats: int | None = None  # of all loops
 
 
 def blocked_loop(facts: Facts, cell: CellResult) -> BlockedLoop | None:
@@ -121,19 +125,19 @@ def blocked_loop(facts: Facts, cell: CellResult) -> BlockedLoop | None:
     return _by_spans(facts, cell) if use is None else _by_beats(facts, use)
 
 
-def worth_a_look(facts: Facts) -> bool:
+def worth_sampling(facts: Facts) -> bool:
     """Whether another trial, with stack samples, may find a blocking line. This is a hint, not a
     verdict."""
-    return _serves_many(facts) and held_up(facts)
+    return _serves_many(facts) and has_late_beats(facts)
 
 
 def _serves_many(facts: Facts) -> bool:
     """Whether a worker's loop can serve several requests at once. The class decides, except for a
     native tornado application, which may await."""
-    row = facts.data.worker_class
+    worker_class = facts.data.worker_class
     if facts.record.proof.get("app_kind") == "tornado":
         return True
-    return row.loop and row.slots_per_worker(facts.cell.server) != 1
+    return worker_class.loop and worker_class.slots_per_worker(facts.cell.server) != 1
 
 
 def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
@@ -142,10 +146,10 @@ def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
     if late >= MIN_LATE_BEATS and worst.late >= MIN_LATE_BEATS_OF_WORKER:
         alarm = blocked >= BLOCKED_BY_LATE_SHARE
     else:
-        by_late_beats = worst.late * worst.longest_s / worst.observed_s  # at most
-        alarm = blocked >= MOSTLY_BLOCKED_SHARE or blocked - by_late_beats >= BLOCKED_BY_SHORT_SHARE
-    crowded = facts.connections > len(facts.record.worker_pids) or facts.two_at_once
-    if not alarm or not crowded:
+        max_by_late = worst.late * worst.longest_s / worst.observed_s
+        alarm = blocked >= MOSTLY_BLOCKED_SHARE or blocked - max_by_late >= BLOCKED_BY_ANY_SHARE
+    requests_meet = facts.connections > len(facts.record.worker_pids) or facts.two_at_once
+    if not alarm or not requests_meet:
         return None
     beats = sum(worker.beats for worker in use.workers)
     values = {"blocked": blocked, "longest_s": worst.longest_s, "beats": beats}
@@ -162,33 +166,33 @@ def _by_beats(facts: Facts, use: LoopUse) -> BlockedLoop | None:
 
 def _by_spans(facts: Facts, cell: CellResult) -> BlockedLoop | None:
     """Diagnosed if workers that could serve many requests serve one at a time."""
-    busy = one_at_a_time(facts)
-    if busy is None or not waits(facts, cell):
+    busy_share = busy_share_one_at_a_time(facts)
+    if busy_share is None or not slower_than_alone(facts, cell):
         return None
-    queued_s, served_s = cell.breakdown.in_worker_s or 0.0, service_s(cell)
-    behind = served_s >= LONG_SERVICE_S and queued_s >= QUEUED_SHARE * served_s
-    if busy < BLOCKED_SHARE and not behind:
+    queued_s, served_s = cell.breakdown.in_worker_s or 0.0, mean_service_s(cell)
+    queues = served_s >= MIN_SERVICE_S and queued_s >= MIN_QUEUED_SHARE * served_s
+    if busy_share < MIN_IN_APP_SHARE and not queues:
         return None
-    workers, cores = facts.cell.server.workers, facts.seen.cores
-    used, load = facts.usage.server_cores, {"connections": facts.connections, "workers": workers}
+    workers, cores = facts.cell.server.workers, facts.observations.cores
+    used, values = facts.usage.server_cores, {"connections": facts.connections, "workers": workers}
     computes = used is not None and used >= WORKERS_BUSY_SHARE * min(workers, cores or workers)
-    move_work = fill(MOVE_COMPUTING, {"cores": used, **load}) if computes else None
-    return BlockedLoop(fill(BY_SPANS, load), advice=(move_work or _replace_calls(facts),))
+    move_work = fill(MOVE_COMPUTING, {"cores": used, **values}) if computes else None
+    return BlockedLoop(fill(BY_SPANS, values), advice=(move_work or _replace_calls(facts),))
 
 
-def loops_in_use(facts: Facts) -> float:
+def loop_busy_share(facts: Facts) -> float:
     """Share of the time, 0 to 1, in which the workers' loops could take no request, as far as
     known: blocked or computing (mean of the workers) or, if they serve one request at a time, the
     share in which the busiest worker had one."""
     use = loop_use(facts)
     by_beats = fmean(loop.blocked + loop.computing for loop in use.workers) if use else 0.0
-    return max(by_beats, (one_at_a_time(facts) or 0.0) if _serves_many(facts) else 0.0)
+    by_spans = (busy_share_one_at_a_time(facts) or 0.0) if _serves_many(facts) else 0.0
+    return max(by_beats, by_spans)
 
 
-def one_at_a_time(facts: Facts) -> float | None:
+def busy_share_one_at_a_time(facts: Facts) -> float | None:
     """The share of the steady window that the busiest worker spent in the app, 0 to 1, if no worker
-    ever had two requests in the app although its loop could. None if some worker had two, or
-    without a steady window.
+    ever had two requests in the app. None if some worker had two, or without a steady window.
 
     The busiest counts because some workers may get all connections by chance. An app that responds
     immediately is also served one request at a time, but its loop is free the rest of the time.
@@ -206,20 +210,21 @@ def one_at_a_time(facts: Facts) -> float | None:
 def _replace_calls(facts: Facts) -> str:
     """Advice on how to replace blocking calls: by asynchronous ones on ASGI classes and tornado, by
     calls that can be patched on gevent and eventlet."""
-    proof, row = facts.record.proof, facts.data.worker_class
+    proof, worker_class = facts.record.proof, facts.data.worker_class
     # gevent patches blocking calls in each worker, eventlet before any fork
     if proof.get("preload_app") is True and proof.get("patched") == "gevent":
         return PATCH_BEFORE_PRELOAD
-    patches = row.slots == "worker_connections"
-    calls = IN_THREADS if row.asgi else PATCHED if patches else ASYNCHRONOUS
+    patches = worker_class.slots == "worker_connections"
+    calls = PATCHABLE_CALLS if patches else ASYNC_CALLS_OR_CLASS
+    if worker_class.asgi:
+        calls = ASYNC_CALLS_OR_THREADS
     return fill(REPLACE_CALLS, {"cores": facts.usage.server_cores, "calls": calls})
 
 
 # --- which lines ----------------------------------------------------------------------------------
 
 How = Literal["blocks the event loop", "computes on the event loop", "holds the GIL"]
-Part = Callable[[StackSample], float]  # nanoseconds of a sample that count; 0: none
-Lines = Mapping[int, CodeLine]  # by number
+Counted = Callable[[StackSample], float]  # nanoseconds of a sample that count
 
 
 class BlockingLine(Finding):
@@ -247,10 +252,10 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
     """The blocking lines of a trial with stack samples, most time first. (): nothing holds up the
     loop, or no loop was sampled."""
     window, stacks = facts.window, facts.data.stacks
-    begun_ns, ended_ns = facts.started_ns, facts.ended_ns
+    from_ns, until_ns = facts.started_ns, facts.ended_ns
     if window is not None:  # else there were few requests, and every sample counts
-        begun_ns, ended_ns = window.opens_ns, window.closes_ns
-    samples = [sample for sample in stacks.samples if begun_ns <= sample.at_ns <= ended_ns]
+        from_ns, until_ns = window.opens_ns, window.closes_ns
+    samples = [sample for sample in stacks.samples if from_ns <= sample.at_ns <= until_ns]
     of_others = [replace(sample, number=sample.other) for sample in samples]
     lines = [
         *_lines(facts, "blocks the event loop", samples, asleep_ns),
@@ -268,67 +273,68 @@ def blocking_lines(facts: Facts) -> tuple[BlockingLine, ...]:
 
 
 def _lines(
-    facts: Facts, how: How, samples: Sequence[StackSample], part: Part
+    facts: Facts, how: How, samples: Sequence[StackSample], counted: Counted
 ) -> Iterator[tuple[float, BlockingLine]]:
     """The lines of this kind, each with its time in nanoseconds."""
     lines = facts.data.stacks.lines
     whole_ns = sum(sample.length_ns for sample in samples)
-    held, others = how == "holds the GIL", part is held_by_others_ns
-    places = defaultdict[object, list[StackSample]](list)
+    holds, by_others = how == "holds the GIL", counted is held_by_others_ns
+    by_place = defaultdict[object, list[StackSample]](list)
     for sample in samples:
         if line := lines.get(sample.number):
             computes = how == "computes on the event loop"
-            places[line.file, line.function, 0 if computes else line.line].append(sample)
-    amounts = {place: sum(map(part, of_place)) for place, of_place in places.items()}
-    ran_ns = (sample.others_ran_ns if others else sample.ran_ns for sample in samples)
-    computed_ns = sum(max(ns, 0) for ns in ran_ns)
-    least_ns = max(MIN_LINE_SHARE * whole_ns, NEIGHBOUR_SHARE * max(amounts.values(), default=0.0))
-    for place, of_place in places.items():
-        counted, amount_ns = list(filter(part, of_place)), amounts[place]
-        if amount_ns < least_ns or len(counted) < (MIN_HELD_SAMPLES if held else MIN_SAMPLES):
+            by_place[line.file, line.function, 0 if computes else line.line].append(sample)
+    times_ns = {place: sum(map(counted, of_place)) for place, of_place in by_place.items()}
+    ran_ns = (sample.others_ran_ns if by_others else sample.ran_ns for sample in samples)
+    cpu_ns = sum(max(ns, 0) for ns in ran_ns)
+    min_ns = max(MIN_LINE_SHARE * whole_ns, NEIGHBOUR_SHARE * max(times_ns.values(), default=0.0))
+    for place, of_place in by_place.items():
+        relevant, time_ns = list(filter(counted, of_place)), times_ns[place]
+        if time_ns < min_ns or len(relevant) < (MIN_HELD_SAMPLES if holds else MIN_SAMPLES):
             continue
-        if held and len(counted) < FEW_HELD_SAMPLES and amount_ns < HELD_CPU_SHARE * computed_ns:
+        few = len(relevant) < ENOUGH_HELD_SAMPLES
+        if holds and few and time_ns < MIN_HELD_CPU_SHARE * cpu_ns:
             continue
-        share_ns = amount_ns if held else sum(map(_with_core_ns, of_place))
-        yield amount_ns, _line(facts, how, counted, part, share_ns / whole_ns)
+        share_ns = time_ns if holds else sum(map(_with_core_ns, of_place))
+        yield time_ns, _line(facts, how, relevant, counted, share_ns / whole_ns)
 
 
 def _line(
-    facts: Facts, how: How, samples: Sequence[StackSample], part: Part, share: float
+    facts: Facts, how: How, samples: Sequence[StackSample], counted: Counted, share: float
 ) -> BlockingLine:
     """The line that most of the time of these samples belongs to."""
-    amounts, lines = defaultdict[int, float](float), facts.data.stacks.lines
+    times_ns, lines = defaultdict[int, float](float), facts.data.stacks.lines
     for sample in samples:
-        amounts[sample.number] += part(sample)
-    line = lines[max(amounts, key=amounts.__getitem__)]
+        times_ns[sample.number] += counted(sample)
+    line = lines[max(times_ns, key=times_ns.__getitem__)]
     waits_inside = how == "blocks the event loop" and line.inside != line.called
-    longest_ns = max(map(part if how == "holds the GIL" else _lasted_ns, samples))
+    longest_ns = max(map(counted if how == "holds the GIL" else _since_beat_ns, samples))
     return BlockingLine(
         file=line.file,
         line=line.line,
         function=line.function,
-        library=None if line.app else "a library's, called by no line of the app",
+        library=None if line.app else "library code, not called by the app",
         how=how,
         share=share,
         called=line.called,
         inside=line.inside if waits_inside else "",
-        effect=_effect(samples, longest_ns, part),
+        effect=_effect(samples, longest_ns, counted),
         longest_s=longest_ns / NS,
         trial=facts.key,
     )
 
 
-def _effect(samples: Sequence[StackSample], longest_ns: float, part: Part) -> str:
+def _effect(samples: Sequence[StackSample], longest_ns: float, counted: Counted) -> str:
     longest = format_duration(longest_ns / NS)
-    if part in (held_ns, held_by_others_ns):
-        effect = f"for as long as {longest} no other thread of its worker runs"
+    if counted in (held_ns, held_by_others_ns):
+        effect = f"for up to {longest} no other thread of its worker runs"
         elsewhere = ", nor its event loop: the call is made in another thread"
-        return effect + (elsewhere if part is held_by_others_ns else "")
+        return effect + (elsewhere if counted is held_by_others_ns else "")
     # The longest single call, if several in a row held up the loop for longer
-    call_ns = max(sample.stuck_ns for sample in samples) + EVERY_NS
-    call = f", by several calls in a row of {format_duration(call_ns / NS)} at most"
-    effect = f"the loop is held up for as long as {longest}"
-    return effect + (call if call_ns < ONE_CALL_SHARE * longest_ns else "")
+    call_ns = max(sample.stuck_ns for sample in samples) + SAMPLE_INTERVAL_NS
+    calls = f", by several calls in a row of at most {format_duration(call_ns / NS)} each"
+    effect = f"the loop is held up for up to {longest}"
+    return effect + (calls if call_ns < ONE_CALL_SHARE * longest_ns else "")
 
 
 # --- how much of a sample counts ------------------------------------------------------------------
@@ -341,12 +347,12 @@ def asleep_ns(sample: StackSample) -> float:
     if not sample.sleeps:
         return 0.0
     explained = sample.cpu_ns + sample.queued_ns + sample.others_cpu_ns
-    return sample.length_ns if sample.overdue_ns - explained > HELD_UP_NS else 0.0
+    return sample.length_ns if sample.overdue_ns - explained > MIN_OVERDUE_NS else 0.0
 
 
 def computing_ns(sample: StackSample) -> float:
     """Time with a core, if the loop's thread computed in the same call as in the sample before."""
-    held_up = sample.stuck_ns > 0 and sample.overdue_ns - sample.queued_ns > HELD_UP_NS
+    held_up = sample.stuck_ns > 0 and sample.overdue_ns - sample.queued_ns > MIN_OVERDUE_NS
     computed = sample.cpu_ns >= (sample.since_ns - sample.queued_ns) / 2
     return _with_core_ns(sample) if held_up and computed and not held_ns(sample) else 0.0
 
@@ -376,15 +382,15 @@ def _kept_ns(sample: StackSample, ran_ns: int) -> float:
     slept_ns = 0 if others else late_ns - sample.starved_ns - sample.others_ran_ns
     kept_ns = max(computed_ns, slept_ns)
     # The GIL was kept before the sampler was due, too, for up to the time between two samples
-    return max(kept_ns, min(ran_ns, sample.length_ns)) if kept_ns > HELD_NS else 0.0
+    return max(kept_ns, min(ran_ns, sample.length_ns)) if kept_ns > MIN_HELD_NS else 0.0
 
 
 def _with_core_ns(sample: StackSample) -> float:
     """The sample's length without the loop thread's wait for a core, at its rate since the last
     beat."""
-    waited = min(1.0, sample.queued_ns / sample.since_ns) if sample.since_ns > 0 else 0.0
-    return sample.length_ns * (1 - waited)
+    waited_share = min(1.0, sample.queued_ns / sample.since_ns) if sample.since_ns > 0 else 0.0
+    return sample.length_ns * (1 - waited_share)
 
 
-def _lasted_ns(sample: StackSample) -> float:
+def _since_beat_ns(sample: StackSample) -> float:
     return max(0, sample.since_ns - sample.queued_ns)

@@ -1,8 +1,8 @@
 """Diagnoses of slots (too few, idle, or behind a full accept queue) and of cells without a limit.
 
 More slots are advised only if all were taken (an occupancy of 0.95, `analysis/slots.py`). A place
-where requests wait is named only if it was measured. Connections that are established for the
-client only count as queued if the kernel counted overflows and both ends were sampled.
+where requests wait is named only if it was measured. Half-open connections, established only for
+the client, count as queued if the kernel counted overflows and both ends were sampled.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from workerlab.analysis.breakdown import waited
+from workerlab.analysis.breakdown import wait_finding
 from workerlab.analysis.diagnosis.base import Advised, Diagnosis
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.handshakes import counted, drops, growth, handshakes, steps
+from workerlab.analysis.handshakes import (
+    counter_fields,
+    drops_finding,
+    handshakes,
+    named_counters,
+    steps_finding,
+)
 from workerlab.analysis.knee import REACHED_SHARE
 from workerlab.analysis.slots import FULL_OCCUPANCY, Dealing, occupancy, uneven_dealing
 from workerlab.analysis.stall import Stall, stalled, whole_rps
@@ -25,39 +31,39 @@ MIN_PLACE_SHARE = 0.1  # of the waiting time: a place with less is not named
 MIN_WAIT_S = 0.005  # shorter waits and connect times count as none
 LONGER_SERVICE_RATIO = 1.5  # service time / lone response
 
-# The parts of a Breakdown in which requests wait
-PLACES = {
+# By part of a Breakdown
+WAITING_PLACES = {
     "connect_s": "to connect",
     "accept_queue_s": "in the accept queue",
     "in_worker_s": "inside the workers, accepted but not started",
     "transfer_s": "after the app, until the answer has arrived",
-    "unattributed_s": "unattributed",
+    "unattributed_s": "in an unknown place",
 }
-CLIENT_ALONE = "in the accept queue or as half-open connections"
+WITH_HALF_OPEN = "in the accept queue or as half-open connections"
 
-BACKLOG_HIDES = "a longer --backlog only moves the wait into a longer queue"
-EVEN_CLASS = "a class that accepts only what it can serve (sync, gevent) shares them evenly"
-ENDS_KEEPALIVE = "it also disables keep-alive"
+BACKLOG_MOVES_WAIT = "a longer --backlog only moves the wait into a longer queue"
+USE_EVEN_CLASS = "a class that accepts only what it can serve (sync, gevent) deals them evenly"
+DISABLES_KEEPALIVE = "it also disables keep-alive"
 
 
 def longer_backlog(facts: Facts) -> str:
-    return f"with a --backlog of {facts.connections} or more none would be dropped"
+    return f"a --backlog of {facts.connections} or more would prevent the drops"
 
 
 # --- whether requests wait, and where -------------------------------------------------------------
 
 
-def waits(facts: Facts, cell: CellResult) -> bool:
-    """Whether requests take longer than a lone one, and there are others to wait for."""
+def slower_than_alone(facts: Facts, cell: CellResult) -> bool:
+    """Whether requests take longer than a lone one, with more than one connection."""
     n = facts.connections
     return n > 1 and facts.rps * (cell.lone_s or 0.0) / n < REACHED_SHARE
 
 
-def service_s(cell: CellResult) -> float:
+def mean_service_s(cell: CellResult) -> float:
     return cell.breakdown.service_s or cell.service.mean or 0.0
 
 
-def full(facts: Facts) -> bool:
+def all_slots_taken(facts: Facts) -> bool:
     """Whether all slots were taken in the steady window."""
     return (occupancy(facts) or 0.0) >= FULL_OCCUPANCY
 
@@ -67,42 +73,40 @@ def _response_s(facts: Facts, cell: CellResult) -> float:
     return cell.breakdown.response_s or facts.connections / facts.rps
 
 
-def _waited_s(facts: Facts, cell: CellResult) -> float:
-    return max(0.0, _response_s(facts, cell) - service_s(cell))
+def _mean_wait_s(facts: Facts, cell: CellResult) -> float:
+    return max(0.0, _response_s(facts, cell) - mean_service_s(cell))
 
 
 def _sharing(facts: Facts) -> str:
     """How many connections share how many slots, and how many were used if fewer."""
-    used, slots = facts.open_at_once, facts.slots
+    used, slots = facts.max_in_app, facts.slots
     if slots is None:
         sentence = "{n:# connection} had at most {used:# request} in the app at once ({limit})"
     elif facts.connections <= slots:
         sentence = "{n:# connection} have {slots:# slot}"
     else:
         sentence = "{n:# connection} share {slots:# slot}[[, of which at most {few} were used]]"
-    few = used if used < REACHED_SHARE * facts.parallel else None
-    values = {"used": used, "slots": slots, "limit": facts.no_limit, "few": few}
+    few = used if used < REACHED_SHARE * facts.max_parallel else None
+    values = {"used": used, "slots": slots, "limit": facts.limit_note, "few": few}
     return fill(sentence, {"n": facts.connections, **values})
 
 
 def _waiting(facts: Facts, cell: CellResult) -> str:
-    """How many requests wait and where, the longest wait first, short ones left out."""
-    waited_s, shakes = _waited_s(facts, cell), handshakes(facts)
-    with_half_open = shakes.half_open and shakes.dropped
-    labels = {**PLACES, "accept_queue_s": CLIENT_ALONE} if with_half_open else PLACES
-    waits_s = sorted(
-        ((getattr(cell.breakdown, place) or 0.0, place) for place in labels), reverse=True
-    )
-    places = [
-        f"{format_duration(wait_s)} {labels[place]}"
-        for wait_s, place in waits_s
-        if wait_s >= MIN_PLACE_SHARE * waited_s
-    ] or [f"{format_duration(waited_s)}, place unknown"]
-    others = facts.connections - (facts.slots or facts.connections)
-    subject = "requests wait"
+    """How many requests wait, how long and where: the longest wait first, short ones left out."""
+    mean_wait_s, shakes = _mean_wait_s(facts, cell), handshakes(facts)
+    places = dict(WAITING_PLACES)
+    if shakes.max_half_open and shakes.dropped:
+        places["accept_queue_s"] = WITH_HALF_OPEN
+    waits_s = ((getattr(cell.breakdown, part) or 0.0, part) for part in places)
+    waits = [
+        f"{format_duration(wait_s)} {places[part]}"
+        for wait_s, part in sorted(waits_s, reverse=True)
+        if wait_s >= MIN_PLACE_SHARE * mean_wait_s
+    ] or [f"{format_duration(mean_wait_s)} in an unknown place"]
+    others, subject = facts.connections - (facts.slots or facts.connections), "requests wait"
     if others > 0:
         subject = f"the other {others} wait" if others > 1 else "the other one waits"
-    return f"{subject} {' and '.join(places)}"
+    return f"{subject} {' and '.join(waits)}"
 
 
 def _overtaken(facts: Facts, cell: CellResult) -> str | None:
@@ -113,8 +117,8 @@ def _overtaken(facts: Facts, cell: CellResult) -> str | None:
         return None
     mean, median = format_duration(mean_s), format_duration(p50_s)
     return (
-        "requests that found room overtook those that were dropped: compare the mean response,"
-        f" {mean}, not the median, {median}"
+        "requests that found room in the queue overtook those that were dropped: compare the mean"
+        f" response ({mean}), not the median ({median})"
     )
 
 
@@ -139,13 +143,13 @@ class WaitingForSlots(Queueing):
 def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
     """Gives no advice if requests hold slots much longer than a lone one does, for lack of a core
     or an unmeasured reason: more slots might not help."""
-    if not full(facts) or facts.slots is None or facts.connections <= facts.slots:
+    if not all_slots_taken(facts) or facts.slots is None or facts.connections <= facts.slots:
         return None
-    if _waited_s(facts, cell) < (1 - REACHED_SHARE) * _response_s(facts, cell):
+    if _mean_wait_s(facts, cell) < (1 - REACHED_SHARE) * _response_s(facts, cell):
         return None
     connect_s, lone_s = cell.breakdown.connect_s, cell.lone_s or 0.0
     in_queue = cell.breakdown.accept_queue_s and (connect_s or 0.0) < MIN_WAIT_S
-    held_longer = lone_s and service_s(cell) >= LONGER_SERVICE_RATIO * lone_s
+    held_longer = lone_s and mean_service_s(cell) >= LONGER_SERVICE_RATIO * lone_s
     return WaitingForSlots(
         sharing=_sharing(facts),
         waiting=_waiting(facts, cell),
@@ -158,9 +162,9 @@ def waiting_for_slots(facts: Facts, cell: CellResult) -> WaitingForSlots | None:
 
 
 class FullAcceptQueue(Queueing):
-    """{sharing}; {waiting}; the accept queue was full[[ (up to {longest}, its limit is {limit})]]
+    """{sharing}; {waiting}; the accept queue was full[[ (length up to {longest}, limit {limit})]]
     and the kernel dropped handshakes: {counters:values} ({where})
-    [[; up to {half_open:# connection} existed for the client alone, as the last packet of the
+    [[; up to {half_open:# connection} existed only for the client, as the last packet of the
     handshake was dropped]][[; {steps}]][[; {never_accepted:# request} never reached a worker]]
     [[; a response took up to {response_s:duration}]][[; {overtaken}]]"""
 
@@ -171,7 +175,7 @@ class FullAcceptQueue(Queueing):
     longest: int | None
     limit: int | None
     counters: Mapping[str, int]
-    where: Finding
+    where: str
     half_open: int | None
     steps: Finding | None
     never_accepted: int | None
@@ -198,24 +202,26 @@ class LikelyFullAcceptQueue(Queueing):
 def full_queue(facts: Facts, cell: CellResult) -> FullAcceptQueue | LikelyFullAcceptQueue | None:
     """Measured, or likely if the kernel's counters are missing. A longer queue absorbs a burst, but
     does not replace missing slots."""
-    shakes, all_taken = handshakes(facts), full(facts)
-    if not shakes.dropped and not (shakes.suspected and waits(facts, cell)):
+    shakes, all_taken = handshakes(facts), all_slots_taken(facts)
+    if not shakes.dropped and not (shakes.drops_suspected and slower_than_alone(facts, cell)):
         return None
     always_busy = all_taken and not stalled(facts)  # else slots idled as the queue was too short
-    hides = always_busy or facts.slots is None
+    moves_wait = always_busy or facts.slots is None
     more_slots = (facts.data.worker_class.advice,) if all_taken else ()
-    advice = (BACKLOG_HIDES if hides else longer_backlog(facts), *more_slots)
-    queueing: dict[str, Any] = {"sharing": _sharing(facts), "waiting": _waiting(facts, cell)}
-    queueing["advice"] = advice
+    queueing: dict[str, Any] = {
+        "sharing": _sharing(facts),
+        "waiting": _waiting(facts, cell),
+        "advice": (BACKLOG_MOVES_WAIT if moves_wait else longer_backlog(facts), *more_slots),
+    }
     if not shakes.dropped:
-        return LikelyFullAcceptQueue(**queueing, drops=drops(shakes))
+        return LikelyFullAcceptQueue(**queueing, drops=drops_finding(shakes))
     return FullAcceptQueue(
         **queueing,
-        longest=cell.accept_queue_max if shakes.full else None,
-        limit=cell.accept_queue_limit if shakes.full else None,
-        **counted(shakes.counters),
-        half_open=shakes.half_open or None,
-        steps=steps(shakes),
+        longest=cell.accept_queue_max if shakes.queue_full else None,
+        limit=cell.accept_queue_limit if shakes.queue_full else None,
+        **counter_fields(shakes.counters),
+        half_open=shakes.max_half_open or None,
+        steps=steps_finding(shakes),
         never_accepted=shakes.never_accepted or None,
         response_s=facts.measurement.response.max,
         overtaken=_overtaken(facts, cell),
@@ -224,10 +230,10 @@ def full_queue(facts: Facts, cell: CellResult) -> FullAcceptQueue | LikelyFullAc
 
 class IdleWhileClientsWait(Advised):
     """Slots stood idle for {stall.idle_s:duration} of {stall.load_s:duration} while clients waited
-    [[, for {stall.longest_s:duration} at a stretch with no request in the server]]:
+    [[, up to {stall.longest_s:duration} at a stretch with no request in the server]]:
     {whole_rps:number} requests/s over the whole load, {steady_rps:number} in its steady part[[; a
     response took up to {response_s:duration}]][[; the kernel dropped handshakes
-    ({counters:values}), which clients repeat ever more slowly]][[; {overtaken}]]"""
+    ({counters:values}), which clients repeat at ever longer intervals]][[; {overtaken}]]"""
 
     rank = 10
     seen_in = "states"
@@ -240,17 +246,17 @@ class IdleWhileClientsWait(Advised):
     overtaken: str | None
 
 
-def stall(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
+def idle_slots(facts: Facts, cell: CellResult) -> IdleWhileClientsWait | None:
     """How long slots idled while clients waited, with evidence for the cause."""
-    if (idle := stalled(facts)) is None:
+    if (stall := stalled(facts)) is None:
         return None
     shakes, backlog_fits = handshakes(facts), facts.cell.server.backlog >= facts.connections
     return IdleWhileClientsWait(
-        stall=idle,
+        stall=stall,
         whole_rps=whole_rps(facts),
         steady_rps=facts.throughput_rps,
         response_s=facts.measurement.response.max,
-        counters=growth(shakes.counters) if shakes.dropped else None,
+        counters=named_counters(shakes.counters) if shakes.dropped else None,
         overtaken=_overtaken(facts, cell) if shakes.dropped else None,
         advice=() if backlog_fits else (longer_backlog(facts),),
     )
@@ -263,7 +269,7 @@ class UnevenDealing(Advised):
     """{connections:# connection} are dealt unevenly: [[on average {dealing.idle:number}
     of the {dealing.slots:# slot} that could be in use idled while requests waited]]
     [[one worker has {dealing.times:number} times as many as another, and requests wait]]
-    [[ {wait_s:duration}]] inside busier ones ({dealt} per worker: {per_worker:, }
+    [[ {wait_s:duration}]] inside busier workers ({dealt} per worker: {per_worker:, }
     [[; about {predicted_rps:number} requests/s with this distribution]])"""
 
     rank = 70
@@ -277,18 +283,18 @@ class UnevenDealing(Advised):
     predicted_rps: float | None
 
 
-def uneven(facts: Facts, cell: CellResult) -> UnevenDealing | None:
+def unevenly_dealt(facts: Facts, cell: CellResult) -> UnevenDealing | None:
     """The cost of an uneven distribution of connections by the kernel."""
     if (dealing := uneven_dealing(facts)) is None:
         return None
     kept_connections = cell.connections_per_worker
     counts = cell.requests_per_worker if kept_connections is None else kept_connections
     per_worker = sorted((counts.get(pid, 0) for pid in dealing.taken), reverse=True)
-    waited_s = cell.breakdown.in_worker_s or 0.0  # not always known with keep-alive
+    wait_s = cell.breakdown.in_worker_s or 0.0  # not always known with keep-alive
     return UnevenDealing(
         connections=facts.connections,
         dealing=dealing,
-        wait_s=waited_s if waited_s >= MIN_WAIT_S else None,
+        wait_s=wait_s if wait_s >= MIN_WAIT_S else None,
         dealt="requests" if kept_connections is None else "connections",
         per_worker=tuple(per_worker),
         predicted_rps=None if kept_connections is None else cell.split_prediction_rps,
@@ -301,14 +307,14 @@ def _deal_evenly(facts: Facts) -> tuple[str, ...]:
     if facts.data.worker_class.asgi:
         return ()  # no class that distributes evenly runs ASGI apps
     if facts.data.worker_class.slots != "threads":
-        return (EVEN_CLASS,)
+        return (USE_EVEN_CLASS,)
     if server.worker_connections <= server.threads:
         return ()
     as_threads = (
         f"--worker-connections {server.threads}, as many as threads, leaves what a worker cannot"
         " serve in the accept queue for the next that can"
     )
-    return (as_threads, ENDS_KEEPALIVE) if facts.cell.keepalive else (as_threads,)
+    return (as_threads, DISABLES_KEEPALIVE) if facts.cell.keepalive else (as_threads,)
 
 
 # --- no waiting, or no measured cause -------------------------------------------------------------
@@ -338,7 +344,7 @@ class AllSlotsBusy(NothingWaits):
 class Unexplained(Diagnosis):
     """With {connections:# connection} a response takes {response_s:duration}
     [[, {service_s:duration} of it inside the app]], and a lone one {lone_s:duration}
-    [[: {waiting}]]; nothing that was measured shows why"""
+    [[: {waiting}]]; no measurement shows why"""
 
     rank, advice = 100, ()
 
@@ -349,26 +355,27 @@ class Unexplained(Diagnosis):
     waiting: str | None
 
 
-def without_cause(facts: Facts, cell: CellResult, *, waits: bool) -> Diagnosis:
-    """`waits`: whether requests take significantly longer than a lone one."""
-    if waits:
+def no_limit_found(facts: Facts, cell: CellResult, *, slower: bool) -> Diagnosis:
+    """`slower`: whether requests take significantly longer than a lone one."""
+    if slower:
         return _unexplained(facts, cell)
     n, slots = facts.connections, facts.slots
-    used: dict[str, Any] = {"connections": n, "used": facts.open_at_once, "slots": slots}
-    used |= {"limit": facts.no_limit, "waited": waited(facts)}
+    used: dict[str, Any] = {"connections": n, "used": facts.max_in_app, "slots": slots}
+    used |= {"limit": facts.limit_note, "waited": wait_finding(facts)}
     if cell.verdict == "at capacity" and slots is not None and n >= REACHED_SHARE * slots:
-        return AllSlotsBusy(**used, busy=None if full(facts) else cell.occupancy)
+        return AllSlotsBusy(**used, busy=None if all_slots_taken(facts) else cell.occupancy)
     return NothingWaits(**used)
 
 
 def _unexplained(facts: Facts, cell: CellResult) -> Unexplained:
     """Leaves out the time inside or outside the app if it hardly contributes."""
-    response_s, inside_s, lone_s = _response_s(facts, cell), service_s(cell), cell.lone_s or 0.0
-    least_s = MIN_PLACE_SHARE * (response_s - lone_s)
+    response_s, inside_s = _response_s(facts, cell), mean_service_s(cell)
+    lone_s = cell.lone_s or 0.0
+    min_s = MIN_PLACE_SHARE * (response_s - lone_s)
     return Unexplained(
         connections=facts.connections,
         response_s=response_s,
         lone_s=cell.lone_s,
-        service_s=inside_s if inside_s - lone_s >= least_s else None,
-        waiting=_waiting(facts, cell) if _waited_s(facts, cell) >= least_s else None,
+        service_s=inside_s if inside_s - lone_s >= min_s else None,
+        waiting=_waiting(facts, cell) if _mean_wait_s(facts, cell) >= min_s else None,
     )

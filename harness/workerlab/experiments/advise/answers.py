@@ -24,8 +24,8 @@ from workerlab.analysis.diagnosis.service import drift, slow_first
 from workerlab.analysis.target import value_of
 from workerlab.experiments.advise.forecast import mean_need
 from workerlab.experiments.advise.result import (
-    BUSY,
     DEFAULT_GRACE_S,
+    MAX_UTILISATION,
     AdviseOutcome,
     AdviseResult,
     Candidate,
@@ -33,8 +33,13 @@ from workerlab.experiments.advise.result import (
     limit_of,
     without_candidates,
 )
-from workerlab.experiments.advise.search import BEYOND, HOPE, WIDE, launches_at
-from workerlab.experiments.advise.standing import LEAST, TermBound
+from workerlab.experiments.advise.search import (
+    BETTER_RATIO,
+    MAX_GAP_RATIO,
+    MIN_FORECAST_SHARE,
+    launches_at,
+)
+from workerlab.experiments.advise.standing import MIN_LAUNCHES, TermBound
 from workerlab.experiments.advise.study import NOISE, CandidateLaunch, Exclusion, Study, holds
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell, CellResult, Memory, Server
@@ -43,7 +48,7 @@ from workerlab.numbers.units import amount, fill, format_duration, listed
 
 class LoopBlocked(Answer):
     """With {connections:# connection} to {workers:# worker} of {worker_class}[[: {lines: }]]
-    [[ {unnamed}]][[ The event loop of {others:list} shows the same sign, with the same app.]]"""
+    [[ {unnamed}]][[ The same app may block the event loop of {others:list}, too.]]"""
 
     question = "What holds up the event loop?"
 
@@ -60,15 +65,15 @@ NO_LINE = "something does, but no line was seen for 1 % of the time."
 
 def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
     study = result.study
-    alarmed = {name for name, lines in study.blocking.items() if lines or name in study.blocked}
+    examined = {name for name, lines in study.blocking.items() if lines or name in study.blocked}
     cells = [
         cell
         for cell in study.plan.cells
-        if cell.inside == "stacks" and cell.server.variant in alarmed
+        if cell.inside == "stacks" and cell.server.variant in examined
     ]
     if not cells:
         return
-    cell = min(cells, key=lambda cell: _distance(result, cell))
+    cell = min(cells, key=lambda cell: _relevance_rank(result, cell))
     server, lines = cell.server, study.blocking[cell.server.variant]
     yield LoopBlocked(
         worker_class=server.variant,
@@ -76,25 +81,25 @@ def blocked(result: AdviseResult) -> Iterator[LoopBlocked]:
         workers=server.workers,
         lines=lines,
         unnamed="" if lines else NO_LINE,
-        others=_alike(study, cell),
+        others=_alarmed_too(study, cell),
         trials=tuple(trial for line in lines for trial in line.trials),
     )
 
 
-def _distance(result: AdviseResult, cell: Cell) -> int:
-    """0: the recommended class; 1: a class with the same app and alarm; 2: another class."""
+def _relevance_rank(result: AdviseResult, cell: Cell) -> int:
+    """0: the recommended class; 1: one with its app, if it has an alarm, too; 2: another class."""
     own = result.server.variant if result.server else ""
-    return 0 if cell.server.variant == own else 1 if own in _alike(result.study, cell) else 2
+    return 0 if cell.server.variant == own else 1 if own in _alarmed_too(result.study, cell) else 2
 
 
-def _alike(study: Study, cell: Cell) -> tuple[str, ...]:
-    """Other variants with an event loop alarm and the same app."""
-    alarmed = {*study.blocked, *study.alarmed} - {cell.server.variant}
+def _alarmed_too(study: Study, cell: Cell) -> tuple[str, ...]:
+    """Other variants with an event loop alarm, or a blocked event loop, and the same app."""
+    others = {*study.blocked, *study.alarmed} - {cell.server.variant}
     apps = {cell.server.variant: cell.server.app for cell in study.plan.cells}
-    return tuple(sorted(name for name in alarmed if apps.get(name) == cell.server.app))
+    return tuple(sorted(name for name in others if apps.get(name) == cell.server.app))
 
 
-def is_of_others(result: AdviseResult, finding: Finding) -> bool:
+def is_about_other_classes(result: AdviseResult, finding: Finding) -> bool:
     """Whether the finding is about the event loop of classes other than the recommended one."""
     if not isinstance(finding, LoopBlocked) or result.server is None:
         return False
@@ -102,12 +107,13 @@ def is_of_others(result: AdviseResult, finding: Finding) -> bool:
 
 
 WARM_UP_SHARE = 1 / 3  # of the load
-LEAST_BYTES, PER_REQUEST_BYTES = 1 << 20, 512  # in each launch; less is normal heap growth
+MIN_GROWTH_BYTES = 1 << 20  # in each launch; less is normal heap growth
+MIN_PER_REQUEST_BYTES = 512
 HOUR_S = 3600.0
 
 
 class RepeatedChange(Finding):
-    """In {launches:# launch/launches} of {of}: {change}"""
+    """{change}; seen in {launches} of {of:# launch/launches}."""
 
     launches: int
     of: int
@@ -116,7 +122,7 @@ class RepeatedChange(Finding):
 
 class MemoryGrowth(Finding):
     """Memory grew in each launch, by at least {per_request_bytes:bytes} per request: at this rate
-    about {per_hour_bytes:bytes} an hour. max_requests restarts workers before that matters."""
+    about {per_hour_bytes:bytes} an hour. Set max_requests to restart workers in time."""
 
     per_request_bytes: float
     per_hour_bytes: float
@@ -131,13 +137,13 @@ class Cautions(Answer):
 
 
 def cautions(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[Cautions]:
-    findings = (*_changes(launches), *_growth(launches, rate_rps))
+    findings = (*_changes(launches), *_memory_growth(launches, rate_rps))
     if findings:
         yield Cautions(findings)
 
 
 def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
-    """Changes seen in most launches: a single launch may be an exception."""
+    """Changes seen in most launches, each as in the first: a single launch may be an exception."""
     facts = [launch.facts for launch in launches if launch.facts is not None]
     results = (rule(trial) for trial in facts for rule in (drift, slow_first))
     changes = [change for change in results if change is not None]
@@ -148,16 +154,16 @@ def _changes(launches: Sequence[CandidateLaunch]) -> Iterator[RepeatedChange]:
             yield RepeatedChange(count, len(launches), first)
 
 
-def _growth(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[MemoryGrowth]:
-    per_request = []
+def _memory_growth(launches: Sequence[CandidateLaunch], rate_rps: float) -> Iterator[MemoryGrowth]:
+    per_request_bytes = []
     for launch in launches:
         grown_bytes = _grown_bytes(launch)
-        if grown_bytes is None or grown_bytes < LEAST_BYTES:
+        if grown_bytes is None or grown_bytes < MIN_GROWTH_BYTES:
             return
-        per_request.append(grown_bytes / max(1.0, (1 - WARM_UP_SHARE) * launch.due))
-    least = min(per_request, default=0.0)
-    if least >= PER_REQUEST_BYTES:
-        yield MemoryGrowth(least, per_hour_bytes=least * rate_rps * HOUR_S)
+        per_request_bytes.append(grown_bytes / max(1.0, (1 - WARM_UP_SHARE) * launch.due))
+    least_bytes = min(per_request_bytes, default=0.0)
+    if least_bytes >= MIN_PER_REQUEST_BYTES:
+        yield MemoryGrowth(least_bytes, per_hour_bytes=least_bytes * rate_rps * HOUR_S)
 
 
 def _grown_bytes(launch: CandidateLaunch) -> int | None:
@@ -168,18 +174,18 @@ def _grown_bytes(launch: CandidateLaunch) -> int | None:
     warm_ns = started_ns + WARM_UP_SHARE * (ended_ns - started_ns)
     sizes = [
         sample.server_rss_bytes
-        for sample in launch.facts.seen.processes
+        for sample in launch.facts.observations.processes
         if warm_ns <= sample.at_ns <= ended_ns and sample.server_rss_bytes is not None
     ]
     return sizes[-1] - sizes[0] if len(sizes) > 1 else None
 
 
-MENTIONED_CORES = 0.05  # used by other programs; less is not mentioned
+MIN_OTHERS_CORES = 0.05  # used by other programs; less is not mentioned
 SATURATED = ("saturated", "at capacity", "generator-bound")
 FAILED = "{failed:count} of {due:count} requests failed[[ ({causes:counts})]]"
-POOL = (
-    "about {in_flight:number} of the {pool:count} requests that the app can work on at once were in"
-    " flight"
+APP_CONCURRENCY = (
+    "at this rate about {in_flight:number} requests are in the app at once; it can handle"
+    " {pool:count}"
 )
 USAGE = (
     "the server used {server_cores:cores}[[, the load tool {tool_cores:cores}]][[, other programs"
@@ -191,7 +197,7 @@ VALUE = "{term.metric} was {value:{term.kind}}"
 
 def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Finding]:
     """Why a launch broke the target: the number of errors; for a time or throughput the value, and
-    the saturated resource. If it broke no term, it was close to the limit: only the resource."""
+    the bottleneck. If it broke no term, it was close to the limit: only the bottleneck."""
     broken = [term for term in result.search.terms if not holds(launch, [term])]
     for term in broken:
         if term.kind == "errors":
@@ -201,26 +207,27 @@ def reasons(result: AdviseResult, launch: CandidateLaunch) -> Iterator[str | Fin
         elif math.isfinite(value := value_of(term.metric, launch.requests) or math.inf):
             yield fill(VALUE, {"term": term, "value": value})
     if not broken or any(term.kind != "errors" for term in broken):
-        yield from _full(result, launch)
+        yield from _bottleneck(result, launch)
 
 
-def _full(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str | Finding]:
+def _bottleneck(result: AdviseResult, launch: CandidateLaunch) -> Iterable[str | Finding]:
     """The saturated resource. Queues grow before a resource is saturated, so if none is, this is
     the utilisation instead; empty if that is unknown."""
     cell = launch.cell
     if cell.verdict in SATURATED and (cell.diagnosis or cell.reason):
         return (cell.diagnosis or cell.reason,)
-    return filter(None, (_pool(result, launch) or _usage(cell),))
+    return filter(None, (_app_concurrency(result, launch) or _usage(cell),))
 
 
-def _pool(result: AdviseResult, launch: CandidateLaunch) -> str:
-    """The text if requests in flight exceed BUSY times the app's limit; else ""."""
+def _app_concurrency(result: AdviseResult, launch: CandidateLaunch) -> str:
+    """The text if the rate needs over MAX_UTILISATION of the pool (Little's law); else ""."""
     pool, needs = result.limits.max_in_flight, result.needs
     if pool is None or needs is None:
         return ""
     mean = mean_need(needs)
     in_flight = launch.rps * (mean.wait_s + mean.cpu_s + mean.blocked_s)
-    return fill(POOL, {"pool": pool, "in_flight": in_flight}) if in_flight > BUSY * pool else ""
+    text = fill(APP_CONCURRENCY, {"pool": pool, "in_flight": in_flight})
+    return text if in_flight > MAX_UTILISATION * pool else ""
 
 
 def _usage(cell: CellResult) -> str:
@@ -231,15 +238,15 @@ def _usage(cell: CellResult) -> str:
     values = {
         "server_cores": usage.server_cores,
         "tool_cores": usage.generator_cores,
-        "others_cores": others_cores if others_cores >= MENTIONED_CORES else None,
+        "others_cores": others_cores if others_cores >= MIN_OTHERS_CORES else None,
         "host_busy": usage.host_busy,
         "occupancy": cell.occupancy,
     }
     return fill(USAGE, values)
 
 
-WORTHWHILE_SHARE = 0.9  # of the memory; preload_app is mentioned only if it takes less
-WHICH = "Which worker class, how many workers?"
+MAX_PRELOAD_SHARE = 0.9  # of the memory; preload_app is mentioned only if it takes less
+CLASS_QUESTION = "Which worker class, how many workers?"
 
 
 def answers(result: AdviseResult) -> Iterator[Finding]:
@@ -250,7 +257,7 @@ def answers(result: AdviseResult) -> Iterator[Finding]:
     yield from highest_rate(result)
     if result.word == "recommended":
         yield running_cost(result)
-    elif _limited(result) and (limit := limit_of(result)):
+    elif _needs_change(result) and (limit := limit_of(result)):
         yield limit
     kept = [launch for launch in result.launches if holds(launch, result.search.terms)]
     if len(kept) > 1:  # one launch may be an exception; in an overload everything grows
@@ -258,14 +265,15 @@ def answers(result: AdviseResult) -> Iterator[Finding]:
     yield from blocked(result)
 
 
-def _limited(result: AdviseResult) -> bool:
-    """Whether a limit should be explained: the target is not met, or no forecast meets it."""
-    foreseen = result.word == "unfinished" and result.search.foreseen and not result.search.able
-    return foreseen or result.word in ("nothing", "undecidable", "unsendable")
+def _needs_change(result: AdviseResult) -> bool:
+    """Whether to say what would have to change: the target is not met, or no forecast meets it."""
+    word, search = result.word, result.search
+    none_holds = word == "unfinished" and search.has_forecast and not search.any_forecast_holds
+    return none_holds or word in ("nothing", "undecidable", "unsendable")
 
 
 class LeftOut(Answer):
-    """Left out: {classes:list}: {reason:sentence}"""
+    """Left out {classes:list}: {reason:sentence}"""
 
     classes: tuple[str, ...]
     reason: Exclusion
@@ -273,7 +281,7 @@ class LeftOut(Answer):
 
 def left_out(result: AdviseResult) -> Iterator[LeftOut]:
     """The classes by reason; those that were tried and failed come first."""
-    limits = Exclusion(f"no settings keep to {listed(result.limits.flags)}")
+    limits = Exclusion(f"no settings satisfy {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
     exclusions: dict[str, LeftOut] = {}
     for name, reason in {**result.study.left_out, **dict.fromkeys(unfit, limits)}.items():
@@ -287,11 +295,11 @@ def left_out(result: AdviseResult) -> Iterator[LeftOut]:
 
 
 class Recommended(Answer):
-    """{candidate}.[[ {further} went further, up to {further_rps:number} requests/s, but it was not
-    launched often enough at the target's rate.]][[ No launch of {untried:list} fitted into the
-    budget, so only the forecast is known.]][[ Go on with --resume {run} and a longer --budget.]]"""
+    """{candidate}.[[ {further} reached {further_rps:number} requests/s, but had too few launches at
+    the target's rate to be recommended.]][[ The budget left no launch for {untried:list}, so only
+    the forecast is known.]][[ To continue, use --resume {run} with a longer --budget.]]"""
 
-    question = WHICH
+    question = CLASS_QUESTION
 
     candidate: Candidate
     further: Candidate | None
@@ -303,12 +311,12 @@ class Recommended(Answer):
 def recommendation(result: AdviseResult) -> Recommended:
     search, server = result.search, result.server
     assert server is not None
-    best = max(result.rows, key=lambda row: row.reach.last or 0.0)
-    best_rps, last_rps = best.reach.last or 0.0, result.reach.last or search.target_rps
-    further = best_rps > BEYOND * last_rps and best.standing.word == "not shown yet"
+    best = max(result.rows, key=lambda row: row.reach.passing_rps or 0.0)
+    best_rps, own_rps = best.reach.passing_rps or 0.0, result.reach.passing_rps or search.target_rps
+    further = best_rps > BETTER_RATIO * own_rps and best.standing.word == "not shown yet"
     untried = _untried(result)
-    open_ended = result.reach.first is None and search.next() is not None
-    incomplete = further or untried or open_ended or _gap(result, server)
+    open_ended = result.reach.failing_rps is None and search.next() is not None
+    incomplete = further or untried or open_ended or _has_gap(result, server)
     return Recommended(
         candidate=candidate_of(server),
         further=candidate_of(best.server) if further else None,
@@ -324,17 +332,17 @@ def _untried(result: AdviseResult) -> tuple[str, ...]:
     if search.next() is None:
         return ()
     launched = {launch.server.variant for launch in result.study.launches}
-    mark_rps = HOPE * (result.reach.last or search.target_rps)
-    able = (server for server in search.servers if search.fits(server))
-    worth = {server.variant for server in able if search.highest(server) >= mark_rps}
-    return tuple(sorted(worth - launched))
+    min_rps = MIN_FORECAST_SHARE * (result.reach.passing_rps or search.target_rps)
+    fitting = (server for server in search.servers if search.fits_memory(server))
+    promising = {server.variant for server in fitting if search.forecast_rps(server) >= min_rps}
+    return tuple(sorted(promising - launched))
 
 
 class NoRecommendation(Answer):
-    """{reason}[[ Of those launched {nearest} comes nearest.]][[ Go on with --resume {run}, and with
-    a longer --budget if it was used up.]]"""
+    """{reason}[[ Closest of those launched: {nearest}.]][[ To continue, use --resume {run}, with a
+    longer --budget if it was used up.]]"""
 
-    question = WHICH
+    question = CLASS_QUESTION
 
     outcome: AdviseOutcome
     reason: str
@@ -344,22 +352,23 @@ class NoRecommendation(Answer):
 
 REASONS: dict[AdviseOutcome, str] = {
     "nothing": "No candidate meets the target.",
-    "undecidable": "The target cannot be decided: it lies where response times jump.",
-    "noisy": "Inconclusive: other programs took the cores in {launches:# launch/launches}, so too"
-    " few say anything. Stop them, or try again later.",
+    "undecidable": "Undecidable: about as many requests are slow as the target's percentile allows,"
+    " so it is met or broken by chance.",
+    "noisy": "Inconclusive: other programs or machines, or pauses of this one, spoilt"
+    " {launches:# launch/launches}, more than are valid. Stop other programs, or try again later.",
     "unfinished": "Inconclusive so far: no candidate has been shown to meet the target.",
     "no_class": "No worker class could serve the app.",
-    "unsendable": "No answer: nothing was launched, since the load tool cannot send so many"
-    " requests on this machine.",
+    "unsendable": "No answer: no candidate was launched, since the load tool cannot send at this"
+    " rate on this machine.",
 }
 
 
 def no_recommendation(result: AdviseResult) -> NoRecommendation:
-    comparable = result.server if result.word in ("nothing", "unfinished") else None
+    nearest = result.server if result.word in ("nothing", "unfinished") else None
     return NoRecommendation(
         outcome=result.word,
         reason=fill(REASONS[result.word], {"launches": result.study.disturbed}),
-        nearest=candidate_of(comparable) if comparable else None,
+        nearest=candidate_of(nearest) if nearest else None,
         run=result.study.run if result.word == "unfinished" else None,
     )
 
@@ -372,7 +381,7 @@ class ClassNeeds(Finding):
     """{worker_class}: a request waits {wait_s:duration} and computes {cpu_s:duration}
     [[, blocks the event loop for {blocked_s:duration}]]
     [[, holds its slot for {gap_s:duration} beyond that]], on average over {requests:# request}
-    [[; memory {memory.shared_bytes:bytes} and {memory.private_bytes:bytes} per worker]]
+    [[; memory {memory.shared_bytes:bytes} shared, {memory.private_bytes:bytes} more per worker]]
     [[; starts in {start_s:duration}]]"""
 
     worker_class: str
@@ -427,9 +436,9 @@ class TargetAnswer(Answer):
 
 
 def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
-    target_rps, last_rps, standing = result.search.target_rps, result.reach.last, result.standing
+    target_rps, standing = result.search.target_rps, result.standing
     if standing.bounds or standing.unshown or standing.shown:
-        rates = dict.fromkeys((target_rps, max(target_rps, last_rps or 0.0)))
+        rates = dict.fromkeys((target_rps, max(target_rps, result.reach.passing_rps or 0.0)))
         yield TargetAnswer(
             terms=standing.bounds,
             unshown=standing.unshown,
@@ -443,10 +452,10 @@ def target_answer(result: AdviseResult) -> Iterator[TargetAnswer]:
 
 
 class RateKept(Finding):
-    """The target[[ (but {unshown:list}, which is not shown)]] {outcome} {rps:number} requests/s
+    """The target[[, except {unshown:list} (not shown yet),]] {outcome} {rps:number} requests/s
     ({launches:# launch/launches}[[; {discarded} more discarded]])."""
 
-    outcome: Literal["holds up to", "was kept, in too few launches to promise it, at"]
+    outcome: Literal["holds up to", "was kept, but in too few launches to promise it, at"]
     rps: float
     unshown: tuple[str, ...]
     launches: int
@@ -474,42 +483,43 @@ class HighestRate(Answer):
     remark: str
 
 
-TOO_FEW_BROKE = "which does not show that it breaks there"
-NONE_BROKE = "but not all kept it by enough to promise the next one"
-GAP = "No rate between the two was tried."
-OPEN = (
-    "It may hold beyond[[: {launches:# launch/launches} at higher rates had to be discarded, since"
-    " other programs took the cores or the machine stood still]]."
+TOO_FEW_BROKE = "which is not enough to show that the target breaks there"
+NONE_BROKE = "but their margin is too small to promise the same of the next one"
+RATE_GAP = "There was no valid launch at a rate between the two."
+NO_FAILING_RATE = (
+    "It may hold at higher rates[[: {launches:# launch/launches} there had to be discarded, since"
+    " something else took the cores or the machine stood still]]."
 )
 
 
 def highest_rate(result: AdviseResult) -> Iterator[HighestRate]:
-    server, last_rps, first_rps = result.server, result.reach.last, result.first_rps
-    if server is None or (last_rps is None and first_rps is None):
+    server, passing_rps, failing_rps = result.server, result.reach.passing_rps, result.failing_rps
+    if server is None or (passing_rps is None and failing_rps is None):
         return
-    higher = [launch for launch in result.study.launches if launch.rps > (last_rps or 0.0)]
-    noise = sum(isinstance(launch.void, NOISE) for launch in higher)
-    remark = fill(OPEN, {"launches": noise or None}) if first_rps is None else ""
+    own = (launch for launch in result.study.launches if launch.server == server)
+    higher = (launch for launch in own if launch.rps > (passing_rps or 0.0))
+    spoilt = sum(isinstance(launch.void, NOISE) for launch in higher)
+    remark = fill(NO_FAILING_RATE, {"launches": spoilt or None}) if failing_rps is None else ""
     yield HighestRate(
-        kept=None if last_rps is None else _kept(result, server, last_rps),
-        broken=None if first_rps is None else _broken(result, server, first_rps),
-        remark=GAP if _gap(result, server) else remark,
+        kept=None if passing_rps is None else _kept(result, server, passing_rps),
+        broken=None if failing_rps is None else _broken(result, server, failing_rps),
+        remark=RATE_GAP if _has_gap(result, server) else remark,
     )
 
 
-def _gap(result: AdviseResult, server: Server) -> bool:
-    """Whether the passing and failing rates are over WIDE apart, with no launch in between."""
-    last, first = result.reach.last or math.inf, result.first_rps or 0.0
-    between = (launch.rps for launch in result.study.of(server) if last < launch.rps < first)
-    return first > WIDE * last and not any(between)
+def _has_gap(result: AdviseResult, server: Server) -> bool:
+    """Whether the two rates are over MAX_GAP_RATIO apart, with no valid launch in between."""
+    low_rps, high_rps = result.reach.passing_rps or math.inf, result.failing_rps or 0.0
+    between = any(low_rps < launch.rps < high_rps for launch in result.study.of(server))
+    return high_rps > MAX_GAP_RATIO * low_rps and not between
 
 
 def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
     """The finding for the highest passing rate."""
     valid = len(result.study.at(server, rps))
-    enough = valid >= LEAST
+    few = valid < MIN_LAUNCHES
     return RateKept(
-        outcome="holds up to" if enough else "was kept, in too few launches to promise it, at",
+        outcome="was kept, but in too few launches to promise it, at" if few else "holds up to",
         rps=rps,
         unshown=tuple(outcome.values["term"] for outcome in result.standing.unshown),
         launches=valid,
@@ -518,16 +528,16 @@ def _kept(result: AdviseResult, server: Server, rps: float) -> RateKept:
 
 
 def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
-    """The finding for the lowest rate shown to break the target, else failed, with the reasons."""
+    """The finding for the failing rate, with the reasons of its failing launch."""
     launches = result.study.at(server, rps)
     broke = sum(not holds(launch, result.search.terms) for launch in launches)
-    is_shown = result.search.breaks_at(server) == rps
+    is_shown = result.search.shown_broken_rps(server) == rps
     return RateBroken(
         rps=rps,
         launches=len(launches),
         broke=broke,
         caveat=NONE_BROKE if not broke else "" if is_shown else TOO_FEW_BROKE,
-        reasons=tuple(reasons(result, result.breaks)) if result.breaks else (),
+        reasons=tuple(reasons(result, launch)) if (launch := result.failing_launch) else (),
     )
 
 
@@ -536,8 +546,8 @@ def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
 
 class SlowStop(Finding):
     """A stop takes all of graceful_timeout, even with nothing in flight (in each of
-    {launches:# launch/launches}): [[the file sets it to {grace_s:count} s instead of Gunicorn's
-    {default_s:count} s, and a request that takes longer is cut]][[{unchanged}]]."""
+    {launches:# launch/launches}): [[the recommended gunicorn.conf.py sets it to {grace_s:count} s
+    instead of {default_s:count} s, which cuts requests that take longer]][[{unchanged}]]."""
 
     launches: int
     grace_s: int | None  # set by the file; None: not set
@@ -548,9 +558,9 @@ class SlowStop(Finding):
 class RunningCost(Answer):
     """[[It uses {cores:.2f} cores at {rate_rps:number} requests/s.]]
     [[ Memory: about {memory_bytes:bytes}.]][[ Start: {start_s:duration}.]]
-    [[ Stop: {stop_s:duration}.]][[ {slow_stop}]][[ With preload_app it would take
-    {preload_bytes:bytes}, as far as a load of {preload_workers} workers that share what they loaded
-    shows: what requests write to is shared no longer.]]"""
+    [[ Stop: {stop_s:duration}.]][[ {slow_stop}]][[ With preload_app memory would be about
+    {preload_bytes:bytes}, estimated from a load on {preload_workers:# worker}; what requests write
+    to is no longer shared.]]"""
 
     question = "What does it cost?"
 
@@ -565,7 +575,7 @@ class RunningCost(Answer):
 
 
 def running_cost(result: AdviseResult) -> RunningCost:
-    needs, (preload_bytes, preload_workers) = result.needs, _preloaded(result)
+    needs, (preload_bytes, preload_workers) = result.needs, _preload_memory(result)
     return RunningCost(
         rate_rps=result.search.target_rps,
         cores=result.cores,
@@ -579,8 +589,8 @@ def running_cost(result: AdviseResult) -> RunningCost:
 
 
 def _slow_stop(result: AdviseResult) -> SlowStop:
-    own = "graceful_timeout" in result.study.request.config_sets
-    unchanged = "as long as your file allows" if own else f"it is {DEFAULT_GRACE_S} s unless set"
+    is_set = "graceful_timeout" in result.study.request.config_sets
+    unchanged = "your Gunicorn file sets it" if is_set else f"its default is {DEFAULT_GRACE_S} s"
     return SlowStop(
         launches=len(result.launches),
         grace_s=result.grace_s,
@@ -589,12 +599,12 @@ def _slow_stop(result: AdviseResult) -> SlowStop:
     )
 
 
-def _preloaded(result: AdviseResult) -> tuple[int | None, int | None]:
-    """The memory with preload_app, and the number of workers it was measured with; None, None if it
+def _preload_memory(result: AdviseResult) -> tuple[int | None, int | None]:
+    """The bytes with preload_app, and the number of workers it was measured with; None, None if it
     was not measured or saves too little."""
     memory = result.study.preloaded.memory if result.study.preloaded else None
     if memory and result.memory_bytes and result.server:
         memory_bytes = memory.of(result.server.workers)
-        if memory_bytes < WORTHWHILE_SHARE * result.memory_bytes:
+        if memory_bytes < MAX_PRELOAD_SHARE * result.memory_bytes:
             return memory_bytes, memory.workers
     return None, None

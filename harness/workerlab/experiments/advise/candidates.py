@@ -18,9 +18,10 @@ from workerlab.model import App, Server
 from workerlab.server.worker_classes import class_named
 
 THREADS = (2, 4, 8, 16, 32, 64)
-MAX_WORKERS, MAX_WORKERS_ALONE = 16, 64  # the second if the app is not thread-safe
+MAX_WORKERS = 16
+MAX_WORKERS_NOT_THREAD_SAFE = 64
 CONNECTIONS = 1000  # Gunicorn's default, per worker
-BACKLOG = 2048
+BACKLOG = 2048  # Gunicorn's default
 
 
 class Limits(Struct, frozen=True):
@@ -44,7 +45,7 @@ class Limits(Struct, frozen=True):
         return tuple(name for name, is_given in given.items() if is_given)
 
     @property
-    def thumb(self) -> int:
+    def rule_of_thumb(self) -> int:
         """The rule of thumb for workers: twice the cores plus one."""
         return 2 * max(1, math.floor(self.cores)) + 1
 
@@ -52,32 +53,32 @@ class Limits(Struct, frozen=True):
 def worker_counts(limits: Limits, *, one_each: bool) -> list[int]:
     """The worker counts, ascending. `one_each`: a worker serves one request at a time."""
     n = max(1, math.floor(limits.cores))
-    counts = {1, n, n + 1, 2 * n, limits.thumb}
-    most = limits.max_workers or (MAX_WORKERS if limits.thread_safe else MAX_WORKERS_ALONE)
-    most = max(most, limits.thumb) if limits.max_workers is None else most
+    counts = {1, n, n + 1, 2 * n, limits.rule_of_thumb}
+    default = MAX_WORKERS if limits.thread_safe else MAX_WORKERS_NOT_THREAD_SAFE
+    max_workers = limits.max_workers or max(default, limits.rule_of_thumb)
     if one_each and limits.max_in_flight:
-        most = min(most, limits.max_in_flight)
+        max_workers = min(max_workers, limits.max_in_flight)
     workers = 4 * n
-    while (one_each or limits.max_workers) and workers <= most:
+    while (one_each or limits.max_workers) and workers <= max_workers:
         counts.add(workers)
         workers *= 2
     counts.add(limits.max_workers or 1)
-    return sorted({min(count, most) for count in counts})
+    return sorted({min(count, max_workers) for count in counts})
 
 
 def servers_of(kind: Server, limits: Limits) -> Iterator[Server]:
     """The candidates of one worker class within the limits, possibly none; app, interpreter and
     Gunicorn version are those of `kind`."""
-    row, pool = class_named(kind.worker_class), limits.max_in_flight
-    if not limits.thread_safe and row.slots != "one":
+    slots, pool = class_named(kind.worker_class).slots, limits.max_in_flight
+    if not limits.thread_safe and slots != "one":
         return
     base = replace(kind, workers=1, threads=1, preload=False, cores=limits.confined)
-    for workers in worker_counts(limits, one_each=row.slots == "one"):
-        if row.slots == "threads":
+    for workers in worker_counts(limits, one_each=slots == "one"):
+        if slots == "threads":
             for threads in THREADS:
                 if not pool or workers * threads <= pool:
                     yield replace(base, workers=workers, threads=threads)
-        elif row.slots == "worker_connections":
+        elif slots == "worker_connections":
             connections = min(CONNECTIONS, pool // workers) if pool else CONNECTIONS
             if connections:
                 yield replace(base, workers=workers, worker_connections=connections)

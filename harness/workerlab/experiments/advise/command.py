@@ -3,7 +3,7 @@
     needs      a short closed load per worker class measures what requests need
     stacks     a second one, if the event loop was blocked, finds the line
     forecast   every candidate is simulated: at the target's rate, and for its highest rate
-    search     the best candidates are launched one by one, all with the same arrivals
+    search     the best candidates are launched one by one, with the same schedules of arrivals
 
 The search adds one cell at a time to the plan until there is nothing more to find out or the budget
 is used up.
@@ -28,7 +28,12 @@ from workerlab.experiments.advise.document import write_file
 from workerlab.experiments.advise.growth import PlanGrowth
 from workerlab.experiments.advise.study import TOOL, AdviseRequest
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.planning import apps_of, gunicorn_plan, lacking, overridden
+from workerlab.experiments.planning import (
+    apps_of,
+    gunicorn_plan,
+    override_notes,
+    unavailable_variants,
+)
 from workerlab.experiments.runner import Setup
 from workerlab.mix import requested_mix
 from workerlab.model import (
@@ -47,9 +52,10 @@ from workerlab.terminal.console import tell
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
-SHOWN = 0.95  # of the rate: by chance a launch serves a few percent less
-NEEDS_S, NEEDS_WORKERS, NEEDS_MORE = 5.0, 2, 2  # seconds, workers, connections beyond workers
-NEEDS_ABOUT_S = 8.0  # duration of a needs trial, if the app starts immediately
+SERVED_SHARE = 0.95  # of the rate: by chance a launch serves a few percent less
+NEEDS_S = 5.0  # load of a needs trial
+NEEDS_WORKERS, NEEDS_CONNECTIONS = 2, 4
+NEEDS_TRIAL_S = 8.0  # with start and stop, if the app starts immediately
 
 
 @contextmanager
@@ -77,7 +83,7 @@ def finish(directory: Path) -> None:
 
 
 def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
-    """The initial plan, with a needs cell per class, and the interpreters. Only inspects the
+    """The initial plan, with a needs cell per variant, and the interpreters. Only inspects the
     environment. Raises UsageError or EnvironmentProblem."""
     target = target_of(options)
     check_write(options.write)
@@ -95,7 +101,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         left_out=kinds.missing,
         unfit=kinds.unfit,
         removed=kinds.removed,
-        config_text=_text(options.config),
+        config_text=_config_text(options.config),
         config_path=str(Path(options.config).absolute()) if options.config else "",
         config_sets=tuple(first.settings),
         python=first.python if options.python else "",
@@ -109,7 +115,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
         map(needs_cell, kinds.able),
         pythons,
         config=options.config,
-        notes=(*notes, *overridden(options, first)),
+        notes=(*notes, *override_notes(options, first)),
         arrivals=options.arrivals or "poisson",
         details=codec.plain(request),
         **({} if options.seed is None else {"seed": options.seed}),
@@ -128,12 +134,12 @@ def target_of(options: argparse.Namespace) -> str:
         target = slo.canonical(options.slo)
     except slo.TargetSyntaxError as error:
         raise UsageError(f"--slo: {error}") from None
-    served_rps = SHOWN * options.rate
+    served_rps = SERVED_SHARE * options.rate
     for term in slo.parse(target):
         if term.kind == "rps" and term.op in (">", ">=") and term.limit > served_rps:
             raise UsageError(
-                f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, for no"
-                f" more are served: leave it out, or ask for {served_rps:g} at most"
+                f"--slo: {term} cannot be shown where {options.rate:g} requests/s arrive, as no"
+                f" more are served: leave it out, or ask for at most {served_rps:g}"
             )
     return target
 
@@ -141,9 +147,9 @@ def target_of(options: argparse.Namespace) -> str:
 def budget_of(options: argparse.Namespace, classes: int) -> float:
     """The budget in seconds. Raises UsageError if it is too short to measure the needs."""
     budget_s: float = options.budget or BUDGET_S
-    if budget_s < (least_s := NEEDS_ABOUT_S * classes):
+    if budget_s < (min_s := NEEDS_TRIAL_S * classes):
         raise UsageError(
-            f"--budget: measuring what requests need takes about {least_s:.0f} s for {classes}"
+            f"--budget: measuring what requests need takes about {min_s:.0f} s for {classes}"
             " worker classes: allow more time, or name fewer --classes"
         )
     return budget_s
@@ -175,7 +181,7 @@ def kinds_of(
         if name not in removed
         for python, version in pythons
     ]
-    missing = lacking(kinds, pythons)
+    missing = unavailable_variants(kinds, pythons)
     if wsgi == asgi:  # the user's app
         missing |= _cannot_serve(kinds, preflight.app_kind(first, wsgi, options.config))
     present = [kind for kind in kinds if kind.variant not in missing]
@@ -184,7 +190,7 @@ def kinds_of(
     unfit = tuple(kind.variant for kind in present if not candidates([kind], limits))
     able = [kind for kind in present if kind.variant not in unfit]
     if not able:
-        raise UsageError(f"no settings of {', '.join(unfit)} keep to {' and '.join(limits.flags)}")
+        raise UsageError(f"no settings of {', '.join(unfit)} satisfy {' and '.join(limits.flags)}")
     return Kinds(able, missing, unfit, tuple(sorted(removed)))
 
 
@@ -202,11 +208,11 @@ def _cannot_serve(servers: Iterable[Server], app_kind: str) -> dict[str, str]:
 def start_of(python: str) -> str:
     """The shell command for this interpreter's Gunicorn: `gunicorn` if it is first on PATH."""
     command = shutil.which("gunicorn")
-    own = command is not None and Path(command).parent.absolute() == Path(python).parent.absolute()
-    return "gunicorn" if own else f"{shlex.quote(python)} -m gunicorn"
+    is_own = command and Path(command).parent.absolute() == Path(python).parent.absolute()
+    return "gunicorn" if is_own else f"{shlex.quote(python)} -m gunicorn"
 
 
-def _text(path: str | None) -> str:
+def _config_text(path: str | None) -> str:
     """The text of the app's own Gunicorn file; "" without one. Raises UsageError."""
     try:
         return Path(path).read_text() if path else ""
@@ -218,11 +224,11 @@ def check_write(path: str | None) -> None:
     """Raises UsageError if the file exists (it is never overwritten) or its directory does not."""
     if path is None:
         return
-    place = Path(path).expanduser()
-    if place.exists():
+    target = Path(path).expanduser()
+    if target.exists():
         raise UsageError(f"--write: {path} exists: name another file, or move it away")
-    if not place.absolute().parent.is_dir():
-        raise UsageError(f"--write: there is no directory {place.absolute().parent}")
+    if not target.absolute().parent.is_dir():
+        raise UsageError(f"--write: there is no directory {target.absolute().parent}")
 
 
 def limits_of(options: argparse.Namespace) -> Limits:
@@ -244,5 +250,5 @@ def needs_cell(kind: Server) -> Cell:
     """The cell that measures needs. It has more connections than workers: with one slot per worker,
     a request always waits for a slot (see `analysis/needs.py`). Two workers show how much memory
     they share."""
-    server, connections = replace(kind, workers=NEEDS_WORKERS), NEEDS_WORKERS + NEEDS_MORE
-    return Cell(server, TOOL, connections, inside="needs", duration_s=NEEDS_S)
+    server = replace(kind, workers=NEEDS_WORKERS)
+    return Cell(server, TOOL, NEEDS_CONNECTIONS, inside="needs", duration_s=NEEDS_S)

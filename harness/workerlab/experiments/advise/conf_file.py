@@ -16,7 +16,7 @@ from msgspec import Struct
 from workerlab.model import Server
 from workerlab.server.worker_classes import class_named
 
-COLUMNS = 92
+COMMENT_WIDTH = 92  # characters
 
 
 class OwnFile(Struct, frozen=True):
@@ -29,7 +29,7 @@ class OwnFile(Struct, frozen=True):
     kept: Mapping[str, str] = {}
 
 
-NONE = OwnFile()
+NO_FILE = OwnFile()
 
 
 class ConfLine(Struct, frozen=True):
@@ -44,44 +44,44 @@ class ConfLine(Struct, frozen=True):
 
 
 def comment(text: str) -> str:
-    """The text as comment lines, wrapped at COLUMNS characters."""
-    return "\n".join(f"# {line}" for line in textwrap.wrap(text, COLUMNS))
+    """The text as comment lines, wrapped at COMMENT_WIDTH."""
+    return "\n".join(f"# {line}" for line in textwrap.wrap(text, COMMENT_WIDTH))
 
 
 def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None) -> list[ConfLine]:
     """The measured settings of a server: those that its worker class uses, and those that the app's
     own Gunicorn file sets (`own`), which are overridden."""
-    row = class_named(server.worker_class)
-    made = [
-        ConfLine("worker_class", row.path or row.name, "as recommended"),
+    worker_class = class_named(server.worker_class)
+    lines = [
+        ConfLine("worker_class", worker_class.path or worker_class.name, "as recommended"),
         ConfLine("workers", server.workers, "processes"),
     ]
-    if "threads" not in row.ignores or "threads" in own:
-        many = f"of each worker: {server.workers * server.threads} requests at once"
-        made.append(ConfLine("threads", server.threads, many))
-    if "worker_connections" not in row.ignores or "worker_connections" in own:
-        made.append(
+    if "threads" not in worker_class.ignores or "threads" in own:
+        why = f"of each worker: {server.workers * server.threads} requests at once"
+        lines.append(ConfLine("threads", server.threads, why))
+    if "worker_connections" not in worker_class.ignores or "worker_connections" in own:
+        lines.append(
             ConfLine("worker_connections", server.worker_connections, "at most, per worker")
         )
     if "backlog" in own:
-        made.append(ConfLine("backlog", server.backlog, "as it was measured"))
+        lines.append(ConfLine("backlog", server.backlog, "as measured"))
     if grace_s is not None:
-        why = "seconds: each stop takes that long here, and cuts what takes longer"
-        made.append(ConfLine("graceful_timeout", grace_s, why))
+        why = "seconds: each stop takes that long, and cuts requests that take longer"
+        lines.append(ConfLine("graceful_timeout", grace_s, why))
     if server.app.chdir:
-        made.append(ConfLine("chdir", server.app.chdir, "where the app is imported from"))
+        lines.append(ConfLine("chdir", server.app.chdir, "where the app is imported from"))
     if server.app.target:
-        made.append(ConfLine("wsgi_app", server.app.target, "the app that was measured"))
-    return made
+        lines.append(ConfLine("wsgi_app", server.app.target, "the app that was measured"))
+    return lines
 
 
 def conf_file(
-    server: Server, evidence: Sequence[str], own: OwnFile = NONE, *, grace_s: int | None = None
+    server: Server, evidence: Sequence[str], own: OwnFile = NO_FILE, *, grace_s: int | None = None
 ) -> str:
     """The text of the file. `evidence`: sentences; `grace_s`: graceful_timeout; None: not set."""
     env = [f"{name}={value}" for name, value in server.app.env]
     conf_lines = settings(server, own.sets, grace_s)
-    own_env = _literal(_plain(own.text).get("raw_env")) if "raw_env" in own.sets else ()
+    own_env = _literal(_replaceable(own.text).get("raw_env")) if "raw_env" in own.sets else ()
     own_env = (own_env,) if isinstance(own_env, str) else own_env
     if env and isinstance(own_env, list | tuple):
         conf_lines.append(ConfLine("raw_env", [*own_env, *env], "with the values of --env"))
@@ -101,31 +101,31 @@ def conf_file(
 # --- a file of the app's own ----------------------------------------------------------------------
 
 
-def merged(own: OwnFile, made: Iterable[ConfLine]) -> tuple[list[str], set[str]]:
-    """The lines of the app's file with settings replaced in place, and the names of those in it."""
-    lines, plain = own.text.splitlines(), _plain(own.text)
+def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set[str]]:
+    """The lines of the app's file with settings replaced in place, and the names of these."""
+    lines, assignments = own.text.splitlines(), _replaceable(own.text)
     changes: dict[int, list[str]] = {}
     placed: set[str] = set()
-    for setting in made:
-        if (node := plain.get(setting.name)) is None:
+    for setting in conf_lines:
+        if (node := assignments.get(setting.name)) is None:
             continue
         placed.add(setting.name)
         first, last = node.lineno - 1, node.end_lineno or node.lineno
         if _literal(node) != setting.value:
             old = textwrap.indent("\n".join(lines[first:last]), "#      ")
             changes[first] = [old.replace("#      ", "# Was: ", 1), str(setting)]
-            changes.update((place, []) for place in range(first + 1, last))
+            changes.update((number, []) for number in range(first + 1, last))
     for name, why in own.kept.items():
-        if name in plain and name not in placed:
-            first = plain[name].lineno - 1
+        if name in assignments and name not in placed:
+            first = assignments[name].lineno - 1
             changes[first] = [comment(why), lines[first]]
         elif name not in placed:
             changes.setdefault(len(lines), []).append(comment(why))
-    text = [line for place, old in enumerate(lines) for line in changes.get(place, [old])]
+    text = [line for number, old in enumerate(lines) for line in changes.get(number, [old])]
     return [*text, *changes.get(len(lines), ())], placed
 
 
-def _plain(text: str) -> dict[str, ast.Assign]:
+def _replaceable(text: str) -> dict[str, ast.Assign]:
     """The assignments that can be replaced in place, by name: top-level, on lines of their own, of
     a name that the file assigns only once."""
     try:
@@ -136,13 +136,13 @@ def _plain(text: str) -> dict[str, ast.Assign]:
     stores = Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
     spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in tree.body]
     statements_on = Counter(line for span in spans for line in span)
-    plain = {}
+    assignments = {}
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]) if stores[name] == 1:
                 if statements_on[node.lineno] == statements_on[node.end_lineno or node.lineno] == 1:
-                    plain[name] = node
-    return plain
+                    assignments[name] = node
+    return assignments
 
 
 def _literal(node: ast.Assign | None) -> object:
@@ -166,11 +166,11 @@ def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[
                    for name, value in server.app.env]  # fmt: skip
     if needed:
         needed.insert(0, "# So that this file can be read from any directory:")
-    place = _after_future(own.text)
-    yield from [*lines[:place], *needed, *lines[place:]]
+    count = _future_lines(own.text)
+    yield from [*lines[:count], *needed, *lines[count:]]
 
 
-def _after_future(text: str) -> int:
+def _future_lines(text: str) -> int:
     """The number of lines up to the last `from __future__` import, which must come first."""
     try:
         body = ast.parse(text).body

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.needs import ForecastUncertain
-from workerlab.experiments.advise.answers import answers, is_of_others, left_out
+from workerlab.experiments.advise.answers import answers, is_about_other_classes, left_out
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
 from workerlab.experiments.advise.result import AdviseResult, result_of
 from workerlab.experiments.advise.search import search_of
@@ -24,10 +24,10 @@ from workerlab.notes import MoreCoresThanHere, SettingOverridden
 from workerlab.numbers.units import counted, fill
 from workerlab.paths import label_of
 from workerlab.report.sweep_tables import ARRIVALS
-from workerlab.report.values import served
+from workerlab.report.values import serving_software
 from workerlab.run_store import Run
 
-FILE = "gunicorn.conf.py"
+FILE_NAME = "gunicorn.conf.py"
 MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # codes of notes
 EXIT_CODES = {
     "recommended": ExitCode.DONE,
@@ -41,10 +41,10 @@ TITLE = (
     "[[; Gunicorn {versions:list}]]."
 )
 KEPT_SETTING = "Kept, but overridden in the measurement: {setting} = {value}, since {why}."
-# Why launches are discarded
-VOIDS: Mapping[type[Finding], str] = {
-    LaunchDisturbed: "delayed by other programs",
-    LaunchPaused: "during which the machine or the lab was paused",
+# Why launches are discarded, as a phrase that follows their number
+DISCARD_REASONS: Mapping[type[Finding], str] = {
+    LaunchDisturbed: "delayed by other programs or machines",
+    LaunchPaused: "during which this machine or the lab was paused",
     ToolLate: "in which the load tool was late",
 }
 
@@ -76,8 +76,8 @@ def _exit_code(result: AdviseResult, run: Run) -> int:
 
 
 class ConfigurationFile(Answer):
-    """{place}[[ {problem}.]][[. Start it: {start}]]
-    [[ with Gunicorn {gunicorn}, as it was measured]]"""
+    """{place}[[ {problem}.]][[. Start it with: {start}]]
+    [[ (Gunicorn {gunicorn}, as measured)]]"""
 
     question = "Where is the configuration?"
 
@@ -92,7 +92,7 @@ def _file(result: AdviseResult, run: Run) -> Iterator[ConfigurationFile]:
         request, written = result.study.request, _written(result, run)
         python = server.python or request.python
         start = f"{shlex.quote(python)} -m gunicorn" if python else request.start
-        place = str(_places(result, run)[-1])  # that of --write, if given
+        place = str(_paths(result, run)[-1])  # that of --write, if given
         version = server.gunicorn or result.study.plan.gunicorn or None
         yield ConfigurationFile(
             place=place,
@@ -114,7 +114,7 @@ def title(result: AdviseResult, run: Run) -> str:
         "cores": request.limits.cores,
         "here": next((note.values["here"] for note in plan.notes if note.code == MORE_CORES), None),
         "versions": tuple(versions) if len(versions) > 1 else None,
-        "served": served(run.environment, plan.servers),
+        "served": serving_software(run.environment, plan.servers),
     }
     return fill(TITLE, values)
 
@@ -122,10 +122,10 @@ def title(result: AdviseResult, run: Run) -> str:
 def _notes(result: AdviseResult) -> Iterator[Finding]:
     yield from _once(note for needs in result.study.needs.values() for note in needs.notes)
     voids = (launch.void for launch in result.study.launches if launch.void is not None)
-    counts = Counter(VOIDS.get(type(void), "found invalid") for void in voids)
+    counts = Counter(DISCARD_REASONS.get(type(void), "found invalid") for void in voids)
     reasons = [f"{counted(count, 'launch/launches')} {why}" for why, count in counts.items()]
     if reasons:
-        yield Note(f"Discarded and repeated: {', '.join(reasons)}")
+        yield Note(f"Discarded: {', '.join(reasons)}")
 
 
 def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
@@ -143,19 +143,19 @@ def _once(notes: Iterable[Finding]) -> Iterable[Finding]:
 # --- the file -------------------------------------------------------------------------------------
 
 
-def _places(result: AdviseResult, run: Run) -> list[Path]:
+def _paths(result: AdviseResult, run: Run) -> list[Path]:
     """The paths of the file: in the run's directory, then that of --write."""
     write = result.study.request.write
-    return [run.directory / FILE, *([Path(write)] if write else [])]
+    return [run.directory / FILE_NAME, *([Path(write)] if write else [])]
 
 
 def _written(result: AdviseResult, run: Run) -> bool:
     """Whether the file exists at all its paths, with the same content."""
     try:
-        own, *others = (place.read_text() for place in _places(result, run))
+        content, *others = (path.read_text() for path in _paths(result, run))
     except OSError:
         return False
-    return all(text == own for text in others)
+    return all(other == content for other in others)
 
 
 def write_file(run: Run) -> None:
@@ -163,14 +163,14 @@ def write_file(run: Run) -> None:
     --write. Without a recommendation it removes the files of an earlier answer. Raises OSError."""
     study = study_of(run)
     result = result_of(search_of(study, run.plan))
-    own, *others = _places(result, run)
-    previous = own.read_text() if own.exists() else None
+    in_run, *others = _paths(result, run)
+    previous = in_run.read_text() if in_run.exists() else None
     if result.word != "recommended" or result.server is None:
-        for place in (*others, own):
-            if place.exists() and place.read_text() == previous:
-                place.unlink()
+        for path in (*others, in_run):
+            if path.exists() and path.read_text() == previous:
+                path.unlink()
         return
-    evidence = (answer for answer in answers(result) if not is_of_others(result, answer))
+    evidence = (answer for answer in answers(result) if not is_about_other_classes(result, answer))
     heading = f"Measured by `workerlab advise`, run {run.name}:"
     sentences = [heading, title(result, run), *map(str, evidence)]
     request = study.request
@@ -181,19 +181,19 @@ def write_file(run: Run) -> None:
     app = replace(app, chdir=app.chdir or str(run.directory / "code"))
     server = replace(result.server, app=app)
     content = conf_file(server, sentences, own_file, grace_s=result.grace_s)
-    own.unlink(missing_ok=True)  # if writing fails, no file of an earlier answer must remain
-    _write(own, content)
-    for place in others:
-        if place.exists() and place.read_text() != previous:
-            raise FileExistsError(f"{place} exists and was modified: move it away")
-        _write(place, content)
+    in_run.unlink(missing_ok=True)  # if writing fails, no file of an earlier answer must remain
+    _write(in_run, content)
+    for path in others:
+        if path.exists() and path.read_text() != previous:
+            raise FileExistsError(f"{path} exists and was modified: move it away")
+        _write(path, content)
 
 
-def _write(place: Path, content: str) -> None:
+def _write(path: Path, content: str) -> None:
     """Write the file atomically."""
-    part = place.with_name(f".{place.name}.part")
+    part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(content)
-        part.replace(place)
+        part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -3,8 +3,8 @@ target's rate, and the highest rate at which the target holds. Computed once the
 stored in the plan, so that a report does not repeat it.
 
 The highest rate takes a bisection, so it is only computed for candidates that may be among the
-best: in descending order of the bound set by cores and slots, until that is below NEAR times the
-best rate. The others are not needed.
+best: in descending order of the bound set by cores and slots, until that is below MIN_BOUND_SHARE
+of the best rate.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from workerlab.slo import Term
 
 NS = 1e9
 REQUESTS = 1500  # simulated: gives a p95 within a few percent
-FEWEST = 100  # simulated, even if they take longer than LONGEST_S to arrive
-STEPS = 6  # of the bisection: the true rate is at most 4 to 10 % higher
-LONGEST_S = 60.0
+MIN_REQUESTS = 100  # simulated, even if they take longer than MAX_LOAD_S to arrive
+MAX_LOAD_S = 60.0
+BISECTION_STEPS = 6  # the true rate is at most 4 to 10 % higher
 DRAWS = 3
-LEAST_CORES = 0.1
-NEAR = 0.8  # of the best rate: candidates with a lower bound get no bisection
+MIN_CORES = 0.1
+MIN_BOUND_SHARE = 0.8  # of the best rate: candidates with a lower bound get no bisection
 MAX_RATE_RPS = 20_000.0  # more than a load tool can send
 
 
 class Expected(Struct, frozen=True):
     """The forecast for a candidate. `key`: of its server; `bound_rps`: the most that cores and
-    slots allow; `highest_rps`: the highest rate at which the target is expected to hold, 0 if none,
-    None if not computed; `memory_bytes`: None if not measured."""
+    slots allow; `central`, `low`, `high`: response times at the target's rate; `highest_rps`: the
+    highest rate at which the target is expected to hold, 0 if none, None if not computed;
+    `memory_bytes`: None if not measured."""
 
     key: str
     bound_rps: float
@@ -68,24 +69,24 @@ class Question(Struct, frozen=True):
         return self.tool_s if needs.load_s is None else needs.load_s
 
     def cores_at(self, rps: float, needs: Needs) -> float:
-        """The cores that the load leaves to the server at this rate."""
-        return max(LEAST_CORES, self.cores - rps * self.load_s(needs))
+        """The cores that the load leaves to the server at this rate; at least MIN_CORES."""
+        return max(MIN_CORES, self.cores - rps * self.load_s(needs))
 
 
-def holds(response: Summary, terms: Iterable[Term]) -> bool:
+def times_hold(response: Summary, terms: Iterable[Term]) -> bool:
     """Whether every term on a response time holds. Other terms are skipped: a server that keeps its
     times at a rate also serves that rate."""
     values = ((term, getattr(response, term.metric, None)) for term in terms)
     return all(term.holds(value) for term, value in values if value is not None)
 
 
-def distance(response: Summary, terms: Iterable[Term]) -> float:
+def limit_ratio(response: Summary, terms: Iterable[Term]) -> float:
     """The largest ratio of a time to its limit; 0 if no time is known."""
     values = ((term, getattr(response, term.metric, None)) for term in terms if term.kind == "time")
     return max((value / term.limit for term, value in values if value is not None), default=0.0)
 
 
-def expected(server: Server, needs: Needs, question: Question) -> Expected:
+def _at_target(server: Server, needs: Needs, question: Question) -> Expected:
     """The forecast for one candidate at the target's rate, without its highest rate."""
     predicted = _at(server, needs, question, question.rate_rps, DRAWS)
     return Expected(
@@ -100,7 +101,7 @@ def expected(server: Server, needs: Needs, question: Question) -> Expected:
 
 def _at(server: Server, needs: Needs, question: Question, rps: float, draws: int = 1) -> Predicted:
     """The prediction at a rate, on a schedule with a seed that no launch uses."""
-    duration_s = max(min(LONGEST_S, REQUESTS / rps), FEWEST / rps)
+    duration_s = max(min(MAX_LOAD_S, REQUESTS / rps), MIN_REQUESTS / rps)
     due = schedule(question.arrivals, rps, duration_s, question.seed)
     return predict(
         server,
@@ -123,8 +124,8 @@ def bound_rps(server: Server, needs: Needs, question: Question) -> float:
     bounds = [MAX_RATE_RPS]
     if slots is not None and hold_s > 0:
         bounds.append(slots / hold_s)
-    if (alone_s := mean.cpu_s + mean.blocked_s) > 0:
-        bounds.append(server.workers / alone_s)
+    if (worker_s := mean.cpu_s + mean.blocked_s) > 0:
+        bounds.append(server.workers / worker_s)
     if (cpu_s := mean.cpu_s + mean.nogil_s + question.load_s(needs)) > 0:
         bounds.append(question.cores / cpu_s)
     return min(bounds)
@@ -134,28 +135,29 @@ def mean_need(needs: Needs) -> RequestNeed:
     """The mean need of all requests, over all routes."""
     count = max(1, len(needs.requests))
 
-    def mean(name: str) -> float:
+    def mean_s(name: str) -> float:
         return math.fsum(getattr(need, name) for need in needs.requests) / count
 
-    return RequestNeed(mean("wait_s"), mean("cpu_s"), mean("blocked_s"), mean("nogil_s"))
+    return RequestNeed(mean_s("wait_s"), mean_s("cpu_s"), mean_s("blocked_s"), mean_s("nogil_s"))
 
 
-def _highest(server: Server, needs: Needs, question: Question) -> float:
+def _highest_rps(server: Server, needs: Needs, question: Question) -> float:
     """The highest rate at which the target is expected to hold, by bisection between 1/50 of the
     bound and the bound; 0 if it does not even hold at 1/50."""
-    high = bound_rps(server, needs, question)
-    low = high / 50
+    high_rps = bound_rps(server, needs, question)
+    low_rps = high_rps / 50
 
-    def passing(rps: float) -> bool:
+    def passes(rps: float) -> bool:
         central = _at(server, needs, question, rps).central
-        return holds(central, question.terms)
+        return times_hold(central, question.terms)
 
-    if not passing(low):
+    if not passes(low_rps):
         return 0.0
-    for _ in range(STEPS):
-        middle = math.sqrt(low * high) if high / low > 4 else (low + high) / 2
-        low, high = (middle, high) if passing(middle) else (low, middle)
-    return low
+    for _ in range(BISECTION_STEPS):
+        is_wide = high_rps / low_rps > 4
+        rps = math.sqrt(low_rps * high_rps) if is_wide else (low_rps + high_rps) / 2
+        low_rps, high_rps = (rps, high_rps) if passes(rps) else (low_rps, rps)
+    return low_rps
 
 
 def forecast(
@@ -164,16 +166,16 @@ def forecast(
     """The forecasts of all candidates of classes with known needs, in the order given."""
     measured = [server for server in servers if server.variant in needs]
     forecasts = {
-        server.key: expected(server, needs[server.variant], question) for server in measured
+        server.key: _at_target(server, needs[server.variant], question) for server in measured
     }
-    best = 0.0
+    best_rps = 0.0
     for server in sorted(measured, key=lambda server: -forecasts[server.key].bound_rps):
-        memory, limit = forecasts[server.key].memory_bytes, question.memory_bytes
-        if memory is not None and limit is not None and memory > limit:
+        used_bytes, limit_bytes = forecasts[server.key].memory_bytes, question.memory_bytes
+        if used_bytes is not None and limit_bytes is not None and used_bytes > limit_bytes:
             continue
-        if forecasts[server.key].bound_rps < NEAR * best:
+        if forecasts[server.key].bound_rps < MIN_BOUND_SHARE * best_rps:
             break
-        highest_rps = _highest(server, needs[server.variant], question)
+        highest_rps = _highest_rps(server, needs[server.variant], question)
         forecasts[server.key] = replace(forecasts[server.key], highest_rps=highest_rps)
-        best = max(best, highest_rps)
+        best_rps = max(best_rps, highest_rps)
     return tuple(forecasts[server.key] for server in measured)

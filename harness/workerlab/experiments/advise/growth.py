@@ -19,8 +19,8 @@ from workerlab.experiments.advise.study import (
     AdviseRequest,
     NeedsUnknown,
     Study,
-    alone,
-    many,
+    is_many_cell,
+    lone_route,
     study_of,
 )
 from workerlab.experiments.execution import Budget, Predict, load_s, used_s
@@ -33,20 +33,21 @@ from workerlab.server.worker_classes import class_named
 from workerlab.terminal.console import tell
 from workerlab.terminal.progress import Progress
 
-CONNECTIONS_LEAST = 64  # of an open load; up to twice as many if the server has more slots
-# Bounds of a launch's duration; requests that should lie beyond the target's quantile
-SHORTEST_S, LONGEST_S, BEYOND_QUANTILE = 10.0, 60.0, 20
-FEW_S, LAUNCHES = 5.0, 30  # a budget too small for LAUNCHES of SHORTEST_S gets shorter ones
-SHORT = 0.5  # times the duration, for launches that find rates worth a long one
-AGAIN, ROUTE = 2, 10  # schedule numbers of needs loads: the repetition, the first route alone
-MUCH_BYTES = 50 << 20  # private memory of a worker from which preload_app is measured
-# Loads per route, or of many requests at once, are planned if the budget left is this many times
-# their duration
-BESIDE_COST = 3
-# Load of many requests at once: seconds; minimum ratio of waiting to CPU; maximum connections
-MANY_S, WAITS, MAX_CONNECTIONS = 4.0, 5, 500
-AROUND_S = 3.0  # assumed overhead of the first trial of a class: lone requests, stop, planning
-END_S = 3.0  # of the budget, reserved for startup and the final output
+MIN_CONNECTIONS = 64  # of an open load; up to twice as many if the server has more slots
+MIN_LAUNCH_S = 10.0  # the load of a launch
+MAX_LAUNCH_S = 60.0
+REQUESTS_BEYOND_QUANTILE = 20  # in a launch, beyond the target's quantile
+# A budget too small for MANY_LAUNCHES of MIN_LAUNCH_S gets shorter ones
+MANY_LAUNCHES, TIGHT_LAUNCH_S = 30, 5.0  # the second: their minimum
+SHORT_SHARE = 0.5  # of the duration, for launches that find rates worth a long one
+REPETITION, FIRST_ROUTE = 2, 10  # schedule numbers of repeated needs loads, and of lone routes
+MIN_PRIVATE_BYTES = 50 << 20  # of a worker: from there on preload_app is measured
+BUDGET_MULTIPLE = 3  # loads per route, or of many requests, are planned if this many fit the budget
+MANY_S = 4.0  # load of many requests at once
+MIN_WAIT_RATIO = 5  # waiting over CPU of a request, for such a load
+MAX_CONNECTIONS = 500
+ASSUMED_OVERHEAD_S = 3.0  # of the first trial of a class: lone requests, stop, planning
+RESERVED_S = 3.0  # of the budget, for startup and the final output
 FORECAST_SEED = 0  # no launch has these arrivals: the schedules of launches start at 1
 
 
@@ -55,9 +56,9 @@ def needs_again(plan: Plan, study: Study) -> Iterator[Cell]:
     chance may have spoilt it."""
     for cell in plan.cells:
         exclusion = study.left_out.get(cell.server.variant)
-        repetition = replace(cell, schedule=AGAIN)
-        unknown = isinstance(exclusion, NeedsUnknown) and not cell.server.preload
-        if unknown and repetition not in plan.cells:
+        repetition = replace(cell, schedule=REPETITION)
+        is_unknown = isinstance(exclusion, NeedsUnknown) and not cell.server.preload
+        if is_unknown and repetition not in plan.cells:
             yield repetition
 
 
@@ -72,8 +73,8 @@ def preload_cells(plan: Plan, study: Study) -> Iterator[Cell]:
     for cell in plan.cells:
         needs = study.needs.get(cell.server.variant)
         memory = needs.memory if needs else None
-        patches = class_named(cell.server.worker_class).slots == "worker_connections"
-        if memory is not None and memory.private_bytes >= MUCH_BYTES and not patches:
+        monkey_patches = class_named(cell.server.worker_class).slots == "worker_connections"
+        if memory is not None and memory.private_bytes >= MIN_PRIVATE_BYTES and not monkey_patches:
             yield replace(cell, server=replace(cell.server, preload=True))
             return
 
@@ -84,7 +85,7 @@ def route_cells(plan: Plan, study: Study) -> Iterator[Cell]:
         needs, mix = study.needs.get(cell.server.variant), cell.server.app.mix
         if needs is None or needs.each or len(mix) < 2 or cell.server.preload or cell.schedule:
             continue
-        for number, route in enumerate(mix, ROUTE):
+        for number, route in enumerate(mix, FIRST_ROUTE):
             server = replace(cell.server, app=replace(cell.server.app, mix=(route,)))
             of_route = replace(cell, server=server, schedule=number)
             if cell.inside == "needs" and of_route not in plan.cells:
@@ -95,26 +96,26 @@ def many_cells(plan: Plan, study: Study) -> Iterator[Cell]:
     """Measure the CPU per request with many requests at once, once for each class with a pool of
     connections or unlimited slots."""
     limits, here = study.request.limits, machine.cores()
-    measured = {cell.server.variant for cell in plan.cells if many(cell)}
+    measured = {cell.server.variant for cell in plan.cells if is_many_cell(cell)}
     for cell in plan.cells:
         server = cell.server
         needs, slots = study.needs.get(server.variant), class_named(server.worker_class).slots
         if needs is None or slots in ("one", "threads") or server.variant in measured:
             continue
-        connections = filling(needs, min(limits.cores, here), limits.max_in_flight)
+        connections = filling_connections(needs, min(limits.cores, here), limits.max_in_flight)
         if connections is not None:
             measured.add(server.variant)
             yield replace(cell, inside="", concurrency=connections, duration_s=MANY_S)
 
 
-def filling(needs: Needs, cores: float, max_in_flight: int | None = None) -> int | None:
+def filling_connections(needs: Needs, cores: float, max_in_flight: int | None = None) -> int | None:
     """The number of connections that would fill the cores at the CPU per request of a light load.
     With more, a closed loop costs less CPU per request than random arrivals ever do. None if
-    requests use no CPU, or wait for less than WAITS times their CPU: then the app's own computing
-    fills the cores."""
+    requests use no CPU, or wait for less than MIN_WAIT_RATIO times their CPU: then the app's own
+    computing fills the cores."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
-    if mean.wait_s < WAITS * cpu_s or not cpu_s:
+    if mean.wait_s < MIN_WAIT_RATIO * cpu_s or not cpu_s:
         return None
     return min(
         MAX_CONNECTIONS, max_in_flight or MAX_CONNECTIONS, round(cores * mean.wait_s / cpu_s)
@@ -135,14 +136,14 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
 
 
 def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -> float:
-    """Duration of a launch's load: long enough for BEYOND_QUANTILE requests beyond the strictest
-    quantile of the target, between SHORTEST_S (less with a small budget) and LONGEST_S; half of
-    that if `short`. Limited by the number of requests that the load tool records one by one."""
+    """Duration of a launch's load: long enough for REQUESTS_BEYOND_QUANTILE by the strictest
+    quantile of the target, between MIN_LAUNCH_S (less with a small budget) and MAX_LAUNCH_S; half
+    of that if `short`. Limited by the number of requests that the load tool records one by one."""
     tails = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
-    requests = BEYOND_QUANTILE / min(tails, default=0.05)
-    share = SHORT if short else 1.0
-    least_s = min(SHORTEST_S, max(FEW_S, budget_s / LAUNCHES))
-    duration_s = share * min(max(least_s, round(requests / rps)), LONGEST_S)
+    requests = REQUESTS_BEYOND_QUANTILE / min(tails, default=0.05)
+    share = SHORT_SHARE if short else 1.0
+    min_s = min(MIN_LAUNCH_S, max(TIGHT_LAUNCH_S, budget_s / MANY_LAUNCHES))
+    duration_s = share * min(max(min_s, round(requests / rps)), MAX_LAUNCH_S)
     return float(min(duration_s, max(1, math.floor(MAX_ROW_ARRIVALS / rps))))
 
 
@@ -154,20 +155,21 @@ class PlanGrowth:
         self._budget = Budget(budget_s, resumed=resumed)
         self._idle = resumed  # no launch since the run was resumed
         self._disturbed: int | None = None if resumed else 0  # launches, before this resume
-        self._beside_s: Mapping[str, float] = {}
+        self._overheads_s: Mapping[str, float] = {}
         self._planning_s = 0.0
 
     def display(
         self, directory: Path, plan: Plan, todo: Sequence[Trial], predict: Predict
     ) -> Progress:
         first = "expected" not in plan.details
-        show = self._budget.at_first if first else self._budget.display
+        show = self._budget.first_display if first else self._budget.display
         return show(directory, plan, todo, predict)
 
     def grow(self, directory: Path, plan: Plan) -> Plan | None:
+        """The plan with the next cells; None if there are none, or no budget for them."""
         began_s, run = time.monotonic(), run_store.load(directory)
         study = study_of(run)
-        self._beside_s = beside_s(run)
+        self._overheads_s = overheads_s(run)
         try:
             return self._next_plan(plan, study)
         finally:
@@ -183,7 +185,7 @@ class PlanGrowth:
         new_plan = plan
         if list(plan.details.get("foreseen", ())) != sorted(study.needs):  # once, or after --resume
             new_plan = with_forecast(plan, study)
-            full_mix = [cell for cell in plan.cells if not alone(cell, plan)]
+            full_mix = [cell for cell in plan.cells if not lone_route(cell, plan)]
             stacks = tuple(cell for cell in stacks_cells(full_mix, study) if cell not in plan.cells)
             if stacks and self._allows(study, *stacks):
                 return replace(new_plan, cells=(*new_plan.cells, *stacks))
@@ -203,7 +205,7 @@ class PlanGrowth:
         """Further needs loads, as far as the budget allows."""
         needs_cells = (*needs_again(plan, study), *preload_cells(plan, study))
         for cells in (tuple(route_cells(plan, study)), tuple(many_cells(plan, study))):
-            if cells and self._allows(study, *needs_cells, *BESIDE_COST * cells):
+            if cells and self._allows(study, *needs_cells, *BUDGET_MULTIPLE * cells):
                 needs_cells += cells
         return needs_cells if needs_cells and self._allows(study, *needs_cells) else ()
 
@@ -212,29 +214,31 @@ class PlanGrowth:
         longest, or at the leader's last passing rate if it meets the target."""
         request, leader = study.request, search.leader()
         met = leader is not None and search.meets(leader)
-        rps = (search.reach(leader).last if leader and met else None) or request.rate_rps
+        rps = (search.reach(leader).passing_rps if leader and met else None) or request.rate_rps
         short = leader is not None and not met and search.is_clear(leader)
-        around_s = max((self._around_s(study, name) for name in study.needs), default=AROUND_S)
-        return (self._budget.left_s() - END_S) // (
-            launch_s(rps, request.slo, request.budget_s, short=short) + around_s
+        by_class_s = (self._overhead_s(study, name) for name in study.needs)
+        overhead_s = max(by_class_s, default=ASSUMED_OVERHEAD_S)
+        return (self._budget.left_s() - RESERVED_S) // (
+            launch_s(rps, request.slo, request.budget_s, short=short) + overhead_s
         )
 
     def _allows(self, study: Study, *cells: Cell) -> bool:
         """Whether the budget left is enough for the loads, starts and stops of these cells."""
         needed_s = sum(
-            (cell.duration_s or 0.0) + self._around_s(study, cell.server.variant) for cell in cells
+            (cell.duration_s or 0.0) + self._overhead_s(study, cell.server.variant)
+            for cell in cells
         )
-        return needed_s <= self._budget.left_s() - END_S
+        return needed_s <= self._budget.left_s() - RESERVED_S
 
-    def _around_s(self, study: Study, variant: str) -> float:
+    def _overhead_s(self, study: Study, variant: str) -> float:
         """Seconds of a trial of this class besides its load: the longest so far, since some take
         half a minute to stop, plus the longest planning."""
         needs = study.needs.get(variant)
-        unknown_s = AROUND_S + ((needs.start_s or 0.0) if needs else 1.0)
-        return self._beside_s.get(variant, unknown_s) + self._planning_s
+        unknown_s = ASSUMED_OVERHEAD_S + ((needs.start_s or 0.0) if needs else 1.0)
+        return self._overheads_s.get(variant, unknown_s) + self._planning_s
 
 
-def beside_s(run: Run) -> dict[str, float]:
+def overheads_s(run: Run) -> dict[str, float]:
     """The longest time that a trial of each variant took besides its load, in seconds."""
     longest_s: dict[str, float] = {}
     for trial in trials(run.plan):
@@ -249,7 +253,7 @@ def beside_s(run: Run) -> dict[str, float]:
 def with_forecast(plan: Plan, study: Study) -> Plan:
     """The plan with the forecast of every candidate in its details."""
     request = study.request
-    loaded = {cell.server.variant: cell.server for cell in plan.cells if not alone(cell, plan)}
+    loaded = {cell.server.variant: cell.server for cell in plan.cells if not lone_route(cell, plan)}
     servers = candidates((loaded[name] for name in study.needs), request.limits)
     tell(f"simulating {len(servers)} candidates")
     question = Question(
@@ -271,15 +275,15 @@ def with_forecast(plan: Plan, study: Study) -> Plan:
     return replace(plan, details={**plan.details, **details})
 
 
-def launch_cell(following: Next, request: AdviseRequest) -> Cell:
-    server, rps = following.server, following.rps
-    slots = class_named(server.worker_class).slots_of(server) or CONNECTIONS_LEAST
-    connections = max(CONNECTIONS_LEAST, min(slots, 2 * CONNECTIONS_LEAST))
+def launch_cell(next_launch: Next, request: AdviseRequest) -> Cell:
+    server, rps = next_launch.server, next_launch.rps
+    slots = class_named(server.worker_class).slots_of(server) or MIN_CONNECTIONS
+    connections = max(MIN_CONNECTIONS, min(slots, 2 * MIN_CONNECTIONS))
     return Cell(
         server,
         TOOL,
         connections,
         rate=Rate(rps=rps),
-        schedule=following.schedule,
-        duration_s=launch_s(rps, request.slo, request.budget_s, short=following.short),
+        schedule=next_launch.schedule,
+        duration_s=launch_s(rps, request.slo, request.budget_s, short=next_launch.short),
     )

@@ -7,8 +7,7 @@ from workerlab import options as read
 from workerlab.experiments.sweep.options import APP
 from workerlab.options import Row, add_rows
 
-BUDGET_S = 300.0
-LEAST_RPS = 0.1
+MIN_RPS = 0.1
 EXAMPLES = """\
 examples:
   workerlab advise --app shop.wsgi:app --chdir ~/shop --rate 50 --slo 'p95<300ms,errors<0.1%'
@@ -21,29 +20,29 @@ examples:
       for a machine with 4 cores and 2 GB, and a database pool of 20 connections
   workerlab advise --app shop.wsgi:app --rate 50 --slo 'p95<300ms' --classes sync,gthread \\
       --gunicorn 25.3.0,27.0.1 --budget 10m
-      under which version of Gunicorn, too; so are interpreters: --python python3.11,python3.13
+      also under which version of Gunicorn; --python python3.11,python3.13 compares interpreters
   workerlab advise --rate 3 --slo 'p95<1.5s'
       the bundled app, which sleeps a second
   workerlab advise --resume results/20261120-101500-advise
       go on after Ctrl-C
 """
 
-CODES = """\
+EXIT_CODES = """\
 Exit codes: 0 a file was written; 1 the budget or the machine did not allow an answer; 2 usage;
 3 this machine or app cannot do it, or the file cannot be written; 4 nothing meets the target; 130
-Ctrl-C, 143 SIGTERM, with what is decided so far printed.
+Ctrl-C, 143 SIGTERM, after printing the results so far.
 """
 
-LEAST_BYTES = 1 << 20  # smaller values probably lack a unit
-SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+MIN_BYTES = 1 << 20  # smaller values probably lack a unit
+UNIT_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def size(text: str) -> int:
     """Bytes from '512M', '2G' or '2GiB'. Raises BadWord."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
-    if match is None or (size_bytes := float(match[1]) * SIZES[match[2].upper()]) < 1:
+    if match is None or (size_bytes := float(match[1]) * UNIT_BYTES[match[2].upper()]) < 1:
         raise read.BadWord(f"{text!r} is not an amount of memory, such as 512M or 2G")
-    if size_bytes < LEAST_BYTES:
+    if size_bytes < MIN_BYTES:
         raise read.BadWord(f"{text!r} is less than a worker needs: give a unit, such as 512M")
     return int(size_bytes)
 
@@ -55,7 +54,7 @@ def cores(text: str) -> float:
         raise read.BadWord(f"{text!r} is not a number of cores") from None
     if not 1 <= value <= 1024:
         raise read.BadWord(
-            f"{text} cores: 1 to 1024, since servers cannot be held to less than one"
+            f"{text} cores: must be 1 to 1024, as servers cannot be confined to less than one"
         )
     return value
 
@@ -69,8 +68,8 @@ def rate(text: str) -> float:
     rate_rps = read.rate(text).rps
     if rate_rps is None:
         raise read.BadWord(f"{text} is a share of an unknown capacity: give requests/s")
-    if rate_rps < LEAST_RPS:
-        raise read.BadWord(f"{text} requests/s: below {LEAST_RPS} a minute has too few to judge by")
+    if rate_rps < MIN_RPS:
+        raise read.BadWord(f"{text} requests/s is too few: must be at least {MIN_RPS}")
     return rate_rps
 
 
@@ -87,7 +86,7 @@ TARGET: tuple[Row, ...] = (
     ("--rate", rate, "N", "arrival rate in requests/s (required)"),
     ("--slo", str, "TEXT",
      "the target at that rate: 'p95<300ms,errors<0.1%%' (required)"),
-    ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
+    ("--budget", budget, "TIME", "how long it may take, at least 30s (5m)"),
     ("--arrivals", read.arrivals, "KIND",
      "how requests arrive: poisson, at random as users come, or even (poisson)"),
     ("--seed", read.seed, "N",
@@ -99,9 +98,9 @@ MACHINE: tuple[Row, ...] = (
     ("--cores", cores, "N", "cores of the machine that will serve (this one's)"),
     ("--memory", size, "SIZE", "its memory, such as 512M or 2G (this one's)"),
     ("--max-workers", read.whole, "N",
-     "most workers (2 x cores + 1, of sync and tornado at least 16)"),
+     "most workers (2 x cores + 1; at least 16 for sync and tornado)"),
     ("--max-in-flight", read.whole, "N",
-     "most requests the app can work on at once, all workers together: its database pool, say"),
+     "most requests at once in the app, all workers together: its database pool, say"),
     ("--not-thread-safe", None, "", "a worker must not serve two requests at once"),
 )  # fmt: skip
 GROUPS = {
@@ -117,10 +116,10 @@ def add_options(to: argparse.ArgumentParser) -> None:
         "Find the worker class, workers and threads with which an app meets a target at a rate of"
         " arrivals, by prediction and measurement, and write the gunicorn.conf.py."
     )
-    to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
+    to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{EXIT_CODES}"
     for title, rows in GROUPS.items():
         add_rows(to.add_argument_group(title), rows)
-    to.add_argument("--sleep", type=read.seconds, metavar="S", help="of the bundled app (1)")
+    to.add_argument("--sleep", type=read.seconds, metavar="S", help="sleep of the bundled app (1)")
     to.add_argument(
         "--write", metavar="FILE", help="write the gunicorn.conf.py there, too (it must not exist)"
     )

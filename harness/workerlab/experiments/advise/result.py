@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.forecast import Expected, mean_need
-from workerlab.experiments.advise.search import LIMIT, Reach, Search, slow_alone
+from workerlab.experiments.advise.search import LIMIT_QUESTION, Reach, Search, slow_alone
 from workerlab.experiments.advise.standing import Standing
 from workerlab.experiments.advise.study import TOOL, CandidateLaunch, Study, holds
 from workerlab.finding import Answer, Finding
@@ -25,10 +25,12 @@ AdviseOutcome = Literal[
     "recommended", "nothing", "noisy", "undecidable", "unfinished", "no_class", "unsendable"
 ]
 
-LOWER_FORECAST = 0.9  # of the recommended candidate's forecast: smaller ones are "lower"
-LOWER_RATE = 1.05  # ratio of the recommended candidate's rate to one that counts as lower
-GRACE_RESPONSES, LEAST_GRACE_S, DEFAULT_GRACE_S = 3.0, 2, 30  # DEFAULT_GRACE_S: Gunicorn's
-BUSY = 0.7  # utilisation of cores or a pool above which queues become long
+LOWER_FORECAST_SHARE = 0.9  # of the recommended candidate's forecast: less is "lower"
+LOWER_RATE_RATIO = 1.05  # the recommended candidate's rate over one that counts as lower
+GRACE_PER_RESPONSE = 3.0  # graceful_timeout over the longest response
+MIN_GRACE_S = 2
+DEFAULT_GRACE_S = 30  # Gunicorn's
+MAX_UTILISATION = 0.7  # of cores or a pool: above it queues become long
 
 
 class Row(Struct, frozen=True):
@@ -46,8 +48,9 @@ class Row(Struct, frozen=True):
 
 class AdviseResult(Struct, frozen=True):
     """`server`: the recommended candidate, else the nearest one; `launches`: its valid launches at
-    the target's rate; `cores`: mean cores used in them; `first_rps`: the lowest rate shown to
-    break the target, else that failed; `breaks`: a launch at that rate."""
+    the target's rate; `cores`: mean cores used in them; `failing_rps`: the lowest rate shown to
+    break the target, else at which a launch broke it, else at which too little margin was left;
+    `failing_launch`: a launch at that rate, one that broke it if there is any."""
 
     word: AdviseOutcome
     search: Search
@@ -56,8 +59,8 @@ class AdviseResult(Struct, frozen=True):
     standing: Standing = Standing("not shown yet")
     reach: Reach = Reach()
     launches: tuple[CandidateLaunch, ...] = ()
-    breaks: CandidateLaunch | None = None
-    first_rps: float | None = None
+    failing_launch: CandidateLaunch | None = None
+    failing_rps: float | None = None
 
     @property
     def study(self) -> Study:
@@ -78,14 +81,14 @@ class AdviseResult(Struct, frozen=True):
     @property
     def cores(self) -> float | None:
         used = (launch.cell.usage.server_cores for launch in self.launches)
-        cores = [value for value in used if value is not None]
-        return fmean(cores) if cores else None
+        measured = [cores for cores in used if cores is not None]
+        return fmean(measured) if measured else None
 
     @property
     def stop_s(self) -> float | None:
-        """The shortest stop after a load, with no requests in flight."""
-        stops = [launch.facts.record.stop_s for launch in self.launches if launch.facts]
-        return min((stop_s for stop_s in stops if stop_s is not None), default=None)
+        """The shortest stop after a load, with no requests in flight; None if unknown."""
+        stops_s = [launch.facts.record.stop_s for launch in self.launches if launch.facts]
+        return min((stop_s for stop_s in stops_s if stop_s is not None), default=None)
 
     @property
     def waits_at_stop(self) -> bool:
@@ -94,29 +97,29 @@ class AdviseResult(Struct, frozen=True):
 
     @property
     def grace_s(self) -> int | None:
-        """The graceful_timeout for the file if each stop takes all of it: GRACE_RESPONSES times the
-        longest response. None to keep Gunicorn's default or the value of the app's own file."""
-        ends_s = [launch.times_s[-1] for launch in self.launches if launch.times_s]
-        own = "graceful_timeout" in self.study.request.config_sets
-        if own or not ends_s or not self.waits_at_stop:
+        """The graceful_timeout for the file if each stop takes all of it: GRACE_PER_RESPONSE times
+        the longest response. None to keep Gunicorn's default or the value of the app's own file."""
+        longest_s = [launch.times_s[-1] for launch in self.launches if launch.times_s]
+        is_set = "graceful_timeout" in self.study.request.config_sets
+        if is_set or not longest_s or not self.waits_at_stop:
             return None
-        grace_s = max(LEAST_GRACE_S, math.ceil(GRACE_RESPONSES * max(ends_s)))
+        grace_s = max(MIN_GRACE_S, math.ceil(GRACE_PER_RESPONSE * max(longest_s)))
         return grace_s if grace_s < DEFAULT_GRACE_S else None
 
 
 def result_of(search: Search) -> AdviseResult:
     winner = search.winner()
-    word: AdviseOutcome = "recommended" if winner else _without(search)
+    word: AdviseOutcome = "recommended" if winner else _why_none(search)
     server = winner or search.nearest()
     rows = tuple(_row(search, candidate, winner) for candidate in search.servers)
     if server is None:
         return AdviseResult(word, search, rows)
     reach = search.reach(server)
-    if reach.last is None or reach.last <= search.target_rps:  # show rates with few launches, too
+    if (reach.passing_rps or 0.0) <= search.target_rps:  # show rates with few launches, too
         reach = search.reach(server, unpromising=True)
-    first_rps = search.broken_at(server) or reach.first
-    failed = search.study.at(server, first_rps) if first_rps is not None else ()
-    broken = (launch for launch in failed if not holds(launch, search.terms))
+    failing_rps = search.broken_rps(server) or reach.failing_rps
+    launches = search.study.at(server, failing_rps) if failing_rps is not None else ()
+    broken = (launch for launch in launches if not holds(launch, search.terms))
     return AdviseResult(
         word,
         search,
@@ -125,19 +128,19 @@ def result_of(search: Search) -> AdviseResult:
         standing=search.standing(server),
         reach=reach,
         launches=search.study.at(server, search.target_rps),
-        breaks=next(broken, next(iter(failed), None)),
-        first_rps=first_rps,
+        failing_launch=next(broken, next(iter(launches), None)),
+        failing_rps=failing_rps,
     )
 
 
-def _without(search: Search) -> AdviseOutcome:
+def _why_none(search: Search) -> AdviseOutcome:
     """Why nothing is recommended."""
     study = search.study
     if unmeasured(study):
         return "unfinished"
     if not study.needs:
         return "no_class"
-    if search.hopeless() or (search.foreseen and not search.order()):
+    if search.hopeless() or (search.has_forecast and not search.order()):
         return "nothing"
     if search.unsendable():
         return "unsendable"
@@ -145,7 +148,7 @@ def _without(search: Search) -> AdviseOutcome:
         return "noisy"
     next_launch = search.next()
     words = {search.standing(server).word for server in search.servers}
-    if "broken" in words and not search.able and not words & {"met", "undecidable"}:
+    if "broken" in words and not search.any_forecast_holds and not words & {"met", "undecidable"}:
         return "nothing"  # as forecast for all candidates
     if next_launch is not None and next_launch.rps == search.target_rps:
         return "unfinished"
@@ -153,9 +156,8 @@ def _without(search: Search) -> AdviseOutcome:
         return "undecidable"
     if "broken" in words and next_launch is None:
         return "nothing"
-    return (
-        "nothing" if "broken" in words and "not shown yet" not in _tried(search) else "unfinished"
-    )
+    is_nothing = "broken" in words and "not shown yet" not in _words_at_target(search)
+    return "nothing" if is_nothing else "unfinished"
 
 
 def unmeasured(study: Study) -> set[str]:
@@ -167,11 +169,11 @@ def unmeasured(study: Study) -> set[str]:
 def without_candidates(search: Search) -> list[str]:
     """Variants without candidates, as no settings are within the limits."""
     variants = {server.variant for server in search.servers}
-    return [name for name in search.study.needs if name not in variants and search.foreseen]
+    return [name for name in search.study.needs if name not in variants and search.has_forecast]
 
 
-def _tried(search: Search) -> set[str]:
-    """The standings of the candidates launched at the target's rate."""
+def _words_at_target(search: Search) -> set[str]:
+    """The standings, as words, of the candidates launched at the target's rate."""
     rps = search.target_rps
     launched = (server for server in search.servers if search.study.at(server, rps))
     return {search.standing(server).word for server in launched}
@@ -187,7 +189,7 @@ def _row(search: Search, server: Server, winner: Server | None) -> Row:
         standing=search.standing(server),
         launches=len(search.study.at(server, search.target_rps)),
         reach=search.reach(server),
-        broken_rps=search.broken_at(server),
+        broken_rps=search.broken_rps(server),
         status=_status(search, server, winner),
     )
 
@@ -196,44 +198,44 @@ def _status(search: Search, server: Server, winner: Server | None) -> str:
     standing = search.standing(server)
     if server == winner:
         return "recommended"
-    if not search.fits(server):
-        memory_bytes = search.expected[server.key].memory_bytes
-        return fill(
-            "{memory_bytes:bytes} of memory exceed the limit", {"memory_bytes": memory_bytes}
-        )
+    if not search.fits_memory(server):
+        used_bytes = search.expected[server.key].memory_bytes
+        return fill("exceeds the memory limit: {used_bytes:bytes}", {"used_bytes": used_bytes})
     if standing.word == "met":
-        return _second(search, server, winner)
+        return _met_status(search, server, winner)
     if standing.word in ("broken", "undecidable") and standing.bounds:
         term = next(bound.term for bound in standing.bounds if bound.word == standing.word)
         return f"breaks {term}" if standing.word == "broken" else f"{term} undecidable"
-    broken_rps, best_rps = search.broken_at(server), search.reach(winner).last if winner else None
-    last_rps = search.reach(server).last or 0.0
-    if broken_rps is not None and best_rps is not None and last_rps <= best_rps:
+    broken_rps = search.broken_rps(server)
+    passing_rps = search.reach(server).passing_rps or 0.0
+    best_rps = search.reach(winner).passing_rps if winner else None
+    if broken_rps is not None and best_rps is not None and passing_rps <= best_rps:
         return fill("breaks at {rps:number} req/s", {"rps": broken_rps})
     if search.study.of(server):
         return "too few launches"
     if voids := sum(launch.server == server for launch in search.study.launches):
         return f"{counted(voids, 'launch/launches')}, all discarded"
-    return f"not launched{_forecast(search, server, winner)}"
+    return f"not launched{_low_forecast(search, server, winner)}"
 
 
-def _forecast(search: Search, server: Server, winner: Server | None) -> str:
+def _low_forecast(search: Search, server: Server, winner: Server | None) -> str:
     """Why the forecast did not justify a launch; "" if it did."""
     expected = search.expected[server.key]
     if expected.most_rps < search.target_rps:
-        return ": forecast broken"
-    if expected.most_rps >= LOWER_FORECAST * (search.highest(winner) if winner else 0.0):
+        return ": forecast to break it"
+    if expected.most_rps >= LOWER_FORECAST_SHARE * (search.forecast_rps(winner) if winner else 0.0):
         return ""
     if expected.highest_rps is None:
         return fill(": forecast at most {rps:number} req/s", {"rps": expected.bound_rps})
     return ": forecast lower"
 
 
-def _second(search: Search, server: Server, winner: Server | None) -> str:
+def _met_status(search: Search, server: Server, winner: Server | None) -> str:
     """The status of a candidate that meets the target but is not recommended."""
-    own, best = search.reach(server).last, search.reach(winner).last if winner else None
-    if own and best and LOWER_RATE * own < best:
-        return "meets it, breaks at a lower rate"
+    own_rps = search.reach(server).passing_rps
+    best_rps = search.reach(winner).passing_rps if winner else None
+    if own_rps and best_rps and LOWER_RATE_RATIO * own_rps < best_rps:
+        return "meets it, up to a lower rate"
     costs_more = winner is not None and search.cost(server) > search.cost(winner)
     return "meets it, costs more" if costs_more else "meets it"
 
@@ -242,10 +244,10 @@ def _second(search: Search, server: Server, winner: Server | None) -> str:
 
 
 class MemoryShortage(Answer):
-    """Not enough memory: the smallest candidate takes about {least_bytes:bytes}, of
+    """Not enough memory: the smallest candidate takes about {least_bytes:bytes}; the limit is
     {limit_bytes:bytes}."""
 
-    question = LIMIT
+    question = LIMIT_QUESTION
 
     least_bytes: int
     limit_bytes: int
@@ -255,7 +257,7 @@ class CpuShortage(Answer):
     """Not enough CPU: at {cpu_s:duration} per request this rate needs about {needed:number} cores
     at {busy:percent} utilisation; there are {cores:number}."""
 
-    question = LIMIT
+    question = LIMIT_QUESTION
 
     cpu_s: float
     needed: float
@@ -264,10 +266,10 @@ class CpuShortage(Answer):
 
 
 class SlotShortage(Answer):
-    """Not enough {resource}: at {hold_s:duration} per request about {in_flight:number} are in
-    flight at this rate, of {available:count}."""
+    """Not enough {resource}: at {hold_s:duration} per request about {in_flight:number} requests are
+    in flight at this rate, which is close to or above the limit of {available:count}."""
 
-    question = LIMIT
+    question = LIMIT_QUESTION
 
     resource: str
     hold_s: float
@@ -275,15 +277,15 @@ class SlotShortage(Answer):
     available: int
 
 
-IN_APP = "requests at once in the app (--max-in-flight)"
-OF_SERVER = "slots, even of the largest candidate"
+APP_CONCURRENCY = "concurrency in the app (--max-in-flight)"
+SERVER_SLOTS = "slots, even of the largest candidate"
 
 
 class ToolShortage(Answer):
     """The load tool {tool} is the limit[[: against a server that does nothing it reaches
     {rps:number} requests/s here]].[[ {remark}]][[ {cpu}]]"""
 
-    question = LIMIT
+    question = LIMIT_QUESTION
 
     tool: str
     rps: float | None
@@ -304,17 +306,18 @@ def limit_of(result: AdviseResult) -> Answer | None:
     limit_bytes, forecasts = result.limits.memory_bytes, search.expected.values()
     if limit_bytes is not None and forecasts and not search.order():
         # Candidates whose memory is unknown always fit, so here all are known and too large
-        sizes = (each.memory_bytes for each in forecasts if each.memory_bytes is not None)
+        sizes = (size for forecast in forecasts if (size := forecast.memory_bytes) is not None)
         return MemoryShortage(min(sizes), limit_bytes)
     if study.ceiling and search.unsendable():
         shortages = [_cpu_shortage(result, needs) for needs in study.needs.values()]
-        short = [shortage for shortage in shortages if shortage]
-        least = min(short, key=lambda shortage: shortage.cpu_s, default=None)
-        cpu = least if len(short) == len(shortages) else None
+        known = [shortage for shortage in shortages if shortage]
+        least = min(known, key=lambda shortage: shortage.cpu_s, default=None)
+        cpu = least if len(known) == len(shortages) else None
         return ToolShortage(TOOL, study.ceiling.rps, SERVER_TOO if cpu else "", cpu)
     if result.needs is None:
         return None
-    if result.breaks is not None and result.breaks.cell.verdict == "generator-bound":
+    launch = result.failing_launch
+    if launch is not None and launch.cell.verdict == "generator-bound":
         return ToolShortage(TOOL, None, SERVER_UNKNOWN, None)
     return _cpu_shortage(result, result.needs) or next(_slot_shortages(result, result.needs), None)
 
@@ -323,23 +326,23 @@ def _cpu_shortage(result: AdviseResult, needs: Needs) -> CpuShortage | None:
     """The shortage if the target's rate needs more cores than there are, else None."""
     mean = mean_need(needs)
     cpu_s = mean.cpu_s + mean.nogil_s
-    needed = cpu_s * result.search.target_rps / BUSY
+    needed = cpu_s * result.search.target_rps / MAX_UTILISATION
     if needed <= result.limits.cores:
         return None
-    return CpuShortage(cpu_s=cpu_s, needed=needed, busy=BUSY, cores=result.limits.cores)
+    return CpuShortage(cpu_s=cpu_s, needed=needed, busy=MAX_UTILISATION, cores=result.limits.cores)
 
 
 def _slot_shortages(result: AdviseResult, needs: Needs) -> Iterator[SlotShortage]:
     mean = mean_need(needs)
     hold_s = mean.wait_s + mean.cpu_s + mean.blocked_s
     in_flight, pool = hold_s * result.search.target_rps, result.limits.max_in_flight
-    if pool is not None and in_flight > BUSY * pool:
-        yield SlotShortage(IN_APP, hold_s=hold_s, in_flight=in_flight, available=pool)
+    if pool is not None and in_flight > MAX_UTILISATION * pool:
+        yield SlotShortage(APP_CONCURRENCY, hold_s=hold_s, in_flight=in_flight, available=pool)
     slots = [configured_slots(server) for server in result.search.servers]
     limited = [count for count in slots if count is not None]
     most = max(limited, default=0)
-    if len(limited) == len(slots) and in_flight > BUSY * most:
-        yield SlotShortage(OF_SERVER, hold_s=hold_s, in_flight=in_flight, available=most)
+    if len(limited) == len(slots) and in_flight > MAX_UTILISATION * most:
+        yield SlotShortage(SERVER_SLOTS, hold_s=hold_s, in_flight=in_flight, available=most)
 
 
 class Candidate(Finding):

@@ -2,31 +2,31 @@
 
     1. launch candidates at the target's rate, in the order of the forecast, until the prediction
        bound of one meets the target
-    2. raise its rate by short launches: first to the forecast, which is a guess, then between the
-       last passing and the first failing rate until they are within WIDE of each other. Launch the
-       best candidate of a second class before raising the rate a second time
-    3. launch the leader a second time at its last passing rate
+    2. raise its rate by short launches: first to the forecast, which is a guess, then between its
+       highest passing and lowest failing rate until they are within MAX_GAP_RATIO. Launch the best
+       candidate of a second class before raising the rate a second time
+    3. launch the leader a second time at its highest passing rate
     4. try rivals slightly above the leader's rate: of its own class the rule-of-thumb number of
        workers, a few more, fewer, and more threads; of every other class the first candidate, if
        its forecast is about as high. A rival that passes becomes the leader, and its rate is raised
-    5. bring the leader's passing and failing rates within CLOSE of each other
+    5. bring the leader's two rates within FINE_GAP_RATIO
     6. launch the final leader at the target's rate until its bound is known; with a small budget,
        do this first. If it breaks the target, the next candidate leads
-    7. launch its last passing rate until its bound is known, or that of a lower rate; then a rate
-       at most WIDE times as high until it is shown to break the target
+    7. launch its highest passing rate until its bound is known, or that of a lower rate; then a
+       rate at most MAX_GAP_RATIO times as high until it is shown to break the target
     8. launch it until there are enough requests for the limit on errors
     9. while the budget lasts, try the best candidate of each class without a launch slightly above
        the leader's rate: its forecast may be far too low
 
 All classes are tried before one is examined closely: near the breaking point the result depends on
 the schedule, and a single candidate would use up the budget. More workers than the forecast needs
-are tried because the kernel gives cores to every process that is ready to run, including the load
-tool: candidates with the same forecast may perform quite differently.
+are tried because they compete for the cores with the load tool: candidates with the same forecast
+may perform quite differently.
 
-Order: first the candidates within NEAR of the best forecast, by cost (memory, then workers, then
-threads), then the others by forecast. If no forecast holds at any rate, the candidates whose times
-exceed the limit least come first. If no candidate meets the target, the rate of the best one is
-lowered to find where the target holds.
+Order: first the candidates within EQUAL_FORECAST_SHARE of the best forecast, by cost (memory, then
+workers, then threads), then the others by forecast. If no forecast holds at any rate, those whose
+times exceed the limit least come first. If no candidate meets the target, the rate of the best one
+is lowered to find where the target holds.
 
 Apart from the remaining budget, everything depends on the recorded launches alone, so a resumed run
 continues as it would have. The k-th launch of any candidate at a rate has schedule k.
@@ -43,11 +43,11 @@ from msgspec import Struct
 
 from workerlab import codec
 from workerlab.analysis.target import judge, requests_of, value_of
-from workerlab.experiments.advise.forecast import Expected, distance
+from workerlab.experiments.advise.forecast import Expected, limit_ratio
 from workerlab.experiments.advise.standing import (
-    LEAST,
+    MIN_LAUNCHES,
     Standing,
-    bound_after,
+    bound_after_one_more,
     passes,
     standing,
 )
@@ -56,29 +56,29 @@ from workerlab.finding import Answer
 from workerlab.model import Needs, Plan, Server
 from workerlab.slo import Metric, Term, parse
 
-NEAR = 0.95  # of the best forecast: candidates above it count as equal
-WIDE = 1.25  # first failing rate over last passing rate: the promised precision
-CLOSE = 1.075  # the same, if the budget allows
-AHEAD = 0.95  # of the forecast: the first rate tried on the way up
-BEYOND = 1.05  # times the leader's rate: a rival must reach it to be better
-HOPE = 0.5  # of the target's or leader's rate: lower forecasts are tried only as a last resort
-SURER = 0.5  # of the forecast: the rate tried if few launches are left
-CONFIRMED = 2  # launches at the leader's last passing rate before rivals are tried
-ENOUGH = 9  # launches left: with no more, the leader is confirmed and no rivals are tried
-LAST_RATE = 4  # launches left: with fewer, one big step down, to keep some for confirmation
-FEW = 3  # launches left for raising the rate: with fewer, big steps, from SURER of the forecast
-ROUNDING = 1.005  # the largest factor by which `rounded` changes a rate
-BRACKET = 2  # launches that bring the leader's rates within WIDE of each other
+EQUAL_FORECAST_SHARE = 0.95  # of the best forecast: candidates above it count as equal
+MAX_GAP_RATIO = 1.25  # lowest failing rate over highest passing rate: the promised precision
+FINE_GAP_RATIO = 1.075  # the same, if the budget allows
+FIRST_RATE_SHARE = 0.95  # of the forecast: the first rate tried on the way up
+SAFE_RATE_SHARE = 0.5  # the same, if few launches are left
+BETTER_RATIO = 1.05  # times the leader's rate: a rival must reach it to be better
+MIN_FORECAST_SHARE = 0.5  # of the target's or leader's rate: with less, only as a last resort
+CONFIRMING_LAUNCHES = 2  # at the leader's highest passing rate before rivals are tried
+RESERVED_LAUNCHES = 9  # for confirming the leader: with no more left, no rivals are tried
+MIN_LEFT_FOR_SMALL_STEPS = 4  # launches: with fewer, one big step down, to keep some to confirm
+MIN_LEFT_FOR_RISK = 3  # launches for raising the rate: with fewer, rates that are likely to hold
+MAX_ROUNDING = 1.005  # the largest factor by which `rounded` changes a rate
+BRACKETING_LAUNCHES = 2  # bring the leader's rates within MAX_GAP_RATIO of each other
 WELL_BELOW = 0.5  # of a limit: measured times below it need fewer requests for a verdict
 FAR_BELOW = 0.25  # of a limit: the same for the upper end of a forecast
-MORE = 2  # launches beyond LEAST, if they would show that the rate holds
-SPARE = 1  # launch reserved for the leader, in case one is discarded
-TRIES = 4  # candidates launched although they are forecast to break the target
+EXTRA_LAUNCHES = 2  # beyond MIN_LAUNCHES, if they would show that the rate holds
+SPARE_LAUNCHES = 1  # reserved for the leader, in case one is discarded
+MAX_UNLIKELY = 4  # candidates launched although they are forecast to break the target
 MAX_VOIDS = 4  # discarded launches of a candidate at the target's rate, or in all due to noise
-MAX_VOIDS_BESIDE = 2  # of a candidate at another rate, or if noise was not the only cause
-LOWEST = 0.02  # of the target's rate: the lowest rate tried
-LOWEST_RPS = 0.1  # below it, a launch of a minute has too few requests
-LIMIT = "What would have to change?"
+MAX_OTHER_VOIDS = 2  # of a candidate at another rate, or if noise was not the only cause
+MIN_RATE_SHARE = 0.02  # of the target's rate: the lowest rate tried
+MIN_RATE_RPS = 0.1  # below it, a launch of a minute has too few requests
+LIMIT_QUESTION = "What would have to change?"
 
 
 class Next(Struct, frozen=True):
@@ -91,15 +91,16 @@ class Next(Struct, frozen=True):
 
 
 class Reach(Struct, frozen=True):
-    """The measured limits of a candidate, requests/s. `last`: the highest passing rate below all
-    failing ones; `first`: the lowest failing rate. None: there is none yet."""
+    """The measured limits of a candidate: its highest passing rate below all failing ones, and its
+    lowest failing rate. None: there is none yet."""
 
-    last: float | None = None
-    first: float | None = None
+    passing_rps: float | None = None
+    failing_rps: float | None = None
 
     @property
     def is_close(self) -> bool:
-        return bool(self.last and self.first and self.first <= CLOSE * self.last)
+        passing_rps, failing_rps = self.passing_rps, self.failing_rps
+        return bool(passing_rps and failing_rps and failing_rps <= FINE_GAP_RATIO * passing_rps)
 
 
 class Search(Struct, dict=True, frozen=True, eq=False):
@@ -109,7 +110,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     terms: Sequence[Term]
     servers: Sequence[Server]  # all candidates of classes with known needs
     expected: Mapping[str, Expected]  # by the server's key
-    foreseen: bool = True  # whether the forecast has been computed
+    has_forecast: bool = True  # whether the forecast has been computed
 
     @property
     def target_rps(self) -> float:
@@ -117,38 +118,37 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     def order(self) -> list[Server]:
         """Candidates that fit into memory, in the order in which they are tried."""
-        fitting = [server for server in self.servers if self.fits(server)]
-        best = max(map(self.highest, fitting), default=0.0)
+        fitting = [server for server in self.servers if self.fits_memory(server)]
+        best_rps = max(map(self.forecast_rps, fitting), default=0.0)
 
-        def place(server: Server) -> tuple[object, ...]:
-            highest = self.highest(server)
-            if not best:  # no forecast holds at any rate: the closest to the limit first
+        def sort_key(server: Server) -> tuple[object, ...]:
+            rps = self.forecast_rps(server)
+            if not best_rps:  # no forecast holds at any rate: the closest to the limit first
                 central = self.expected[server.key].central
-                return distance(central, self.terms), *self.cost(server)
-            near = highest >= NEAR * best
-            return (not near, *((0.0, *self.cost(server)) if near else (-highest,)))
+                return limit_ratio(central, self.terms), *self.cost(server)
+            near = rps >= EQUAL_FORECAST_SHARE * best_rps
+            return (not near, *((0.0, *self.cost(server)) if near else (-rps,)))
 
-        return sorted(fitting, key=place)
+        return sorted(fitting, key=sort_key)
 
-    def fits(self, server: Server) -> bool:
-        limit, memory = (
-            self.study.request.limits.memory_bytes,
-            self.expected[server.key].memory_bytes,
-        )
-        return limit is None or memory is None or memory <= limit
+    def fits_memory(self, server: Server) -> bool:
+        """Whether it fits into the memory limit; True if its memory is unknown."""
+        limit_bytes = self.study.request.limits.memory_bytes
+        used_bytes = self.expected[server.key].memory_bytes
+        return limit_bytes is None or used_bytes is None or used_bytes <= limit_bytes
 
-    def highest(self, server: Server) -> float:
+    def forecast_rps(self, server: Server) -> float:
         return self.expected[server.key].most_rps
 
     def cost(self, server: Server) -> tuple[float, int, int]:
-        """Memory, workers, threads. Unknown memory counts as infinite."""
+        """Memory in bytes, workers, threads. Unknown memory counts as infinite."""
         memory = self.expected[server.key].memory_bytes
         return math.inf if memory is None else memory, server.workers, server.threads
 
     @property
-    def able(self) -> bool:
+    def any_forecast_holds(self) -> bool:
         """Whether any candidate is forecast to keep the target."""
-        return any(self.highest(server) >= self.target_rps for server in self.order())
+        return any(self.forecast_rps(server) >= self.target_rps for server in self.order())
 
     # --- results of the launches -------------------------------------------------------------
 
@@ -167,16 +167,16 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         return self._standings[server]
 
     def _standing(self, server: Server) -> Standing:
-        last = self.reach(server).last or self.target_rps
-        launches = self.study.of(server)
-        at_higher_rates = [launch for launch in launches if self.target_rps < launch.rps <= last]
-        return standing(self.study.at(server, self.target_rps), self.terms, at_higher_rates)
+        target_rps, launches = self.target_rps, self.study.of(server)
+        passing_rps = self.reach(server).passing_rps or target_rps
+        at_higher_rates = [launch for launch in launches if target_rps < launch.rps <= passing_rps]
+        return standing(self.study.at(server, target_rps), self.terms, at_higher_rates)
 
     def meets(self, server: Server) -> bool:
         return self.standing(server).word == "met"
 
     def reach(self, server: Server, *, unpromising: bool = False) -> Reach:
-        """`unpromising`: include the rates that `_unpromising` excludes."""
+        """The server's limits. `unpromising`: include rates that `_unpromising` excludes."""
         if (server, unpromising) not in self._reaches:
             self._reaches[server, unpromising] = self._reach(server, unpromising)
         return self._reaches[server, unpromising]
@@ -184,73 +184,73 @@ class Search(Struct, dict=True, frozen=True, eq=False):
     def _reach(self, server: Server, unpromising: bool) -> Reach:
         rates = sorted({launch.rps for launch in self.study.of(server)})
         outcomes = {rps: passes(self.study.at(server, rps), self.terms) for rps in rates}
-        first = min((rps for rps in rates if outcomes[rps] is False), default=None)
-        passing = [rps for rps in rates if outcomes[rps] and (first is None or rps < first)]
-        last = max((rps for rps in passing if unpromising or not self._unpromising(server, rps)),
-                   default=None)  # fmt: skip
-        return Reach(last, first)
+        failing_rps = min((rps for rps in rates if outcomes[rps] is False), default=None)
+        passing = [rps for rps in rates if outcomes[rps] and rps < (failing_rps or math.inf)]
+        counted = [rps for rps in passing if unpromising or not self._unpromising(server, rps)]
+        return Reach(max(counted, default=None), failing_rps)
 
     def _unpromising(self, server: Server, rps: float) -> bool:
         """Whether discarded launches leave too few for a prediction at this rate, which is above
         the target's: the machine or the load tool is near its limit."""
         valid, launches = len(self.study.at(server, rps)), len(self.study.all_at(server, rps))
         voids = launches - valid
-        return rps > self.target_rps and valid < LEAST and voids >= MAX_VOIDS_BESIDE
+        return rps > self.target_rps and valid < MIN_LAUNCHES and voids >= MAX_OTHER_VOIDS
 
     def winner(self) -> Server | None:
-        """The best of the candidates that meet the target; see `_first_of`."""
+        """The best of the candidates that meet the target; see `_cheapest_of_best`."""
         able = filter(self.meets, self.order())
-        return self._first_of({server: self.reach(server).last or 0.0 for server in able})
+        reached = {server: self.reach(server).passing_rps or 0.0 for server in able}
+        return self._cheapest_of_best(reached)
 
     def leader(self) -> Server | None:
-        """The best candidate that may meet the target, by `_promise`: its standing is not "broken"
-        or "undecidable", and it meets the target or passed at some rate. One without a passing rate
-        leads only if its promise exceeds BEYOND times that of all the others."""
-        promises = {
-            server: self._promise(server)
+        """The best candidate that may meet the target, by `_attainable_rps`: its standing is not
+        "broken" or "undecidable", and it meets the target or passed at some rate. One without a
+        passing rate leads only if it may attain BETTER_RATIO times the rate of all those."""
+        attainable = {
+            server: self._attainable_rps(server)
             for server in self.order()
             if self.standing(server).word in ("met", "not shown yet")
         }
         measured = {
             server: rps
-            for server, rps in promises.items()
-            if self.meets(server) or self.reach(server).last
+            for server, rps in attainable.items()
+            if self.meets(server) or self.reach(server).passing_rps
         }
-        mark_rps = BEYOND * max(measured.values(), default=0.0)
-        return self._first_of(
-            {
-                server: rps
-                for server, rps in promises.items()
-                if server in measured or rps > mark_rps
-            }
-        )
+        min_rps = BETTER_RATIO * max(measured.values(), default=0.0)
+        may_lead = {
+            server: rps for server, rps in attainable.items() if server in measured or rps > min_rps
+        }
+        return self._cheapest_of_best(may_lead)
 
-    def _first_of(self, reached: Mapping[Server, float]) -> Server | None:
-        """The cheapest of the candidates within a factor of BEYOND of the highest rate."""
-        most = max(reached.values(), default=0.0)
+    def _cheapest_of_best(self, reached: Mapping[Server, float]) -> Server | None:
+        """The cheapest of the candidates within a factor of BETTER_RATIO of the highest rate."""
+        best_rps = max(reached.values(), default=0.0)
         near = [
-            server for server, rps in reached.items() if not most or rounded(BEYOND * rps) > most
+            server
+            for server, rps in reached.items()
+            if not best_rps or rounded(BETTER_RATIO * rps) > best_rps
         ]
         return min(near, key=self.cost, default=None)
 
-    def _promise(self, server: Server) -> float:
-        """The last passing rate, or the next rate to try below the ceiling if that is higher: a
-        candidate that just fails or just holds there reaches nearly as much."""
-        last, ceiling = self.reach(server).last or 0.0, self._ceiling(server)
-        if ceiling is None or (last and ceiling <= CLOSE * last):
-            return last
-        if not last:
-            return rounded(ceiling / CLOSE) if self._held(server, ceiling) else 0.0
-        return max(last, self._below(server, last, ceiling))
+    def _attainable_rps(self, server: Server) -> float:
+        """The highest passing rate, or the next rate to try below the ceiling if that is higher: a
+        candidate that just fails or just holds there reaches nearly as much. 0 if unknown."""
+        passing_rps, ceiling_rps = self.reach(server).passing_rps, self._ceiling_rps(server)
+        if ceiling_rps is None or (passing_rps and ceiling_rps <= FINE_GAP_RATIO * passing_rps):
+            return passing_rps or 0.0
+        if not passing_rps:
+            held = self._any_held(server, ceiling_rps)
+            return rounded(ceiling_rps / FINE_GAP_RATIO) if held else 0.0
+        return max(passing_rps, self._below(server, passing_rps, ceiling_rps))
 
-    def _held(self, server: Server, rps: float) -> bool:
+    def _any_held(self, server: Server, rps: float) -> bool:
         """Whether any launch at this rate kept the target."""
         return any(holds(launch, self.terms) for launch in self.study.at(server, rps))
 
-    def too_noisy(self, before: int = 0) -> bool:
-        """Whether noise spoilt at least MAX_VOIDS launches, and more than are valid. `before`: the
-        number of disturbed launches when the run was resumed; they do not count."""
-        disturbed = self.study.disturbed - before
+    def too_noisy(self, disturbed_before: int = 0) -> bool:
+        """Whether noise spoilt at least MAX_VOIDS launches, and more than are valid.
+        `disturbed_before`: the number spoilt before the run was resumed; they do not count."""
+        disturbed = self.study.disturbed - disturbed_before
         return disturbed >= MAX_VOIDS and disturbed > len(self.study.valid)
 
     def unsendable(self) -> bool:
@@ -264,101 +264,102 @@ class Search(Struct, dict=True, frozen=True, eq=False):
 
     # --- the next launch ---------------------------------------------------------------------
 
-    def next(self, left: float = math.inf, before: int = 0) -> Next | None:
-        """The next launch; None if there is nothing more to find out. `left`: number of launches
-        that the budget allows; `before`: see `too_noisy`."""
-        if self.too_noisy(before) or self.hopeless() or self.unsendable():
+    def next(self, left: float = math.inf, disturbed_before: int = 0) -> Next | None:
+        """The next launch; None if there is nothing more to find out. `left`, here and below: the
+        number of launches that the budget allows; `disturbed_before`: see `too_noisy`."""
+        if self.too_noisy(disturbed_before) or self.hopeless() or self.unsendable():
             return None
         order = self.order()
-        for server in self._hopeful(order):
+        for server in self._worth_launching(order):
             word = self.standing(server).word
             if word == "met":
-                return self._around(self.leader() or server, order, left)
+                return self._improve(self.leader() or server, order, left)
             next_launch = self._launch(server, self.target_rps) if word == "not shown yet" else None
             if next_launch is not None:  # else too many of its launches were discarded
                 return next_launch
-        return self._lower(order)
+        return self._launch_below_target(order)
 
-    def _hopeful(self, order: Sequence[Server]) -> list[Server]:
+    def _worth_launching(self, order: Sequence[Server]) -> list[Server]:
         """Candidates worth a launch at the target's rate: those forecast to keep it, classes with
         fewer broken candidates first, since candidates of a class behave alike; then, as forecasts
-        may be wrong, the first of each class with a forecast above HOPE times the rate. If there
-        are none, the first of each class."""
-        broke = Counter(
+        may be wrong, the first of each class that is forecast to keep MIN_FORECAST_SHARE of the
+        rate. If there are none, the first of each class."""
+        broken = Counter(
             server.variant for server in order if self.standing(server).word == "broken"
         )
-        able = [server for server in order if self.highest(server) >= self.target_rps]
-        able.sort(key=lambda server: broke[server.variant])
-        nearly = {
+        able = [server for server in order if self.forecast_rps(server) >= self.target_rps]
+        able.sort(key=lambda server: broken[server.variant])
+        unlikely = {
             server.variant: server
             for server in reversed(order)
-            if HOPE * self.target_rps <= self.highest(server) < self.target_rps
+            if MIN_FORECAST_SHARE * self.target_rps <= self.forecast_rps(server) < self.target_rps
         }
-        first = sorted(nearly.values(), key=self.highest, reverse=True)
-        return [*able, *first[:TRIES]] or _first_of_each(order)[:TRIES]
+        first = sorted(unlikely.values(), key=self.forecast_rps, reverse=True)
+        return [*able, *first[:MAX_UNLIKELY]] or _first_of_each(order)[:MAX_UNLIKELY]
 
-    def _around(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
+    def _improve(self, leader: Server, order: Sequence[Server], left: float) -> Next | None:
         """Once a candidate meets the target: look for a better one, and for its highest rate."""
         next_launch, undecided = None, self.standing(leader).word == "not shown yet"
-        needed = LEAST - len(self.study.at(leader, self.target_rps)) if undecided else 0
-        spare = left - needed - SPARE
+        needed = MIN_LAUNCHES - len(self.study.at(leader, self.target_rps)) if undecided else 0
+        spare = left - needed - SPARE_LAUNCHES
         if not undecided or spare > 0:
-            next_launch = self._second_class(leader, order) if spare > 0 else None
-            next_launch = next_launch or self._raise(leader, spare, WIDE)
-        if next_launch is None and left > ENOUGH:
-            next_launch = self._confirmed(leader) or self._rivals(leader, order)
-            next_launch = next_launch or self._raise(leader, spare, CLOSE)
-        winner, last = self.winner(), self.reach(leader).last
-        if winner is not None and last is not None:  # reserve launches for the leader's last rate
-            needed += max(0, LEAST - len(self.study.at(leader, last)))
+            next_launch = self._launch_second_class(leader, order) if spare > 0 else None
+            next_launch = next_launch or self._raise(leader, spare, MAX_GAP_RATIO)
+        if next_launch is None and left > RESERVED_LAUNCHES:
+            next_launch = self._launch_again(leader) or self._launch_rival(leader, order)
+            next_launch = next_launch or self._raise(leader, spare, FINE_GAP_RATIO)
+        winner, passing_rps = self.winner(), self.reach(leader).passing_rps
+        if winner is not None and passing_rps is not None:  # reserve launches for that rate
+            needed += max(0, MIN_LAUNCHES - len(self.study.at(leader, passing_rps)))
         if next_launch is None and undecided and left >= needed:
             next_launch = self._launch(leader, self.target_rps)
-        next_launch = next_launch or self._sure(winner or leader)
+        next_launch = next_launch or self._confirm(winner or leader)
         if next_launch is None and winner is not None:
             next_launch = self._bracket(winner, left, leads=winner == leader)
-        if next_launch is None and left > LEAST + BRACKET + SPARE:
-            next_launch = self._long_shots(leader, order) or self._rivals(leader, order)
-            next_launch = next_launch or self._raise(leader, spare, CLOSE)
+        if next_launch is None and left > MIN_LAUNCHES + BRACKETING_LAUNCHES + SPARE_LAUNCHES:
+            next_launch = self._launch_long_shot(leader, order) or self._launch_rival(leader, order)
+            next_launch = next_launch or self._raise(leader, spare, FINE_GAP_RATIO)
         return next_launch
 
     def _bracket(self, winner: Server, left: float, leads: bool) -> Next | None:
-        """Raise the winner's rate: to within WIDE if another candidate leads that the budget cannot
-        confirm; to within CLOSE unless the winner is shown to break the target within WIDE of its
-        last passing rate."""
-        next_launch = None if leads else self._raise(winner, left, WIDE)
-        last, breaks_at = self.reach(winner).last, self.breaks_at(winner)
-        if next_launch or left < LEAST or (last and breaks_at and breaks_at <= WIDE * last):
+        """Raise the winner's rate: to within MAX_GAP_RATIO if another candidate leads that the
+        budget cannot confirm; to within FINE_GAP_RATIO unless the winner is shown to break the
+        target within MAX_GAP_RATIO of its highest passing rate."""
+        next_launch = None if leads else self._raise(winner, left, MAX_GAP_RATIO)
+        passing_rps, shown_rps = self.reach(winner).passing_rps, self.shown_broken_rps(winner)
+        is_shown = passing_rps and shown_rps and shown_rps <= MAX_GAP_RATIO * passing_rps
+        if next_launch or left < MIN_LAUNCHES or is_shown:
             return next_launch
-        return self._raise(winner, left, CLOSE)
+        return self._raise(winner, left, FINE_GAP_RATIO)
 
-    def _second_class(self, leader: Server, order: Sequence[Server]) -> Next | None:
+    def _launch_second_class(self, leader: Server, order: Sequence[Server]) -> Next | None:
         """The best candidate of a second class, once the leader's rate was raised and if no second
         class was launched: at the rate where the leader failed, or well above its passing rate.
         Slightly better candidates are not worth the launches that would show it."""
         raised = any(launch.rps > self.target_rps for launch in self.study.of(leader))
-        others = self._unlaunched(leader, order)
-        if not raised or not others or len(self._launched) > 1:
+        others = self._best_unlaunched(leader, order)
+        if not raised or not others or len(self._launched_variants) > 1:
             return None
-        best, least_rps = others[0], self._beyond(leader)
-        ceiling = self._ceiling(leader) or rounded(WIDE * least_rps)
-        highest_rps = min(ceiling, rounded(WIDE * self.highest(best)))
-        return self._launch(best, max(least_rps, highest_rps), short=True)
+        best, better_rps = others[0], self._better_rps(leader)
+        ceiling_rps = self._ceiling_rps(leader) or rounded(MAX_GAP_RATIO * better_rps)
+        max_rps = min(ceiling_rps, rounded(MAX_GAP_RATIO * self.forecast_rps(best)))
+        return self._launch(best, max(better_rps, max_rps), short=True)
 
-    def _confirmed(self, leader: Server) -> Next | None:
-        """A second launch at the leader's last passing rate: the first one may have passed by
+    def _launch_again(self, leader: Server) -> Next | None:
+        """A second launch at the leader's highest passing rate: the first one may have passed by
         chance, and rivals have to exceed that rate."""
-        last = self.reach(leader).last
-        few = last is not None and len(self.study.at(leader, last)) < CONFIRMED
-        return self._launch(leader, last) if last is not None and few else None
+        rps = self.reach(leader).passing_rps
+        few = rps is not None and len(self.study.at(leader, rps)) < CONFIRMING_LAUNCHES
+        return self._launch(leader, rps) if rps is not None and few else None
 
     def _launch(self, server: Server, rps: float, *, short: bool = False) -> Next | None:
-        """None if too many launches of the server at this rate were discarded."""
+        """The launch; None if too many of the server's launches at this rate were discarded."""
         launches = self.study.all_at(server, rps)
         voids = [launch.void for launch in launches if launch.void is not None]
         noise = all(isinstance(void, NOISE) for void in voids)  # other causes are likely to recur
-        if len(voids) >= (MAX_VOIDS if noise and rps == self.target_rps else MAX_VOIDS_BESIDE):
+        if len(voids) >= (MAX_VOIDS if noise and rps == self.target_rps else MAX_OTHER_VOIDS):
             return None
-        at_target = rps == self.target_rps and len(self.study.at(server, rps)) < LEAST
+        at_target = rps == self.target_rps and len(self.study.at(server, rps)) < MIN_LAUNCHES
         short = short or (at_target and self.is_clear(server))
         return Next(server, rps, 1 + len(launches), short)
 
@@ -366,10 +367,10 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         """Whether the forecast, or some launch at or above the target's rate, and every launch at
         that rate stayed well below every limit. Then short launches at that rate suffice for the
         bound, which leaves more of a small budget for higher rates."""
-        above = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
+        launches = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
         at_target = self.study.at(server, self.target_rps)
         return all(map(self._far_from_limits, at_target)) and (
-            any(map(self._far_from_limits, above)) or self._forecast_far_from_limits(server)
+            any(map(self._far_from_limits, launches)) or self._forecast_far_from_limits(server)
         )
 
     def _forecast_far_from_limits(self, server: Server) -> bool:
@@ -387,153 +388,154 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             for term, value in values
         )
 
-    def _raise(self, server: Server, left: float, within: float) -> Next | None:
-        """Raise the rate until the first failing rate is at most `within` times the last passing
-        one. `left`: number of launches available for this."""
-        last, first = self.reach(server).last or self.target_rps, self._ceiling(server)
-        if first is not None and first > within * last and self._nearly(server, first):
-            return self._launch(server, first)
-        if left < LEAST - 1 and last > self.target_rps:
+    def _raise(self, server: Server, left: float, gap_ratio: float) -> Next | None:
+        """Raise the rate until the ceiling is at most `gap_ratio` times the highest passing rate.
+        `left`: number of launches available for this."""
+        passing_rps = self.reach(server).passing_rps or self.target_rps
+        ceiling_rps, may_risk = self._ceiling_rps(server), left >= MIN_LEFT_FOR_RISK
+        is_wide = ceiling_rps is not None and ceiling_rps > gap_ratio * passing_rps
+        if ceiling_rps and is_wide and self._one_more_decides(server, ceiling_rps):
+            return self._launch(server, ceiling_rps)
+        if left < MIN_LAUNCHES - 1 and passing_rps > self.target_rps:
             return None  # keep the launches for confirming this rate
-        if first is None:
+        if ceiling_rps is None:
             rates = {launch.rps for launch in self.study.of(server)}
-            passed = [rps for rps in rates if rps > self.target_rps]
-            next_rps = (WIDE / ROUNDING) ** max(1, len(passed)) * last
+            higher = [rps for rps in rates if rps > self.target_rps]
+            next_rps = (MAX_GAP_RATIO / MAX_ROUNDING) ** max(1, len(higher)) * passing_rps
             if self.study.at(server, self.target_rps):  # else a rival, seldom much better
-                next_rps = max(next_rps, (SURER if left < FEW else AHEAD) * self.highest(server))
+                share = FIRST_RATE_SHARE if may_risk else SAFE_RATE_SHARE
+                next_rps = max(next_rps, share * self.forecast_rps(server))
             return self._launch(server, rounded(next_rps), short=True)
-        if first > within * last:
-            middle = self._below(server, last, first)
-            if left < FEW and not self._held(server, first):
-                middle = rounded(math.sqrt(last * first))
-            elif left < LAST_RATE:
-                middle = between(last, first)
-            if last < middle < first:
-                return self._launch(server, middle, short=first > WIDE**2 * last)
+        if is_wide:
+            middle_rps = self._below(server, passing_rps, ceiling_rps)
+            if not may_risk and not self._any_held(server, ceiling_rps):
+                middle_rps = rounded(math.sqrt(passing_rps * ceiling_rps))
+            elif left < MIN_LEFT_FOR_SMALL_STEPS:
+                middle_rps = between(passing_rps, ceiling_rps)
+            if passing_rps < middle_rps < ceiling_rps:
+                short = ceiling_rps > MAX_GAP_RATIO**2 * passing_rps
+                return self._launch(server, middle_rps, short=short)
         return None
 
-    def _below(self, server: Server, last: float, first: float) -> float:
+    def _below(self, server: Server, passing_rps: float, failing_rps: float) -> float:
         """The next rate between a passing and a failing one. If any launch held at the failing one,
         only slightly below it."""
-        close = rounded(first / CLOSE) if self._held(server, first) else 0.0
-        failed = {launch.rps for launch in self.study.of(server) if launch.rps >= first}
-        return max(between(last, first, len(failed)), close)
+        any_held = self._any_held(server, failing_rps)
+        slightly_below_rps = rounded(failing_rps / FINE_GAP_RATIO) if any_held else 0.0
+        failing = {launch.rps for launch in self.study.of(server) if launch.rps >= failing_rps}
+        return max(between(passing_rps, failing_rps, len(failing)), slightly_below_rps)
 
-    def _nearly(self, server: Server, rps: float) -> bool:
-        """Whether all launches at this rate held, and one more like them would bring every bound
-        within its limit; False from LEAST + MORE launches on."""
+    def _one_more_decides(self, server: Server, rps: float) -> bool:
+        """Whether all launches at this rate held, and one more like them would bring the bound of
+        every time within its limit. False with fewer than MIN_LAUNCHES, or EXTRA_LAUNCHES more."""
         launches = self.study.at(server, rps)
-        if not LEAST <= len(launches) < LEAST + MORE:
+        if not MIN_LAUNCHES <= len(launches) < MIN_LAUNCHES + EXTRA_LAUNCHES:
             return False
         times = (
             bound for bound in standing(launches, self.terms).bounds if bound.term.kind == "time"
         )
         return all(holds(launch, self.terms) for launch in launches) and all(
-            bound_after(bound) <= bound.term.limit for bound in times
+            bound_after_one_more(bound) <= bound.term.limit for bound in times
         )
 
-    def _sure(self, winner: Server) -> Next | None:
-        """Confirm the winner: launch its last passing rate LEAST times, then a rate that should
-        break the target, then the target's rate until the limit on errors is decided."""
-        last = self.reach(winner).last or self.target_rps
+    def _confirm(self, winner: Server) -> Next | None:
+        """Launch its highest passing rate MIN_LAUNCHES times, then a rate that should break the
+        target, then the target's rate until the limit on errors is decided."""
+        passing_rps = self.reach(winner).passing_rps or self.target_rps
         next_launch = None
-        if len(self.study.at(winner, last)) < LEAST:
-            next_launch = self._launch(winner, last)
-        if next_launch is None and (broken := self._to_break(winner, last)):
-            next_launch = self._launch(winner, broken, short=True)
+        if len(self.study.at(winner, passing_rps)) < MIN_LAUNCHES:
+            next_launch = self._launch(winner, passing_rps)
+        if next_launch is None and (rps := self._rate_to_break(winner, passing_rps)):
+            next_launch = self._launch(winner, rps, short=True)
         if next_launch is None and self.standing(winner).unshown:
             next_launch = self._launch(winner, self.target_rps)
         return next_launch
 
-    def _to_break(self, server: Server, last: float) -> float | None:
-        """A rate at which further launches may show that the target breaks: WIDE times the last
+    def _rate_to_break(self, server: Server, passing_rps: float) -> float | None:
+        """A rate at which further launches may show that the target breaks: MAX_GAP_RATIO times the
         passing one, else the ceiling, which may just be close to the limit. None if it is already
-        shown to break within WIDE, or if there is no ceiling within WIDE."""
-        ceiling, shown = self._ceiling(server), self.breaks_at(server)
-        widest = rounded(WIDE / ROUNDING * last)
-        if ceiling is None or ceiling > WIDE * last or (shown is not None and shown <= WIDE * last):
+        shown to break within that ratio, if there is no ceiling within it, or if both rates were
+        launched MIN_LAUNCHES times."""
+        ceiling_rps, shown_rps = self._ceiling_rps(server), self.shown_broken_rps(server)
+        limit_rps = MAX_GAP_RATIO * passing_rps
+        if ceiling_rps is None or ceiling_rps > limit_rps or (shown_rps and shown_rps <= limit_rps):
             return None
-        rates = (max(widest, ceiling), ceiling)
-        return next((rps for rps in rates if len(self.study.at(server, rps)) < LEAST), None)
+        widest_rps = rounded(MAX_GAP_RATIO / MAX_ROUNDING * passing_rps)
+        rates = (max(widest_rps, ceiling_rps), ceiling_rps)
+        return next((rps for rps in rates if len(self.study.at(server, rps)) < MIN_LAUNCHES), None)
 
-    def breaks_at(self, server: Server) -> float | None:
-        """The lowest rate above the last passing one that is shown to break the target. A single
+    def shown_broken_rps(self, server: Server) -> float | None:
+        """The lowest rate above the highest passing one that is shown to break the target. A single
         launch that breaks it slightly is not enough, nor are launches that all kept it, however
         much they vary."""
-        rates = [rps for rps in self._broken(server)
+        rates = [rps for rps in self._broken_rates(server)
                  if standing(self.study.at(server, rps), self.terms).word == "broken"]  # fmt: skip
         return min(rates, default=None)
 
-    def broken_at(self, server: Server) -> float | None:
-        """The rate of `breaks_at`, else the lowest rate above the last passing one at which a
-        launch broke the target."""
-        return self.breaks_at(server) or min(self._broken(server), default=None)
+    def broken_rps(self, server: Server) -> float | None:
+        """The rate of `shown_broken_rps`, else the lowest of `_broken_rates`; None without any."""
+        return self.shown_broken_rps(server) or min(self._broken_rates(server), default=None)
 
-    def _broken(self, server: Server) -> set[float]:
-        """The rates above the last passing one at which a launch broke the target."""
-        last = self.reach(server).last or 0.0
+    def _broken_rates(self, server: Server) -> set[float]:
+        """The rates above the highest passing one at which a launch broke the target."""
+        passing_rps = self.reach(server).passing_rps or 0.0
         return {launch.rps for launch in self.study.of(server)
-                if launch.rps > last and not holds(launch, self.terms)}  # fmt: skip
+                if launch.rps > passing_rps and not holds(launch, self.terms)}  # fmt: skip
 
-    def _ceiling(self, server: Server) -> float | None:
-        """The lowest rate above the last passing one at which launches failed, came too close to
-        the limit to pass, or were discarded too often. Nothing above it is tried."""
-        above = self.reach(server).last or self.target_rps
+    def _ceiling_rps(self, server: Server) -> float | None:
+        """The lowest rate above the highest passing one at which launches failed, came too close to
+        the limit to pass, or were discarded too often. The rate is not raised beyond it."""
+        passing_rps = self.reach(server).passing_rps or self.target_rps
 
-        def is_close(rps: float) -> bool:
+        def stops_at(rps: float) -> bool:
             launches = self.study.at(server, rps)
             failed = bool(launches) and not passes(launches, self.terms)
             return failed or self._unpromising(server, rps)
 
         rates = {launch.rps for launch in self.study.launches if launch.server == server}
-        return min((rps for rps in rates if rps > above and is_close(rps)), default=None)
+        return min((rps for rps in rates if rps > passing_rps and stops_at(rps)), default=None)
 
-    def _rivals(self, leader: Server, order: Sequence[Server]) -> Next | None:
+    def _launch_rival(self, leader: Server, order: Sequence[Server]) -> Next | None:
         """A rival that may reach a higher rate, at the rate that would make it the leader."""
-        leader_rps, mark_rps = self._promise(leader) or self.target_rps, self._beyond(leader)
-        min_forecast = NEAR * min(leader_rps, self.highest(leader))
-        for other in self._others(leader, order):
-            ceiling = self._ceiling(other)
-            if self.highest(other) < min_forecast or (ceiling and ceiling <= CLOSE * mark_rps):
+        leader_rps = self._attainable_rps(leader) or self.target_rps
+        better_rps = self._better_rps(leader)
+        min_forecast_rps = EQUAL_FORECAST_SHARE * min(leader_rps, self.forecast_rps(leader))
+        for rival in self._rivals(leader, order):
+            ceiling_rps = self._ceiling_rps(rival)
+            is_limited = ceiling_rps is not None and ceiling_rps <= FINE_GAP_RATIO * better_rps
+            if self.forecast_rps(rival) < min_forecast_rps or is_limited:
                 continue
-            next_launch = self._launch(other, mark_rps)
-            if next_launch is not None:
+            if (next_launch := self._launch(rival, better_rps)) is not None:
                 return next_launch
         return None
 
-    def _long_shots(self, leader: Server, order: Sequence[Server]) -> Next | None:
-        """The best candidate of a class without a launch."""
-        others = self._unlaunched(leader, order)
-        return self._launch(others[0], self._beyond(leader)) if others else None
+    def _launch_long_shot(self, leader: Server, order: Sequence[Server]) -> Next | None:
+        """The best candidate of a class without a launch, at the rate that would make it lead."""
+        others = self._best_unlaunched(leader, order)
+        return self._launch(others[0], self._better_rps(leader)) if others else None
 
-    def _unlaunched(self, leader: Server, order: Sequence[Server]) -> list[Server]:
-        """The best candidate of each class without a launch, unless its forecast is below HOPE
-        times the leader's rate; the highest forecast first."""
-        min_forecast = HOPE * (self._promise(leader) or self.target_rps)
-        best = _first_of_each(sorted(order, key=self.highest, reverse=True))
-        return [
-            server
-            for server in best
-            if server.variant not in self._launched and self.highest(server) >= min_forecast
-        ]
+    def _best_unlaunched(self, leader: Server, order: Sequence[Server]) -> list[Server]:
+        """The best candidate of each class without a launch, unless its forecast is below
+        MIN_FORECAST_SHARE of the leader's rate; the highest forecast first."""
+        min_forecast_rps = MIN_FORECAST_SHARE * (self._attainable_rps(leader) or self.target_rps)
+        best = _first_of_each(sorted(order, key=self.forecast_rps, reverse=True))
+        others = [server for server in best if server.variant not in self._launched_variants]
+        return [server for server in others if self.forecast_rps(server) >= min_forecast_rps]
 
     @property
-    def _launched(self) -> set[str]:
+    def _launched_variants(self) -> set[str]:
         """Variants with at least one launch, discarded ones included."""
         return {launch.server.variant for launch in self.study.launches}
 
-    def _beyond(self, leader: Server) -> float:
+    def _better_rps(self, leader: Server) -> float:
         """The rate at which another candidate would take the lead."""
-        return rounded(BEYOND * (self._promise(leader) or self.target_rps))
+        return rounded(BETTER_RATIO * (self._attainable_rps(leader) or self.target_rps))
 
-    def _others(self, leader: Server, order: Sequence[Server]) -> list[Server]:
-        """Rivals: the rule of thumb with the leader's class and threads, the leader's neighbours in
-        workers and threads, and the first of each other class that may meet the target."""
-        able = [
-            server
-            for server in order
-            if self.standing(server).word not in ("broken", "undecidable")
-        ]
+    def _rivals(self, leader: Server, order: Sequence[Server]) -> list[Server]:
+        """The rule of thumb with the leader's class and threads, the leader's neighbours in workers
+        and threads, and the first of each other class that may meet the target."""
+        excluded = ("broken", "undecidable")
+        able = [server for server in order if self.standing(server).word not in excluded]
         first = {server.variant: server for server in reversed(able)}
         first.pop(leader.variant, None)
         same_class = [server for server in able if server.variant == leader.variant]
@@ -543,7 +545,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         )
         smaller = [server for server in same_threads if server.workers < leader.workers]
         larger = [server for server in same_threads if server.workers > leader.workers]
-        thumb = [server for server in larger if server.workers == self.study.request.limits.thumb]
+        rule_of_thumb = self.study.request.limits.rule_of_thumb
+        thumb = [server for server in larger if server.workers == rule_of_thumb]
         more_threads = [
             server
             for server in same_class
@@ -551,9 +554,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         ]
         return [*thumb, *larger[:1], *smaller[-1:], *more_threads[:1], *first.values()]
 
-    def missed_by(self, server: Server) -> float:
+    def worst_ratio(self, server: Server) -> float:
         """The largest ratio of a measured time to its limit, in launches at the target's rate;
-        infinite without launches."""
+        infinite if there is none."""
         times = (bound for bound in self.standing(server).bounds if bound.term.kind == "time")
         ratios = (bound.mean / bound.term.limit for bound in times if bound.mean is not None)
         return max(ratios, default=math.inf)
@@ -563,29 +566,29 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         limit least."""
         return min(
             filter(self.study.of, self.order()),
-            key=lambda server: (-(self.reach(server).last or 0.0), self.missed_by(server)),
+            key=lambda server: (-(self.reach(server).passing_rps or 0.0), self.worst_ratio(server)),
             default=None,
         )
 
-    def _lower(self, order: Sequence[Server]) -> Next | None:
-        """Launch the best candidate below the target's rate."""
+    def _launch_below_target(self, order: Sequence[Server]) -> Next | None:
+        """Launch the best candidate below the target's rate, once it failed at that rate."""
         if not order:
             return None
-        server = max(order[:TRIES], key=self.highest)
-        if not self.highest(server):
+        server = max(order[:MAX_UNLIKELY], key=self.forecast_rps)
+        if not self.forecast_rps(server):
             server = self.nearest() or server
         reach = self.reach(server)
-        if reach.first is None:
+        if reach.failing_rps is None:
             return self._launch(server, self.target_rps)
-        if reach.last is None:
-            ahead = AHEAD * self.highest(server)
-            below = ahead if 0 < ahead < reach.first / CLOSE else reach.first / 2
-            lowest = max(LOWEST * self.target_rps, LOWEST_RPS)
-            return self._launch(server, rounded(below)) if below > lowest else None
+        if reach.passing_rps is None:
+            first_rps, max_rps = FIRST_RATE_SHARE * self.forecast_rps(server), reach.failing_rps
+            rps = first_rps if 0 < first_rps < max_rps / FINE_GAP_RATIO else max_rps / 2
+            min_rps = max(MIN_RATE_SHARE * self.target_rps, MIN_RATE_RPS)
+            return self._launch(server, rounded(rps)) if rps > min_rps else None
         if not reach.is_close:
-            middle = self._below(server, reach.last, reach.first)
-            if reach.last < middle < reach.first:
-                return self._launch(server, middle)
+            middle_rps = self._below(server, reach.passing_rps, reach.failing_rps)
+            if reach.passing_rps < middle_rps < reach.failing_rps:
+                return self._launch(server, middle_rps)
         return None
 
 
@@ -597,11 +600,12 @@ def _first_of_each(order: Sequence[Server]) -> list[Server]:
     return list(first.values())
 
 
-def between(last: float, first: float, failed: int = 1) -> float:
-    """The next rate between the last passing and the first failing one. `failed`: number of failing
-    rates so far. Forecasts are seldom far off, so steps down start at a factor of WIDE and square
-    it with each failure, but never go below the geometric mean of the two rates."""
-    return rounded(max(math.sqrt(last * first), first / WIDE ** (2 ** (max(1, failed) - 1))))
+def between(passing_rps: float, failing_rps: float, failures: int = 1) -> float:
+    """The next rate between the two. `failures`: number of failing rates so far. Forecasts are
+    seldom far off, so steps down start at a factor of MAX_GAP_RATIO and square it with each
+    failure, but never go below the geometric mean of the two rates."""
+    step_ratio = MAX_GAP_RATIO ** (2 ** (max(1, failures) - 1))
+    return rounded(max(math.sqrt(passing_rps * failing_rps), failing_rps / step_ratio))
 
 
 def rounded(rps: float) -> float:
@@ -618,11 +622,11 @@ def launches_at(study: Study, server: Server) -> dict[float, list[CandidateLaunc
 
 
 class SlowAlone(Answer):
-    """Requests that have the server to themselves take too long for {term}: {metric} is
-    {value_s:duration}[[; too slow are {share:percent} of all, those of {routes:list}]]. No setting
-    of Gunicorn changes that."""
+    """Even requests that have the server to themselves take too long for {term}: their {metric} is
+    {value_s:duration}[[; {share:percent} are too slow, those on {routes:list}]]. No setting of
+    Gunicorn changes that."""
 
-    question = LIMIT
+    question = LIMIT_QUESTION
 
     term: str
     metric: Metric
@@ -632,9 +636,9 @@ class SlowAlone(Answer):
 
 
 def slow_alone(needs: Needs, terms: Sequence[Term]) -> SlowAlone | None:
-    """The first term on a time that requests break even with the server to themselves, else None.
-    The difference must be significant, since the needs come from a short load. Terms on `max` are
-    skipped: the needs may not include the slowest kind of request."""
+    """For the first term on a time that requests break even alone on the server; None if there is
+    none. The difference must be significant, since the needs come from a short load. Terms on `max`
+    are skipped: the needs may not include the slowest kind of request."""
     times_s = [
         need.wait_s + need.cpu_s + need.blocked_s + need.nogil_s + needs.gap_s + needs.beside_s
         for need in needs.requests

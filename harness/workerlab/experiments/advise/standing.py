@@ -6,9 +6,9 @@ of the logarithms of n launches' values, one further launch in 40 exceeds
 
     exp(m + t(0.975, n - 1) * s * sqrt(1 + 1/n))            (Hahn & Meeker, Statistical Intervals)
 
-A target is broken if the mean exceeds it, or if the bound would exceed it even after many more
-launches. Errors are pooled over the launches: 3000 requests without one show a share below 0.1 %
-(rule of three); fewer show nothing.
+A target is broken if the mean exceeds it, if the bound still does after MAX_LAUNCHES, or if it
+would even after many more. Errors are pooled over the launches: it takes 3000 requests without one
+to show a share below 0.1 % (rule of three).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from workerlab.finding import Finding
 from workerlab.numbers.intervals import student
 from workerlab.slo import Term
 
-LEAST = 3  # launches for a bound
+MIN_LAUNCHES = 3  # for a bound
 MAX_LAUNCHES = 8  # of a candidate at a rate
-ALWAYS = 1.96  # standard deviations from mean to bound after many launches
-FAR_BEYOND = 1.5  # times the limit: a mean above it is broken after a single launch
-ROOM = 1.4  # bound over mean for LEAST launches with a standard deviation of 7 %
+BOUND_Z = 1.96  # standard deviations from mean to bound after many launches
+CLEARLY_BROKEN_RATIO = 1.5  # mean over limit: with more, a single launch breaks the target
+HEADROOM_RATIO = 1.4  # bound over mean, of MIN_LAUNCHES with a standard deviation of 7 %
 
 TargetWord = Literal["met", "broken", "not shown yet", "undecidable"]
 
@@ -57,12 +57,12 @@ class Standing(Struct, frozen=True):
 
 
 def prediction_half(logs: Sequence[float]) -> float:
-    """Half the width of the two-sided 95 % prediction interval of one further value."""
+    """Half the width of the two-sided 95 % prediction interval of one further logarithm."""
     n = len(logs)
     return student(n - 1) * stdev(logs) * math.sqrt(1 + 1 / n)
 
 
-def bound_after(current: TermBound) -> float:
+def bound_after_one_more(current: TermBound) -> float:
     """The bound after one more launch that changes neither mean nor deviation; infinite if there is
     none yet. With three launches Student's t dominates the bound."""
     if current.mean is None or current.bound is None:
@@ -73,35 +73,37 @@ def bound_after(current: TermBound) -> float:
 
 
 def standing(
-    launches: Sequence[CandidateLaunch], terms: Sequence[Term], also: Sequence[CandidateLaunch] = ()
+    launches: Sequence[CandidateLaunch],
+    terms: Sequence[Term],
+    at_other_rates: Sequence[CandidateLaunch] = (),
 ) -> Standing:
-    """The standing from launches at one rate. `also`: at other rates, only for their errors."""
+    """The standing from launches at one rate; of those `at_other_rates` only the errors count."""
     if not launches:
         return Standing("not shown yet")
     requests = pooled(launches)
-    with_others = pooled([*launches, *also]) if also else requests
+    with_others = pooled([*launches, *at_other_rates]) if at_other_rates else requests
     bounds = [_bound(launches, requests, term) for term in terms if term.kind != "errors"]
     unshown: list[TermOutcome] = []
     shown: list[TermOutcome] = []
     for term in terms:
         if term.kind == "errors":
             outcome = judge(term, with_others)
-            if outcome.result == "broken" and also:
-                outcome = judge(term, requests)  # errors at higher rates do not break this one
+            if outcome.result == "broken" and at_other_rates:
+                outcome = judge(term, requests)  # errors at other rates do not break this one
             if outcome.result == "broken":
-                share = requests.failed / requests.number if requests.number else None
+                share = requests.failed / requests.total if requests.total else None
                 counts = outcome.values["measured"]
                 bounds.append(TermBound(term, "broken", len(launches), share, why=counts))
             else:
                 (shown if outcome.result == "met" else unshown).append(outcome)
     words = {bound.word for bound in bounds}
-    worst: tuple[TargetWord, ...] = ("broken", "undecidable", "not shown yet", "met")
-    word = next(word for word in worst if word in words or word == "met")
+    worst_first: tuple[TargetWord, ...] = ("broken", "undecidable", "not shown yet", "met")
+    word = next(word for word in worst_first if word in words or word == "met")
     return Standing(word, tuple(bounds), tuple(unshown), tuple(shown))
 
 
-def _bound(launches: Sequence[CandidateLaunch], together: Requests, term: Term) -> TermBound:
-    """The bound of a term on a time or on throughput."""
+def _bound(launches: Sequence[CandidateLaunch], requests: Requests, term: Term) -> TermBound:
+    """The bound of a term on a time or on throughput. `requests`: of all launches, pooled."""
     values = [value_of(term.metric, launch.requests) for launch in launches]
     positive = [value for value in values if value is not None and 0 < value < math.inf]
     n = len(values)
@@ -111,14 +113,14 @@ def _bound(launches: Sequence[CandidateLaunch], together: Requests, term: Term) 
     logs = [sign * math.log(value) for value in positive]
     limit, mean = sign * math.log(term.limit), fmean(logs)
     centre = math.exp(sign * mean)
-    outcome = judge(term, together)
+    outcome = judge(term, requests)
     on_a_step = outcome.result == "undecidable"  # a launch keeps or breaks the limit by chance
-    if n < LEAST:
-        beyond = mean > limit + math.log(FAR_BEYOND) or (n > 1 and min(logs) > limit)
+    if n < MIN_LAUNCHES:
+        beyond = mean > limit + math.log(CLEARLY_BROKEN_RATIO) or (n > 1 and min(logs) > limit)
         broken = beyond and not on_a_step
         return TermBound(term, "broken" if broken else "not shown yet", n, centre)
     high = mean + prediction_half(logs)
-    hopeless = n >= MAX_LAUNCHES or mean > limit or mean + ALWAYS * stdev(logs) > limit
+    hopeless = n >= MAX_LAUNCHES or mean > limit or mean + BOUND_Z * stdev(logs) > limit
     if on_a_step:
         word: TargetWord = "not shown yet" if high <= limit and n < MAX_LAUNCHES else "undecidable"
     else:
@@ -128,21 +130,21 @@ def _bound(launches: Sequence[CandidateLaunch], together: Requests, term: Term) 
 
 
 def passes(launches: Sequence[CandidateLaunch], terms: Sequence[Term]) -> bool | None:
-    """Whether a rate tried on the way up or down passes. With fewer than LEAST launches: each holds
-    every term, and their mean holds with ROOM to spare. With more: their bound is within the limit;
-    otherwise the rate fails, since trying the next rate is worth more than another launch. None
-    without launches, or if the mean leaves too little ROOM for the bound."""
+    """Whether a rate tried on the way up or down passes. With fewer than MIN_LAUNCHES: False if one
+    breaks a term, else True if their mean leaves HEADROOM_RATIO for the bound; None if it does not,
+    or without launches. With more: whether they meet the target; otherwise trying the next rate is
+    worth more than another launch."""
     if not launches:
         return None
-    if len(launches) >= LEAST:
+    if len(launches) >= MIN_LAUNCHES:
         return standing(launches, terms).word == "met"
     if not all(holds(launch, terms) for launch in launches):
         return False
-    return True if all(_roomy(launches, term) for term in terms) else None
+    return True if all(_has_headroom(launches, term) for term in terms) else None
 
 
-def _roomy(launches: Sequence[CandidateLaunch], term: Term) -> bool:
-    """Whether the mean of the launches leaves ROOM to the limit; true for errors (pooled)."""
+def _has_headroom(launches: Sequence[CandidateLaunch], term: Term) -> bool:
+    """Whether the mean of the launches leaves HEADROOM_RATIO; True for errors (pooled)."""
     if term.kind == "errors":
         return True
     values = [value_of(term.metric, launch.requests) for launch in launches]
@@ -150,4 +152,4 @@ def _roomy(launches: Sequence[CandidateLaunch], term: Term) -> bool:
     if len(positive) < len(values):
         return False
     mean = geometric_mean(positive)
-    return term.holds(mean / ROOM if term.kind == "rps" else mean * ROOM)
+    return term.holds(mean / HEADROOM_RATIO if term.kind == "rps" else mean * HEADROOM_RATIO)

@@ -18,14 +18,14 @@ from workerlab.analysis.diagnosis.loop import (
     BlockedLoop,
     BlockingLine,
     blocking_lines,
-    worth_a_look,
+    worth_sampling,
 )
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.load_tool import Ceiling, ceilings
-from workerlab.analysis.needs import Crowded, crowded, needs_of, with_crowd
+from workerlab.analysis.needs import CpuUnderLoad, cpu_under_load, needs_of, with_cpu
 from workerlab.analysis.target import Requests, judge, requests_of, value_of
 from workerlab.experiments.advise.candidates import Limits
-from workerlab.experiments.reading import as_argument, read_before, report_of, trial_data
+from workerlab.experiments.reading import as_argument, cache_of, report_of, trial_data
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import Cell, CellResult, Needs, Plan, Route, Server, Summary
 from workerlab.run_store import Run
@@ -34,7 +34,7 @@ from workerlab.slo import Term, parse
 
 TOOL = "fast"  # times every request and sends by a schedule
 
-ROUTES_ALIKE = Note("CPU per route is unknown: each route counts with the mean of its class")
+ROUTES_ALIKE = Note("CPU per route is unknown: each route gets the mean of its worker class")
 
 
 class AdviseRequest(Struct, frozen=True):
@@ -63,13 +63,13 @@ class AdviseRequest(Struct, frozen=True):
 
 
 class LaunchDisturbed(Finding):
-    """other programs kept it from a core for {share:percent} of the response time"""
+    """other programs or machines took the cores for {share:percent} of the response time"""
 
     share: float
 
 
 class LaunchPaused(Finding):
-    """for up to {paused_s:duration} of {load_s:duration} the lab itself was not run, though it
+    """the lab itself did not run for up to {paused_s:duration} of {load_s:duration}, although it
     waited for no core: this machine stood still, or the lab was stopped"""
 
     paused_s: float
@@ -77,7 +77,8 @@ class LaunchPaused(Finding):
 
 
 class ToolLate(Finding):
-    """the load tool sent {late_s:duration} late (p95), which alone breaks {terms:list}"""
+    """the load tool sent requests {late_s:duration} late (p95), without which {terms:list} would
+    hold"""
 
     late_s: float
     terms: tuple[str, ...]
@@ -94,10 +95,10 @@ class Exclusion(Answer):
 
 
 class NeedsUnknown(Exclusion):
-    """what its requests need is not known: {why}"""
+    """the needs of its requests are unknown: {why}"""
 
 
-REMOVED = "Gunicorn {version} removed it; to consider it all the same, name it in --classes"
+REMOVED = "Gunicorn {version} removed it; to consider it nevertheless, name it in --classes"
 
 
 # --- launches -------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class CandidateLaunch(Struct, dict=True, frozen=True, eq=False):
     @property
     def served_rps(self) -> float | None:
         """Throughput scaled from the rate of the schedule to the requested one: in a short load,
-        chance makes them differ by a few percent."""
+        chance makes them differ by a few percent. None if unknown."""
         rps, due_rps = self.cell.throughput_rps, self.cell.due_rps
         return rps * self.rps / due_rps if rps is not None and due_rps else rps
 
@@ -184,7 +185,7 @@ class Study(Struct, dict=True, frozen=True, eq=False):
     left_out: Mapping[str, Exclusion]  # by variant
     blocked: tuple[str, ...]  # variants whose event loop is blocked
     blocking: Mapping[str, tuple[BlockingLine, ...]]  # by variant with a stacks trial
-    launches: tuple[CandidateLaunch, ...]
+    launches: tuple[CandidateLaunch, ...]  # discarded ones included
     alarmed: tuple[str, ...] = ()  # variants whose event loop may be blocked
     preloaded: Needs | None = None  # of one class, with preload_app
     ceiling: Ceiling | None = None  # the load tool's highest rate on this machine
@@ -199,7 +200,7 @@ class Study(Struct, dict=True, frozen=True, eq=False):
         return sum(isinstance(launch.void, NOISE) for launch in self.launches)
 
     def at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
-        """Its valid launches at that rate."""
+        """The server's valid launches at that rate."""
         return tuple(launch for launch in self.all_at(server, rps) if launch.void is None)
 
     def all_at(self, server: Server, rps: float) -> tuple[CandidateLaunch, ...]:
@@ -208,11 +209,12 @@ class Study(Struct, dict=True, frozen=True, eq=False):
         return tuple(launch for launch in launches if launch.server == server)
 
     def of(self, server: Server) -> tuple[CandidateLaunch, ...]:
+        """Its valid launches at any rate."""
         return tuple(launch for launch in self.valid if launch.server == server)
 
 
 def study_of(run: Run) -> Study:
-    cache = read_before(run)
+    cache = cache_of(run)
     trials = trial_data(run, cache)
     cells = {cell.trial.key: cell for cell in report_of(run, cache=cache).cells}
     facts = {trial.trial.key: facts_of(trial) for trial in trials if trial.record is not None}
@@ -238,7 +240,7 @@ def study_of(run: Run) -> Study:
         run=as_argument(run),
         needs=needs,
         left_out={**unavailable, **removed, **left_out},
-        blocked=tuple(_blocked(cells.values())),
+        blocked=tuple(_blocked_variants(cells.values())),
         blocking={
             trial.cell.server.variant: blocking_lines(trial_facts)
             for trial in trials
@@ -246,13 +248,13 @@ def study_of(run: Run) -> Study:
             and isinstance(trial_facts := facts.get(trial.trial.key), Facts)
         },
         launches=tuple(launches),
-        alarmed=tuple(_alarmed(facts.values())),
+        alarmed=tuple(_alarmed_variants(facts.values())),
         preloaded=_preloaded(trials, facts),
         ceiling=max(tool_ceilings, key=lambda ceiling: ceiling.rps, default=None),
     )
 
 
-def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:
+def _blocked_variants(cells: Iterable[CellResult]) -> Iterator[str]:
     for cell in cells:
         server = cell.trial.cell.server
         on_loop = cell.trial.cell.inside == "needs" and class_named(server.worker_class).loop
@@ -260,9 +262,9 @@ def _blocked(cells: Iterable[CellResult]) -> Iterator[str]:
             yield server.variant
 
 
-def _alarmed(facts: Iterable[Facts | Finding]) -> Iterator[str]:
+def _alarmed_variants(facts: Iterable[Facts | Finding]) -> Iterator[str]:
     for trial in facts:
-        if isinstance(trial, Facts) and trial.cell.inside == "needs" and worth_a_look(trial):
+        if isinstance(trial, Facts) and trial.cell.inside == "needs" and worth_sampling(trial):
             yield trial.cell.server.variant
 
 
@@ -273,11 +275,12 @@ def _needs(
     needs: dict[str, Needs] = {}
     left_out: dict[str, Exclusion] = {}
     routes: dict[str, dict[str, Needs]] = {}
-    crowds: dict[str, Crowded | None] = {}
+    under_load: dict[str, CpuUnderLoad | None] = {}
     for trial in trials:
-        name, record, route = trial.cell.server.variant, trial.record, alone(trial.cell, run.plan)
-        if record is not None and many(trial.cell) and isinstance(facts[record.key], Facts):
-            crowds[name] = crowded(facts[record.key])
+        name, record = trial.cell.server.variant, trial.record
+        route = lone_route(trial.cell, run.plan)
+        if record is not None and is_many_cell(trial.cell) and isinstance(facts[record.key], Facts):
+            under_load[name] = cpu_under_load(facts[record.key])
         if trial.cell.inside != "needs" or trial.cell.server.preload or record is None:
             continue
         if record.fault is not None:
@@ -296,26 +299,27 @@ def _needs(
         elif route is None:
             left_out[name] = NeedsUnknown(measured, trials=(record.key,))
     by_variant = {
-        name: with_crowd(one_by_one(mean, routes.get(name, {})), crowds.get(name))
+        name: with_cpu(with_lone_routes(mean, routes.get(name, {})), under_load.get(name))
         for name, mean in needs.items()
     }
     return by_variant, left_out
 
 
-def alone(cell: Cell, plan: Plan) -> Route | None:
+def lone_route(cell: Cell, plan: Plan) -> Route | None:
     """The route of a cell that measures one route of a mix alone; None for other cells."""
     mix = cell.server.app.mix
     return mix[0] if len(mix) == 1 < len(plan.cells[0].server.app.mix) else None
 
 
-def many(cell: Cell) -> bool:
+def is_many_cell(cell: Cell) -> bool:
     """Whether the cell measures the CPU per request with many requests at once."""
     return cell.rate is None and not cell.inside
 
 
-def one_by_one(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
-    """Replaces each request by one of its route measured alone, if the class has no CPU clock per
-    request. If a route was not measured alone, all keep the mean CPU, and a note is added."""
+def with_lone_routes(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
+    """The needs with each request replaced by one of its route measured alone, if the class has no
+    CPU clock per request. If a route was not measured alone, all keep the mean CPU, and a note is
+    added."""
     names = {need.route for need in needs.requests if need.route}
     if needs.each or len(names) < 2:
         return needs
@@ -330,6 +334,7 @@ def one_by_one(needs: Needs, routes: Mapping[str, Needs]) -> Needs:
 
 
 def _preloaded(trials: Sequence[TrialData], facts: Mapping[str, Any]) -> Needs | None:
+    """The needs measured with preload_app; None if they were not."""
     for trial in trials:
         trial_facts = facts.get(trial.trial.key)
         preloads = trial.cell.inside == "needs" and trial.cell.server.preload
@@ -361,13 +366,13 @@ def _noise(cell: CellResult, facts: Facts) -> Finding | None:
     """How the machine disturbed a launch; None if it did not."""
     if cell.core_wait is not None and cell.core_wait.disturbed:
         return LaunchDisturbed(cell.core_wait.taken)
-    pause = stall.noticeable(facts)
+    pause = stall.noticeable_pauses(facts)
     return LaunchPaused(pause.paused_s, pause.load_s) if pause else None
 
 
 def _late(launch: CandidateLaunch, terms: Sequence[Term]) -> ToolLate | None:
     """A finding if every broken term is a time that the launch would keep without the load tool's
-    own lag (p95)."""
+    own lag (p95); else None."""
     late_s = launch.cell.lag.p95
     broken = [term for term in terms if not holds(launch, [term])]
     if not late_s or not broken:

@@ -3,7 +3,7 @@
 Tables: the candidates and their launches; on the page each candidate links to its launches.
 
 Charts: the cost of candidates against the response time of the target, expected and measured; then
-the highest rate of each. Candidates with an expected time of more than MAX_TIMES_LIMIT times the
+the highest rate of each. Candidates with an expected time of more than MAX_LIMIT_RATIO times the
 limit are counted, not drawn: they cannot keep up, and their times depend on the length of the load.
 """
 
@@ -25,10 +25,10 @@ from workerlab.report.sweep_tables import route_table, unit_of
 from workerlab.report.values import table
 from workerlab.slo import Metric, Term
 
-ROWS = 12  # candidates in the first table
+MAX_ROWS = 12  # candidates in the first table
 SHORT_NOTE = "[[{more:# more candidate} with --explain.]]"
 NOTE = (
-    "Expected: simulated from what a request needs, at the arrivals of a schedule of its own."
+    "Expected: simulated from what a request needs, with a schedule of arrivals of its own."
     " Bound: what the next launch is predicted to stay within (97.5 %)."
 )
 CANDIDATE = Column("candidate", "text", value=lambda item: candidate_of(item.server))
@@ -47,8 +47,8 @@ RATES = (
     Column(
         "highest_rps",
         heading="holds up to req/s",
-        meaning="the highest rate that was measured to hold it, below any that broke it",
-        value=attrgetter("reach.last"),
+        meaning="the highest rate that was measured to hold it, below any that failed",
+        value=attrgetter("reach.passing_rps"),
     ),
     Column(
         "failing_rps",
@@ -64,7 +64,7 @@ def tables(result: AdviseResult) -> Iterator[Table]:
     target's rate."""
     if not result.rows:
         return
-    rows, first = ordered(result), telling_rows(result)[:ROWS]
+    rows, first = ordered(result), notable_rows(result)[:MAX_ROWS]
     launched = _launched(result)
     yield replace(
         table("Candidates", _columns(result), first, NOTE),
@@ -106,22 +106,23 @@ def bound_of(standing: Standing, term: Term | None) -> TermBound | None:
 
 def ordered(result: AdviseResult) -> list[Row]:
     """The rows in the order of the search."""
-    order = {server.key: place for place, server in enumerate(result.search.order())}
+    order = {server.key: position for position, server in enumerate(result.search.order())}
     return sorted(result.rows, key=lambda row: order.get(row.server.key, len(order)))
 
 
-def telling_rows(result: AdviseResult) -> list[Row]:
-    """The candidates with a valid launch, the rule of thumb, and the best of each class."""
+def notable_rows(result: AdviseResult) -> list[Row]:
+    """The candidates with a valid launch, the best of each class, and the rule of thumb for classes
+    that serve one request per worker."""
     best: dict[str, Row] = {}
     for row in (rows := ordered(result)):
         best.setdefault(row.server.variant, row)
-    thumb = result.limits.thumb
+    rule_of_thumb = result.limits.rule_of_thumb
     return [
         row
         for row in rows
         if result.study.of(row.server)
         or row is best[row.server.variant]
-        or (row.server.workers == thumb and row.server.threads == 1
+        or (row.server.workers == rule_of_thumb and row.server.threads == 1
             and row.server.worker_class in ("sync", "tornado"))
     ]  # fmt: skip
 
@@ -158,11 +159,11 @@ def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
     def time_column(name: str, value: Callable[[Row], float | None]) -> Column:
         return Column(f"{name}_{metric}_s", "seconds", value=value)
 
-    def expected(name: str, which: str) -> Column:
-        return time_column(name, attrgetter(f"expected.{which}.{metric}"))
+    def expected(name: str, summary: str) -> Column:
+        return time_column(name, attrgetter(f"expected.{summary}.{metric}"))
 
-    def measured(name: str, which: str) -> Column:
-        return time_column(name, lambda row: getattr(bound_of(row.standing, term), which, None))
+    def measured(name: str, value: str) -> Column:
+        return time_column(name, lambda row: getattr(bound_of(row.standing, term), value, None))
 
     yield CANDIDATE
     yield Column(
@@ -185,7 +186,7 @@ def _columns(result: AdviseResult, *, ranges: bool = False) -> Iterator[Column]:
 
 def _launches(result: AdviseResult, rows: Sequence[Row]) -> Table:
     """All launches, by candidate, rate and schedule."""
-    order = {row.server: place for place, row in enumerate(rows)}
+    order = {row.server: position for position, row in enumerate(rows)}
     launches = sorted(
         result.study.launches,
         key=lambda launch: (order.get(launch.server, len(order)), launch.rps, launch.schedule),
@@ -193,11 +194,10 @@ def _launches(result: AdviseResult, rows: Sequence[Row]) -> Table:
     columns = _launch_columns(metric_of(result), result.search.terms)
     servers = [launch.server for launch in launches]
     anchors = (
-        _anchor_of_launches(server) if server not in servers[:place] else ""
-        for place, server in enumerate(servers)
+        _anchor_of_launches(server) if server not in servers[:row] else ""
+        for row, server in enumerate(servers)
     )
-    launched = table("Launches", columns, launches)
-    return replace(launched, detailed=True, anchors=tuple(anchors))
+    return replace(table("Launches", columns, launches), detailed=True, anchors=tuple(anchors))
 
 
 def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]:
@@ -232,22 +232,21 @@ def _launch_columns(metric: Metric, terms: Sequence[Term]) -> tuple[Column, ...]
     )
 
 
-MAX_TIMES_LIMIT = 10  # expected times above this multiple of the limit are not drawn
-LOGARITHMIC_SPREAD = 8.0  # highest over lowest value, above which an axis is logarithmic
+MAX_LIMIT_RATIO = 10  # expected times above this multiple of the limit are not drawn
+MAX_LINEAR_RATIO = 8.0  # highest over lowest value: with more, an axis is logarithmic
 MB = 2**20
-COLOURS = {"expected_rps": "prediction", "holds_rps": "measured", "breaks_rps": "connect"}
 MAX_RATE_ROWS = 8  # candidates whose highest rates are shown
-SLIVER = 0.1  # of the highest rate: shorter bars would be invisible and are only in the table
+MIN_BAR_SHARE = 0.1  # of the highest rate: shorter bars are only in the table
 CHART_NOTE = (
-    "At the rate of the target. Each point is a candidate and leads to its launches, or where it"
-    " has none to its row among all candidates. Whiskers: the range that is expected; of what was"
-    " measured, up to what the next launch is predicted to stay within (97.5 %).[[ Not shown, as"
-    " more than {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their"
-    " memory is not known: {unknown:# candidate}.]]"
+    "At the target's rate. Each point is a candidate and links to its launches or, without any, to"
+    " its row among all candidates. Whiskers: the expected range; for measured points, up to the"
+    " bound that the next launch is predicted to stay within (97.5 %).[[ Not shown, as more than"
+    " {times} times the limit is expected: {far:# candidate}.]][[ Not shown, as their memory is"
+    " unknown: {unknown:# candidate}.]]"
 )
 RATES_NOTE = (
-    "A rate that was measured to hold says nothing of higher ones, unless the rate at which the"
-    " target breaks stands beside it."
+    "A rate that was measured to hold says nothing about higher ones, unless a rate at which the"
+    " target breaks is shown next to it."
 )
 
 
@@ -260,13 +259,13 @@ def charts(result: AdviseResult) -> Iterator[Chart]:
 
 
 class Plane(Struct, frozen=True):
-    """The chart of cost against response time. `memory`: whether the cost is memory in MB, else the
-    number of workers; `factor`: from seconds to the unit of the response times."""
+    """The chart of cost against response time. `is_memory`: whether the cost is memory in MB, else
+    the number of workers; `factor`: from seconds to the unit of the response times."""
 
     result: AdviseResult
     term: Term | None
     metric: Metric
-    memory: bool
+    is_memory: bool
     factor: float
 
     def expected_s(self, row: Row) -> float | None:
@@ -274,36 +273,36 @@ class Plane(Struct, frozen=True):
         return expected_s
 
     def cost(self, server: Server) -> float | None:
-        if not self.memory:
+        if not self.is_memory:
             return float(server.workers)
-        used = self.result.search.expected[server.key].memory_bytes
-        return None if used is None else used / MB
+        used_bytes = self.result.search.expected[server.key].memory_bytes
+        return None if used_bytes is None else used_bytes / MB
 
-    def far(self, row: Row) -> bool:
+    def is_far(self, row: Row) -> bool:
         expected_s = self.expected_s(row)
         if self.term is None or expected_s is None:
             return False
-        return expected_s > MAX_TIMES_LIMIT * self.term.limit
+        return expected_s > MAX_LIMIT_RATIO * self.term.limit
 
 
 def _plane(result: AdviseResult) -> Iterator[Chart]:
     """The chart of cost against response time, if it has any points."""
     term, rows = time_term(result), result.rows
-    memory = any(row.expected.memory_bytes is not None for row in rows)
+    is_memory = any(row.expected.memory_bytes is not None for row in rows)
     unit, factor = ("s", 1.0) if term and term.limit >= 1 else ("ms", 1e3)
     metric = metric_of(result)
-    plane = Plane(result, term, metric, memory=memory, factor=factor)
+    plane = Plane(result, term, metric, is_memory=is_memory, factor=factor)
     series = tuple(chart_series for chart_series in _series(plane) if chart_series.points)
     if not series:
         return
     counts = {
-        "times": MAX_TIMES_LIMIT,
-        "far": sum(map(plane.far, rows)) or None,
+        "times": MAX_LIMIT_RATIO,
+        "far": sum(map(plane.is_far, rows)) or None,
         "unknown": sum(plane.cost(row.server) is None for row in rows) or None,
     }
     yield Chart(
-        title=f"{metric} response time against {'memory' if memory else 'workers'}",
-        x_title="memory, MB" if memory else "workers",
+        title=f"{metric} response time against {'memory' if is_memory else 'workers'}",
+        x_title="memory, MB" if is_memory else "workers",
         y_title=f"{metric} response time, {unit}",
         series=series,
         log=_logarithmic(series),
@@ -316,14 +315,14 @@ def _plane(result: AdviseResult) -> Iterator[Chart]:
 def _series(plane: Plane) -> Iterator[ChartSeries]:
     """Expected points first, so that measured ones are drawn over them."""
     rows, result = plane.result.rows, plane.result
-    near = [row for row in rows if not plane.far(row)]
-    chosen = result.server if result.word == "recommended" else None
+    near = [row for row in rows if not plane.is_far(row)]
+    recommended = result.server if result.word == "recommended" else None
     yield _points("expected", ("prediction", "circle"), plane, near, _expected)
-    others = [row for row in rows if row.server != chosen]
+    others = [row for row in rows if row.server != recommended]
     yield _points("measured", ("measured", "square"), plane, others, _measured)
-    if chosen is not None:
-        name = f"recommended, measured: {candidate_of(chosen)}"
-        own = [row for row in rows if row.server == chosen]
+    if recommended is not None:
+        name = f"recommended, measured: {candidate_of(recommended)}"
+        own = [row for row in rows if row.server == recommended]
         yield _points(name, ("service", "diamond"), plane, own, _measured)
 
 
@@ -360,11 +359,11 @@ def _logarithmic(series: Iterable[ChartSeries]) -> tuple[bool, bool]:
     """Whether the x axis, and the y axis, should be logarithmic."""
     points = [point for chart_series in series for point in chart_series.points]
     x, y = ([point[axis] for point in points] for axis in (0, 1))
-    return _spread(x), _spread(y)
+    return _spans_magnitudes(x), _spans_magnitudes(y)
 
 
-def _spread(values: Sequence[float]) -> bool:
-    return min(values) > 0 and max(values) > LOGARITHMIC_SPREAD * min(values)
+def _spans_magnitudes(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) > MAX_LINEAR_RATIO * min(values)
 
 
 # --- highest rates --------------------------------------------------------------------------------
@@ -373,18 +372,18 @@ def _spread(values: Sequence[float]) -> bool:
 def _rates(result: AdviseResult) -> Iterator[Chart]:
     """The highest rates, expected and measured, of the launched candidates and the best of each
     class; no chart if no measured bar would be visible."""
-    rows = [row for row in telling_rows(result) if row.expected.highest_rps][:MAX_RATE_ROWS]
+    rows = [row for row in notable_rows(result) if row.expected.highest_rps][:MAX_RATE_ROWS]
     rates = {
         ("expected to hold up to", "prediction"): [row.expected.highest_rps for row in rows],
-        ("measured to hold at", "measured"): [row.reach.last for row in rows],
+        ("measured to hold at", "measured"): [row.reach.passing_rps for row in rows],
         ("measured to break at", "connect"): [row.broken_rps for row in rows],
     }
     values = [rps for column in rates.values() for rps in column if rps]
-    least_rps = SLIVER * max(values, default=0.0)
+    min_rps = MIN_BAR_SHARE * max(values, default=0.0)
     series = [
         ChartSeries(
             name,
-            tuple((float(x), rps) for x, rps in enumerate(column) if rps and rps > least_rps),
+            tuple((float(x), rps) for x, rps in enumerate(column) if rps and rps > min_rps),
             look=(colour, "circle"),
         )
         for (name, colour), column in rates.items()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.planning import gunicorn_plan, installed
+from workerlab.experiments.planning import available_tools, gunicorn_plan
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
 from workerlab.load.registry import tool_named
@@ -24,7 +24,7 @@ from workerlab.plan import SLEEP_ENV, null_cell
 from workerlab.server import preflight
 
 GENERATORS = ("locust", "fast")  # the first installed one is under test
-OTHERS = ("wrk", "fast", "locust-fast")  # compared with it
+OTHER_GENERATORS = ("wrk", "fast", "locust-fast")  # compared with it
 APP = App(target_of("@sleep_wsgi"), "", env=((SLEEP_ENV, "0"),), sleep_s=0.0)
 SERVER = Server("gthread", workers=1, threads=6, backlog=2048, worker_connections=4000, app=APP)
 PROCESSES = 4  # of the generator, with the middle number of users
@@ -33,7 +33,7 @@ TOO_FEW_CORES = (
     f"{FEWER_PROCESSES} processes of the generator are not compared with one at {{users:# user}}:"
     f" they and the server need {FEWER_PROCESSES + 1} cores[[, this machine has {{cores}}]]"
 )
-DELAY_S = (0.1, 0.1)  # of the server that closes connections
+CLOSING_DELAY_S = (0.1, 0.1)  # shortest and longest, of the server that closes connections
 
 
 class Scale(NamedTuple):
@@ -76,8 +76,8 @@ QUICK_SCALE = Scale(
 def cells(
     generator: str, others: Iterable[str], scale: Scale, cores: int | None = None
 ) -> tuple[Cell, ...]:
-    """The cells of all comparisons, each once; the first is on the default server. `cores`: number
-    of cores, None if unknown."""
+    """The cells of all comparisons, each once; the first is on the default server. `cores`: of the
+    machine, None if unknown."""
     middle, many_users, most_users = scale.users[1], scale.users[:3][-1], scale.users[-1]
 
     def cell(users: int, tool: str = generator, processes: int = 1, **settings: int) -> Cell:
@@ -109,23 +109,25 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         return
     scale = QUICK_SCALE if options.quick else FULL_SCALE
     preflight.check_levels(scale.users)
-    servers = interpreters(options)
-    tools, notes = installed((*GENERATORS, *OTHERS))
+    serving = interpreters(options)
+    tools, notes = available_tools((*GENERATORS, *OTHER_GENERATORS))
     generator = next(name for name in GENERATORS if name in tools)
     cores = preflight.cores()
-    others = [name for name in OTHERS if name in tools]
-    closing = NullServer(delay_s=DELAY_S, requests_per_connection=scale.requests_per_connection)
+    others = [name for name in OTHER_GENERATORS if name in tools]
+    closing_server = NullServer(
+        delay_s=CLOSING_DELAY_S, requests_per_connection=scale.requests_per_connection
+    )
     if not has_cores_for_fewer(cores):
         notes = (*notes, Note(fill(TOO_FEW_CORES, {"users": scale.users[-1], "cores": cores})))
     plan = gunicorn_plan(
         "bottleneck",
         (
             *cells(generator, others, scale, cores),
-            null_cell("phases", closing, generator, scale.phases),
+            null_cell("phases", closing_server, generator, scale.phases),
         ),
-        servers,
+        serving,
         notes=notes,
         duration_s=scale.duration_s,
         trials=options.trials or TRIALS,
     )
-    yield Setup(plan, servers)
+    yield Setup(plan, serving)

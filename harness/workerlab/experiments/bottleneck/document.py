@@ -8,10 +8,10 @@ from statistics import mode
 
 from msgspec.structs import replace
 
-from workerlab.analysis.facts import Facts, TrialData, unusable
+from workerlab.analysis.facts import Facts, TrialData, why_unusable
 from workerlab.analysis.phases import PhaseOfLoad, phase_finding, phases_of
 from workerlab.analysis.samples import NS
-from workerlab.analysis.trials import Trials, answered, by_cell, mean
+from workerlab.analysis.trials import Trials, by_cell, has_throughput, mean_of
 from workerlab.experiments.bottleneck.findings import Comparison, Factor, conclusions
 from workerlab.experiments.reading import notes_of, report_of
 from workerlab.finding import Answer, Finding
@@ -21,7 +21,7 @@ from workerlab.numbers.units import counted
 from workerlab.report.values import cores_of, table
 from workerlab.run_store import Run
 
-MID_LOAD = 0.9  # of a load: connections that close later do so because it ends
+MID_LOAD_SHARE = 0.9  # of a load: connections that close later do so because it ends
 
 
 class PhasesAnswer(Answer):
@@ -57,7 +57,7 @@ def phases_answer(loads: Iterable[Facts]) -> PhasesAnswer | None:
 def _answer(facts: Facts) -> PhasesAnswer:
     phases, measurement, counts = phases_of(facts), facts.measurement, facts.data.null
     begins_s = ((measurement.origin_ns or facts.started_ns) - facts.started_ns) / NS
-    ends_s = begins_s + MID_LOAD * measurement.duration_s
+    ends_s = begins_s + MID_LOAD_SHARE * measurement.duration_s
     churn = [phase for phase in phases if phase.name == "churn" and phase.start_s < ends_s]
     phase_findings = tuple(map(phase_finding, phases))
     if not churn:
@@ -73,11 +73,11 @@ def _answer(facts: Facts) -> PhasesAnswer:
 
 
 QUESTION = "Is it the server or the load generator? One factor at a time"
-CLIENT = "response time as the generator reports it, mean of the trials"
-WORKERS = "by the workers' records, mean of the trials"
-CALLS = "per request, in the socket's calls, which only Locust times here"
+REPORTED = "response time as the generator reports it, mean of the trials"
+IN_WORKERS = "by the workers' records, mean of the trials"
+IN_CALLS = "per request, in socket calls; only Locust times them here"
 
-SETTINGS = (Factor.TOOL, Factor.PROCESSES, Factor.USERS, Factor.THREADS, Factor.SERVERS)
+FACTOR_ORDER = (Factor.TOOL, Factor.PROCESSES, Factor.USERS, Factor.THREADS, Factor.SERVERS)
 HEADINGS = {Factor.TOOL: "generator", Factor.PROCESSES: "proc."}
 
 
@@ -92,13 +92,17 @@ def mean_bytes(path: str) -> Callable[[Trials], int | None]:
 
 
 RESPONSE_MEAN = Column(
-    "response_mean_s", "seconds", heading="mean", meaning=CLIENT, value=mean("response.mean")
+    "response_mean_s", "seconds", heading="mean", meaning=REPORTED, value=mean_of("response.mean")
 )
 SERVICE_MEAN = Column(
-    "service_mean_s", "seconds", heading="in the app", meaning=WORKERS, value=mean("service.mean")
+    "service_mean_s",
+    "seconds",
+    heading="in the app",
+    meaning=IN_WORKERS,
+    value=mean_of("service.mean"),
 )
-RESULTS = (
-    Column("trials", "count", value=lambda trials: sum(map(answered, trials.valid)) or None),
+RESULT_COLUMNS = (
+    Column("trials", "count", value=lambda trials: sum(map(has_throughput, trials.valid)) or None),
     Column(
         "throughput_rps",
         heading="req/s",
@@ -106,39 +110,41 @@ RESULTS = (
         value=throughput_of,
     ),
     RESPONSE_MEAN,
-    Column("response_p95_s", "seconds", heading="p95", meaning=CLIENT, value=mean("response.p95")),
+    Column(
+        "response_p95_s", "seconds", heading="p95", meaning=REPORTED, value=mean_of("response.p95")
+    ),
     SERVICE_MEAN,
     Column("failed", "count", value=lambda trials: trials.total("failed")),
     Column("errors", "counts", heading="causes"),
-    Column("achieved_concurrency", heading="in flight", value=mean("achieved_concurrency")),
-    Column("generator_cores", value=mean("usage.generator_cores")),
-    Column("server_cores", value=mean("usage.server_cores")),
-    Column("host_busy", "percent", value=mean("usage.host_busy")),
+    Column("achieved_concurrency", heading="in flight", value=mean_of("achieved_concurrency")),
+    Column("generator_cores", value=mean_of("usage.generator_cores")),
+    Column("server_cores", value=mean_of("usage.server_cores")),
+    Column("host_busy", "percent", value=mean_of("usage.host_busy")),
     Column("generator_bound", "text", heading="generator-bound"),
     Column("verdict", "text"),
 )
-SIDES = (
+SIDE_COLUMNS = (
     RESPONSE_MEAN,
     Column(
         "connect_calls_s",
         "seconds",
         heading="in connect",
-        meaning=CALLS,
-        value=mean("usage.connect_calls_s"),
+        meaning=IN_CALLS,
+        value=mean_of("usage.connect_calls_s"),
     ),
     Column(
         "send_calls_s",
         "seconds",
         heading="in send",
-        meaning=CALLS,
-        value=mean("usage.send_calls_s"),
+        meaning=IN_CALLS,
+        value=mean_of("usage.send_calls_s"),
     ),
     Column(
         "receive_calls_s",
         "seconds",
         heading="in receive",
-        meaning=f"{CALLS}; includes the wait for the server and for the user's turn in Locust",
-        value=mean("usage.receive_calls_s"),
+        meaning=f"{IN_CALLS}; includes the wait for the server and for the user's turn in Locust",
+        value=mean_of("usage.receive_calls_s"),
     ),
     SERVICE_MEAN,
     Column(
@@ -146,7 +152,7 @@ SIDES = (
         "bytes",
         heading="received per s",
         meaning="heads and bodies, where the generator counts them",
-        value=mean("usage.received_bytes_per_s"),
+        value=mean_of("usage.received_bytes_per_s"),
     ),
     Column(
         "generator_rss_bytes",
@@ -194,8 +200,8 @@ def document(run: Run) -> Document:
 def study(
     report: Report, notes: Sequence[Finding] = (), closing: Sequence[TrialData] = ()
 ) -> Document:
-    """The document of a run. `notes`: those of its plan; `closing`: the trials on a server that
-    closes connections."""
+    """The document of a run. `notes`: of its plan; `closing`: its trials on a server that closes
+    connections."""
     cells = by_cell(report.cells)
     generator = mode([cell.tool for cell in cells] or [""])  # most cells use the one under test
     compared = {factor: Comparison.of(factor, cells.values(), generator) for factor in Factor}
@@ -243,7 +249,7 @@ def invalid_trials(results: Iterable[CellResult]) -> Iterator[InvalidTrial]:
 
 def not_measured(closing: Iterable[TrialData]) -> Iterator[Finding]:
     for data in closing:
-        if (why := unusable(data)) is not None:
+        if (why := why_unusable(data)) is not None:
             yield NotMeasured("the load whose connections are closed", why=why)
 
 
@@ -251,22 +257,22 @@ def tables(compared: Mapping[Factor, Comparison], cells: Sequence[Trials]) -> It
     """A table per varied factor, and one of the cost of each load on both sides."""
     for factor, comparison in compared.items():
         if comparison.groups:
-            settings = settings_of(comparison.cells, factor, Factor.USERS)
-            yield table(factor.title, [*settings, *RESULTS], map(shown, comparison.cells))
-    if settings := settings_of(cells):
-        yield table("Both sides of each load", [*settings, *SIDES], map(shown, cells))
+            columns = [*factor_columns(comparison.cells, factor, Factor.USERS), *RESULT_COLUMNS]
+            yield table(factor.title, columns, map(or_left_out, comparison.cells))
+    if settings := factor_columns(cells):
+        yield table("Both sides of each load", [*settings, *SIDE_COLUMNS], map(or_left_out, cells))
 
 
-def settings_of(cells: Sequence[Trials], *always: Factor) -> list[Column]:
+def factor_columns(cells: Sequence[Trials], *always: Factor) -> list[Column]:
     """Columns for the factors in `always` and for those that differ between the cells."""
     return [
-        setting(factor)
-        for factor in SETTINGS
+        factor_column(factor)
+        for factor in FACTOR_ORDER
         if factor in always or len({factor.level(trials.cell) for trials in cells}) > 1
     ]
 
 
-def setting(factor: Factor) -> Column:
+def factor_column(factor: Factor) -> Column:
     return Column(
         str(factor),
         "count" if factor.noun else "text",
@@ -275,8 +281,8 @@ def setting(factor: Factor) -> Column:
     )
 
 
-def shown(trials: Trials) -> Trials:
-    """The trials; if none is valid, the invalid ones, to show their failed requests and why."""
+def or_left_out(trials: Trials) -> Trials:
+    """The trials; if none is valid, with the invalid ones in their place, to show what failed."""
     return replace(trials, valid=trials.valid or trials.left_out)
 
 
@@ -284,7 +290,7 @@ def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
     """Throughput against users: a line for the generator, points for every other load."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for cell, trials in cells.items():
-        rps = throughput_of(shown(trials))
+        rps = throughput_of(or_left_out(trials))
         if rps is not None:
             name = load_name(cell, usual_threads=next(iter(cells)).server.threads)
             lines.setdefault(name, []).append((float(cell.concurrency), rps))
@@ -296,7 +302,7 @@ def charts(cells: Mapping[Cell, Trials], generator: str) -> tuple[Chart, ...]:
         y_title="requests/s",
         series=tuple(ChartSeries(name, tuple(sorted(points))) for name, points in lines.items()),
         log=(True, False),
-        note=f"A name says what differs from {generator} on the usual server; all request the same"
+        note=f"Names say what differs from {generator} on the usual server; all request the same"
         " page.",
     )
     return (chart,)
@@ -306,5 +312,5 @@ def load_name(cell: Cell, usual_threads: int) -> str:
     """'locust, 200 threads': the generator and its non-default settings, without the users."""
     usual = {Factor.PROCESSES: 1, Factor.SERVERS: 1, Factor.THREADS: usual_threads}
     levels = {factor: factor.level(cell) for factor in usual}
-    unusual = [factor.words(level) for factor, level in levels.items() if level != usual[factor]]
-    return ", ".join([cell.tool, *unusual])
+    texts = [factor.level_text(level) for factor, level in levels.items() if level != usual[factor]]
+    return ", ".join([cell.tool, *texts])

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.analysis.diagnosis.cpu import Disturbance, worst
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.trials import Trials
 from workerlab.finding import Answer, Finding
 from workerlab.model import Cell
@@ -61,7 +61,7 @@ class Factor(Enum):
         rest: Any = replace(getattr(cell, name), **{inner: None}) if inner else None
         return replace(cell, **{name: rest})
 
-    def words(self, level: FactorLevel) -> str:
+    def level_text(self, level: FactorLevel) -> str:
         """The level as text: '6 threads', 'wrk'."""
         return level if isinstance(level, str) else counted(level, self.noun)
 
@@ -101,8 +101,8 @@ class Throughputs(Finding):
     users: int | None  # None if they are the factor
 
     def __str__(self) -> str:
-        users = f"{Factor.USERS.words(self.users)}: " if self.users else ""
-        levels = zip(map(self.factor.words, self.levels), self.rps, strict=True)
+        users = f"{Factor.USERS.level_text(self.users)}: " if self.users else ""
+        levels = zip(map(self.factor.level_text, self.levels), self.rps, strict=True)
         return users + ", ".join(f"{level} {amount(rps)} req/s" for level, rps in levels)
 
 
@@ -150,10 +150,12 @@ class Comparison(Struct, frozen=True):
     def changes(self) -> list[LevelChange]:
         """The changes to the most users, to the best number of processes, else to every level."""
         return [
-            LevelChange(group[0], trials) for group in self.groups for trials in self._after(group)
+            LevelChange(group[0], trials)
+            for group in self.groups
+            for trials in self._levels_after(group)
         ]
 
-    def _after(self, group: Sequence[Trials]) -> Sequence[Trials]:
+    def _levels_after(self, group: Sequence[Trials]) -> Sequence[Trials]:
         if self.factor is Factor.USERS:
             return group[-1:]
         if self.factor is Factor.PROCESSES:
@@ -170,13 +172,13 @@ class Comparison(Struct, frozen=True):
     def strongest(self) -> LevelChange | None:
         """The change that shows the effect best; None without an effect."""
         if self.effect == "less" and self.factor is not Factor.TOOL:
-            return min(self._showing("less"), key=lambda change: change.ratio.value)
+            return min(self._changes_with("less"), key=lambda change: change.ratio.value)
         # If no other generator reaches more, the best of them
         effects = ("less", "none") if self.effect == "less" else (self.effect,)
-        changes = self._showing(*effects) if self.effect else []
+        changes = self._changes_with(*effects) if self.effect else []
         return max(changes, key=lambda change: change.ratio.value, default=None)
 
-    def _showing(self, *effects: Effect | None) -> list[LevelChange]:
+    def _changes_with(self, *effects: Effect | None) -> list[LevelChange]:
         return [change for change in self.changes if change.effect in effects]
 
     @property
@@ -192,17 +194,17 @@ class Comparison(Struct, frozen=True):
         )
 
 
-KEEPS_UP = 0.5  # relative growth of throughput per relative growth of users
+MIN_GROWTH_PER_USERS = 0.5  # relative growth of throughput per relative growth of users
 
-Compared = Mapping[Factor, Comparison]
+Comparisons = Mapping[Factor, Comparison]
 
 
-def conclusions(compared: Compared, generator: str, cores: int | None) -> Iterator[Answer]:
+def conclusions(compared: Comparisons, generator: str, cores: int | None) -> Iterator[Answer]:
     """The verdict, the effect of each factor, and where requests wait. `compared`: valid cells
     only; `generator`: the one under test; `cores`: number of cores, None if unknown."""
     answer = verdict(compared, generator)
     disturbed = isinstance(answer, Disturbed)
-    yield replace(answer, evidence=() if disturbed else tuple(evidence(compared)))
+    yield replace(answer, evidence=() if disturbed else tuple(verdict_evidence(compared)))
     for factor, comparison in compared.items():
         if factor is Factor.PROCESSES:  # the group with the most users is only in the table
             comparison = replace(comparison, groups=comparison.groups[:1])
@@ -232,11 +234,11 @@ class GeneratorIsBottleneck(BottleneckVerdict):
 
 class ServerIsBottleneck(BottleneckVerdict):
     """The server is the bottleneck:
-    [[ with more of it {generator} gets {gain:times} the throughput{gain:interval}]]
+    [[ with more threads or servers {generator} gets {gain:times} the throughput{gain:interval}]]
     [[ no other generator gets more out of it than {unbeaten}]]."""
 
     generator: str
-    gain: Ratio | None  # with more server
+    gain: Ratio | None  # with more threads or servers
     unbeaten: str | None  # the generator, if the others reach no more
 
 
@@ -261,14 +263,14 @@ class TooFewTrials(Answer):
         return self.factor.question if self.factor else BottleneckVerdict.question
 
 
-def verdict(compared: Compared, generator: str) -> BottleneckVerdict | TooFewTrials:
+def verdict(compared: Comparisons, generator: str) -> BottleneckVerdict | TooFewTrials:
     everything = chain.from_iterable(comparison.cells for comparison in compared.values())
-    disturbance = worst(trials.core_wait for trials in everything)
+    disturbance = worst_disturbance(trials.core_wait for trials in everything)
     if disturbance is not None:
         return Disturbed(disturbance)
     others, server = compared[Factor.TOOL], (compared[Factor.THREADS], compared[Factor.SERVERS])
-    votes = [trials.generator_bound for trials in compared[Factor.USERS].cells]
-    bound, free = votes.count(True), votes.count(False)
+    limited = [trials.generator_bound for trials in compared[Factor.USERS].cells]
+    bound, free = limited.count(True), limited.count(False)
     if (change := others.strongest) and change.effect == "more":
         return GeneratorIsBottleneck(generator, gain=change.ratio)
     for comparison in server:
@@ -276,11 +278,11 @@ def verdict(compared: Compared, generator: str) -> BottleneckVerdict | TooFewTri
             return ServerIsBottleneck(generator, gain=change.ratio, unbeaten=None)
     if bound > free:
         return GeneratorIsBottleneck(generator, gain=None)
-    if free and others.changes and all(c.effect in ("less", "none") for c in others.changes):
+    if free and others.changes and {change.effect for change in others.changes} <= {"less", "none"}:
         return ServerIsBottleneck(generator, gain=None, unbeaten=generator)
-    few = not any(comparison.effect for comparison in (others, *server))
+    no_interval = not any(comparison.effect for comparison in (others, *server))
     compares = any(comparison.groups for comparison in compared.values())
-    return TooFewTrials(factor=None) if few and compares else NoBottleneckFound()
+    return TooFewTrials(factor=None) if no_interval and compares else NoBottleneckFound()
 
 
 class CoresUsed(Finding):
@@ -293,7 +295,7 @@ class CoresUsed(Finding):
     server_cores: float | None
 
 
-def evidence(compared: Compared) -> Iterator[Finding]:
+def verdict_evidence(compared: Comparisons) -> Iterator[Finding]:
     for trials in compared[Factor.USERS].cells[-1:]:
         yield CoresUsed(
             users=trials.cell.concurrency,
@@ -332,7 +334,7 @@ class ThroughputChange(FactorAnswer):
     [[; the host was {host_busy:percent} busy]][[; {remark}]]."""
 
     answer: Literal["Yes", "Hardly", "No", "Inconclusive"]
-    level: str  # in words
+    level: str  # as text
     instead_of: FactorLevel
     users: int | None  # None if they are the factor
     ratio: Ratio
@@ -350,7 +352,7 @@ class AlsoDisturbed(FactorAnswer):
 
 def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer | TooFewTrials:
     factor, change = comparison.factor, comparison.strongest
-    disturbance = worst(trials.core_wait for trials in comparison.cells)
+    disturbance = worst_disturbance(trials.core_wait for trials in comparison.cells)
     if disturbance is not None:
         return AlsoDisturbed(factor, disturbance)
     if change is None:
@@ -360,7 +362,7 @@ def effect_of(comparison: Comparison, cores: int | None) -> FactorAnswer | TooFe
     return ThroughputChange(
         factor=factor,
         answer="Inconclusive" if missing and change.effect != "more" else answer_to(change),
-        level=factor.words(factor.level(after.cell)),
+        level=factor.level_text(factor.level(after.cell)),
         instead_of=factor.level(change.before.cell),
         users=None if factor is Factor.USERS else after.cell.concurrency,
         ratio=change.ratio,
@@ -384,12 +386,12 @@ def answer_to(change: LevelChange) -> Literal["Yes", "Hardly", "No", "Inconclusi
     if change.effect != "more":
         return "No"
     users_ratio = change.after.cell.concurrency / change.before.cell.concurrency
-    return "Yes" if change.ratio.value >= KEEPS_UP * users_ratio else "Hardly"
+    return "Yes" if change.ratio.value >= MIN_GROWTH_PER_USERS * users_ratio else "Hardly"
 
 
 def remark_on(change: LevelChange, factor: Factor) -> str | None:
     if change.effect == "chance":
-        return "more --trials would tell whether that is an effect"
+        return "more --trials would show whether that is an effect"
     if factor is Factor.TOOL and change.effect == "more":
         return f"what {change.before.cell.tool} measures is a lower bound"
     if factor in (Factor.THREADS, Factor.SERVERS) and change.effect == "more":
@@ -421,7 +423,9 @@ def time_in_server(trials: Trials) -> TimeInServer | None:
     paths = ("breakdown.accept_queue_s", "breakdown.in_worker_s", "breakdown.service_s")
     parts_s = [part_s for path in paths if (part_s := trials.mean(path)) is not None]
     response_s, inside_s = trials.mean("response.mean"), sum(parts_s)
-    if not response_s or len(parts_s) < len(paths) or worst([trials.core_wait]) is not None:
+    if not response_s or len(parts_s) < len(paths):
+        return None
+    if worst_disturbance([trials.core_wait]) is not None:
         return None
     return TimeInServer(
         users=trials.cell.concurrency,

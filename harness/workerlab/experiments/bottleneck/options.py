@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EXAMPLES
     add_common(parser)
-    repeat = "repetitions of each cell, which are what is compared (3)"
-    parser.add_argument("--trials", type=whole, metavar="N", help=repeat)
+    trials_help = "trials of each cell, over which intervals are computed (3)"
+    parser.add_argument("--trials", type=whole, metavar="N", help=trials_help)
     add_serves_in_turn(parser)
     parser.add_argument("--quick", action="store_true", help="fewer users, for a shorter time")

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from workerlab import codec, run_store
 from workerlab.analysis.comparison import LOOKS
 from workerlab.experiments.compare.options import AT_LEAST, LOAD_S, TOOL, check_limits, side
-from workerlab.experiments.compare.pairs import SIDES, CompareRequest, Group, compared, to_go_on_s
-from workerlab.experiments.compare.saved import write
+from workerlab.experiments.compare.pairs import CompareRequest, Group, compare_groups, next_look_s
+from workerlab.experiments.compare.saved import write_junit
 from workerlab.experiments.environment import chdir_of, python_of, serves_bundled_app
 from workerlab.experiments.execution import Budget
 from workerlab.experiments.planning import plan_of
@@ -34,7 +34,7 @@ from workerlab.server import preflight
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
-MIN_OVERHEAD_S = 2.0  # of a launch besides its load
+MIN_OVERHEAD_S = 2.0  # of a launch in addition to its load
 MAX_PAIRS = 2 * LOOKS[-1]  # including invalid ones
 
 
@@ -56,8 +56,8 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 def finish(directory: Path) -> None:
     """Write the limits as JUnit XML if requested."""
     run = run_store.load(directory)
-    if place := CompareRequest.of(run.plan).junit:
-        write(Path(place), compared(run), run.name)
+    if junit := CompareRequest.of(run.plan).junit:
+        write_junit(Path(junit), compare_groups(run), run.name)
 
 
 def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreters]:
@@ -68,17 +68,17 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
             " --a gunicorn=25.3.0 --b gunicorn=27.0.1"
         )
     check_limits(options)
-    sides = {side_name: planned(options, side_name) for side_name in ("a", "b")}
-    (a, of_a), (b, of_b) = sides.values()
-    base = _common(a, b)
+    sides = {side_name: plan_side(options, side_name) for side_name in ("a", "b")}
+    (a, pythons_a), (b, pythons_b) = sides.values()
+    base = _common_plan(a, b)
     cells = {
-        side_name: [_named(base, plan, cell, side_name) for cell in plan.cells]
+        side_name: [_with_side_settings(base, plan, cell, side_name) for cell in plan.cells]
         for side_name, (plan, _) in sides.items()
     }
-    if list(map(_nameless, cells["a"])) == list(map(_nameless, cells["b"])):
+    if list(map(_without_name, cells["a"])) == list(map(_without_name, cells["b"])):
         raise UsageError("A and B are the same: say what differs, such as --b workers=8")
     serving, unavailable = dict[tuple[str, str], preflight.Interpreter](), dict[str, str]()
-    for side_name, interpreters in (("a", of_a), ("b", of_b)):
+    for side_name, interpreters in (("a", pythons_a), ("b", pythons_b)):
         (interpreter,) = interpreters.values()
         for server in (cell.server for cell in cells[side_name]):
             serving[server.python, server.gunicorn] = interpreter
@@ -93,7 +93,7 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         check_budget(request, base.duration_s)
     notes = tuple(map(_without_advice, base.notes))
     plan = replace(base, unavailable=unavailable, details=codec.plain(request), notes=notes)
-    return replace(plan, cells=pair(plan, groups, 1)), serving
+    return replace(plan, cells=next_pairs(plan, groups, 1)), serving
 
 
 def with_other_side(groups: Sequence[Group], unavailable: Mapping[str, str]) -> dict[str, str]:
@@ -117,11 +117,12 @@ def _without_advice(note: StoredFinding) -> StoredFinding:
 
 def check_budget(request: CompareRequest, load_s: float | None) -> None:
     """Raises UsageError if the budget ends before the first result."""
-    needed_s = LOOKS[0] * len(request.groups) * len(SIDES) * ((load_s or LOAD_S) + MIN_OVERHEAD_S)
+    launches = 2 * LOOKS[0] * len(request.groups)
+    needed_s = launches * ((load_s or LOAD_S) + MIN_OVERHEAD_S)
     if request.budget_s < needed_s:
         raise UsageError(
-            f"--budget: nothing is known before {LOOKS[0]} pairs of launches, which take about"
-            f" {needed_s:.0f} s: allow more time, or compare fewer classes and levels"
+            f"--budget is too short: the first result needs {LOOKS[0]} pairs of launches, about"
+            f" {needed_s:.0f} s; allow more time, or compare fewer classes and levels"
         )
 
 
@@ -137,7 +138,7 @@ def request_of(options: argparse.Namespace, groups: tuple[Group, ...]) -> Compar
     )
 
 
-def _common(a: Plan, b: Plan) -> Plan:
+def _common_plan(a: Plan, b: Plan) -> Plan:
     """The plan without settings that differ between the sides; those are set on the servers."""
     return replace(
         a,
@@ -149,14 +150,14 @@ def _common(a: Plan, b: Plan) -> Plan:
     )
 
 
-def _nameless(cell: Cell) -> Cell:
+def _without_name(cell: Cell) -> Cell:
     return replace(cell, server=replace(cell.server, name=""))
 
 
-def planned(options: argparse.Namespace, side_name: str) -> tuple[Plan, preflight.Interpreters]:
-    """One side, planned as a sweep."""
+def plan_side(options: argparse.Namespace, side_name: str) -> tuple[Plan, preflight.Interpreters]:
+    """One side, planned as a sweep, and its interpreters. Raises UsageError, EnvironmentProblem."""
     chosen = side(options, side_name)
-    chosen.python = chosen.python or _python_of(options, side_name)
+    chosen.python = chosen.python or _python_for_side(options, side_name)
     try:
         chosen.classes, chosen.levels = classes(chosen.classes), levels(chosen.levels)
     except BadWord as error:
@@ -169,7 +170,7 @@ def planned(options: argparse.Namespace, side_name: str) -> tuple[Plan, prefligh
     return plan_of(chosen)
 
 
-def _python_of(options: argparse.Namespace, side_name: str) -> tuple[str, ...] | None:
+def _python_for_side(options: argparse.Namespace, side_name: str) -> tuple[str, ...] | None:
     """The interpreter for a side that names none: that of its checkout of the user's app, else that
     of the other side's checkout. None for the default."""
     own, other = (side(options, name) for name in (side_name, *{"a", "b"} - {side_name}))
@@ -181,7 +182,7 @@ def _python_of(options: argparse.Namespace, side_name: str) -> tuple[str, ...] |
     return next(((python,) for python in pythons if python != sys.executable), None)
 
 
-def _named(base: Plan, plan: Plan, cell: Cell, side_name: str) -> Cell:
+def _with_side_settings(base: Plan, plan: Plan, cell: Cell, side_name: str) -> Cell:
     """The cell of one side, with the settings that its server does not share with the other."""
     server = replace(
         cell.server,
@@ -193,7 +194,7 @@ def _named(base: Plan, plan: Plan, cell: Cell, side_name: str) -> Cell:
     return replace(cell, server=server)
 
 
-def pair(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:
+def next_pairs(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:
     """The next pair of cells of each group, in an order drawn from the plan's seed."""
     cells: list[Cell] = []
     for index, group in enumerate(groups):
@@ -204,14 +205,15 @@ def pair(plan: Plan, groups: Sequence[Group], number: int) -> tuple[Cell, ...]:
 
 
 def grow(budget: Budget, directory: Path, plan: Plan) -> Plan | None:
-    """The plan with the next pair of every undecided group; None if there are none, or the budget
-    ends before the next look. The first look is always reached: fewer pairs show nothing."""
+    """The plan with the next pair of every undecided group; None if there are none or too many
+    pairs, or if the budget ends before the next look. The first LOOKS[0] pairs are always made:
+    fewer show nothing."""
     run = run_store.load(directory)
-    groups = compared(run)
-    needed_s, number = to_go_on_s(run, groups), 1 + max(cell.schedule or 0 for cell in plan.cells)
+    groups = compare_groups(run)
+    needed_s, number = next_look_s(run, groups), 1 + max(cell.schedule or 0 for cell in plan.cells)
     if needed_s is None or number > MAX_PAIRS:
         return None
     if needed_s > budget.left_s() and number > LOOKS[0]:
         return None
-    undecided = [comparison.group for comparison in groups if comparison.goes_on]
-    return replace(plan, cells=(*plan.cells, *pair(plan, undecided, number)))
+    undecided = [comparison.group for comparison in groups if comparison.needs_more_pairs]
+    return replace(plan, cells=(*plan.cells, *next_pairs(plan, undecided, number)))

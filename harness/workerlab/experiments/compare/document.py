@@ -24,8 +24,8 @@ from workerlab.experiments.compare.pairs import (
     SIDES,
     CompareRequest,
     GroupChanges,
-    compared,
-    to_go_on_s,
+    compare_groups,
+    next_look_s,
 )
 from workerlab.experiments.execution import used_s
 from workerlab.experiments.reading import as_argument, measurement_of, notes_of
@@ -46,7 +46,7 @@ from workerlab.model import (
 from workerlab.numbers.samples import percents_of, quantile
 from workerlab.numbers.units import counted, fill, listed
 from workerlab.paths import label_of
-from workerlab.report.values import PART_LOOKS, served, table
+from workerlab.report.values import PART_LOOKS, serving_software, table
 from workerlab.report.values import PARTS as PART_HEADINGS
 from workerlab.run_store import Run
 
@@ -120,7 +120,7 @@ def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
             series.append(ChartSeries(group.name, points, marks))
     if series:
         yield Chart(
-            title="B as times A",
+            title="B relative to A",
             x_title="metric",
             y_title="B / A",
             series=tuple(series),
@@ -128,13 +128,14 @@ def _ratios(groups: Sequence[GroupChanges]) -> Iterable[Chart]:
             note="With the intervals of the table; 1 is no difference.",
             form="scatter",
             names=tuple(metric.label for metric in metrics),
-            level=Level("nothing changed", 1.0),
+            level=Level("no difference", 1.0),
         )
 
 
 def _sides(group: GroupChanges) -> Iterable[tuple[str, Sequence[CellResult]]]:
-    for place, side in enumerate(SIDES):
-        yield side.upper(), [pair[place] for pair in group.pairs]
+    """Names of the sides, "A" and "B", each with its launches."""
+    for index, side in enumerate(SIDES):
+        yield side.upper(), [pair[index] for pair in group.pairs]
 
 
 def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart]:
@@ -149,7 +150,7 @@ def _distributions(group: GroupChanges, runs: tuple[Run, Run]) -> Iterable[Chart
         yield Chart(
             title=f"How long responses take, {group.name}",
             x_title="seconds",
-            y_title="% of the responses took no longer",
+            y_title="% of responses that took no longer",
             series=tuple(series),
             log=(True, False),
             note=MEANS,
@@ -184,19 +185,21 @@ def _breakdown(group: GroupChanges) -> Iterable[Chart]:
         )
 
 
-CHANGE = (
-    "Change: B as times A; of a part of the response, and of failed requests, the difference as a"
-    " share of A's response, or of the requests."
+CHANGE_NOTE = (
+    "Change: B / A; for a part of a response, the difference as a share of A's response time; for"
+    " failed requests, the difference as a share of the requests."
 )
-OF_PAIRS = (
-    f"{CHANGE} Low, high: its interval over the pairs of launches; those of a class and load hold"
-    " together in 95 of 100 comparisons, whenever they stop. None is shown that spans more than a"
-    " factor of 100."
+PAIRS_NOTE = (
+    f"{CHANGE_NOTE} Low, high: its interval over the pairs of launches. In 95 of 100 comparisons,"
+    " all intervals of a class and load are correct at once, whenever the comparison stops."
+    " Intervals that span more than a factor of 100 are not shown."
 )
-OF_SAVED_RUNS = (
-    f"{CHANGE} Low, high: its interval over the launches of both runs; all of them hold together in"
-    " 95 of 100 comparisons. None is shown that spans more than a factor of 100."
+SAVED_RUNS_NOTE = (
+    f"{CHANGE_NOTE} Low, high: its interval over the launches of both runs. In 95 of 100"
+    " comparisons, all intervals are correct at once. Intervals that span more than a factor of 100"
+    " are not shown."
 )
+MORE_TRIALS = "For narrower intervals, sweep with more --trials."
 
 
 class InvalidLaunch(Finding):
@@ -209,13 +212,13 @@ class InvalidLaunch(Finding):
 
 
 def document(run: Run) -> Document:
-    plan, groups = CompareRequest.of(run.plan), compared(run)
+    request, groups = CompareRequest.of(run.plan), compare_groups(run)
     return comparison(
         groups,
-        title=title_of(plan, groups, run),
+        title=title_of(request, groups, run),
         runs=(run, run),
-        at_least=plan.at_least,
-        strict=plan.strict,
+        at_least=request.at_least,
+        strict=request.strict,
     )
 
 
@@ -228,17 +231,17 @@ def comparison(
     *,
     strict: bool,
 ) -> Document:
-    """The comparison of pairs of launches in one run, or of two saved runs. `differences`: other
-    differences of the saved runs, listed first; None for pairs."""
+    """The document of pairs of launches in one run, or of two saved runs. `runs`: those of A and B;
+    `differences`: other differences of the saved runs, listed first; None for pairs."""
     run, paired = runs[0], differences is None
-    next_step = go_on(groups, run) if paired else "Sweep with more --trials for narrower intervals."
+    next_step = how_to_continue(groups, run) if paired else MORE_TRIALS
     invalid = list(invalid_launches(groups, paired=paired))
     answers = [
         answer_of(
             group,
             at_least=at_least,
-            launches=launches_of(group),
-            next_step=next_step if group.goes_on or not paired else "",
+            launches=launches_text(group),
+            next_step=next_step if group.needs_more_pairs or not paired else "",
         )
         for group in groups
     ]
@@ -282,7 +285,7 @@ def exit_code(groups: Sequence[GroupChanges], *, strict: bool) -> int | None:
     return ExitCode.DONE if outcomes and all(group.pairs for group in groups) else None
 
 
-def launches_of(group: GroupChanges) -> str:
+def launches_text(group: GroupChanges) -> str:
     if group.launches is None:
         return f"{counted(len(group.pairs), 'pair')} of launches"
     a, b = group.launches
@@ -290,25 +293,25 @@ def launches_of(group: GroupChanges) -> str:
     return f"{of_a} of each" if a == b else f"{of_a} of A and {b} of B"
 
 
-def go_on(groups: Sequence[GroupChanges], run: Run) -> str:
-    """How to continue the run, as a sentence; "" if no group goes on."""
-    needed_s = to_go_on_s(run, groups)
+def how_to_continue(groups: Sequence[GroupChanges], run: Run) -> str:
+    """How to continue the run, as a sentence; "" if no group needs more pairs."""
+    needed_s = next_look_s(run, groups)
     if needed_s is None:
         return ""
     whole_s = needed_s + sum(map(used_s, run.records.values()))
     minutes = math.ceil(1.1 * whole_s / 60)
-    return f"Go on with --resume {as_argument(run)} --budget {minutes}m."
+    return f"Continue with --resume {as_argument(run)} --budget {minutes}m."
 
 
-def title_of(plan: CompareRequest, groups: Sequence[GroupChanges], run: Run) -> str:
-    a, b = (words or "without that" for words in plan.words)
+def title_of(request: CompareRequest, groups: Sequence[GroupChanges], run: Run) -> str:
+    a, b = (words or "unchanged" for words in request.words)
     cells = [cell for group in groups for cell in (group.group.a, group.group.b)]
     apps = {label_of(cell.server.app) for cell in cells}
     values = {
         "a": a,
         "b": b,
         "app": next(iter(apps)) if len(apps) == 1 else None,
-        "served": served(run.environment, (cell.server for cell in cells)),
+        "served": serving_software(run.environment, (cell.server for cell in cells)),
         "tools": listed(list(dict.fromkeys(cell.tool for cell in cells))),
     }
     app = fill("[[app {app}]][[, served by {served}]]; ", values) if values["app"] else ""
@@ -330,18 +333,18 @@ def tables(groups: Sequence[GroupChanges], *, paired: bool) -> Iterator[Table]:
         Column("metric", "text", value=lambda row: row[2].metric),
         Column("a", "text", value=lambda row: row[2].a_text),
         Column("b", "text", value=lambda row: row[2].b_text),
-        Column("change", "text", value=lambda row: written(row[2], row[2].change)),
-        Column("low", "text", value=lambda row: written(row[2], row[2].low)),
-        Column("high", "text", value=lambda row: written(row[2], row[2].high)),
+        Column("change", "text", value=lambda row: change_text(row[2], row[2].change)),
+        Column("low", "text", value=lambda row: change_text(row[2], row[2].low)),
+        Column("high", "text", value=lambda row: change_text(row[2], row[2].high)),
         Column("pairs" if paired else "launches", "count", value=lambda row: row[1].n),
         Column("word", "text", heading="verdict", value=lambda row: row[1].word),
     )
     if rows:
-        yield table("A and B", columns, rows, OF_PAIRS if paired else OF_SAVED_RUNS)
+        yield table("A and B", columns, rows, PAIRS_NOTE if paired else SAVED_RUNS_NOTE)
 
 
-def written(change: MetricChange, value: float | None) -> str | None:
-    """A ratio as a factor, anything else in points."""
+def change_text(change: MetricChange, value: float | None) -> str | None:
+    """A ratio as a factor, other changes in percent."""
     if value is None:
         return None
-    return change.written(value) if change.kind == "ratio" else fill("{v:change}", {"v": value})
+    return change.change_text(value) if change.kind == "ratio" else fill("{v:change}", {"v": value})

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from workerlab.analysis.comparison import HELD, PARTS, QUEUES, Change, Kind, Word
 from workerlab.experiments.compare.options import Outcome
-from workerlab.experiments.compare.pairs import MEASURED, GroupChanges
+from workerlab.experiments.compare.pairs import DECIDING_METRICS, GroupChanges
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
 
-MAX_SPAN = 100.0  # upper over lower end; a wider interval is not shown
+MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
 
 
 class MetricChange(Finding):
@@ -35,14 +35,14 @@ class MetricChange(Finding):
         values = f"{self.metric} {self.b_text} instead of {self.a_text}"
         interval = None
         if self.low is not None and self.high is not None:
-            interval = f"{self.written(self.low)} to {self.written(self.high)}"
+            interval = f"{self.change_text(self.low)} to {self.change_text(self.high)}"
         if self.kind == "share":
             return values + (f" (by {interval} of the requests)" if interval else "")
-        change = self.written(self.change)
+        change = self.change_text(self.change)
         change += " times" if self.kind == "ratio" else " of a response"
         return f"{values} ({change}{f', {interval}' if interval else ''})"
 
-    def written(self, change: float) -> str:
+    def change_text(self, change: float) -> str:
         if self.kind == "ratio":
             return three_digits(change)
         return FORMATS["fraction" if self.kind == "share" else "change"](change)
@@ -50,7 +50,7 @@ class MetricChange(Finding):
     @classmethod
     def of(cls, change: Change) -> MetricChange:
         low, high, metric = change.low, change.high, change.metric
-        if metric.kind == "ratio" and low and high and high / low > MAX_SPAN:
+        if metric.kind == "ratio" and low and high and high / low > MAX_INTERVAL_RATIO:
             low = high = None
         return cls(
             name=metric.name,
@@ -58,8 +58,8 @@ class MetricChange(Finding):
             kind=metric.kind,
             a=change.a,
             b=change.b,
-            a_text=metric.written(change.a),
-            b_text=metric.written(change.b),
+            a_text=metric.formatted(change.a),
+            b_text=metric.formatted(change.b),
             change=change.value,
             low=low,
             high=high,
@@ -93,7 +93,7 @@ class NoValidLaunches(GroupAnswer):
 
 
 class MetricsAnswer(GroupAnswer):
-    """What is known of the metrics: labels of those that are `same` and `inconclusive`."""
+    """About the metrics: `same`, `inconclusive`: labels of those that are."""
 
     launches: str  # how many, in words
     at_least: float
@@ -103,7 +103,7 @@ class MetricsAnswer(GroupAnswer):
 
 
 class BDiffers(MetricsAnswer):
-    """Yes, by {changes:; }.[[ {where}]][[ No difference of {at_least:fraction} or more:
+    """Yes: {changes:; }.[[ {where}]][[ No difference of {at_least:fraction} or more:
     {same:list}.]][[ Inconclusive: {inconclusive:list}.]][[ {disturbed}]]"""
 
     changes: tuple[MetricChange, ...]
@@ -125,8 +125,9 @@ class DifferenceInconclusive(MetricsAnswer):
 def answer_of(
     compared: GroupChanges, *, at_least: float, launches: str, next_step: str
 ) -> GroupAnswer:
-    """The answer for one group: different if any metric is, inconclusive if one of MEASURED is,
-    else the same. `launches`: their number, in words; `next_step`: how to get a result."""
+    """The answer for one group: different if any metric is, inconclusive if one of
+    DECIDING_METRICS is, else the same. `launches`: their number, in words; `next_step`: a sentence
+    on how to get a result, or ""."""
     group = str(compared.name)
     if not compared.pairs:
         return NoValidLaunches(group, tuple(reasons_of(compared)))
@@ -140,25 +141,25 @@ def answer_of(
         "at_least": at_least,
         "same": tuple(change.metric.label for change in by_word["same"]),
         "inconclusive": tuple(change.metric.label for change in by_word["inconclusive"]),
-        "disturbed": disturbance(compared),
+        "disturbed": disturbance_sentence(compared),
         "evidence": tuple(map(MetricChange.of, compared.changes)),
     }
     if by_word["different"]:
         different = tuple(map(MetricChange.of, by_word["different"]))
         return BDiffers(**common, changes=different, where=where_changed(compared))
-    if any(change.metric.name in MEASURED for change in by_word["inconclusive"]):
+    if any(change.metric.name in DECIDING_METRICS for change in by_word["inconclusive"]):
         return DifferenceInconclusive(**common, next_step=next_step)
     return BIsSame(**common)
 
 
 def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
-    """For each side with an invalid launch, the reason of the first one."""
+    """For each side with invalid launches, the reason of the first one."""
     for side in "AB":
         for launch in [cell for name, cell in compared.left_out if name == side][:1]:
             yield InvalidSide(side, launch.reason)
 
 
-def disturbance(compared: GroupChanges) -> str:
+def disturbance_sentence(compared: GroupChanges) -> str:
     """A sentence on how many launches other programs or virtual machines disturbed; "" if none."""
     launches = [cell for pair in compared.pairs for cell in pair]
     disturbed = sum(cell.core_wait is not None and cell.core_wait.disturbed for cell in launches)
@@ -233,7 +234,7 @@ ANSWERS: tuple[tuple[Outcome, Literal["No.", "Inconclusive.", "Yes."]], ...] = (
 
 
 def limits_answer(groups: Sequence[GroupChanges]) -> Iterator[LimitsAnswer]:
-    """The answer on all limits; nothing if there are none."""
+    """The answer on all limits; none without limits."""
     limits: dict[Outcome, list[str]] = {"exceeded": [], "inconclusive": [], "kept": []}
     for compared in groups:
         for limit, outcome in compared.outcomes:

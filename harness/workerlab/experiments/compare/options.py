@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # --help imports this module and must be fast
     from workerlab.analysis.comparison import Change
 
 
-METRICS = {
+METRIC_NAMES = {  # in a limit: in `analysis.comparison`
     "rps": "throughput_rps",
     "p50": "response_p50_s",
     "p95": "response_p95_s",
@@ -44,8 +44,9 @@ class LimitSyntaxError(ValueError):
 
 
 class Limit(NamedTuple):
-    """A limit on a change. `metric`: a value of METRICS; `share`: of A's value, or for errors of
-    the requests; `above`: True if increases beyond it exceed the limit, False if decreases do."""
+    """A limit on a change. `metric`: a value of METRIC_NAMES; `share`: of A's value, or for errors
+    of the requests; `above`: True if increases beyond it exceed the limit, False if decreases
+    do."""
 
     metric: str
     above: bool
@@ -53,7 +54,7 @@ class Limit(NamedTuple):
     text: str
 
 
-def parse(text: str) -> tuple[Limit, ...]:
+def parse_limits(text: str) -> tuple[Limit, ...]:
     """The limits, in order. Raises LimitSyntaxError."""
     limits, at = [], 0
     for word in text.split(","):
@@ -66,14 +67,14 @@ def parse(text: str) -> tuple[Limit, ...]:
                     f"{text!r}, character {end}: a % is missing: {word.strip()}%"
                 )
             raise LimitSyntaxError(
-                f"{text!r}, character {where}: {word.strip()!r} is no limit of a change, such as"
+                f"{text!r}, character {where}: {word.strip()!r} is not a limit on a change, such as"
                 " p95>+10% or rps<-5%"
             )
-        if match["metric"] not in METRICS:
+        if match["metric"] not in METRIC_NAMES:
             where = at + match.start("metric") + 1
             raise LimitSyntaxError(
-                f"{text!r}, character {where}: {match['metric']!r} is not compared; there are"
-                f" {', '.join(METRICS)}"
+                f"{text!r}, character {where}: {match['metric']!r} is not one of the metrics"
+                f" {', '.join(METRIC_NAMES)}"
             )
         share, above = float(match["share"]) / 100, match["sign"] == ">"
         if (share < 0) if above else (share > 0):
@@ -81,7 +82,7 @@ def parse(text: str) -> tuple[Limit, ...]:
             raise LimitSyntaxError(
                 f"{text!r}, character {where}: {word.strip()!r} would also fail without a change"
             )
-        limits.append(Limit(METRICS[match["metric"]], above, share, word.strip()))
+        limits.append(Limit(METRIC_NAMES[match["metric"]], above, share, word.strip()))
         at += len(word) + 1
     return tuple(limits)
 
@@ -107,9 +108,9 @@ examples:
   workerlab compare gevent 32 --a python=python3.11 --b python=python3.13
       two interpreters
   workerlab compare gthread 16 --a 'threads=2 env=POOL=4' --b 'threads=8 env=POOL=16'
-      any settings, several of them in quotes
+      any settings; several need quotes
   workerlab compare sync 8 --app shop.wsgi:app --a chdir=main --b chdir=. --fail-if 'p95>+10%'
-      a gate for a build: exit code 4 if B is slower for certain
+      fail a build: exit code 4 if p95 certainly rises by more than 10 %
   workerlab compare sync 8 --client lingers --a gunicorn=25.3.0 --b gunicorn=27.0.1
       ... for clients that close their connections late
   workerlab compare --baseline results/main --fail-if 'p95>+10%'
@@ -123,16 +124,17 @@ no valid pair); 2 usage; 3 this machine or app cannot do it; 4 a limit of --fail
 5 with --strict: a limit is inconclusive; 130 Ctrl-C, 143 SIGTERM, with everything measured so far
 kept and printed.
 """
-AT_LEAST = 0.05
-TOOL, LOAD_S = "fast", 8.0  # the default tool times each request
+AT_LEAST = 0.05  # default of --at-least
+TOOL = "fast"  # the default load tool: it times each request
+LOAD_S = 8.0  # the default duration
 # What a side may change: options of `sweep`
-CHANGES = (
+SIDE_SETTINGS = (
     "workers", "threads", "backlog", "worker-connections", "app", "chdir", "python", "gunicorn",
     "config", "env", "path", "header", "sleep",
 )  # fmt: skip
 
 
-def share(text: str) -> float:
+def difference_share(text: str) -> float:
     """The share in '5%', above 0 and below 1. Raises BadWord."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*%\s*", text)
     if match is None or not 0 < (value := float(match[1]) / 100) < 1:
@@ -140,45 +142,47 @@ def share(text: str) -> float:
     return value
 
 
-def limits(text: str) -> str:
+def limits_text(text: str) -> str:
+    """The text, if it is valid. Raises BadWord."""
     try:
-        parse(text)
+        parse_limits(text)
     except LimitSyntaxError as error:
         raise read.BadWord(str(error)) from None
     return text
 
 
-PAIR: tuple[Row, ...] = (
-    ("--a", str, "WHAT", f"what A is, of {','.join(CHANGES)}: 'gunicorn=25.3.0 workers=4'"),
-    ("--b", str, "WHAT", "the same for B; other settings come from the options below"),
+SIDE_ROWS: tuple[Row, ...] = (
+    ("--a", str, "WHAT",
+     f"settings of A, such as 'gunicorn=25.3.0 workers=4'; of {','.join(SIDE_SETTINGS)}"),
+    ("--b", str, "WHAT", "settings of B; the options below apply to both"),
     ("--baseline", str, "RUN", "run the plan of this saved sweep again, and compare with it"),
-    ("--at-least", share, "SHARE", "the smallest difference that matters (5%%)"),
+    ("--at-least", difference_share, "SHARE", "the smallest difference that matters (5%%)"),
     ("--budget", budget, "TIME", "how long it may take, 30s at least (5m)"),
-    ("--fail-if", limits, "LIMITS",
-     f"exit with 4 where B changes so much for certain: 'p95>+10%%,rps<-5%%'; of"
-     f" {','.join(METRICS)}"),
+    ("--fail-if", limits_text, "LIMITS",
+     f"exit with 4 if a change certainly exceeds one of these limits: 'p95>+10%%,rps<-5%%'; of"
+     f" {','.join(METRIC_NAMES)}"),
     ("--junit", str, "FILE", "with --fail-if: write the limits as JUnit XML"),
-    ("--html", str, "FILE", "of saved runs, or with a baseline: write it as one HTML page, too"),
+    ("--html", str, "FILE", "with saved runs or --baseline: also write one HTML page"),
     ("--strict", None, "", "with --fail-if: exit with 5 if a limit is inconclusive"),
 )  # fmt: skip
-LOADS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",
-         "--tool-processes", "--keepalive", "--rate", "--arrivals", "--seed", "--duration",
-         "--sleep", "--client")  # fmt: skip
+LOAD_OPTIONS = ("--workers", "--threads", "--backlog", "--worker-connections", "--tool",
+                "--tool-processes", "--keepalive", "--rate", "--arrivals", "--seed", "--duration",
+                "--sleep", "--client")  # fmt: skip
 # Help for options whose default differs from that of a sweep
-OWN_HELP = {
+COMPARE_HELP = {
     "--tool": f"of {','.join(TOOLS)} ({TOOL})",
     "--duration": f"load for S seconds ({LOAD_S:g})",
 }
-GROUPS = {
-    "the two sides": PAIR,
+OPTION_GROUPS = {
+    "the two sides": SIDE_ROWS,
     "servers and load, of both": tuple(
-        (*row[:3], OWN_HELP.get(row[0], row[3])) for row in AXES if row[0] in LOADS
+        (*row[:3], COMPARE_HELP.get(row[0], row[3])) for row in AXES if row[0] in LOAD_OPTIONS
     ),
     "your app": APP,
     "what serves it": read.SERVES_ONE,
 }
-KINDS: dict[str, Callable[[str], object] | None] = {
-    name.removeprefix("--"): kind for rows in GROUPS.values() for name, kind, _, _ in rows
+OPTION_TYPES: dict[str, Callable[[str], object] | None] = {
+    name.removeprefix("--"): kind for rows in OPTION_GROUPS.values() for name, kind, _, _ in rows
 }
 
 
@@ -190,7 +194,7 @@ def add_options(to: argparse.ArgumentParser) -> None:
     to.epilog = f"{EXAMPLES}\n{read.PROJECT}\n{CODES}"
     to.add_argument("classes", metavar="CLASSES", nargs="?", help="worker classes, or a run: A")
     to.add_argument("levels", metavar="LEVELS", nargs="?", help="concurrency, or a run: B")
-    for title, rows in GROUPS.items():
+    for title, rows in OPTION_GROUPS.items():
         add_rows(to.add_argument_group(title), rows)
     read.add_common(to)
 
@@ -200,11 +204,11 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
     chosen = argparse.Namespace(**vars(options))
     for word in shlex.split(getattr(options, side_name) or ""):
         name, equals, text = word.partition("=")
-        kind = KINDS.get(name)
-        if not equals or name not in CHANGES or kind is None:
+        kind = OPTION_TYPES.get(name)
+        if not equals or name not in SIDE_SETTINGS or kind is None:
             raise UsageError(
                 f"--{side_name}: {word!r} is not NAME=VALUE, as in gunicorn=25.3.0; NAME is one"
-                f" of {', '.join(CHANGES)}"
+                f" of {', '.join(SIDE_SETTINGS)}"
             )
         try:
             value = kind(text)
@@ -220,7 +224,7 @@ def side(options: argparse.Namespace, side_name: str) -> argparse.Namespace:
 
 
 def check_limits(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that need --fail-if without it."""
+    """Raises UsageError for an option that needs --fail-if, if that is missing."""
     for name in ("strict", "junit"):
         if getattr(options, name) and not options.fail_if:
             raise UsageError(f"--{name} needs --fail-if, such as --fail-if 'p95>+10%'")

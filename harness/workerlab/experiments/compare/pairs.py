@@ -1,6 +1,7 @@
 """The pairs of launches of a `compare` run: the metrics of each side, and the changes so far."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -14,22 +15,22 @@ from workerlab.analysis.comparison import (
     Change,
     Launch,
     Pair,
+    all_decided,
     changes,
-    decided,
-    looks_so_far,
+    pairs_at_last_look,
 )
 from workerlab.experiments.compare import options
 from workerlab.experiments.execution import used_s
-from workerlab.experiments.reading import read_before, report_of
+from workerlab.experiments.reading import cache_of, report_of
 from workerlab.model import Cell, CellResult, Plan, Record
 from workerlab.numbers.units import fill
-from workerlab.report.values import KEEPALIVE, load_tool, setting, varying
+from workerlab.report.values import KEEPALIVE, load_tool, setting_text, varying_settings
 from workerlab.run_store import Run
 
 SIDES = ("a", "b")
 # Measured once per launch: they vary too much to continue until they are decided
 ONCE_PER_LAUNCH = ("start_s", "stop_s")
-MEASURED = tuple(metric.name for metric in METRICS if metric.name not in ONCE_PER_LAUNCH)
+DECIDING_METRICS = tuple(metric.name for metric in METRICS if metric.name not in ONCE_PER_LAUNCH)
 
 
 class Group(Struct, frozen=True):
@@ -57,16 +58,16 @@ class CompareRequest(Struct, frozen=True):
 
 class GroupChanges(NamedTuple):
     """A group and its results at the last look. `left_out`: invalid launches, each with its side,
-    "A" or "B"; `made`: number of pairs, including those since the last look; `launches`: number of
-    valid launches of A and of B, None for pairs."""
+    "A" or "B"; `pairs_made`: number of valid pairs, including those since the last look;
+    `launches`: number of valid launches of A and of B, None for pairs."""
 
     group: Group
     pairs: Sequence[tuple[CellResult, CellResult]]
     changes: Sequence[Change]
     left_out: Sequence[tuple[str, CellResult]]
     outcomes: Sequence[tuple[options.Limit, options.Outcome]] = ()  # of --fail-if
-    apart: tuple[str, ...] = ()  # distinguishes it from groups of the same class and load
-    made: int = 0
+    apart: tuple[str, ...] = ()  # settings that groups of the same class and load do not share
+    pairs_made: int = 0
     launches: tuple[int, int] | None = None
 
     @property
@@ -86,40 +87,40 @@ class GroupChanges(NamedTuple):
             return True
         if self.outcomes:
             return all(outcome != "inconclusive" for _, outcome in self.outcomes)
-        return decided(self.changes, MEASURED)
+        return all_decided(self.changes, DECIDING_METRICS)
 
     @property
     def next_look(self) -> int | None:
         """The number of pairs at the next look; None after the last."""
-        return next((look for look in LOOKS if look > self.made), None)
+        return next((look for look in LOOKS if look > self.pairs_made), None)
 
     @property
-    def goes_on(self) -> bool:
+    def needs_more_pairs(self) -> bool:
         return not self.decided and self.next_look is not None
 
 
 MAX_INVALID_PAIRS = 3  # before a comparison without a valid pair gives up
 
 
-def apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
-    """For each group, what distinguishes it from others of the same class and load: settings of its
-    server and of the load."""
-    settings = varying(group.a.server for group in groups)
+def settings_apart(groups: Sequence[Group]) -> list[tuple[str, ...]]:
+    """For each group, the settings of its server and load, as text, in which groups of the same
+    class and load differ."""
+    settings = varying_settings(group.a.server for group in groups)
     tools_vary = len({(group.a.tool, group.a.processes) for group in groups}) > 1
     keepalive_varies = len({group.a.keepalive for group in groups}) > 1
-    settings_apart = []
+    texts = []
     for cell in (group.a for group in groups):
         names = [name for name, classes in settings.items() if cell.server.worker_class in classes]
-        parts = [setting(name, getattr(cell.server, name)) for name in names]
+        parts = [setting_text(name, getattr(cell.server, name)) for name in names]
         if tools_vary:
             parts.append(load_tool(cell))
         if keepalive_varies and cell.keepalive:
             parts.append(KEEPALIVE)
-        settings_apart.append(tuple(parts))
-    return settings_apart
+        texts.append(tuple(parts))
+    return texts
 
 
-def launch(cell: CellResult, record: Record) -> Launch:
+def launch_metrics(cell: CellResult, record: Record) -> Launch:
     """The metrics of one launch by name; None if unknown."""
     requests, usage, parts = cell.requests or 0, cell.usage, cell.breakdown
     cores = usage.server_cores
@@ -141,8 +142,8 @@ def launch(cell: CellResult, record: Record) -> Launch:
 def pairs_of(
     cells: Iterable[CellResult], group: Group
 ) -> tuple[list[tuple[CellResult, CellResult]], list[tuple[str, CellResult]]]:
-    """The pairs of valid launches, in order, and the invalid launches of the other pairs, each with
-    its side."""
+    """The pairs of valid launches, in order; and the invalid launches of the other pairs, each with
+    its side, "A" or "B"."""
     sides: Mapping[str, dict[int, CellResult]] = {side: {} for side in SIDES}
     for cell in cells:
         planned = replace(cell.trial.cell, schedule=None)
@@ -161,16 +162,16 @@ def pairs_of(
     return valid, left_out
 
 
-def compared(run: Run) -> list[GroupChanges]:
-    """Every group, with the pairs stored so far."""
-    request, cells = CompareRequest.of(run.plan), report_of(run, cache=read_before(run)).cells
-    limits, comparisons = options.parse(request.limits) if request.limits else (), []
-    for group, apart_by in zip(request.groups, apart(request.groups), strict=True):
+def compare_groups(run: Run) -> list[GroupChanges]:
+    """The changes in every group, by the pairs stored so far."""
+    request, cells = CompareRequest.of(run.plan), report_of(run, cache=cache_of(run)).cells
+    limits, comparisons = options.parse_limits(request.limits) if request.limits else (), []
+    for group, apart in zip(request.groups, settings_apart(request.groups), strict=True):
         pairs, left_out = pairs_of(cells, group)
-        measured: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
-        metric_changes = changes(measured, request.at_least)
+        metrics: list[Pair] = [(_launch(run, a), _launch(run, b)) for a, b in pairs]
+        metric_changes = changes(metrics, request.at_least)
         outcomes = [(limit, options.judge(limit, metric_changes)) for limit in limits]
-        looked_at = pairs[: looks_so_far(len(pairs)) or len(pairs)]
+        looked_at = pairs[: pairs_at_last_look(len(pairs)) or len(pairs)]
         comparisons.append(
             GroupChanges(
                 group=group,
@@ -178,26 +179,26 @@ def compared(run: Run) -> list[GroupChanges]:
                 changes=metric_changes,
                 left_out=left_out,
                 outcomes=outcomes,
-                apart=apart_by,
-                made=len(pairs),
+                apart=apart,
+                pairs_made=len(pairs),
             )
         )
     return comparisons
 
 
 def _launch(run: Run, cell: CellResult) -> Launch:
-    return launch(cell, run.records[cell.trial.key])
+    return launch_metrics(cell, run.records[cell.trial.key])
 
 
-def to_go_on_s(run: Run, groups: Sequence[GroupChanges]) -> float | None:
-    """Predicted seconds to the next look at undecided groups, from the launches so far; once pairs
-    for that look have been made, seconds to the next pair. None if no group goes on."""
-    undecided = [group for group in groups if group.goes_on]
+def next_look_s(run: Run, groups: Sequence[GroupChanges]) -> float | None:
+    """Predicted seconds until the next look at undecided groups, from the launches so far; once
+    some pairs for that look have been made, until the next pair. None if no group needs more."""
+    undecided = [group for group in groups if group.needs_more_pairs]
     if not undecided:
         return None
-    if any(group.made > 1 and group.made not in LOOKS for group in undecided):
+    if any(group.pairs_made > 1 and group.pairs_made not in LOOKS for group in undecided):
         pairs = 1
     else:
-        pairs = max((group.next_look or 0) - group.made for group in undecided)
-    used = [used_s(record) for record in run.records.values()]
-    return 2 * pairs * len(undecided) * sum(used) / len(used) if used else 0.0
+        pairs = max((group.next_look or 0) - group.pairs_made for group in undecided)
+    launches_s = [used_s(record) for record in run.records.values()]
+    return 2 * pairs * len(undecided) * fmean(launches_s) if launches_s else 0.0

@@ -21,15 +21,15 @@ from xml.etree import ElementTree
 from msgspec.structs import replace
 
 from workerlab import run_store
-from workerlab.analysis.comparison import Launch, unpaired
+from workerlab.analysis.comparison import Launch, unpaired_changes
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.experiments import runner
 from workerlab.experiments.compare.document import comparison, outcome_text
 from workerlab.experiments.compare.findings import RunDifference
-from workerlab.experiments.compare.options import AT_LEAST, check_limits, judge, parse
-from workerlab.experiments.compare.pairs import Group, GroupChanges, apart, launch
-from workerlab.experiments.planning import check_tools, lacking
-from workerlab.experiments.reading import find, report_of
+from workerlab.experiments.compare.options import AT_LEAST, check_limits, judge, parse_limits
+from workerlab.experiments.compare.pairs import Group, GroupChanges, launch_metrics, settings_apart
+from workerlab.experiments.planning import check_tools, unavailable_variants
+from workerlab.experiments.reading import find_run, report_of
 from workerlab.experiments.results import print_document, print_location
 from workerlab.model import CellResult, ExitCode, Plan, UsageError
 from workerlab.numbers.units import format_bytes
@@ -43,7 +43,8 @@ from workerlab.server import preflight
 from workerlab.terminal.console import tell
 
 
-def junit(groups: Iterable[GroupChanges], run: str) -> str:
+def junit_xml(groups: Iterable[GroupChanges], run: str) -> str:
+    """The outcomes of all limits. `run`: the name of the comparison."""
     suite = ElementTree.Element("testsuite", name=f"workerlab compare {run}")
     counts = {"tests": 0, "failures": 0, "skipped": 0}
     for group in groups:
@@ -62,29 +63,30 @@ def junit(groups: Iterable[GroupChanges], run: str) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def write(place: Path, groups: Iterable[GroupChanges], run: str) -> None:
-    """Write the limits as JUnit XML. Only reports a failure: the measurement is kept."""
+def write_junit(path: Path, groups: Iterable[GroupChanges], run: str) -> None:
+    """Write `junit_xml`. If that fails, only print the reason: the measurement is kept."""
     try:
-        place.write_text(junit(groups, run))
+        path.write_text(junit_xml(groups, run))
     except OSError as error:
-        tell(f"{place} cannot be written: {error.strerror or error}")
+        tell(f"{path} cannot be written: {error.strerror or error}")
 
 
 # Options allowed with --baseline
-BESIDE_BASELINE = frozenset(
+ALLOWED_WITH_BASELINE = frozenset(
     {"command", "baseline", "at_least", "fail_if", "junit", "strict", "out", "format", "explain",
      "html"}
 )  # fmt: skip
 # Options allowed with two saved runs
-BESIDE_RUNS = BESIDE_BASELINE - {"baseline", "out"} | {"classes", "levels"}
-LOAD = ("tool", "processes", "keepalive", "concurrency", "rate")
-REQUESTS = ("method", "body_file", "mix")  # fields of the app
-PLANNED = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
-SERVER = ("worker_class", "workers", "threads", "backlog", "worker_connections", "gunicorn",
-          "python", "app", "chdir", "path", "headers", "sleep_s", "env")  # fmt: skip
-LOAD_APART = 0.5  # difference of load averages; smaller ones occur on a quiet machine
-LOADED = "load_average_at_start"
-MACHINE = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn", LOADED)
+ALLOWED_WITH_RUNS = ALLOWED_WITH_BASELINE - {"baseline", "out"} | {"classes", "levels"}
+LOAD_FIELDS = ("tool", "processes", "keepalive", "concurrency", "rate")
+REQUEST_FIELDS = ("method", "body_file", "mix")  # fields of the app
+PLAN_FIELDS = ("arrivals", "ramp_s", "linger_s")  # fields of the plan
+SERVER_FIELDS = ("worker_class", "workers", "threads", "backlog", "worker_connections", "gunicorn",
+                 "python", "app", "chdir", "path", "headers", "sleep_s", "env")  # fmt: skip
+MIN_LOAD_DIFFERENCE = 0.5  # of load averages; smaller ones occur on a quiet machine
+LOAD_AVERAGE = "load_average_at_start"
+MACHINE_FIELDS = ("cpu", "cores", "memory_bytes", "system", "python", "server_python", "gunicorn",
+                  LOAD_AVERAGE)  # fmt: skip
 
 # Labels of differences, if the field name is not readable
 LABELS = {
@@ -108,56 +110,58 @@ LABELS = {
 
 
 class SavedSide(NamedTuple):
+    """A saved run, and its cells; a cell is invalid, too, if the machine paused during it."""
+
     run: Run
     cells: Sequence[CellResult]
 
 
 def command(options: argparse.Namespace) -> int:
-    """Compares two saved runs if both arguments name one, a saved run with a new one, or else pairs
-    of launches. Returns the exit code."""
+    """Compare a saved run with a new one (--baseline), two saved runs if both arguments name one,
+    or else pairs of launches. Returns the exit code."""
     if options.baseline:
-        return _against_baseline(options)
+        return _compare_with_baseline(options)
     if not _names_runs(options):
         if options.html:
             raise UsageError(
-                "--html is for saved runs: of what is measured now, `workerlab report RUN --html"
-                " FILE` makes the page"
+                "--html works only with saved runs; after a new comparison, use"
+                " `workerlab report RUN --html FILE`"
             )
         return runner.command(options)
-    if not_allowed := _given(options) - BESIDE_RUNS:
+    if not_allowed := _given_options(options) - ALLOWED_WITH_RUNS:
         raise UsageError(
             f"two saved runs are compared as they are: leave out {_as_typed(min(not_allowed))}"
         )
-    _check(options)
-    a, b = _side(options.classes), _side(options.levels)
+    _check_options(options)
+    a, b = _load_side(options.classes), _load_side(options.levels)
     if a.run.directory.samefile(b.run.directory):
         raise UsageError(f"A and B are the same run, {a.run.name}: name two")
     return _compare(a, b, options)
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check_options(options: argparse.Namespace) -> None:
     check_limits(options)
     if options.html:
-        publish.ready(Path(options.html).expanduser())
+        publish.check_page(Path(options.html).expanduser())
 
 
-def _given(options: argparse.Namespace) -> set[str]:
+def _given_options(options: argparse.Namespace) -> set[str]:
     return {name for name, value in vars(options).items() if value}
 
 
-def _against_baseline(options: argparse.Namespace) -> int:
-    """Runs the baseline's plan again as a sweep and compares both. Returns the exit code."""
-    if not_allowed := _given(options) - BESIDE_BASELINE:
+def _compare_with_baseline(options: argparse.Namespace) -> int:
+    """Run the baseline's plan again as a sweep, and compare both. Returns the exit code."""
+    if not_allowed := _given_options(options) - ALLOWED_WITH_BASELINE:
         raise UsageError(
             "--baseline runs the plan of a saved sweep again: leave out"
             f" {_as_typed(min(not_allowed))}"
         )
-    _check(options)
-    a = _side(options.baseline)
-    directory, interrupted = runner.run(SWEEP, partial(_again, a.run.plan), options)
+    _check_options(options)
+    a = _load_side(options.baseline)
+    directory, interrupted = runner.run(SWEEP, partial(_baseline_setup, a.run.plan), options)
     if interrupted is not None:
         return interrupted
-    code = _compare(a, _side(str(directory)), options)
+    code = _compare(a, _load_side(str(directory)), options)
     print_location(directory)
     return code
 
@@ -167,14 +171,14 @@ def _as_typed(name: str) -> str:
 
 
 @contextmanager
-def _again(
+def _baseline_setup(
     plan: Plan, _options: argparse.Namespace, _resumed: Plan | None
 ) -> Iterator[runner.Setup]:
     """The baseline's plan, prepared for this machine. Its seed gives the same order of trials."""
     chdir = Path(plan.servers[0].app.chdir or ".")
     check_tools(plan.tools)
     serving = preflight.of_plan(plan, chdir)
-    plan = replace(plan, unavailable=lacking(plan.servers, serving))
+    plan = replace(plan, unavailable=unavailable_variants(plan.servers, serving))
     yield runner.Setup(plan, serving, label="again")
 
 
@@ -191,10 +195,10 @@ def _compare(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> int:
     )
     print_document(document, options)
     if options.html:
-        publish.page(document, Path(options.html).expanduser())
+        publish.write_page(document, Path(options.html).expanduser())
         tell(f"wrote {options.html}")
     if options.junit:
-        write(Path(options.junit).expanduser(), groups, f"{a.run.name} {b.run.name}")
+        write_junit(Path(options.junit).expanduser(), groups, f"{a.run.name} {b.run.name}")
     if document.exit_code is not None:
         return document.exit_code
     return ExitCode.DONE if document.valid else ExitCode.INVALID
@@ -212,23 +216,24 @@ def _names_runs(options: argparse.Namespace) -> bool:
     return True
 
 
-def _side(name: str) -> SavedSide:
-    run = run_store.load(find(name, measured=True))
+def _load_side(name: str) -> SavedSide:
+    run = run_store.load(find_run(name, measured=True))
     if run.plan.kind != SWEEP:
         raise UsageError(
-            f"{run.name} is a run of `{run.plan.kind}`: compare takes those of a sweep"
+            f"{run.name} is a run of `{run.plan.kind}`: compare takes only runs of `sweep`"
         )
-    return SavedSide(run, tuple(map(_spoilt, report_of(run).cells)))
+    return SavedSide(run, tuple(map(_invalid_if_paused, report_of(run).cells)))
 
 
 def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[GroupChanges]:
     """The common cells, compared. Raises UsageError if there are none."""
-    limits = parse(options.fail_if) if options.fail_if else ()
-    joined, comparisons = _joined(a, b), []
-    for cells_a, cells_b in joined:
+    limits = parse_limits(options.fail_if) if options.fail_if else ()
+    matched, comparisons = _matched_cells(a, b), []
+    for cells_a, cells_b in matched:
         valid_a, valid_b = _valid(cells_a), _valid(cells_b)
         launches_a, launches_b = _launches(a, valid_a), _launches(b, valid_b)
-        changes = unpaired(launches_a, launches_b, options.at_least or AT_LEAST, len(joined))
+        at_least = options.at_least or AT_LEAST
+        changes = unpaired_changes(launches_a, launches_b, at_least, len(matched))
         invalid = [("A", cell) for cell in cells_a if cell.verdict == "invalid"]
         invalid += [("B", cell) for cell in cells_b if cell.verdict == "invalid"]
         comparisons.append(
@@ -241,9 +246,10 @@ def groups_of(a: SavedSide, b: SavedSide, options: argparse.Namespace) -> list[G
                 launches=(len(valid_a), len(valid_b)),
             )
         )
-    names = apart([comparison.group for comparison in comparisons])
+    settings = settings_apart([comparison.group for comparison in comparisons])
     return [
-        comparison._replace(apart=name) for comparison, name in zip(comparisons, names, strict=True)
+        comparison._replace(apart=apart)
+        for comparison, apart in zip(comparisons, settings, strict=True)
     ]
 
 
@@ -252,10 +258,10 @@ def _valid(cells: Sequence[CellResult]) -> list[CellResult]:
 
 
 def _launches(side: SavedSide, cells: Sequence[CellResult]) -> list[Launch]:
-    return [launch(cell, side.run.records[cell.trial.key]) for cell in cells]
+    return [launch_metrics(cell, side.run.records[cell.trial.key]) for cell in cells]
 
 
-def _spoilt(cell: CellResult) -> CellResult:
+def _invalid_if_paused(cell: CellResult) -> CellResult:
     """The cell, marked as invalid if the machine paused: launches of a sweep may run in parallel,
     so one pause affects all launches of a setting, and no interval shows it."""
     pause = next((note for note in cell.notes if isinstance(note, PauseDuringLoad)), None)
@@ -265,7 +271,7 @@ def _spoilt(cell: CellResult) -> CellResult:
 # --- matching cells -------------------------------------------------------------------------------
 
 
-def _of(cell: CellResult, name: str) -> object:
+def _field_of(cell: CellResult, name: str) -> object:
     planned = cell.trial.cell
     app = planned.server.app
     if name == "app":
@@ -274,45 +280,45 @@ def _of(cell: CellResult, name: str) -> object:
         return planned.rate and (planned.rate.rps or cell.asked_rps)
     if name == "env":
         return tuple(variable for variable in app.env if variable[0] != SLEEP_ENV)
-    if name in (*REQUESTS, "chdir", "path", "headers", "sleep_s"):
+    if name in (*REQUEST_FIELDS, "chdir", "path", "headers", "sleep_s"):
         return getattr(app, name)
-    return getattr(planned if name in LOAD else planned.server, name)
+    return getattr(planned if name in LOAD_FIELDS else planned.server, name)
 
 
-def _axes(a: SavedSide, b: SavedSide) -> list[str]:
+def _identifying_fields(a: SavedSide, b: SavedSide) -> list[str]:
     """The server settings that identify cells: they vary within a run, or are the same in both."""
     names = []
-    for name in SERVER:
-        values = [{_of(cell, name) for cell in side.cells} for side in (a, b)]
+    for name in SERVER_FIELDS:
+        values = [{_field_of(cell, name) for cell in side.cells} for side in (a, b)]
         if values[0] == values[1] or max(map(len, values)) > 1:
             names.append(name)
     return names
 
 
-def _joined(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[CellResult]]]:
-    """The common cells of A and B. Raises UsageError if there are none, or the loads differ."""
-    for name in PLANNED:
+def _matched_cells(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[CellResult]]]:
+    """The common cells of A and B. Raises UsageError if there are none or the loads differ."""
+    for name in PLAN_FIELDS:
         value_a, value_b = (getattr(side.run.plan, name) for side in (a, b))
         if value_a != value_b:
             difference = f"{name.removesuffix('_s')} {value_a or 'none'} and {value_b or 'none'}"
-            raise UsageError(f"{a.run.name} and {b.run.name} were not loaded alike: {difference}")
-    names = (*LOAD, *REQUESTS, *_axes(a, b))
+            raise UsageError(f"{a.run.name} and {b.run.name} have different loads: {difference}")
+    names = (*LOAD_FIELDS, *REQUEST_FIELDS, *_identifying_fields(a, b))
 
     def by_key(side: SavedSide) -> Mapping[tuple[object, ...], list[CellResult]]:
         cells_by_key: dict[tuple[object, ...], list[CellResult]] = {}
         for cell in side.cells:
-            cells_by_key.setdefault(tuple(_of(cell, name) for name in names), []).append(cell)
+            cells_by_key.setdefault(tuple(_field_of(cell, name) for name in names), []).append(cell)
         return cells_by_key
 
-    of_a, of_b = by_key(a), by_key(b)
-    joined = [(cells, of_b[key]) for key, cells in of_a.items() if key in of_b]
-    if not joined:
+    cells_a, cells_b = by_key(a), by_key(b)
+    matched = [(cells, cells_b[key]) for key, cells in cells_a.items() if key in cells_b]
+    if not matched:
         raise UsageError(
             f"{a.run.name} and {b.run.name} have no cell in common: concurrency or rate, load"
             " tool, keep-alive and requests must be the same; so must the worker class if a run has"
             " several"
         )
-    return joined
+    return matched
 
 
 # --- other differences of the runs ----------------------------------------------------------------
@@ -321,15 +327,15 @@ def _joined(a: SavedSide, b: SavedSide) -> list[tuple[list[CellResult], list[Cel
 def _differences(a: SavedSide, b: SavedSide) -> list[RunDifference]:
     """The differences in machine, versions and settings."""
     differences = []
-    for name in MACHINE:
+    for name in MACHINE_FIELDS:
         value_a, value_b = (side.run.environment.get(name) for side in (a, b))
-        if name == LOADED and None not in (value_a, value_b):
-            if abs(float(str(value_a)) - float(str(value_b))) >= LOAD_APART:
+        if name == LOAD_AVERAGE and None not in (value_a, value_b):
+            if abs(float(str(value_a)) - float(str(value_b))) >= MIN_LOAD_DIFFERENCE:
                 differences.append(_difference(f"machine.{name}", value_a, value_b))
         elif value_a != value_b:
             differences.append(_difference(f"machine.{name}", value_a, value_b))
-    for name in SERVER:
-        values = [{_of(cell, name) for cell in side.cells} for side in (a, b)]
+    for name in SERVER_FIELDS:
+        values = [{_field_of(cell, name) for cell in side.cells} for side in (a, b)]
         if values[0] != values[1] and max(map(len, values)) == 1:
             (value_a,), (value_b,) = values
             differences.append(_difference(name, value_a, value_b))
@@ -341,10 +347,10 @@ def _differences(a: SavedSide, b: SavedSide) -> list[RunDifference]:
 
 
 def _difference(name: str, a: object, b: object) -> RunDifference:
-    return RunDifference(name, LABELS.get(name, name), _in_words(name, a), _in_words(name, b))
+    return RunDifference(name, LABELS.get(name, name), _value_text(name, a), _value_text(name, b))
 
 
-def _in_words(name: str, value: object) -> str:
+def _value_text(name: str, value: object) -> str:
     if name.endswith("_bytes") and isinstance(value, int):
         return format_bytes(value)
     if isinstance(value, tuple):  # environment variables or headers

@@ -36,7 +36,7 @@ from workerlab.experiments.lesson.words import (
 from workerlab.experiments.live.recording import run_step
 from workerlab.experiments.live.side import LiveServer, Look
 from workerlab.experiments.planning import gunicorn_plan
-from workerlab.experiments.reading import evidence, report_of
+from workerlab.experiments.reading import read_trial, report_of
 from workerlab.experiments.results import document_of, print_location
 from workerlab.experiments.runner import Setup, run
 from workerlab.model import EnvironmentProblem, Plan, Record, Trial, UsageError
@@ -87,7 +87,7 @@ def command(options: argparse.Namespace) -> int:
     if stopped is None:
         path = directory / "report.html"
         try:
-            publish.page(document_of(directory), path)
+            publish.write_page(document_of(directory), path)
             tell(f"the report page of this lesson: {short(path)}")
         except EnvironmentProblem as problem:
             tell(f"no report page: {problem}")
@@ -216,7 +216,7 @@ class Presenter:
     def _compare(self, trial: Trial, record: Record) -> None:
         report = report_of(run_store.load(self._directory))
         (cell,) = (cell for cell in report.cells if cell.trial == trial)
-        data = facts_of(evidence(trial, record, self._plan, self._directory))
+        data = facts_of(read_trial(trial, record, self._plan, self._directory))
         facts = data if isinstance(data, Facts) and cell.verdict != "invalid" else None
         self._course.tell(measured(cell, facts), *outcome(self._course.step, cell, facts))
         self._explain(course_of(facts) if facts is not None and overflowed(facts) else ())

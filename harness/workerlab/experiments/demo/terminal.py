@@ -254,7 +254,7 @@ class RequestsOverTime(NamedTuple):
 def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
     """In at most `columns` columns; None if the client did not time each request, or the queue was
     not sampled."""
-    origin_ns, queue = facts.measurement.origin_ns, facts.seen.queue
+    origin_ns, queue = facts.measurement.origin_ns, facts.observations.queue
     if origin_ns is None or not facts.measurement.timings or not queue:
         return None
     under_way = list[Stretch]()  # unanswered requests last to the end of the load

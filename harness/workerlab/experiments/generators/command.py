@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from workerlab.experiments.planning import installed
+from workerlab.experiments.planning import available_tools
 from workerlab.experiments.runner import Setup
 from workerlab.load.registry import TOOLS, tool_named
 from workerlab.model import Cell, EnvironmentProblem, Load, NullServer, Plan, UsageError
@@ -31,11 +31,13 @@ from workerlab.server import preflight
 
 LEVELS = (1, 10, 100)
 DURATION_S = 2.0
-LOW_CONNECTIONS, LOW_DELAY_S, LOW_LEAST_S = 25, 0.05, 3.0
+LOW_RATE_CONNECTIONS = 25
+LOW_RATE_DELAY_S = 0.05  # of the server
+MIN_LOW_RATE_S = 3.0  # duration of a load at the low rate
 # Assumed requests/s, to size the request count of a tool that stops at one (ab): with one
 # connection, with several, and with a new connection per request
-COUNTED_RPS = {"one": 30_000, "several": 50_000, "anew": 8_000}
-SLACK_S = 60.0  # after the load, before a tool is killed
+ASSUMED_RPS = {"one": 30_000, "several": 50_000, "anew": 8_000}
+SLACK_S = 60.0  # after the planned end of the load, before the tool is killed
 MAX_DELAY_SHARE = 0.1  # of the duration: each connection gets at least ten answers
 
 
@@ -76,37 +78,37 @@ def cells(
 ) -> list[Cell]:
     """Low-rate cells first, then level by level: cells to compare run close in time. `delay_s`:
     (shortest, longest), of the full-speed server. `per_process`: levels count each process."""
-    quick = NullServer(core=core, delay_s=delay_s)
-    slow = replace(quick, delay_s=(LOW_DELAY_S, LOW_DELAY_S))
+    full_speed = NullServer(core=core, delay_s=delay_s)
+    low_rate = replace(full_speed, delay_s=(LOW_RATE_DELAY_S, LOW_RATE_DELAY_S))
     connection_rps = 2 / sum(delay_s) if any(delay_s) else math.inf
-    low_s, low_rps = max(LOW_LEAST_S, duration_s), LOW_CONNECTIONS / LOW_DELAY_S
+    low_s, low_rps = max(MIN_LOW_RATE_S, duration_s), LOW_RATE_CONNECTIONS / LOW_RATE_DELAY_S
 
     def cell(
         null: NullServer, generator: ComparedGenerator, connections: int, load_s: float, rps: float
     ) -> Cell:
         load = _load(generator, connections, load_s, rps, keepalive=keepalive)
         tool_named(generator.tool).check(load)
-        rate = "low" if null is slow else "full"
+        rate = "low" if null is low_rate else "full"
         return null_cell(f"{rate}-{generator.name}-c{connections}", null, generator.tool, load)
 
     planned = [
-        cell(slow, generator, LOW_CONNECTIONS, low_s, low_rps)
+        cell(low_rate, generator, LOW_RATE_CONNECTIONS, low_s, low_rps)
         for generator in generators
-        if generator.processes <= LOW_CONNECTIONS
+        if generator.processes <= LOW_RATE_CONNECTIONS
     ]
     for level, generator in product(sorted(set(levels)), generators):
         connections = level * generator.processes if per_process else level
         kind = "anew" if not keepalive else "one" if level == 1 else "several"
-        rps = min(COUNTED_RPS[kind], connections * connection_rps)
+        rps = min(ASSUMED_RPS[kind], connections * connection_rps)
         if generator.processes <= connections:
-            planned.append(cell(quick, generator, connections, duration_s, rps))
+            planned.append(cell(full_speed, generator, connections, duration_s, rps))
     return planned
 
 
 def _load(
     generator: ComparedGenerator, connections: int, load_s: float, rps: float, *, keepalive: bool
 ) -> Load:
-    """`rps`: the assumed rate, for tools that stop at a request count."""
+    """The load of a cell. `rps`: the assumed rate, for tools that stop at a request count."""
     return Load(
         concurrency=connections,
         requests=max(1 + connections, round(rps * load_s)),
@@ -121,10 +123,11 @@ def _load(
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    """Raises UsageError or EnvironmentProblem. Inspects the machine; starts nothing."""
+    """The plan of a comparison. Inspects the machine; starts nothing. Raises UsageError,
+    EnvironmentProblem."""
     levels, processes = options.levels or LEVELS, options.processes or ()
-    preflight.check_levels([max(levels) * max(processes, default=1), LOW_CONNECTIONS])
-    tools, notes = installed(options.tools or TOOLS)
+    preflight.check_levels([max(levels) * max(processes, default=1), LOW_RATE_CONNECTIONS])
+    tools, notes = available_tools(options.tools or TOOLS)
     if not tools:
         raise EnvironmentProblem(" ".join(note.values["why"] for note in notes))
     duration_s = options.duration or DURATION_S
@@ -152,8 +155,8 @@ def _check(
         raise UsageError(
             f"--processes needs a tool that sends from several: {', '.join(supporting)}"
         )
-    if processes and not 2 <= min(processes) <= max(processes) <= LOW_CONNECTIONS:
-        raise UsageError(f"--processes must be from 2 to {LOW_CONNECTIONS}")
+    if processes and not 2 <= min(processes) <= max(processes) <= LOW_RATE_CONNECTIONS:
+        raise UsageError(f"--processes must be from 2 to {LOW_RATE_CONNECTIONS}")
     if delay_s[1] > duration_s * MAX_DELAY_SHARE:
         raise UsageError("--delay must be at most a tenth of --duration, for enough answers")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from workerlab.analysis.facts import TrialData, unusable
-from workerlab.analysis.trials import mean
+from workerlab.analysis.facts import TrialData, why_unusable
+from workerlab.analysis.trials import mean_of
 from workerlab.experiments.generators.findings import findings
 from workerlab.experiments.generators.usage import (
     GeneratorLoad,
@@ -47,7 +47,7 @@ CONNECTIONS = Column("connections", "count", heading="conn.")
 DELAY_ALLOWS = Column(
     "delay_rps",
     heading="delay allows req/s",
-    meaning="connections / delay: what a generator gets that takes no time itself",
+    meaning="connections / delay: the rate of a generator that takes no time itself",
     value=lambda load: load.first.delay_rps,
 )
 COST = (
@@ -71,15 +71,15 @@ COST = (
     Column(
         "server_cores",
         meaning="cores used by the server, which has one; near 1, the server is the limit",
-        value=mean("server_cores"),
+        value=mean_of("server_cores"),
     ),
-    Column("host_busy", "percent", value=mean("host_busy")),
+    Column("host_busy", "percent", value=mean_of("host_busy")),
     Column(
         "cpu_s",
         "seconds",
         heading="CPU total",
         meaning="of the generator, from its start to its end",
-        value=mean("cpu_s"),
+        value=mean_of("cpu_s"),
     ),
     Column("host_memory_bytes", "bytes", value=lambda load: load.largest("host_memory_bytes")),
 )
@@ -119,7 +119,7 @@ TIMES = (
         "achieved_concurrency",
         heading="in flight",
         meaning="requests in flight at once, as the generator counts them",
-        value=mean("measured.achieved_concurrency"),
+        value=mean_of("measured.achieved_concurrency"),
     ),
 )
 
@@ -156,7 +156,7 @@ def document(run: Run) -> Document:
 
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
-    """`trials`: all trials of the plan. `details` of older plans lack `delay_s`."""
+    """The document of a run. `trials`: all of the plan. Details of older plans lack `delay_s`."""
     usages = {data.trial.key: usage_of(data) for data in trials}
     measured = [usage for usage in usages.values() if usage is not None]
     loads = by_load(measured)
@@ -270,7 +270,7 @@ def scaled(value: float | None, factor: float) -> float | None:
 
 def not_measured(data: TrialData) -> Finding:
     load = f"{data.cell.tool} at {counted(data.cell.concurrency, 'connection')}"
-    return NotMeasured(load, why=unusable(data) or "its output has no duration")
+    return NotMeasured(load, why=why_unusable(data) or "its output has no duration")
 
 
 def notes(usages: Sequence[GeneratorUsage]) -> Iterator[Finding]:

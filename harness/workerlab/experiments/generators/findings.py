@@ -23,14 +23,14 @@ from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 from workerlab.numbers.units import counted
 
-# Ways to write a generator in Python
-PYTHON = ("processes", "threads", "coroutines", "processes-coroutines")
-KEPT_RATE = 0.9  # least share of the highest throughput at the low rate
-HEADROOM = 3.0  # a ceiling this many times a server's throughput does not limit it
-MOSTLY_OVERHEAD = 0.5  # share of a reported response time above which client overhead dominates
-GROWTH = 1.2  # a smaller gain from more threads does not count as growth
-ONE_CORE = 1.25  # cores used by threads that share a GIL, kernel work included
-MORE_THAN_ONE_CORE = 1.3
+# Load tools that are generators written in Python
+PYTHON_TOOLS = ("processes", "threads", "coroutines", "processes-coroutines")
+KEPT_RATE_SHARE = 0.9  # of the highest throughput at the low rate; with less, the rate was not kept
+HEADROOM_RATIO = 3.0  # of ceiling to throughput: from here on, the generator is not the limit
+DOMINANT_SHARE = 0.5  # of a reported response time: a larger client overhead dominates
+MIN_GROWTH_RATIO = 1.2  # a smaller gain from more threads does not count as growth
+MAX_GIL_CORES = 1.25  # used by threads that share a GIL, kernel work included
+MIN_PARALLEL_CORES = 1.3  # used by processes that run in parallel
 
 Loads = Sequence[GeneratorLoad]
 
@@ -93,7 +93,7 @@ class SlowAtLowRate(Finding):
 class LeastCpu(Answer):
     """At {rps:number} requests/s, {names:list}:[[ {cpu_s:duration} of CPU per request]]
     [[ at most {tied_cpu_s:duration} of CPU per request, too close to call]].
-    [[ Of those in Python, {python.name} needs least ({python.cpu_s:duration}), then
+    [[ Of those in Python, {python.name} needs the least ({python.cpu_s:duration}), then
     {second_python.name} ({second_python.cpu_s:duration}).]]"""
 
     question = LOW_RATE
@@ -108,7 +108,7 @@ class LeastCpu(Answer):
 
 def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
     highest_rps = max((load.rps for load in loads), default=0.0)
-    kept = [load for load in loads if load.rps >= KEPT_RATE * highest_rps]
+    kept = [load for load in loads if load.rps >= KEPT_RATE_SHARE * highest_rps]
     ranked = sorted(
         ((cpu_of(load), load) for load in kept if load.cpu_per_request_s is not None),
         key=lambda pair: pair[0].cpu_s,
@@ -124,7 +124,7 @@ def least_cpu(loads: Loads) -> LeastCpu | Inconclusive:
         return Inconclusive(TOO_FEW_TRIALS, question=LOW_RATE, evidence=evidence)
     least = ranked[0][1]
     tied = [cpu for cpu, load in ranked if load is least or not costs_more(load, least)]
-    python = [pair for pair in ranked if pair[1].tool in PYTHON][:2]
+    python = [pair for pair in ranked if pair[1].tool in PYTHON_TOOLS][:2]
     differ = len(python) == 2 and costs_more(python[1][1], python[0][1])
     return LeastCpu(
         rps=highest_rps,
@@ -198,7 +198,7 @@ def most_requests(loads: Loads) -> MostRequests | Inconclusive:
     if min(len(load.rates) for load in ranked) < 2:
         return Inconclusive(TOO_FEW_TRIALS, question=HIGH_RATE, evidence=evidence)
     best, *others = ranked
-    python = [load for load in ranked if load.tool in PYTHON][:2]
+    python = [load for load in ranked if load.tool in PYTHON_TOOLS][:2]
     gain = ratio(python[0].rates, python[1].rates) if len(python) == 2 else Ratio(1.0)
     return MostRequests(
         best=evidence[0],
@@ -249,7 +249,7 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
         return Inconclusive(TOO_FEW_LEVELS, question=GIL)
     evidence = tuple(map(reached_rate, (*threads, *processes)))
     fewest, most = threads[0], max(threads[1:], key=lambda load: load.rps)
-    thread_cores, process_cores = most_cores(threads), most_cores(processes)
+    thread_cores, process_cores = max_cores(threads), max_cores(processes)
     if thread_cores is None or process_cores is None or not fewest.rps:
         return Inconclusive(NO_CPU, question=GIL, evidence=evidence)
     growth, disturbance = ratio(most.rates, fewest.rates), disturbed((*threads, *processes))
@@ -258,15 +258,15 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
     if disturbance is not None:
         return Inconclusive(str(disturbance), question=GIL, evidence=evidence)
     gil, remark = NOT_HERE, ""
-    if growth.low < GROWTH <= growth.high:
+    if growth.low < MIN_GROWTH_RATIO <= growth.high:
         gil, remark = NOT_SHOWN, "; more --trials would show whether that is growth"
-    elif growth.high < GROWTH and thread_cores > ONE_CORE:
+    elif growth.high < MIN_GROWTH_RATIO and thread_cores > MAX_GIL_CORES:
         remark = "; threads that share a GIL do not use that many"
-    elif growth.high < GROWTH and process_cores < MORE_THAN_ONE_CORE:
+    elif growth.high < MIN_GROWTH_RATIO and process_cores < MIN_PARALLEL_CORES:
         gil, remark = NOT_SHOWN, f", but processes used no more than {process_cores:.2f} either"
         if cores is not None:
             remark += f"; this machine has {counted(cores, 'core')}, and the server needs one"
-    elif growth.high < GROWTH:
+    elif growth.high < MIN_GROWTH_RATIO:
         gil, remark = IN_THE_THREADS, f"; processes used {process_cores:.2f}"
     return ThreadGrowth(
         gil=gil,
@@ -280,7 +280,7 @@ def thread_growth(loads: Loads, cores: int | None) -> ThreadGrowth | Inconclusiv
     )
 
 
-def most_cores(loads: Loads) -> float | None:
+def max_cores(loads: Loads) -> float | None:
     return max((load.cores for load in loads if load.cores is not None), default=None)
 
 
@@ -328,7 +328,7 @@ def machine_ceiling(loads: Loads) -> MachineCeiling | Inconclusive:
             name=load.name,
             connections=load.connections,
             rps=load.rps,
-            reliable_rps=load.rps / HEADROOM,
+            reliable_rps=load.rps / HEADROOM_RATIO,
             server_busy=load.server_busy,
         )
         for load in ranked
@@ -373,7 +373,7 @@ def client_overhead(loads: Loads) -> ClientOverhead | Inconclusive:
     if not overheads:
         return Inconclusive(SERVER_BUSY_OR_DISTURBED, question=OVERHEAD)
     overheads.sort(key=lambda load: -load.overhead_s / (load.reported_s or load.overhead_s))
-    affected = [load for load in overheads if load.overhead_s > MOSTLY_OVERHEAD * load.reported_s]
+    affected = [load for load in overheads if load.overhead_s > DOMINANT_SHARE * load.reported_s]
     worst_of_each: dict[str, OverheadOfLoad] = {}
     for overhead in overheads:
         worst_of_each.setdefault(overhead.name, overhead)

@@ -49,7 +49,8 @@ def add_options(to: argparse.ArgumentParser) -> None:
     delay = "seconds until the server answers at full speed; LO-HI: random between the two (0)"
     add("--delay", type=_delay, metavar="S", help=delay)
     add("--duration", type=duration, metavar="S", help="seconds per load (2)")
-    add("--trials", type=whole, metavar="N", help="repetitions, which are what is compared (3)")
+    trials = "trials of each load, over which intervals are computed (3)"
+    add("--trials", type=whole, metavar="N", help=trials)
     add("--keepalive", type=_once, metavar="WORD", help="reuse connections: off or on (on)")
 
 

@@ -20,9 +20,9 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from workerlab.analysis.core_wait import Stretch, wait_in
-from workerlab.analysis.diagnosis.cpu import Disturbance, worst
-from workerlab.analysis.facts import TrialData, unusable
+from workerlab.analysis.core_wait import LoadPart, core_wait_in
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
+from workerlab.analysis.facts import TrialData, why_unusable
 from workerlab.analysis.samples import NS, per_second
 from workerlab.analysis.trials import Replicates
 from workerlab.model import (
@@ -36,11 +36,11 @@ from workerlab.model import (
 )
 from workerlab.numbers.units import count_text
 
-EDGE = 0.1  # share of the load excluded at its start, and at its end
+EDGE_SHARE = 0.1  # of the load, excluded at its start and again at its end
 TICK_S = 0.01  # resolution of CPU time in /proc
-RESOLUTION = 0.01  # of a response time: the width of the histograms' buckets
-DELAY_BOUND = 0.9  # share of the rate that the server's delay allows; above, that is the limit
-SERVER_BUSY = 0.9  # cores; above, the server is the limit
+TIME_RESOLUTION_SHARE = 0.01  # of a response time: the width of the histograms' buckets
+DELAY_BOUND_SHARE = 0.9  # of the rate that the server's delay allows; above, that is the limit
+BUSY_SERVER_CORES = 0.9  # from here on, the server is the limit
 MAX_COUNTED_RATIO = 1.01  # answers counted by the generator per answer sent by the server
 
 
@@ -138,13 +138,14 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
     def server_busy(self) -> float | None:
         """Share of its core that the server used, if that was the limit; else None."""
         cores = self.mean("server_cores")
-        return cores if cores is not None and cores >= SERVER_BUSY else None
+        return cores if cores is not None and cores >= BUSY_SERVER_CORES else None
 
     @property
     def delay_bound_rps(self) -> float | None:
         """The rate that the server's delay allows, if that was the limit; else None."""
         delay_rps = self.first.delay_rps
-        return delay_rps if delay_rps is not None and self.rps >= DELAY_BOUND * delay_rps else None
+        is_bound = delay_rps is not None and self.rps >= DELAY_BOUND_SHARE * delay_rps
+        return delay_rps if is_bound else None
 
     @property
     def doubt(self) -> str | None:
@@ -177,10 +178,11 @@ class GeneratorLoad(Replicates[GeneratorUsage], frozen=True):
         if reported_s is None or server_side_s is None:
             return None
         overhead_s = reported_s - server_side_s
-        return overhead_s if abs(overhead_s) >= RESOLUTION * reported_s else 0.0
+        return overhead_s if abs(overhead_s) >= TIME_RESOLUTION_SHARE * reported_s else 0.0
 
 
 def by_load(usages: Iterable[GeneratorUsage]) -> list[GeneratorLoad]:
+    """The trials of each generator at each load."""
     trials: dict[tuple[str, int, bool], list[GeneratorUsage]] = {}
     for usage in usages:
         trials.setdefault((usage.name, usage.connections, usage.low), []).append(usage)
@@ -188,18 +190,18 @@ def by_load(usages: Iterable[GeneratorUsage]) -> list[GeneratorLoad]:
 
 
 def at_low_rate(cell: Cell) -> bool:
-    """Known from the cell's name."""
+    """Whether the load of the cell is at the low rate, by its name."""
     return cell.name.startswith("low-")
 
 
 def usage_of(data: TrialData) -> GeneratorUsage | None:
-    """None if the trial has no usable measurement."""
+    """The usage in a trial; None if it has no usable measurement."""
     measured, record, load = data.measurement, data.record, data.cell.load
-    if unusable(data) is not None or measured is None or record is None or load is None:
+    if why_unusable(data) is not None or measured is None or record is None or load is None:
         return None
     if measured.duration_s <= 0:
         return None
-    steady = _steady(data, measured, record)
+    steady = _mid_load(data, measured, record)
     observations, answered_rps = data.observations, measured.requests / measured.duration_s
     cores, server_cores, host_cores = (
         per_second((sample.at_ns, getattr(sample, name)) for sample in steady)
@@ -221,9 +223,9 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
         cores=cores,
         cpu_per_request_s=cores / answered_rps if cores is not None and answered_rps else None,
         cpu_step_s=2 * TICK_S * math.sqrt(processes) / answers if answers else None,
-        memory_bytes=_peak(samples, "tool_rss_bytes"),
+        memory_bytes=_max_sample(samples, "tool_rss_bytes"),
         host_busy=_share_busy(host_cores, observations.cores),
-        host_memory_bytes=_peak(samples, "host_memory_bytes"),
+        host_memory_bytes=_max_sample(samples, "host_memory_bytes"),
         server_cores=server_cores,
         core_wait=_core_wait(data, steady, answered_rps),
         server_side=data.null.service if data.null else Summary(),
@@ -234,7 +236,7 @@ def usage_of(data: TrialData) -> GeneratorUsage | None:
     )
 
 
-def _peak(samples: Iterable[ProcessSample], name: str) -> int | None:
+def _max_sample(samples: Iterable[ProcessSample], name: str) -> int | None:
     return max(filter(None, (getattr(sample, name) for sample in samples)), default=None)
 
 
@@ -259,7 +261,7 @@ def _stood_still(observations: Observations, record: Record) -> bool:
     return any(pause.from_ns < end_ns and pause.to_ns > begin_ns for pause in observations.pauses)
 
 
-def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:
+def _mid_load(data: TrialData, measured: Measurement, record: Record) -> tuple[ProcessSample, ...]:
     """Samples in the middle of the load. If a tool does not report its start, it is computed from
     the end of the load."""
     length_ns, begin_ns = measured.duration_s * NS, measured.origin_ns
@@ -267,7 +269,7 @@ def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[Pro
         begin_ns = round(record.load_end_ns - length_ns)
     if begin_ns is None or "processes" in data.observations.missing:
         return ()
-    from_ns, to_ns = begin_ns + EDGE * length_ns, begin_ns + (1 - EDGE) * length_ns
+    from_ns, to_ns = begin_ns + EDGE_SHARE * length_ns, begin_ns + (1 - EDGE_SHARE) * length_ns
     samples = data.observations.processes
     return tuple(sample for sample in samples if from_ns <= sample.at_ns <= to_ns)
 
@@ -275,11 +277,11 @@ def _steady(data: TrialData, measured: Measurement, record: Record) -> tuple[Pro
 def _core_wait(data: TrialData, steady: Sequence[ProcessSample], rps: float) -> CoreWait | None:
     if rps <= 0:
         return None
-    response_s = data.cell.concurrency / rps
-    cores = data.observations.cores
-    return wait_in(Stretch(steady, rps, response_s, response_s, units=data.units, cores=cores))
+    response_s, cores = data.cell.concurrency / rps, data.observations.cores
+    part = LoadPart(steady, rps, response_s, response_s, tool_units=data.tool_units, cores=cores)
+    return core_wait_in(part)
 
 
 def disturbed(usages: Iterable[GeneratorUsage | GeneratorLoad]) -> Disturbance | None:
     """The worst wait for a core among them; None if none was disturbed."""
-    return worst(usage.core_wait for usage in usages)
+    return worst_disturbance(usage.core_wait for usage in usages)

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from workerlab import run_store
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.ladder import steps as steps
+from workerlab.experiments.ladder import steps
 from workerlab.experiments.ladder.limits import MAX_TIMES_USERS, next_load
 from workerlab.experiments.ladder.options import STORAGES
 from workerlab.experiments.ladder.steps import (
@@ -35,8 +35,8 @@ from workerlab.experiments.ladder.steps import (
     from_details,
     ladder,
 )
-from workerlab.experiments.planning import check_tools, gunicorn_plan, installed
-from workerlab.experiments.reading import read_before, report_of
+from workerlab.experiments.planning import available_tools, check_tools, gunicorn_plan
+from workerlab.experiments.reading import cache_of, report_of
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Finding, Note
 from workerlab.load.locust import PORT
@@ -54,8 +54,8 @@ RESUMES_WITH = (*URLS, "trials")
 ONE_USER_TOOL = "fast"
 TOOLS = ("locust-fast", "fast")  # for many users, if installed
 POSTS = 1000
-POST = "1"  # every user reads its page
-ANSWER_S = 120.0  # enough to store a thousand posts on a busy machine
+PAGE_POST = "1"  # the post whose page every user reads
+COMMAND_S = 120.0  # for a command of the blog: storing a thousand posts on a busy machine
 NO_SINGLE_USER = "A single user is not measured: the load comes from other hosts."
 FULL_LOAD, QUICK_LOAD = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 
@@ -70,17 +70,17 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
         times = MAX_TIMES_USERS if options.find_limit else 1
         preflight.check_levels([times * users_of(options)])
     elif options.trials and options.trials <= plan.trials:
-        raise UsageError(f"--trials must be more than {plan.trials}, which the run has")
+        raise UsageError(f"--trials must be more than the {plan.trials} that the run has")
     tools, notes = tools_of(options)
     gunicorns = {} if plan else interpreters(options)
     kinds = kinds_of(plan) if plan else (*(options.storages or default_storages(urls)), CACHE)
     with services(kinds, urls) as blog:
-        if blog.lacking and (plan or not blog.pages):
-            raise EnvironmentProblem("; ".join(blog.lacking.values()))
+        if blog.unavailable and (plan or not blog.pages):
+            raise EnvironmentProblem("; ".join(blog.unavailable.values()))
         if plan is None:
             workers = options.workers or 2
             planned = steps.configurations(
-                blog.lacking, kinds[:-1], workers, blog.pages, blog.stand_ins
+                blog.unavailable, kinds[:-1], workers, blog.pages, blog.stand_ins
             )
             plan = plan_of(options, planned, tools, gunicorns, notes)
         by_name = {configuration.name: configuration for configuration in from_details(plan)}
@@ -110,7 +110,7 @@ def tools_of(options: argparse.Namespace) -> tuple[Sequence[str], tuple[Finding,
     """Load tools for many users, with notes for the plan. Raises LabError."""
     defaults = TOOLS[:1] if options.load_hosts else TOOLS
     check_tools(options.tools or (defaults if options.load_hosts else ()))
-    tools, notes = installed(options.tools or defaults)
+    tools, notes = available_tools(options.tools or defaults)
     if not options.load_hosts:
         return tools, notes
     if "fast" in tools:
@@ -155,13 +155,14 @@ def plan_of(
 
 
 def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
-    """The plan with more launches (`trials`), else with the next number of users; None: no more."""
+    """The plan with more launches (`trials`), else with the next number of users of a search; None
+    for no more."""
     if trials > plan.trials:
         return replace(plan, trials=trials)
     if (users := plan.details.get(USUAL_USERS)) is None:
         return None
     run = run_store.load(directory)
-    report = report_of(run, cache=read_before(run))
+    report = report_of(run, cache=cache_of(run))
     if load := next_load(ladder(report.cells, from_details(plan), report.environment, users)):
         cell = replace(plan.cells[0], tool=load.tool, concurrency=load.users)
         return replace(plan, cells=(*plan.cells, cell))
@@ -169,27 +170,27 @@ def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
 
 
 def default_storages(urls: Mapping[str, str]) -> tuple[str, ...]:
-    """All storages but SQLite if one of those is available, else all."""
+    """All storages but SQLite if at least one of them is available, else all."""
     others = tuple(kind for kind in STORAGES if kind != "sqlite")
-    able = any(kind in urls or not lacks(kind) for kind in others)
-    return others if able else STORAGES
+    can_use_others = any(kind in urls or not lacks(kind) for kind in others)
+    return others if can_use_others else STORAGES
 
 
 # --- services ------------------------------------------------------------------------------------
 
 
 class Services(Struct, frozen=True):
-    """`running`, by kind; `lacking`: why other kinds are unavailable. `uploads`: a folder for the
+    """`running`, by kind; `unavailable`: why other kinds are not. `uploads`: a folder for the
     blog's uploads. `pages`: SHA-256 of the page that every user reads, by storage."""
 
     running: Mapping[str, Service]
-    lacking: Mapping[str, str]
+    unavailable: Mapping[str, str]
     uploads: Path
     pages: dict[str, str] = {}
 
     @property
     def versions(self) -> dict[str, str]:
-        """By kind."""
+        """Of the running services, by kind."""
         return {kind: service.version for kind, service in self.running.items()}
 
     @property
@@ -224,7 +225,7 @@ def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services
     Raises EnvironmentProblem if one of these cannot be used."""
     with ExitStack() as stack:
         running: dict[str, Service] = {}
-        lacking: dict[str, str] = {}
+        unavailable: dict[str, str] = {}
         for kind in sorted(kinds, key=lambda kind: kind not in urls):
             name = name_of(kind)
             try:
@@ -233,10 +234,10 @@ def services(kinds: Sequence[str], urls: Mapping[str, str]) -> Iterator[Services
             except EnvironmentProblem as problem:
                 if kind in urls:
                     raise
-                lacking[kind] = str(problem)
+                unavailable[kind] = str(problem)
                 tell(f"no {name}: {problem}")
         ordered = {kind: running[kind] for kind in kinds if kind in running}
-        blog = Services(ordered, lacking, stack.enter_context(folder()))
+        blog = Services(ordered, unavailable, stack.enter_context(folder()))
         for kind in filter(STORAGES.__contains__, ordered):
             blog.pages[kind] = stack.enter_context(filled(blog, kind, drop=kind in urls))
         yield blog
@@ -248,28 +249,29 @@ def filled(services: Services, kind: str, *, drop: bool) -> Iterator[str]:
     `drop`: remove the posts afterwards. Raises EnvironmentProblem if it already holds posts."""
     if int(run_blog(services, kind, "count")):
         raise EnvironmentProblem(
-            f"the {name_of(kind)} that was named holds posts already: name an empty database"
+            f"the {name_of(kind)} database already holds posts: use an empty one"
         )
     try:
         run_blog(services, kind, "seed", "--posts", str(POSTS))
-        yield hashlib.sha256(run_blog(services, kind, "page", POST)).hexdigest()
+        yield hashlib.sha256(run_blog(services, kind, "page", PAGE_POST)).hexdigest()
     finally:
         if drop:
             run_blog(services, kind, "drop")
 
 
 def run_blog(services: Services, kind: str, *words: str) -> bytes:
-    """Run a command of the blog. Returns its output. Raises EnvironmentProblem if it fails."""
+    """Run a command of the blog on this storage. Returns its output. Raises EnvironmentProblem if
+    it fails."""
     argv = [sys.executable, "-m", "apps.blog", *words]
     # With PYTHONSAFEPATH, Python would not import from the current directory
     path = filter(None, (str(bundled_root()), os.environ.get("PYTHONPATH")))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **dict(services.env(kind))}
     name = name_of(kind)
     try:
-        process = subprocess.run(argv, env=env, capture_output=True, timeout=ANSWER_S, check=True)
+        process = subprocess.run(argv, env=env, capture_output=True, timeout=COMMAND_S, check=True)
     except subprocess.CalledProcessError as problem:
         last_line = problem.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise EnvironmentProblem(f"{name} cannot be used: {last_line}") from None
     except subprocess.TimeoutExpired:
-        raise EnvironmentProblem(f"{name} took longer than {ANSWER_S:g} s") from None
+        raise EnvironmentProblem(f"{name} took longer than {COMMAND_S:g} s") from None
     return process.stdout

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, pairwise
 
-from workerlab.analysis.diagnosis.cpu import Disturbance, worst
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.facts import Facts, TrialData, facts_of
 from workerlab.analysis.samples import NS
-from workerlab.analysis.trials import mean
+from workerlab.analysis.trials import mean_of
 from workerlab.experiments.ladder.findings import findings
-from workerlab.experiments.ladder.limits import SPENT, levels, limit, other_code_s
+from workerlab.experiments.ladder.limits import APP_PARTS, levels, limit, other_code_s
 from workerlab.experiments.ladder.steps import (
     ONE_USER,
     USUAL_USERS,
@@ -41,7 +41,7 @@ from workerlab.run_store import Run
 RATE_POINTS = 20  # samples of the number of answers, from which their rate is computed
 COUNTED_TWICE = {"lo in", "lo0 in"}  # loopback receives what it sends
 AXES = {"answers": "requests/s", "cores": "cores", "memory": "MB", "network": "MB/s"}
-NOTE = (
+OVER_TIME_NOTE = (
     "One launch. Memory: pages that processes share count in each. Network: by interface, as the"
     " kernel does not count by process; loopback carries the traffic of load tool, storage and"
     " cache, and of whatever else uses it."
@@ -50,15 +50,15 @@ NOTE = (
 Samples = Sequence[tuple[int, float | None]]  # CLOCK_MONOTONIC ns
 
 
-def monitor(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
-    """Charts over time. `facts`: of one launch of the step."""
+def launch_charts(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
+    """Charts of one launch of the step over time. `facts`: of that launch."""
     ends_ns = sorted(span.end_ns for span in facts.finished if span.end_ns is not None)
     samples = facts.data.observations.processes
     interfaces = sorted({name for sample in samples for name in sample.network_bytes})
     curves: dict[str, dict[str, Samples]] = {
         "answers": {"app": list(zip(ends_ns, count()))[:: max(1, len(ends_ns) // RATE_POINTS)]},
-        "cores": used(step, facts, "cpu_s"),
-        "memory": used(step, facts, "rss_bytes"),
+        "cores": component_samples(step, facts, "cpu_s"),
+        "memory": component_samples(step, facts, "rss_bytes"),
         "network": {
             name: [(sample.at_ns, sample.network_bytes.get(name)) for sample in samples]
             for name in interfaces
@@ -67,7 +67,7 @@ def monitor(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
     }
     for kind, samples_by_name in curves.items():
         lines = {
-            name: monitored_points(curve, facts, kind) for name, curve in samples_by_name.items()
+            name: points_over_time(curve, facts, kind) for name, curve in samples_by_name.items()
         }
         series = [
             ChartSeries(name, line) for name, line in lines.items() if any(y for _, y in line)
@@ -78,11 +78,11 @@ def monitor(step: ConfigurationStep, facts: Facts) -> Iterator[Chart]:
                 x_title="seconds",
                 y_title=AXES[kind],
                 series=tuple(series),
-                note=NOTE,
+                note=OVER_TIME_NOTE,
             )
 
 
-def used(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]:
+def component_samples(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]:
     """Samples by component. `what`: `cpu_s` or `rss_bytes`."""
     observations, configuration = facts.data.observations, step.configuration
     fields = {"app": f"server_{what}", step.load.tool: f"tool_{what}"}
@@ -99,7 +99,7 @@ def used(step: ConfigurationStep, facts: Facts, what: str) -> dict[str, Samples]
     }
 
 
-def monitored_points(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[float, float], ...]:
+def points_over_time(samples: Samples, facts: Facts, kind: str) -> tuple[tuple[float, float], ...]:
     """(seconds since the load began, value or rate in the unit of the axis)."""
     started_ns, unit = facts.started_ns, 1e6 if kind in ("memory", "network") else 1.0
     inside = [
@@ -138,8 +138,8 @@ RATES = (
         meaning="geometric mean of the trials",
         value=lambda step: step.rps,
     ),
-    Column("response_p50_s", "seconds", heading="p50", value=mean("response.p50")),
-    Column("response_p95_s", "seconds", heading="p95", value=mean("response.p95")),
+    Column("response_p50_s", "seconds", heading="p50", value=mean_of("response.p50")),
+    Column("response_p95_s", "seconds", heading="p95", value=mean_of("response.p95")),
     Column("failed", "count", value=lambda step: step.total("failed") or 0),
 )
 FACTORS = (
@@ -162,29 +162,29 @@ FACTORS = (
     ),
 )
 LAUNCHES = Column("launches", "count", value=lambda step: len(step.valid))
-A_TRIP = "round trips per request, counted in the app's workers during the steady part"
-HITS = "share of the lookups in the cache, counted likewise"
+PER_REQUEST = "round trips per request, counted in the app's workers during the steady part"
+OF_LOOKUPS = "share of the lookups in the cache, counted likewise"
 TRIPS = (
     REMOVED,
     Column(
         "redis_trips",
         heading="Redis trips",
-        meaning=A_TRIP,
+        meaning=PER_REQUEST,
         value=app_metric("per_request", "redis_trips"),
     ),
-    Column("storage_trips", meaning=A_TRIP, value=app_metric("per_request", "storage_trips")),
+    Column("storage_trips", meaning=PER_REQUEST, value=app_metric("per_request", "storage_trips")),
     Column(
         "local_hit_ratio",
         "percent",
         heading="hits in process",
-        meaning=HITS,
+        meaning=OF_LOOKUPS,
         value=app_metric("hit_ratio", "local"),
     ),
     Column(
         "redis_hit_ratio",
         "percent",
         heading="hits in Redis",
-        meaning=HITS,
+        meaning=OF_LOOKUPS,
         value=app_metric("hit_ratio", "redis"),
     ),
     Column(
@@ -198,7 +198,7 @@ CPU_SECONDS = "CPU seconds per second"
 CORES_NOTE = "Missing: not started by the lab, or part of the app."
 CORES = (
     REMOVED,
-    Column("app_cores", heading="app", meaning=CPU_SECONDS, value=mean("usage.server_cores")),
+    Column("app_cores", heading="app", meaning=CPU_SECONDS, value=mean_of("usage.server_cores")),
     Column(
         "storage_cores",
         heading="storage",
@@ -210,9 +210,9 @@ CORES = (
         "tool_cores",
         heading="load tool",
         meaning=CPU_SECONDS,
-        value=mean("usage.generator_cores"),
+        value=mean_of("usage.generator_cores"),
     ),
-    Column("host_busy", "percent", value=mean("usage.host_busy")),
+    Column("host_busy", "percent", value=mean_of("usage.host_busy")),
     Column(
         "app_cpu_per_request_s",
         "seconds",
@@ -230,10 +230,10 @@ def time_in_other_code_s(step: ConfigurationStep) -> float | None:
 
 # Parts of a response time, in the order in which a request passes them
 PARTS: Mapping[str, Getter] = {
-    **{name: mean(f"breakdown.{name}_s") for name in ("connect", "accept_queue", "in_worker")},
-    **{name: app_metric("spent_s", name) for name in SPENT},
+    **{name: mean_of(f"breakdown.{name}_s") for name in ("connect", "accept_queue", "in_worker")},
+    **{name: app_metric("spent_s", name) for name in APP_PARTS},
     "other": time_in_other_code_s,
-    **{name: mean(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
+    **{name: mean_of(f"breakdown.{name}_s") for name in ("transfer", "unattributed")},
 }
 HEADINGS = {"redis": "Redis", "other": "other code"}  # of parts whose name is not their heading
 COLOURS = {  # of parts that only the blog has
@@ -282,7 +282,7 @@ def columns_of_times(steps: Steps) -> tuple[Column, ...]:
             "response_s",
             "seconds",
             heading="response",
-            value=mean("breakdown.response_s"),
+            value=mean_of("breakdown.response_s"),
         ),
         *parts,
     )
@@ -304,10 +304,10 @@ def study(
     usual_users: int | None = None,
     trials: Mapping[str, TrialData] = {},
 ) -> Document:
-    """`report`: of the run. `configurations`, `notes`, `usual_users`: of its plan. `trials`: for
-    the charts over time."""
+    """The document of a run. `configurations`, `notes`, `usual_users`: of its plan. `trials`: for
+    the charts over time, by key."""
     steps = ladder(report.cells, configurations, report.environment, usual_users)
-    usual = [cell for cell in report.cells if steps.usual(cell.trial.cell.concurrency)]
+    usual = [cell for cell in report.cells if steps.is_usual(cell.trial.cell.concurrency)]
     return Document(
         run=report.run,
         kind="ladder",
@@ -322,7 +322,7 @@ def study(
 
 
 def title(ladder: Ladder) -> str:
-    loads = ", ".join(load.text for load in ladder.steps if ladder.usual(load.users))
+    loads = ", ".join(load.text for load in ladder.steps if ladder.is_usual(load.users))
     steps = f"{QUESTION} A blog, one thing less at each step"
     return f"{steps}; {loads}." if loads else f"{steps}: no trial has been measured."
 
@@ -376,7 +376,7 @@ def notes_of_ladder(ladder: Ladder) -> Iterator[Finding]:
         yield StepsWithoutInterval(needed=TRIALS, fewest=fewest)
     if disturbed := [step for step in steps if step.disturbance is not None]:
         waits = (result.core_wait for step in disturbed for result in step.valid)
-        yield StepsDisturbed(len(disturbed), len(steps), worst(waits))
+        yield StepsDisturbed(len(disturbed), len(steps), worst_disturbance(waits))
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ def charts(ladder: Ladder) -> Iterator[Chart]:
 
 
 def chart_of_times(steps: Steps) -> Chart:
-    longest_s = max(step.load.users / step.rps for step in steps)
+    longest_s = max(step.load.users / step.rps for step in steps)  # Little's law
     unit, per_s = ("ms", 1e3) if longest_s >= DRAWN_IN_MS_FROM_S else ("us", 1e6)
     # Negative values cannot be stacked
     parts = {
@@ -507,10 +507,10 @@ def name_of_part(name: str) -> str:
     return PART_NAMES.get(name) or HEADINGS.get(name, name)
 
 
-def points_of(steps: Steps, value: Getter, times: float = 1.0) -> Points:
-    """(index of the step, value), where the value is known."""
+def points_of(steps: Steps, value: Getter, scale: float = 1.0) -> Points:
+    """(index of the step, scaled value), where the value is known."""
     values = [(index, value(step)) for index, step in enumerate(steps)]
-    return [(index, times * y) for index, y in values if y is not None]
+    return [(index, scale * y) for index, y in values if y is not None]
 
 
 def charts_over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterable[Chart]:
@@ -519,4 +519,4 @@ def charts_over_time(ladder: Ladder, trials: Mapping[str, TrialData]) -> Iterabl
     for step in (*ladder.conclusive, *broken):
         data = trials.get(step.valid[0].trial.key)
         if data and isinstance(facts := facts_of(data), Facts):
-            yield from monitor(step, facts)
+            yield from launch_charts(step, facts)

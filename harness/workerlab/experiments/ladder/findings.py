@@ -21,7 +21,7 @@ from workerlab.numbers.intervals import TRIALS, Ratio
 from workerlab.numbers.units import fill, listed
 from workerlab.server.service_check import name_of
 
-ONE_TRIP = 0.1  # round trips per request; with fewer, requests do not count as reaching a service
+MIN_TRIPS = 0.1  # round trips per request; with fewer, requests do not count as reaching a service
 CACHES = {"local_cache", "cache"}
 FEW_CORES = 2
 
@@ -140,7 +140,7 @@ class TripsOfStep(Finding):
     @property
     def farthest(self) -> int:
         """The farthest service that requests reach: 2 the storage, 1 Redis, 0 none."""
-        return 2 if self.storage > ONE_TRIP else int(self.redis > ONE_TRIP)
+        return 2 if self.storage > MIN_TRIPS else int(self.redis > MIN_TRIPS)
 
     @property
     def brief(self) -> str:

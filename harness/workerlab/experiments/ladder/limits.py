@@ -16,9 +16,9 @@ A worker short of CPU is late in everything, including taking a free connection,
 checked after the CPU. If none applies, the limit is not known.
 
 In a search for the limit, users are doubled until a level breaks: half of its launches or more miss
-the target, or one is invalid, or one serves less than STABLE of the best level although neither the
-load tool nor other programs were the limit. The search also ends if the load tool is the limit,
-since more users would show nothing more, and at MAX_TIMES_USERS.
+the target, or one is invalid, or one serves less than STABLE_SHARE of the best level although
+neither the load tool nor other programs were the limit. The search also ends if the load tool is
+the limit, since more users would show nothing more, and at MAX_TIMES_USERS.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from workerlab.experiments.ladder.steps import ConfigurationStep, Ladder, UserLo
 from workerlab.finding import Answer, Finding
 from workerlab.model import CellResult
 
-FULL_SHARE = 0.8  # of what a component can use
-HOST_FULL = 0.9  # of all cores
-SLOTS_FULL = 0.9
+FULL_CPU_SHARE = 0.8  # of the cores that a component can use
+FULL_HOST_SHARE = 0.9  # of all cores
+FULL_SLOTS_SHARE = 0.9  # of the app's slots
 MAX_TIMES_USERS = 8  # a search ends at this multiple of the users of the steps
-STABLE = 2 / 3  # of the throughput of the best level
-SPENT = ("pool", "storage", "redis", "serialise", "template")  # parts that the app times itself
+STABLE_SHARE = 2 / 3  # of the throughput of the best level
+APP_PARTS = ("pool", "storage", "redis", "serialise", "template")  # parts that the app times itself
 PARTS_BEFORE_APP = ("breakdown.connect_s", "breakdown.accept_queue_s", "breakdown.in_worker_s")
 
 
@@ -153,12 +153,12 @@ def limits(step: ConfigurationStep, cores: int | None) -> Iterator[StepLimit]:
         yield OthersLimit(disturbance=disturbance, usage=usage_of(step, others_cores))
     yield from cpu_limits(step, cores, usage)
     slots, busy = step.valid[0].slots_configured, step.mean(slots_busy)
-    if slots and busy is not None and busy >= SLOTS_FULL:
+    if slots and busy is not None and busy >= FULL_SLOTS_SHARE:
         yield SlotsLimit(slots=slots, busy=min(1.0, busy), usage=usage)
     host_busy, pool_s = step.mean("usage.host_busy") or 0.0, step.app_metric("spent_s", "pool")
-    if pool_s and host_busy < FULL_SHARE and pool_s > longest_other_part_s(step):
+    if pool_s and host_busy < FULL_CPU_SHARE and pool_s > longest_other_part_s(step):
         yield PoolLimit(wait_s=pool_s, usage=usage)
-    if host_busy >= HOST_FULL:
+    if host_busy >= FULL_HOST_SHARE:
         yield MachineLimit(usage=usage)
     yield UnknownLimit(usage=usage)
 
@@ -174,7 +174,7 @@ def cpu_limits(
         (configuration.service(configuration.storage), storage, cores),
         ("app", app, min(workers, cores or workers)),
     ):
-        if used is not None and usable and used >= FULL_SHARE * usable:
+        if used is not None and usable and used >= FULL_CPU_SHARE * usable:
             yield CpuLimit(component=component, used=used, cores=usable, usage=usage)
 
 
@@ -188,7 +188,7 @@ def slots_busy(result: CellResult) -> float | None:
 
 def longest_other_part_s(step: ConfigurationStep) -> float:
     """The longest part of a request, without the wait for the pool; infinite if none is known."""
-    parts = [step.app_metric("spent_s", name) for name in SPENT if name != "pool"]
+    parts = [step.app_metric("spent_s", name) for name in APP_PARTS if name != "pool"]
     parts += [*map(step.mean, PARTS_BEFORE_APP), other_code_s(step)]
     return max((part for part in parts if part is not None), default=math.inf)
 
@@ -196,7 +196,7 @@ def longest_other_part_s(step: ConfigurationStep) -> float:
 def other_code_s(step: ConfigurationStep) -> float | None:
     """Service time minus the parts that the app times itself; None if either is not known."""
     service_s = step.mean("breakdown.service_s")
-    spent = [step.app_metric("spent_s", name) for name in SPENT]
+    spent = [step.app_metric("spent_s", name) for name in APP_PARTS]
     timed = [value for value in spent if value is not None]
     return None if service_s is None or not timed else service_s - sum(timed)
 
@@ -239,7 +239,8 @@ Breakage = TargetBroken | InvalidLaunches | UnstableThroughput
 
 
 class UserLevel(Struct, frozen=True):
-    """`step`: of the valid launches, if there are any; `broken`: why it breaks, if it does."""
+    """A number of users. `step`: of the valid launches, None if there are none; `broken`: why the
+    level breaks, None if it does not."""
 
     load: UserLoad
     cells: tuple[CellResult, ...]
@@ -282,7 +283,7 @@ def why_broken(levels: Sequence[UserLevel]) -> Breakage | None:
     if step and not step.tool_bound and step.disturbance is None:
         lowest_rps = min(step.rates)
         best_rps = max(level.step.rps for level in levels if level.step)
-        if lowest_rps < STABLE * best_rps:
+        if lowest_rps < STABLE_SHARE * best_rps:
             return UnstableThroughput(lowest_rps=lowest_rps, best_rps=best_rps)
     return None
 
@@ -304,7 +305,7 @@ class UsersServed(Answer):
     the users (Little's law).]][[ {dropped:count} handshakes were dropped: the accept queue was
     full.]][[ The limit with {users_held:count} users: {limit}.]]"""
 
-    question = "How many users does it serve until its target or its stability breaks?"
+    question = "How many users does it serve before it misses its target or becomes unstable?"
 
     users_before: int | None  # the level before the one that breaks
     rps_before: float | None
@@ -317,17 +318,18 @@ class UsersServed(Answer):
 
 
 def how_many_users(ladder: Ladder) -> UsersServed:
-    """From the last level; the limit is that of the last level that did not break."""
+    """The outcome of the last level, and the limit at the last level that did not break. There must
+    be a level."""
     *_, before, last = None, *levels(ladder)
-    held = (before if before and last.broken else last).step
-    tool_bound = held is not None and held.tool_bound
+    held_step = (before if before and last.broken else last).step
+    tool_bound = held_step is not None and held_step.tool_bound
     return UsersServed(
         users_before=before.load.users if before and last.broken else None,
         rps_before=before.step.rps if before and before.step else None,
         load=last.load.text,
         rps=last.step.rps if last.step else None,
         outcome=last.broken or NothingBroke(TOOL_IS_LIMIT if tool_bound else NOT_TRIED),
-        users_held=held.load.users if held else None,
+        users_held=held_step.load.users if held_step else None,
         dropped=sum(cell.counters.listen_drops or 0 for cell in last.cells) or None,
-        limit=limit(held, ladder.cores) if held else None,
+        limit=limit(held_step, ladder.cores) if held_step else None,
     )

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from workerlab import codec
-from workerlab.analysis.diagnosis.cpu import Disturbance, worst
+from workerlab.analysis.diagnosis.cpu import Disturbance, worst_disturbance
 from workerlab.analysis.trials import Replicates, Trials, by_cell
 from workerlab.model import App, CellResult, Plan, Server, UsageError
 from workerlab.numbers.intervals import Ratio
@@ -31,12 +31,12 @@ from workerlab.server.service_check import name_of
 CACHE = "redis"
 ASYNC, SYNC = "uvicorn", "sync"  # worker classes
 PATH = "/posts/1"  # what every user reads
-POOL = 10  # connections to the storage, per worker
+POOL_CONNECTIONS = 10  # connections to the storage, per worker
 # With a thousand requests at once, an event loop may read an answer seconds late. That delay is to
 # be measured, not reported as a failed database
-ANSWER_S = 60
+BLOG_ANSWER_S = 60
 BACKLOG = 2048
-CONNECTIONS = 4000  # per worker, for classes that honour it
+WORKER_CONNECTIONS = 4000  # per worker, for classes that honour it
 LOCAL = "BLOG_LOCAL"  # turns the blog's in-process cache on or off
 LOCAL_CACHE = "in-process cache"
 NOTHING = "nothing"  # removed from the first configuration
@@ -87,6 +87,7 @@ SETTINGS = {
 
 
 def differences(before: Configuration, after: Configuration) -> tuple[str, ...]:
+    """Names of the SETTINGS in which they differ."""
     return tuple(name for name, setting in SETTINGS.items() if setting(before) != setting(after))
 
 
@@ -107,7 +108,7 @@ def removals(configurations: Sequence[Configuration]) -> dict[str, str]:
 
 
 def configurations(
-    lacking: Mapping[str, str],
+    unavailable: Mapping[str, str],
     storages: Sequence[str],
     workers: int = 2,
     pages: Mapping[str, str] = {},
@@ -115,44 +116,48 @@ def configurations(
 ) -> tuple[Configuration, ...]:
     """All configurations on these storages. Those that cannot run have a `why_not`.
 
-    `lacking`: unavailable services, and why. `pages`: SHA-256 of the only valid answer, by storage.
+    `unavailable`: services, and why. `pages`: SHA-256 of the only valid answer, by storage.
     `stand_ins`: as in Configuration.
     """
-    able = [storage for storage in storages if storage not in lacking]
+    available = [storage for storage in storages if storage not in unavailable]
     full = {"redis": True, "local": True, "workers": workers, "worker_class": ASYNC}
     bare = {**full, "redis": False, "local": False}
     planned: list[dict[str, Any]] = [
-        {**bare, "storage": storage} for storage in storages if storage in lacking
+        {**bare, "storage": storage} for storage in storages if storage in unavailable
     ]
-    if able:
-        first: dict[str, Any] = {**full, "storage": able[0]}
-        if CACHE in lacking:
+    if available:
+        first: dict[str, Any] = {**full, "storage": available[0]}
+        if CACHE in unavailable:
             planned.append(first)
             first = {**first, "redis": False}
         changes: list[dict[str, Any]] = [
             {"local": False},
             *([{"redis": False}] if first["redis"] else []),
-            *({"storage": storage} for storage in able[1:]),
+            *({"storage": storage} for storage in available[1:]),
             *([{"workers": 1}] if workers > 1 else []),
             {"worker_class": SYNC},
         ]
         planned += accumulate(changes, or_, initial=first)
-    return tuple(configuration(lacking, pages, stand_ins, **settings) for settings in planned)
+    return tuple(configuration(unavailable, pages, stand_ins, **settings) for settings in planned)
 
 
 def configuration(
-    lacking: Mapping[str, str], pages: Mapping[str, str], stand_ins: tuple[str, ...],
+    unavailable: Mapping[str, str], pages: Mapping[str, str], stand_ins: tuple[str, ...],
     *, storage: str, redis: bool, local: bool, workers: int, worker_class: str,
 ) -> Configuration:  # fmt: skip
     caches = ["redis"] * redis + ["local"] * local
     kind = f"{storage}-compatible" if storage in stand_ins else storage
     name = "-".join([kind, *caches, worker_class, f"w{workers}"])
-    env = ((LOCAL, str(int(local))), ("BLOG_POOL", str(POOL)), ("BLOG_ANSWER", str(ANSWER_S)))
+    env = (
+        (LOCAL, str(int(local))),
+        ("BLOG_POOL", str(POOL_CONNECTIONS)),
+        ("BLOG_ANSWER", str(BLOG_ANSWER_S)),
+    )
     target = target_of("@blog.asgi" if worker_class == ASYNC else "@blog.wsgi")
     app = App(target, path=PATH, env=env, body_sha256=pages.get(storage))
-    server = Server(worker_class, workers, 1, BACKLOG, CONNECTIONS, app=app, name=name)
+    server = Server(worker_class, workers, 1, BACKLOG, WORKER_CONNECTIONS, app=app, name=name)
     cache = CACHE if redis else ""
-    why_not = "; ".join(lacking[kind] for kind in (storage, cache) if kind in lacking)
+    why_not = "; ".join(unavailable[kind] for kind in (storage, cache) if kind in unavailable)
     return Configuration(server, storage, cache, why_not, stand_ins)
 
 
@@ -222,7 +227,7 @@ class ConfigurationStep(Replicates[CellResult], frozen=True, kw_only=True):
         """The worst disturbance by others, if it affected half of the trials or more."""
         waits = [result.core_wait for result in self.valid if result.core_wait]
         often = 2 * sum(wait.disturbed for wait in waits) >= len(self.valid)
-        return worst(waits) if often else None
+        return worst_disturbance(waits) if often else None
 
     @property
     def tool_bound(self) -> bool:
@@ -245,7 +250,7 @@ class Ladder(Struct, frozen=True):
     cells: tuple[CellResult, ...] = ()
     usual_users: int | None = None
 
-    def usual(self, users: int) -> bool:
+    def is_usual(self, users: int) -> bool:
         """Whether this is the load of a step, not of a further level of a search for the limit."""
         return self.usual_users is None or users <= self.usual_users
 
@@ -260,7 +265,7 @@ class Ladder(Struct, frozen=True):
 
     @property
     def many_users(self) -> Mapping[UserLoad, tuple[ConfigurationStep, ...]]:
-        many = [load for load in self.steps if load.users > ONE_USER and self.usual(load.users)]
+        many = [load for load in self.steps if load.users > ONE_USER and self.is_usual(load.users)]
         return {load: self.steps[load] for load in many}
 
     @property
@@ -284,7 +289,7 @@ def ladder(
     environment: Mapping[str, object],
     usual_users: int | None = None,
 ) -> Ladder:
-    """`cells`: of a run; each server has the name of its configuration."""
+    """The ladder of a run. `cells`: each server has the name of its configuration."""
     cells = tuple(cells)
     trials: dict[UserLoad, dict[str, Trials]] = {}
     for cell, trials_of_cell in by_cell(cells).items():
@@ -311,7 +316,7 @@ def steps_of(
     configurations: Iterable[Configuration],
     removed: Mapping[str, str],
 ) -> Iterable[ConfigurationStep]:
-    """`trials`, `removed`: by the name of the configuration."""
+    """The steps under one load. `trials`, `removed`: by the name of the configuration."""
     before: Trials | None = None
     for configuration in configurations:
         name = configuration.name

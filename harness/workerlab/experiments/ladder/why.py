@@ -20,12 +20,12 @@ from workerlab.finding import Answer, Finding, Inconclusive
 from workerlab.numbers.intervals import TRIALS, Ratio, ratio
 from workerlab.numbers.units import fill
 
-SMALL_LOSS = 0.8  # of the requests/s before; a loss of less than a fifth is small
-MOVED_MORE = 1.1  # at least this multiple of the other's factor: one changed more
-MOVED_ALIKE = 1.25  # at most this multiple of the other's factor: neither changed much more
+SMALL_LOSS_RATIO = 0.8  # of requests/s after and before; a loss of at most a fifth is small
+MIN_MORE_RATIO = 1.1  # of the two factors: from here on, one changed more
+MAX_ALIKE_RATIO = 1.25  # of the two factors: up to here, neither changed much more
 MAX_LAUNCHES = 100  # more are not worth suggesting
-HIT = ("redis", "serialise")
-MISS = ("pool", "storage")
+HIT_PARTS = ("redis", "serialise")
+MISS_PARTS = ("pool", "storage")
 
 WHY_REDIS = "Why does losing Redis cost so little?"
 WHY_SYNC = "Why does going from async to sync change p95 more than throughput?"
@@ -171,12 +171,12 @@ def size_of_loss(change: Ratio | None) -> SizeOfLoss:
         return "few trials"
     if not change.differs:
         return "none"
-    return "gain" if change.value >= 1 else "little" if change.value >= SMALL_LOSS else "much"
+    return "gain" if change.value >= 1 else "little" if change.value >= SMALL_LOSS_RATIO else "much"
 
 
 def redis_hit(cached: ConfigurationStep, stored: ConfigurationStep) -> RedisHit | str:
     """What a hit costs a single user, and what it saves; or why that is not known."""
-    hit_s, miss_s = time_in(cached, HIT), time_in(stored, MISS)
+    hit_s, miss_s = time_in_parts_s(cached, HIT_PARTS), time_in_parts_s(stored, MISS_PARTS)
     if hit_s is None or miss_s is None:
         return NO_METRICS
     return RedisHit(
@@ -188,7 +188,8 @@ def redis_hit(cached: ConfigurationStep, stored: ConfigurationStep) -> RedisHit 
     )
 
 
-def time_in(step: ConfigurationStep, parts: Sequence[str]) -> float | None:
+def time_in_parts_s(step: ConfigurationStep, parts: Sequence[str]) -> float | None:
+    """The sum of those parts that are known; None if none is."""
     times_s = [step.app_metric("spent_s", part) for part in parts]
     known_s = [time_s for time_s in times_s if time_s is not None]
     return sum(known_s) if known_s else None
@@ -198,7 +199,7 @@ def time_of_parts(step: ConfigurationStep) -> TimeOfParts:
     return TimeOfParts(
         load=step.load.text,
         configuration=step.configuration.text,
-        **{f"{part}_s": step.app_metric("spent_s", part) for part in (*HIT, *MISS)},
+        **{f"{part}_s": step.app_metric("spent_s", part) for part in (*HIT_PARTS, *MISS_PARTS)},
     )
 
 
@@ -317,15 +318,15 @@ def response_of(step: ConfigurationStep) -> ResponseOfStep | None:
 
 def larger_change(p95: Ratio, throughput: Ratio) -> LargerChange | None:
     """Compares ratios of sync over async as factors, regardless of direction. One changed more if
-    the smallest factor in its interval is at least MOVED_MORE times the largest in the other's.
+    the smallest factor in its interval is at least MIN_MORE_RATIO times the largest in the other's.
     None if the intervals do not decide."""
     least_p95, most_p95 = factors_of(p95)
     least_throughput, most_throughput = factors_of(throughput)
-    if least_p95 >= MOVED_MORE * most_throughput:
+    if least_p95 >= MIN_MORE_RATIO * most_throughput:
         return P95ChangesMore(p95, throughput)
-    if least_throughput >= MOVED_MORE * most_p95:
+    if least_throughput >= MIN_MORE_RATIO * most_p95:
         return P95ChangesNoMore("throughput changes more", p95, throughput)
-    if max(most_p95 / least_throughput, most_throughput / least_p95) <= MOVED_ALIKE:
+    if max(most_p95 / least_throughput, most_throughput / least_p95) <= MAX_ALIKE_RATIO:
         return P95ChangesNoMore("neither changes much more than the other", p95, throughput)
     return None
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from workerlab.analysis.knee import closed_bound
+from workerlab.analysis.knee import max_closed_rps
 from workerlab.experiments.lesson.settings import LoadSettings, ServerSettings
 from workerlab.finding import Finding, Note
 from workerlab.numbers.units import count_text, counted, fill, format_duration
@@ -62,8 +62,8 @@ class Law(Struct, frozen=True, dict=True):
     @property
     def bound_rps(self) -> float | None:
         """The highest throughput under any load; None: no bound."""
-        load = self.load
-        return closed_bound(self.server.workers, self.at_once, self.cores, load.delay_s, load.cpu_s)
+        workers, load = self.server.workers, self.load
+        return max_closed_rps(workers, self.at_once, self.cores, load.delay_s, load.cpu_s)
 
     @property
     def rps(self) -> float | None:

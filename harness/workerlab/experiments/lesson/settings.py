@@ -13,7 +13,7 @@ from workerlab.experiments.jobs import CPU_ENV
 from workerlab.model import App, Server, WorkerClass
 from workerlab.paths import target_of
 from workerlab.plan import SLEEP_ENV
-from workerlab.report.player.places import RECENT_S
+from workerlab.report.player.places import MIN_RECENT_S
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, configured_slots
 
 Model = Literal["closed", "open"]
@@ -150,7 +150,7 @@ class LoadSettings(Struct, frozen=True):
     @property
     def recent_s(self) -> float:
         """The window of the live figures, seconds."""
-        return max(RECENT_S, 2 * self.delay_s)
+        return max(MIN_RECENT_S, 2 * self.delay_s)
 
     @property
     def query(self) -> str:

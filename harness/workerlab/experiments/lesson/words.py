@@ -14,9 +14,9 @@ from msgspec.structs import asdict
 from workerlab.analysis.diagnosis.cpu import disturbance
 from workerlab.analysis.diagnosis.slots import IdleWhileClientsWait
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.handshakes import handshakes, steps
+from workerlab.analysis.handshakes import handshakes, steps_finding
 from workerlab.analysis.samples import Window
-from workerlab.analysis.stall import idle, in_flight_s, whole_load
+from workerlab.analysis.stall import idle_time, in_flight_integral_s, whole_load
 from workerlab.experiments.lesson.steps import LessonStep
 from workerlab.model import Breakdown, CellResult
 from workerlab.numbers.units import counted, fill, format_duration
@@ -156,7 +156,7 @@ def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
         length, clients = format_duration(steady.length_s), counted(settings.concurrency, "client")
         period = f"over {length}, in which each of {clients} had a request under way"
     if facts is not None and steady is not None and overflowed(facts):
-        mean_s = in_flight_s(facts, steady) / steady.completed
+        mean_s = in_flight_integral_s(facts, steady) / steady.completed
         slowest_s = max(_took_s(facts), default=None)
         return Measured(steady.rps, mean_s, period, slowest_s=slowest_s)
     stalled = any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
@@ -201,7 +201,7 @@ QUEUE_FULL = (
 def _full(facts: Facts) -> Iterator[str]:
     """The effects of a full accept queue, which means would hide."""
     counts = handshakes(facts)
-    syn_steps = steps(counts)
+    syn_steps = steps_finding(counts)
     values = {
         "drops": counts.counters.listen_overflows or 0,
         "repeats": counts.counters.syn_retransmits,
@@ -210,7 +210,7 @@ def _full(facts: Facts) -> Iterator[str]:
     yield fill(QUEUE_FULL, values)
     whole, steady = whole_load(facts), facts.window
     if whole is not None and steady is not None and whole.closes_ns > steady.closes_ns:
-        end = idle(facts, Window(steady.closes_ns, whole.closes_ns, whole.rps))
+        end = idle_time(facts, Window(steady.closes_ns, whole.closes_ns, whole.rps))
         yield fill(IDLE_AT_END, {"idle_s": end.idle_s, "load_s": end.load_s})
     if took_s := _took_s(facts):
         fastest, slowest = format_duration(min(took_s)), format_duration(max(took_s))

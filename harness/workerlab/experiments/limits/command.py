@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workerlab.experiments.planning import check_tools, installed, why_unavailable
+from workerlab.experiments.planning import available_tools, check_tools, why_unavailable
 from workerlab.experiments.runner import Setup
 from workerlab.finding import Note
 from workerlab.load.mistakes import MISTAKES
@@ -28,16 +28,18 @@ from workerlab.server.null_server import own_network
 Chapter = Literal["clients", "unbounded", "far", "memory", "ports", "mistakes"]
 
 USUAL_FILES = 1024  # the soft limit that most systems set
-BOUND = 1000  # connections that fit into it; an asyncio client has seven other files open
+BOUNDED_CONNECTIONS = 1000  # fit into it; an asyncio client has seven other files open
 SPARE_FILES = 64
 NOVEL_BYTES = 440 << 10
 PAGE_BYTES = 1024
-SLOW_S, BRISK_S, QUICK_S = (0.0, 3.0), (0.0, 1.0), (0.0, 0.2)
+LONG_DELAY_S = (0.0, 3.0)  # of the server: shortest and longest
+DELAY_S = (0.0, 1.0)
+SHORT_DELAY_S = (0.0, 0.2)
 FEW_PORTS = 200
 ALL_PORTS = 28_232  # 32768 to 60999, the kernel's default, as in a new network namespace
 NO_REUSE, LOOPBACK_REUSE = 0, 2  # net.ipv4.tcp_tw_reuse: the default before and since Linux 4.19
 MIN_FILES = FEW_PORTS * 3 // 2 + SPARE_FILES  # with fewer, the ports cannot be used up either
-AIOHTTP = (100_000, 1_000_000)  # requests; the second only with --long
+AIOHTTP_REQUESTS = (100_000, 1_000_000)  # the second only with --long
 # Clients that keep all tasks or bodies: two numbers of requests, and the bytes of a body
 KEPT_LOADS = {"tasks": (10_000, 20_000, PAGE_BYTES), "bodies": (250, 500, NOVEL_BYTES)}
 # Requests of each mistake's program, and its connections
@@ -45,8 +47,8 @@ MISTAKE_LOADS = {"missing_await": (100, 100), "session_per_request": (2000, 20)}
 
 NO_PORTS = "Left out: errno 99. This kernel cannot narrow a socket's local ports (Linux 6.3 can)."
 NO_NETWORK = (
-    "Left out: ports in TIME_WAIT that run out (errno 99). That needs a network namespace, so that"
-    " no other program lacks ports, and this user cannot make one ({why})."
+    "Left out: ports in TIME_WAIT that run out (errno 99). Other programs would lack ports, too,"
+    " without a network namespace, and this user cannot create one ({why})."
 )
 WITH_QUICK = "Left out: the synchronous client and the million requests, because of --quick."
 FEW_CONNECTIONS = (
@@ -57,11 +59,11 @@ NO_MISTAKES = (
     "Left out: aiohttp to 100,000 requests, clients that keep everything, and the classic mistakes."
     " They need aiohttp: pip install 'workerlab[generators]'."
 )
-LONG = "A million requests by aiohttp take at least {least_s:duration}, the server's delays."
+LONG_NOTE = "A million requests by aiohttp take at least {least_s:duration}, mostly delays."
 
 
 class PlannedStep(NamedTuple):
-    """`what`: what it shows, a key of LABELS in `results`."""
+    """A step of the plan. `what`: what it shows, a key of LABELS in `results`."""
 
     cell: Cell
     chapter: Chapter
@@ -81,15 +83,16 @@ class Machine(Struct, frozen=True):
 
     @property
     def connections(self) -> int:
-        """At most 10,000."""
+        """The most that one process can open, at most 10,000."""
         return 10_000 if self.files is None else min(10_000, self.files - SPARE_FILES)
 
     @property
     def mistakes(self) -> bool:
+        """Whether the programs with mistakes can run."""
         return self.has(next(iter(MISTAKES)))
 
 
-def machine() -> Machine:
+def this_machine() -> Machine:
     return Machine(
         has=lambda tool: why_unavailable(tool) is None,
         files=preflight.raise_file_limit(),
@@ -111,25 +114,25 @@ def _why_no_network() -> str:  # "" if one can be created
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     if plan is None:
         check_tools(["coroutines"] if options.long else ())
-        plan = plan_of(machine(), bool(options.quick), bool(options.long))
+        plan = plan_of(this_machine(), bool(options.quick), bool(options.long))
         preflight.check_levels(cell.concurrency for cell in plan.cells)
     yield Setup(plan)
 
 
-def plan_of(allowed: Machine, quick: bool, long: bool = False) -> Plan:
-    """Raises UsageError if the limit of open files is too low."""
-    if allowed.files is not None and allowed.files < MIN_FILES:
+def plan_of(machine: Machine, quick: bool, long: bool = False) -> Plan:
+    """The plan of all steps that can run. Raises UsageError if too few files can be open."""
+    if machine.files is not None and machine.files < MIN_FILES:
         raise UsageError(
             f"limits needs at least {MIN_FILES} open files, and 10,064 to show everything; the"
-            f" limit is {allowed.files}: raise it (ulimit -n 10064, as root where that is refused)"
+            f" limit is {machine.files}: raise it (ulimit -n 10064, as root where that is refused)"
         )
-    notes = [*left_out(allowed, quick), *installed(("threads", "coroutines"))[1]]
-    planned = steps(allowed, quick, long)
+    notes = [*left_out(machine, quick), *available_tools(("threads", "coroutines"))[1]]
+    planned = steps(machine, quick, long)
     described = {step.cell.name: {"chapter": step.chapter, "what": step.what} for step in planned}
     plan = null_plan("limits", (step.cell for step in planned), notes, {"steps": described})
     if long:
         least_s = predicted_s(plan, plan.cells[-1], 0.0)
-        plan = noted(plan, [Note(fill(LONG, {"least_s": least_s}))])
+        plan = noted(plan, [Note(fill(LONG_NOTE, {"least_s": least_s}))])
     return plan
 
 
@@ -147,7 +150,7 @@ def left_out(machine: Machine, quick: bool) -> list[Note]:
 
 
 def steps(machine: Machine, quick: bool, long: bool = False) -> list[PlannedStep]:
-    """In the order of execution."""
+    """The steps that the machine allows, in the order of execution."""
     return [
         *_clients(machine, quick),
         *_unbounded(machine),
@@ -167,7 +170,7 @@ def _step(
     tool: str,
     requests: int,
     connections: int,
-    delay_s: tuple[float, float] = BRISK_S,
+    delay_s: tuple[float, float] = DELAY_S,
     body_bytes: int = PAGE_BYTES,
     tw_reuse: int | None = None,
     **load: Any,
@@ -189,7 +192,7 @@ def _step(
 
 def _clients(machine: Machine, quick: bool) -> Iterable[PlannedStep]:
     """The same hundred requests, one after the other and all at once."""
-    hundred = partial(_step, machine, "clients", requests=100, delay_s=SLOW_S)
+    hundred = partial(_step, machine, "clients", requests=100, delay_s=LONG_DELAY_S)
     if not quick:
         sync_tool = "threads" if machine.has("threads") else "fast"
         yield hundred("sync-100", "synchronous", tool=sync_tool, connections=1)
@@ -202,7 +205,7 @@ def _unbounded(machine: Machine) -> Iterable[PlannedStep]:
     tool = "coroutines" if machine.has("coroutines") else "fast"
     connection_limit = machine.connections
     usual_files = USUAL_FILES if machine.files is None else min(USUAL_FILES, machine.files)
-    bound = min(BOUND, connection_limit)
+    bound = min(BOUNDED_CONNECTIONS, connection_limit)
     planned = [("unbounded", bound, bound, usual_files)] if bound < connection_limit else []
     planned += [
         ("unbounded", connection_limit, connection_limit, usual_files),
@@ -217,9 +220,9 @@ def _unbounded(machine: Machine) -> Iterable[PlannedStep]:
 
 
 def _far(machine: Machine, quick: bool, long: bool) -> Iterable[PlannedStep]:
-    max_connections, bounded = machine.connections, min(BOUND, machine.connections)
+    max_connections, bounded = machine.connections, min(BOUNDED_CONNECTIONS, machine.connections)
     far_step = partial(_step, machine, "far", tool="fast")
-    large_bodies: dict[str, Any] = {"delay_s": SLOW_S, "body_bytes": NOVEL_BYTES}
+    large_bodies: dict[str, Any] = {"delay_s": LONG_DELAY_S, "body_bytes": NOVEL_BYTES}
     yield far_step("bodies-10000", "bodies", requests=10_000, connections=bounded, **large_bodies)
     yield far_step("kept-100000", "bodies", requests=100_000, connections=max_connections)
     if not quick:
@@ -227,15 +230,16 @@ def _far(machine: Machine, quick: bool, long: bool) -> Iterable[PlannedStep]:
         yield far_step("new-100000", "new_connections", requests=100_000, **new_connections)
         yield far_step("kept-1000000", "bodies", requests=1_000_000, connections=max_connections)
     aiohttp = partial(_step, machine, "far", what="bodies", tool="coroutines", connections=bounded)
-    for requests in AIOHTTP[: 1 + long] if machine.has("coroutines") else ():
+    for requests in AIOHTTP_REQUESTS[: 1 + long] if machine.has("coroutines") else ():
         yield aiohttp(f"aiohttp-{requests}", requests=requests)
 
 
 def _memory(machine: Machine) -> Iterable[PlannedStep]:
     """Memory of clients that keep all tasks or all bodies, and of one that keeps neither."""
-    if not (machine.mistakes and machine.has("coroutines")) or machine.connections < BOUND:
+    has_tools = machine.mistakes and machine.has("coroutines")
+    if not has_tools or machine.connections < BOUNDED_CONNECTIONS:
         return
-    step = partial(_step, machine, "memory", connections=BOUND)
+    step = partial(_step, machine, "memory", connections=BOUNDED_CONNECTIONS)
     for what, (*sizes, body_bytes) in KEPT_LOADS.items():
         keeping_step = partial(step, what=f"all_{what}", tool=f"everything_at_once-{what}")
         for requests in sizes:
@@ -246,11 +250,11 @@ def _memory(machine: Machine) -> Iterable[PlannedStep]:
 def _ports(machine: Machine) -> Iterable[PlannedStep]:
     """All ports used up by closed connections. Then more connections than local ports, and the two
     remedies; each step has its own ports, as the previous one leaves some in TIME_WAIT."""
-    step = partial(_step, machine, "ports", tool="fast", delay_s=QUICK_S)
+    step = partial(_step, machine, "ports", tool="fast", delay_s=SHORT_DELAY_S)
     for tw_reuse in () if machine.no_network else (NO_REUSE, LOOPBACK_REUSE):
         yield step(
             f"time-wait-{tw_reuse}", "time_wait", requests=ALL_PORTS + 1800, keepalive=False,
-            connections=min(BOUND, machine.connections), tw_reuse=tw_reuse,
+            connections=min(BOUNDED_CONNECTIONS, machine.connections), tw_reuse=tw_reuse,
         )  # fmt: skip
     if machine.ports is None:
         return

@@ -113,7 +113,7 @@ def document(run: Run) -> Document:
 
 
 def study(run: Run, trials: Sequence[TrialData]) -> Document:
-    """`trials`: all trials of the plan, whose `details` describe the steps."""
+    """The document of a run. `trials`: all of the plan, whose `details` describe the steps."""
     results = results_of(trials, run.plan.details["steps"])
     not_measured = [
         NotMeasured(result.name, why=result.missing)

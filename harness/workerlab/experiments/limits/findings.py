@@ -128,7 +128,7 @@ class PortsInTimeWait(LimitAnswer):
     worked: tuple[str, ...]
 
 
-REACHING: Mapping[Limit, str] = {
+REACHING_STEPS: Mapping[Limit, str] = {
     "files": "unbounded-",
     "ports": "ports-used-up",
     "time_wait": "time-wait-0",
@@ -137,7 +137,7 @@ REACHING: Mapping[Limit, str] = {
 
 def limit_reached(limit: Limit, steps: Steps) -> LimitAnswer | None:
     """`steps`: the one meant to reach the limit, and those that avoid it."""
-    reaching = [step for step in steps if step.name.startswith(REACHING[limit])]
+    reaching = [step for step in steps if step.name.startswith(REACHING_STEPS[limit])]
     if not reaching:
         return None
     step = reaching[0]

@@ -101,9 +101,9 @@ class MistakeForm(Finding):
 
 
 class StepResult(Struct, frozen=True):
-    """One step. `chapter`, `what`: as in its plan. `missing`: why nothing was measured. `failed`:
-    requests without success, unsent ones included. `ideal_s`: None if some failed, since those cost
-    the server no time, or if the server's counts are missing. `memory_bytes`: the tool's peak."""
+    """One step. `chapter`, `what`: as in its plan. `missing`: why nothing was measured, or None.
+    `failed`: requests without success, unsent ones included. `ideal_s`: None if some failed, since
+    those cost the server no time, or if its counts are missing. `memory_bytes`: the tool's peak."""
 
     data: TrialData
     chapter: str
@@ -208,7 +208,7 @@ class StepResult(Struct, frozen=True):
 def results_of(
     trials: Sequence[TrialData], steps: Mapping[str, Mapping[str, Any]]
 ) -> list[StepResult]:
-    """`steps`: `chapter` and `what` of each step, by the name of its cell."""
+    """The result of each trial. `steps`: `chapter` and `what` of each, by the name of its cell."""
     return [_result_of(data, **steps[data.cell.name]) for data in trials]
 
 

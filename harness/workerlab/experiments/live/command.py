@@ -51,7 +51,7 @@ def command(options: argparse.Namespace) -> int:
 
 def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
     path = Path(options.record).expanduser()
-    publish.check(path.absolute().parent)
+    publish.check_writable(path.absolute().parent)
     for step in lesson.steps:
         if why := interpreter.lacks(step.server.worker_class):
             raise EnvironmentProblem(f"{step.title}: {why}")

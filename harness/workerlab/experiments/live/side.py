@@ -47,18 +47,18 @@ AT_ONCE = 1 << 20  # bytes of events in one read
 
 class Look(Struct, frozen=True):
     """What is new since the previous look. `connections`: of the clients; None: not known yet.
-    `drawn_of`, `counts`: as in `Places`."""
+    `drawn_one_in`, `counts`: as in `Places`."""
 
     moves: list[Move]
     queue: int | None
     connections: int | None
-    drawn_of: int
+    drawn_one_in: int
     counts: list[int]
 
 
 def _parts_of(answers: Sequence[ClientAnswer]) -> Breakdown | None:
     """The mean of each part; None unless all parts of all answers are known."""
-    parts = [answer.parts for answer in answers if answer.parts is not None]
+    parts = [answer.parts_ns for answer in answers if answer.parts_ns is not None]
     if not parts or len(parts) < len(answers):
         return None
     connect_s, queue_s, worker_s, app_s = (fmean(part) / NS for part in zip(*parts, strict=True))
@@ -138,10 +138,10 @@ class LiveServer:
             queue, limit = sample.length, sample.limit
         self.places.infer_queue(now_ns, queue, limit)
         return Look(
-            moves=self.places.moves(),
+            moves=self.places.take_moves(),
             queue=queue,
             connections=self._connections,
-            drawn_of=self.places.drawn_of,
+            drawn_one_in=self.places.drawn_one_in,
             counts=self.places.counts,
         )
 
@@ -171,7 +171,7 @@ class LiveServer:
         """Figures of the last `over_s` seconds."""
         now_ns, places = time.monotonic_ns(), self.places
         since_ns = now_ns - int(over_s * NS)
-        answers = places.latest(since_ns)
+        answers = places.answers_since(since_ns)
         times_s = [answer.response_s for answer in answers]
         oldest_s, answered_s = places.oldest_s(now_ns), max(times_s, default=0.0)
         return LiveFigures(
@@ -236,7 +236,7 @@ class Side:
             return None if self.live is None else (self.live.look(), self.live)
 
     def now(self) -> list[Move] | None:
-        """As `Places.now`. None while no server runs."""
+        """As `Places.snapshot`. None while no server runs."""
         with self._lock:
             return None if self.live is None else self.live.places.snapshot(time.monotonic_ns())
 

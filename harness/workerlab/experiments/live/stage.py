@@ -370,7 +370,7 @@ class Stage:
         return {
             "moves": as_rows(look.moves, self._origin_ns),
             "connections": look.connections,
-            "drawn": look.drawn_of,
+            "drawn": look.drawn_one_in,
             "counts": look.counts,
             "sample": sample,
         }

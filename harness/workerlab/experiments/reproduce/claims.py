@@ -35,7 +35,7 @@ from workerlab.numbers.intervals import TRIALS, ratio
 from workerlab.numbers.units import FORMATS
 from workerlab.run_store import Run
 
-FILE = Path(__file__).with_name("writeups.toml")
+WRITEUPS_FILE = Path(__file__).with_name("writeups.toml")
 Range = tuple[float, float]  # both ends included
 
 
@@ -145,12 +145,12 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_ups() -> dict[str, WriteUp]:
-    """By name, in the order of the file."""
-    content = codec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _File)
+    """All write-ups, by name, in the order of the file."""
+    content = codec.convert(tomllib.loads(WRITEUPS_FILE.read_text(encoding="utf-8")), _File)
     return {writeup.name: writeup for writeup in content.writeup}
 
 
-def named(name: str) -> tuple[WriteUp, ...]:
+def write_ups_of(name: str) -> tuple[WriteUp, ...]:
     """The write-up of that name, or every one for `all`. Raises UsageError."""
     writeups = write_ups()
     if name == "all":
@@ -171,18 +171,18 @@ class MeasuredCell(Struct, frozen=True):
         return all(self.settings.get(name) == value for name, value in settings.items())
 
     def values(self, path: str) -> list[Any]:
-        """One for each launch that has the value."""
-        values = (_read(result, path) for result in self.results)
+        """The value at a path, of each launch that has it."""
+        values = (_at_path(result, path) for result in self.results)
         return [value for value in values if value is not None]
 
     def pairs(self, path: str, other_path: str) -> list[tuple[Any, Any]]:
-        """One for each launch that has both values."""
-        pairs = ((_read(result, path), _read(result, other_path)) for result in self.results)
+        """The values at two paths, of each launch that has both."""
+        pairs = ((_at_path(result, path), _at_path(result, other_path)) for result in self.results)
         return [pair for pair in pairs if None not in pair]
 
 
-def _read(value: Any, path: str) -> Any:
-    """None if any step of the path is None or missing from a mapping."""
+def _at_path(value: Any, path: str) -> Any:
+    """The value at a dotted path; None if any part of it is None or missing from a mapping."""
     for name in path.split("."):
         if value is None:
             return None
@@ -191,7 +191,7 @@ def _read(value: Any, path: str) -> Any:
 
 
 def measured_cells(run: Run) -> list[MeasuredCell]:
-    """In the order of the run's plan. Cells without a valid launch have no results."""
+    """The cells of a run, in the order of its plan; one without a valid launch has no results."""
     launches: dict[tuple[tuple[str, Any], ...], list[object]] = {}
     for settings, result in _launches(run):
         valid_results = launches.setdefault(tuple(settings.items()), [])
@@ -305,6 +305,7 @@ class MeasuredParts(Struct, frozen=True):
         return [value / base for value, base in pairs if base]
 
     def why_missing(self, figures: Iterable[str]) -> str:
+        """Why the first missing one has no value; "" if all have one."""
         for figure in figures:
             name, _, path = figure.partition(".")
             if self.parts[name] in self.missing:
@@ -378,11 +379,12 @@ def _conclusion(test: ClaimTest, part: str, measured: MeasuredParts) -> TestAnsw
 def _ratio(test: ClaimTest, after: list[float], before: list[float]) -> TestAnswer:
     after, before = ([value for value in values if value > 0] for values in (after, before))
     if not (after and before):
-        return TestAnswer("open", f"{test.says}: nothing was measured that is above 0")
+        return TestAnswer("open", f"{test.says}: no measured value is above 0")
     quotient = ratio(after, before)
     text = f"{test.says} {FORMATS['factor'](quotient.value)}"
     if quotient.low is None or quotient.high is None:
-        return TestAnswer("open", f"{text}, in one launch, has no interval (--trials {TRIALS})")
+        why = f"too few launches for an interval (--trials {TRIALS})"
+        return TestAnswer("open", f"{text}: {why}")
     low, high = test.between
     text += f" ({FORMATS['factor'](quotient.low)} to {FORMATS['factor'](quotient.high)})"
     inside = low <= quotient.low and quotient.high <= high

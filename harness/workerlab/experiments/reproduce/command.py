@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workerlab import run_store
-from workerlab.experiments import part as module_of
-from workerlab.experiments import runner
-from workerlab.experiments.reading import find
-from workerlab.experiments.reproduce.claims import WriteUp, measured_cells, named, write_ups
+from workerlab.experiments import experiment_module, runner
+from workerlab.experiments.reading import find_run
+from workerlab.experiments.reproduce.claims import WriteUp, measured_cells, write_ups, write_ups_of
 from workerlab.experiments.reproduce.document import DONE, MISSING, chosen_cells, part_directory
 from workerlab.experiments.runner import Setup
 from workerlab.model import EnvironmentProblem, LabError, Plan, UsageError
@@ -59,11 +58,11 @@ def overview() -> str:
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     if plan is None:
-        chosen = named(options.writeup)
+        chosen = write_ups_of(options.writeup)
         details = {
             "writeups": [writeup.name for writeup in chosen],
             "quick": bool(options.quick),
-            "from": taken_runs(options.made or (), chosen),
+            "from": taken_runs(options.earlier_runs or (), chosen),
         }
         plan = null_plan("reproduce", (), details=details)
     label = f"reproduce-{options.writeup}" if options.writeup else ""
@@ -75,7 +74,7 @@ def taken_runs(names: Sequence[str], chosen: Sequence[WriteUp]) -> Mapping[str, 
     cell of any part."""
     taken: dict[str, str] = {}
     for name in names:
-        directory = find(name, measured=True)
+        directory = find_run(name, measured=True)
         run = run_store.load(directory)
         replaced_parts = [
             f"{writeup.name}-{part.name}"
@@ -121,16 +120,16 @@ def perform(directory: Path, plan: Plan) -> None:
         raise EnvironmentProblem("; ".join(dict.fromkeys(missing.values())))
 
 
-def run_part(place: Path, words: str) -> None:
+def run_part(directory: Path, command_line: str) -> None:
     """Run another command in its own directory, or resume its run. Raises as `runner.carry_out`,
     and EnvironmentProblem if it cannot run here."""
-    name, *argv = shlex.split(words)
+    name, *argv = shlex.split(command_line)
     parser = argparse.ArgumentParser()
-    module_of(name, "options").add_options(parser)
+    experiment_module(name, "options").add_options(parser)
     _, options = next(in_turn(parser.parse_args(argv)))
-    experiment = module_of(name, "command")
-    plan = run_store.load(place).plan if (place / "run.json").is_file() else None
+    experiment = experiment_module(name, "command")
+    plan = run_store.load(directory).plan if (directory / "run.json").is_file() else None
     with experiment.setup(options, plan) as prepared:
         if plan is None:
-            runner.create_run(place, prepared)
-        runner.carry_out(place, prepared)
+            runner.create_run(directory, prepared)
+        runner.carry_out(directory, prepared)

@@ -13,7 +13,7 @@ examples:
   workerlab reproduce all --quick
       all five write-ups with fewer repetitions, in about 25 minutes
   workerlab reproduce locust --from results/20261120-101500-bottleneck
-      of a run that was made before
+      with an earlier run in place of that part
   workerlab report results --html reproduction.html
       the newest run again, as a page with both curves
 """
@@ -31,6 +31,6 @@ def add_options(to: argparse.ArgumentParser) -> None:
     add_common(to)
     to.add_argument("--quick", action="store_true", help="fewer repetitions, the same rows")
     to.add_argument(
-        "--from", dest="made", metavar="RUN", action="append",
-        help="take a run that was made before instead of a part of the same command (repeatable)",
+        "--from", dest="earlier_runs", metavar="RUN", action="append",
+        help="take an earlier run of the same command instead of running a part (repeatable)",
     )  # fmt: skip

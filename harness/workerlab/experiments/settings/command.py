@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.planning import lacking, notes_on_gunicorn, version_of
+from workerlab.experiments.planning import common_version, notes_on_gunicorn, unavailable_variants
 from workerlab.experiments.runner import Setup
 from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.gunicorn_file import FileLine, class_of, lines_of, strange
@@ -97,10 +97,10 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         seed=0,
         python=next(iter(serving.values())).python,
         config=None,
-        unavailable=lacking((cell.server for cell in cells), serving),
+        unavailable=unavailable_variants((cell.server for cell in cells), serving),
         notes=tuple(map(stored, notes_on_gunicorn(serving))),
         details=codec.plain(request),
-        gunicorn=version_of(serving),
+        gunicorn=common_version(serving),
     )
     return plan, serving
 

@@ -20,17 +20,18 @@ from workerlab.model import Column, Document, Table
 from workerlab.notes import NotMeasured
 from workerlab.numbers.units import fill
 from workerlab.plan import grid
-from workerlab.report.values import interpreter, table
+from workerlab.report.values import interpreter_text, table
 from workerlab.run_store import Run
 
-LOGS, STREAMS = ("accesslog", "errorlog"), ("stdout", "stderr")
-MARKED: tuple[Word, ...] = ("ignored", "clamped", "changes")
+LOGS = ("accesslog", "errorlog")
+STREAMS = ("stdout", "stderr")
+DEVIATIONS: tuple[Word, ...] = ("ignored", "clamped", "changes")
 
 
 class ClassExamined(Struct, frozen=True):
     """A worker class in one version of Gunicorn. `version`: "" if there is only one; with the
-    interpreter if there are several. `effects`: by setting; `missing`: settings whose launches
-    failed."""
+    interpreter if there are several. `effects`: by setting; `missing`: settings without evidence
+    from all their launches."""
 
     worker_class: str
     version: str
@@ -38,7 +39,7 @@ class ClassExamined(Struct, frozen=True):
     missing: tuple[str, ...]
     trials: tuple[str, ...]
 
-    def with_word(self, word: Word) -> tuple[str, ...]:
+    def settings_with(self, word: Word) -> tuple[str, ...]:
         return tuple(name for name, effect in self.effects.items() if effect.word == word)
 
 
@@ -52,7 +53,7 @@ class ClassUnavailable(Finding):
 
 
 class LeftOutOfQuick(Finding):
-    """Left out, because of --quick: {names:list}."""
+    """Not examined because of --quick: {names:list}."""
 
     names: tuple[str, ...]
 
@@ -68,7 +69,7 @@ class NotExamined(Finding):
 
 
 def document(run: Run) -> Document:
-    plan, classes = SettingsRequest.of(run.plan), examined(run)
+    plan, classes = SettingsRequest.of(run.plan), examined_classes(run)
     left_out = tuple(SETTINGS[name].label for name in plan.left_out)
     notes: list[Finding] = [ClassUnavailable(*pair) for pair in run.plan.unavailable.items()]
     notes += [
@@ -81,35 +82,35 @@ def document(run: Run) -> Document:
     findings: list[Finding] = list(lines_without_effect(plan))
     tables: list[Table] = []
     for result in classes if plan.config else ():
-        findings += lines_marked(plan, result)
-        tables.append(table_of_lines(plan, result))
+        findings += line_answers(plan, result)
+        tables.append(lines_table(plan, result))
     if not plan.config:
-        findings += map(class_honours, classes)
-        tables += matrices(plan, classes)
+        findings += map(class_answer, classes)
+        tables += class_tables(plan, classes)
     return Document(
         run=run.name,
         kind="settings",
         title=title(run, plan, classes),
         environment=run.environment,
         findings=tuple(findings),
-        tables=(*tables, *differences(plan, classes)),
+        tables=(*tables, *differences_table(plan, classes)),
         notes=(*notes, *notes_of(run)),
         valid=not any(result.missing for result in classes),
     )
 
 
-def examined(run: Run) -> list[ClassExamined]:
+def examined_classes(run: Run) -> list[ClassExamined]:
     """Every class and version that can run here, in the order of the plan."""
     plan = SettingsRequest.of(run.plan)
     launches: dict[tuple[str, str], dict[str, dict[str, object]]] = {}
-    keys: dict[tuple[str, str], list[str]] = {}
+    trials: dict[tuple[str, str], list[str]] = {}
     for trial in grid(run.plan):
         server = trial.cell.server
         if server.variant in run.plan.unavailable:
             continue
         key = (server.worker_class, plan.version_of(server))
         evidence_of_class = launches.setdefault(key, {})
-        keys.setdefault(key, []).append(trial.key)
+        trials.setdefault(key, []).append(trial.key)
         evidence = seen_of(run.directory, trial.key)
         if evidence is not None:
             evidence_of_class[launch_name(trial)] = evidence
@@ -119,7 +120,7 @@ def examined(run: Run) -> list[ClassExamined]:
             version,
             effects={name: effect for name, effect in proven.items() if name in plan.settings},
             missing=tuple(name for name in plan.settings if name not in proven),
-            trials=tuple(keys[worker_class, version]),
+            trials=tuple(trials[worker_class, version]),
         )
         for (worker_class, version), evidence in launches.items()
         for proven in [effects(evidence)]
@@ -134,9 +135,9 @@ def title(run: Run, plan: SettingsRequest, classes: Sequence[ClassExamined]) -> 
         text = "What does each worker class do with Gunicorn's settings?[[ Gunicorn {gunicorn}.]]"
         return fill(text, {"gunicorn": gunicorn})
     python = run.environment.get("server_python") if gunicorn else None
-    by = interpreter(str(python), gunicorn) if python else ""
-    text = "What {config} does for its worker class[[, served by {by}]]."
-    return fill(text, {"config": plan.config, "by": by})
+    served_by = interpreter_text(str(python), gunicorn) if python else ""
+    text = "What {config} does for its worker class[[, served by {served_by}]]."
+    return fill(text, {"config": plan.config, "served_by": served_by})
 
 
 # --- what a class does ----------------------------------------------------------------------------
@@ -164,33 +165,33 @@ class ClassHonours(Answer):
     harm: tuple[str, ...]
 
 
-def class_honours(examined: ClassExamined) -> ClassHonours:
+def class_answer(result: ClassExamined) -> ClassHonours:
     """Where a class deviates from the documentation, with the observations as evidence."""
-    effects = {SETTINGS[name].label: effect for name, effect in examined.effects.items()}
+    effects = {SETTINGS[name].label: effect for name, effect in result.effects.items()}
     return ClassHonours(
-        worker_class=examined.worker_class,
-        version=examined.version,
-        honoured=len(examined.with_word("honoured")),
+        worker_class=result.worker_class,
+        version=result.version,
+        honoured=len(result.settings_with("honoured")),
         settings=sum(effect.word is not None for effect in effects.values()),
-        ignored=examined.with_word("ignored"),
-        clamped=examined.with_word("clamped"),
-        changes=examined.with_word("changes"),
+        ignored=result.settings_with("ignored"),
+        clamped=result.settings_with("clamped"),
+        changes=result.settings_with("changes"),
         harm=tuple(
             f"With {label}, {effect.observation}."
             for label, effect in effects.items()
             if effect.code in HARMFUL
         ),
-        trials=examined.trials,
+        trials=result.trials,
         evidence=tuple(EffectSeen(label, effect.observation) for label, effect in effects.items()),
     )
 
 
-def matrices(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
+def class_tables(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
     """One table per version: a row per setting, a column per class."""
     for version in dict.fromkeys(result.version for result in classes):
         columns = [Column("setting", "text", value=lambda name: SETTINGS[name].label)]
         columns += [
-            Column(result.worker_class, "text", value=partial(cell, result))
+            Column(result.worker_class, "text", value=partial(effect_text, result))
             for result in classes
             if result.version == version
         ]
@@ -198,12 +199,13 @@ def matrices(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterato
         yield table(heading, columns, plan.settings)
 
 
-def cell(examined: ClassExamined, name: str) -> str | None:
-    return examined.effects[name].cell if name in examined.effects else None
+def effect_text(result: ClassExamined, name: str) -> str | None:
+    """'ignored'; None if the setting has no effect for lack of evidence."""
+    return result.effects[name].cell if name in result.effects else None
 
 
-def differences(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
-    """Settings that a class treats differently in different versions."""
+def differences_table(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iterator[Table]:
+    """Settings that a class treats differently in different versions, if any."""
     versions = list(dict.fromkeys(result.version for result in classes))
     by_class: dict[str, dict[str, ClassExamined]] = {}
     for result in classes:
@@ -215,8 +217,10 @@ def differences(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iter
                 result.effects[name] for result in by_version.values() if name in result.effects
             ]
             if len({(effect.word, effect.code) for effect in effects}) > 1:
-                cells = {version: cell(result, name) for version, result in by_version.items()}
-                rows.append((SETTINGS[name].label, worker_class, cells))
+                texts = {
+                    version: effect_text(result, name) for version, result in by_version.items()
+                }
+                rows.append((SETTINGS[name].label, worker_class, texts))
 
     def of_version(version: str, row: tuple[str, str, Mapping[str, str | None]]) -> str | None:
         return row[2].get(version, "not available")
@@ -225,14 +229,7 @@ def differences(plan: SettingsRequest, classes: Sequence[ClassExamined]) -> Iter
         Column("setting", "text", value=lambda row: row[0]),
         Column("worker_class", "text", heading="class", value=lambda row: row[1]),
     ]
-    columns += [
-        Column(
-            version,
-            "text",
-            value=partial(of_version, version),
-        )
-        for version in versions
-    ]
+    columns += [Column(version, "text", value=partial(of_version, version)) for version in versions]
     if rows:
         yield table("Where versions differ", columns, rows)
 
@@ -260,7 +257,8 @@ class AnnotatedOnly(Finding):
 
 
 class FileNotStream(Finding):
-    """line {line}: {setting} = {value} writes to a file of that name: "-" is the standard stream"""
+    """line {line}: {setting} = {value} writes to a file of that name; use "-" for the standard
+    stream"""
 
     line: int
     setting: str
@@ -280,9 +278,10 @@ def lines_without_effect(plan: SettingsRequest) -> Iterator[Finding]:
 
 
 def is_literal(source: str) -> bool:
+    """Whether the text is a Python literal, so that it can be a value."""
     try:
         ast.literal_eval(source)
-    except ValueError:
+    except (ValueError, SyntaxError):  # SyntaxError: a text that was cut off
         return False
     return True
 
@@ -317,17 +316,17 @@ VERBS: Mapping[Word, str] = {
     "clamped": "is clamped by",
     "changes": "changes meaning with",
 }
-OF_WHAT_IS_KNOWN = "Among the settings examined, "
+EXAMINED_SCOPE = "Among the settings examined, "
 
 
-def lines_marked(
-    plan: SettingsRequest, examined: ClassExamined
+def line_answers(
+    plan: SettingsRequest, result: ClassExamined
 ) -> Iterator[LineMarked | NothingIgnored]:
     """An answer for each line that does not do what it says, or NothingIgnored."""
     lines = [line for line in plan.lines if line.name in plan.settings]
-    effects = examined.effects
+    effects = result.effects
     proven = [(line, effects[line.name]) for line in lines if line.name in effects]
-    marked = [(line, effect) for line, effect in proven if differs(plan, line.name, effect)]
+    marked = [(line, effect) for line, effect in proven if deviates(plan, line.name, effect)]
     for line, effect in marked:
         assert effect.word is not None
         yield LineMarked(
@@ -336,26 +335,26 @@ def lines_marked(
             value=line.text,
             word=effect.word,
             verb=VERBS[effect.word],
-            worker_class=examined.worker_class,
-            version=examined.version,
+            worker_class=result.worker_class,
+            version=result.version,
             most=effect.values["most"] if effect.word == "clamped" else None,
             effect=effect.observation,
-            trials=examined.trials,
+            trials=result.trials,
         )
     if not marked:
         all_examined = len(proven) == len(lines) and not (plan.left_out or plan.unknown)
         yield NothingIgnored(
-            scope="" if all_examined else OF_WHAT_IS_KNOWN,
+            scope="" if all_examined else EXAMINED_SCOPE,
             config=plan.config,
-            worker_class=examined.worker_class,
-            version=examined.version,
-            trials=examined.trials,
+            worker_class=result.worker_class,
+            version=result.version,
+            trials=result.trials,
         )
 
 
-def differs(plan: SettingsRequest, name: str, effect: Effect) -> bool:
-    """Whether the line has no effect, or another one than its value says. A computed value is
-    unknown, and counts as affected."""
+def deviates(plan: SettingsRequest, name: str, effect: Effect) -> bool:
+    """Whether the line has no effect, or another one than its value says. A value of another type
+    than text, number, bool or None is unknown, and counts as affected."""
     value, is_known = plan.values.get(name), name in plan.values
     if effect.word == "clamped":
         return not is_known or not isinstance(value, int) or value > effect.values["most"]
@@ -364,7 +363,7 @@ def differs(plan: SettingsRequest, name: str, effect: Effect) -> bool:
     return effect.word == "ignored"
 
 
-def table_of_lines(plan: SettingsRequest, examined: ClassExamined) -> Table:
+def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     """The settings of the file, with their effect where it was examined."""
 
     def effect_of(line: FileLine) -> str | None:
@@ -374,10 +373,10 @@ def table_of_lines(plan: SettingsRequest, examined: ClassExamined) -> Table:
             return "the same for every class"
         if line.name not in plan.settings:
             return "not examined"
-        effect = examined.effects.get(line.name)
-        if effect is not None and effect.word in MARKED and not differs(plan, line.name, effect):
+        effect = result.effects.get(line.name)
+        if effect and effect.word in DEVIATIONS and not deviates(plan, line.name, effect):
             return WORDS["honoured"]  # at this value
-        return cell(examined, line.name)
+        return effect_text(result, line.name)
 
     columns = (
         Column("line", "count", value=lambda line: line.number),
@@ -388,10 +387,10 @@ def table_of_lines(plan: SettingsRequest, examined: ClassExamined) -> Table:
     shown = {*plan.settings, *SERVER, *plan.unknown, *plan.unset, *plan.left_out}
     lines = [line for line in plan.lines if line.name in shown]
     effects = [
-        f"{line.name}: {examined.effects[line.name].observation}"
+        f"{line.name}: {result.effects[line.name].observation}"
         for line in lines
-        if line.name in examined.effects
+        if line.name in result.effects
     ]
-    version = f", Gunicorn {examined.version}" if examined.version else ""
-    heading = f"Every line, {examined.worker_class}{version}"
+    version = f", Gunicorn {result.version}" if result.version else ""
+    heading = f"The settings of the file, {result.worker_class}{version}"
     return table(heading, columns, lines, f"{'; '.join(effects)}." if effects else None)

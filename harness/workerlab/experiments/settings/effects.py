@@ -5,7 +5,7 @@
     clamped     honoured only up to a limit
     changes     it does something else, or more
 
-An effect is a code with numbers. A setting whose launch is missing has none.
+An effect is a code with values. A setting has none if one of its launches is missing.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,15 +13,18 @@ from typing import Any
 
 from workerlab.experiments.settings.effect_types import HAPPENINGS, Effect, Evidence, Setting
 from workerlab.experiments.settings.launches import common, slots, times
-from workerlab.experiments.settings.site import FAR
+from workerlab.experiments.settings.site import FORWARDED_IP
 
 NOT_ANSWERED = "not answered: the connection was closed"
-SOON_S = 1.0  # limit for an immediate reaction; tolerance of a timer that fires early
-LATE_S = 1.75  # tolerance of a late timer: classes add their own grace or check once a second
+IMMEDIATE_S = 1.0  # limit for an immediate reaction
+MAX_EARLY_S = 1.0  # that a timer fires early
+MAX_LATE_S = 1.75  # that it fires late: classes add their own grace or check once a second
 
 
-def _honoured(code: str, honoured: bool, sentence: str, ignored: str = "", **values: Any) -> Effect:
-    """Honoured or ignored. `ignored`: the sentence for the latter, if it differs."""
+def _honoured_or_ignored(
+    code: str, honoured: bool, sentence: str, ignored: str = "", **values: Any
+) -> Effect:
+    """`ignored`: the sentence if the setting is not honoured; "": the same."""
     if honoured:
         return Effect("honoured", code, sentence, values)
     return Effect("ignored", f"{code}.ignored", ignored or sentence, values)
@@ -32,27 +35,26 @@ def _backlog(evidence: Evidence) -> Effect:
     somaxconn = evidence["preload"]["most_queue"]
     values = {"value": common.BACKLOG, "queue": queue[0], "huge": common.HUGE_BACKLOG}
     values |= {"huge_queue": huge[0], "most": somaxconn}
-    sentence = "asked for {value}, and the kernel's limit of the accept queue was {queue}"
+    sentence = "at {value}, the kernel limited the accept queue to {queue}"
     if queue[0] != common.BACKLOG:
         return Effect("ignored", "backlog.ignored", sentence, values)
-    sentence += "; asked for {huge:count}, it was {huge_queue:count} (net.core.somaxconn is"
-    sentence += " {most:count})"
+    sentence += "; at {huge:count}, to {huge_queue:count} (net.core.somaxconn is {most:count})"
     return Effect("clamped" if huge[0] == somaxconn else "honoured", "backlog", sentence, values)
 
 
 def _workers(evidence: Evidence) -> Effect:
     count = evidence["common"]["workers"]
-    return _honoured(
+    return _honoured_or_ignored(
         "workers",
         count == common.WORKERS,
-        "asked for {value}, and the arbiter had {count:# child process/child processes}",
+        "at {value}, the arbiter had {count:# child process/child processes}",
         value=common.WORKERS,
         count=count,
     )
 
 
 def _chdir(evidence: Evidence) -> Effect:
-    return _honoured(
+    return _honoured_or_ignored(
         "chdir",
         evidence["common"]["directory"] == "app",
         "it was the app's working directory",
@@ -61,7 +63,7 @@ def _chdir(evidence: Evidence) -> Effect:
 
 
 def _raw_env(evidence: Evidence) -> Effect:
-    return _honoured(
+    return _honoured_or_ignored(
         "raw_env",
         evidence["common"]["word"] == "seen",
         "the app saw the variable",
@@ -70,11 +72,11 @@ def _raw_env(evidence: Evidence) -> Effect:
 
 
 def _worker_tmp_dir(evidence: Evidence) -> Effect:
-    return _honoured(
+    return _honoured_or_ignored(
         "worker_tmp_dir",
         evidence["common"]["tmp"],
         "a worker had its heartbeat file there",
-        "a worker had no file there",
+        "a worker had no file open there",
     )
 
 
@@ -82,25 +84,25 @@ def _umask(evidence: Evidence) -> Effect:
     mode = evidence["common"]["socket_mode"]
     mode_text = None if mode is None else f"{mode:04o}"
     value = f"{common.UMASK:04o}"
-    return _honoured(
+    return _honoured_or_ignored(
         "umask",
         mode == 0o777 & ~common.UMASK,
-        "asked for {value}, and a Unix socket has the mode {mode}",
+        "no Unix socket was found" if mode is None else "at {value}, a Unix socket had mode {mode}",
         value=value,
         mode=mode_text,
     )
 
 
 def _limit(name: str, what: str, value: int, sent: int) -> Callable[[Evidence], Effect]:
-    sentence = f"asked for {{value}}, and {what} was answered with {{status}}"
-    closed = f"asked for {{value}}, and {what} was {NOT_ANSWERED}"
+    answered = f"at {{value}}, {what} was answered with {{status}}"
+    not_answered = f"at {{value}}, {what} was {NOT_ANSWERED}"
 
     def effect(evidence: Evidence) -> Effect:
         status = evidence["common"][name]
         values = {"value": value, "sent": sent, "status": status}
         refused = status is None or 400 <= status < 500
-        observation = closed if status is None else sentence
-        return _honoured(f"limit.{name}", refused, observation, **values)
+        sentence = not_answered if status is None else answered
+        return _honoured_or_ignored(f"limit.{name}", refused, sentence, **values)
 
     return effect
 
@@ -108,7 +110,7 @@ def _limit(name: str, what: str, value: int, sent: int) -> Callable[[Evidence], 
 def _header_map(evidence: Evidence) -> Effect:
     status = evidence["common"]["underscore"]
     answered = NOT_ANSWERED if status is None else "answered with {status}"
-    return _honoured(
+    return _honoured_or_ignored(
         "header_map",
         status is None or 400 <= status < 500,
         f'at "refuse", a header with an underscore was {answered}',
@@ -119,24 +121,22 @@ def _header_map(evidence: Evidence) -> Effect:
 def _forwarded(evidence: Evidence) -> Effect:
     trusted, stranger = evidence["common"]["trusted"], evidence["common"]["stranger"]
     scheme = (trusted["scheme"], stranger["scheme"]) == ("https", "http")
-    address = trusted["address"] == FAR and stranger["address"] != FAR
+    address = trusted["address"] == FORWARDED_IP and stranger["address"] != FORWARDED_IP
     trusted_part = "both" if scheme and address else "scheme" if scheme else "address"
     if not (scheme or address):
         sentence = "a trusted proxy said https, and the app saw {scheme}"
         return Effect("ignored", "forwarded.ignored", sentence, {"scheme": trusted["scheme"]})
     sentences = {
-        "both": "scheme and address of the client are taken from a trusted proxy, and from no"
-        " other",
-        "scheme": "the scheme is taken from a trusted proxy, and from no other; the client's"
-        " address stays that of the proxy",
-        "address": "the client's address is taken from a trusted proxy, and from no other; the"
-        " scheme is not",
+        "both": "the client's scheme and address are taken from a trusted proxy only",
+        "scheme": "the scheme is taken from a trusted proxy only; the client's address stays the"
+        " proxy's",
+        "address": "the client's address is taken from a trusted proxy only; the scheme is ignored",
     }
     return Effect("honoured", f"forwarded.{trusted_part}", sentences[trusted_part])
 
 
 def _secure_headers(evidence: Evidence) -> Effect:
-    return _honoured(
+    return _honoured_or_ignored(
         "secure_scheme_headers",
         evidence["common"]["own_header"] == "https",
         "a header that it names, from a trusted proxy, made the scheme https",
@@ -151,25 +151,26 @@ def _sendfile(evidence: Evidence) -> Effect:
         "on": evidence["lingering"]["sendfiles"],
         "off": evidence["preload"]["sendfiles"],
     }
-    called = "os.sendfile was called while files were served"
     if values["unset"] and not values["on"] and not values["off"]:
-        sentence = f"{called}, neither at False nor at True: any value turns it off"
+        sentence = "os.sendfile was called only while it was unset: any value, even True, turns it"
+        sentence += " off"
         return Effect("changes", "sendfile.any", sentence, values)
-    return _honoured(
+    counts = "calls of os.sendfile: {unset} while unset, {on} at True, {off} at False"
+    return _honoured_or_ignored(
         "sendfile",
         bool(values["unset"]) and not values["off"],
-        f"{called}, and not at False",
-        "os.sendfile was not called at any value",
+        "os.sendfile was called to serve files, but not at False",
+        counts if any(values.values()) else "os.sendfile was not called at any value",
         **values,
     )
 
 
 def _accesslog(evidence: Evidence) -> Effect:
     log = evidence["common"]["log"]
-    return _honoured(
+    return _honoured_or_ignored(
         "accesslog",
         bool(log),
-        "the file had a line for each request",
+        "requests were logged to the file",
         "the file had no line after many requests",
     )
 
@@ -178,10 +179,10 @@ def _access_log_format(evidence: Evidence) -> Effect:
     log = evidence["common"]["log"]
     if not log:
         return Effect("ignored", "access_log_format.no_log", "nothing is logged")
-    return _honoured(
+    return _honoured_or_ignored(
         "access_log_format",
         any(line == common.LOGGED for line in log),
-        'asked for "{value}", and the log says: {line}',
+        'at "{value}", the log says: {line}',
         value=common.FORMAT,
         line=log[0],
     )
@@ -190,18 +191,18 @@ def _access_log_format(evidence: Evidence) -> Effect:
 def _statsd(evidence: Evidence) -> Effect:
     metrics = evidence["common"]["metrics"]
     if "gunicorn.requests" in metrics:
-        sentence = "{metrics:# metric} were sent, requests among them"
+        sentence = "it received {metrics:# metric}, including requests"
         return Effect("honoured", "statsd", sentence, {"metrics": len(metrics)})
     if metrics:
-        sentence = "only {metrics:list} was sent, nothing about requests"
+        sentence = "it received only {metrics:list}, nothing about requests"
         return Effect("changes", "statsd.few", sentence, {"metrics": tuple(metrics)})
-    return Effect("ignored", "statsd.none", "nothing was sent")
+    return Effect("ignored", "statsd.none", "it received nothing")
 
 
 def _hook(name: str) -> Callable[[Evidence], Effect]:
     def effect(evidence: Evidence) -> Effect:
         called = name in evidence["common"]["hooks"]
-        return _honoured("hook", called, "it was called", "it was not called", hook=name)
+        return _honoured_or_ignored("hook", called, "it was called", "it was not called", hook=name)
 
     return effect
 
@@ -214,8 +215,8 @@ def _preload(evidence: Evidence) -> Effect:
     values = {"value_s": common.WAITS_S, "both_s": launch["both_s"]}
     if launch["unpatched"] and launch["both_s"] > common.TURNS * common.WAITS_S:
         sentence = (
-            "the arbiter imported the app, before anything was patched: two requests that wait"
-            " {value_s:duration} each took {both_s:duration} at once, so that a name imported with"
+            "the arbiter imported the app before anything was patched: two simultaneous requests"
+            " that wait {value_s:duration} each took {both_s:duration}, since a name imported with"
             " from ... import blocks the worker"
         )
         return Effect("changes", "preload.blocks", sentence, values)
@@ -225,13 +226,13 @@ def _preload(evidence: Evidence) -> Effect:
 def _reuse_port(evidence: Evidence) -> Effect:
     count = evidence["sockets"]["listeners"]
     if count < 2 and evidence["sockets"]["shared"]:
-        sentence = "its socket can be shared, and both workers have the same one"
+        sentence = "other sockets can bind the port, but both workers share one socket"
         values = {"count": count}
         return Effect("honoured", "reuse_port.one", sentence, values, shown="honoured: one socket")
-    return _honoured(
+    return _honoured_or_ignored(
         "reuse_port",
         count >= 2,
-        "{count:# socket listens/sockets listen} at the port of two workers",
+        "{count:# socket listens/sockets listen} on the port of two workers",
         count=count,
     )
 
@@ -241,9 +242,9 @@ def _proxy_protocol(evidence: Evidence) -> Effect:
     answered = "a PROXY line was answered with {status}"
     if launch["proxied"] is None:
         answered = f"a PROXY line was {NOT_ANSWERED}"
-    return _honoured(
+    return _honoured_or_ignored(
         "proxy_protocol",
-        launch["proxied_address"] == FAR,
+        launch["proxied_address"] == FORWARDED_IP,
         f"{answered}, and the app saw the address {{address}}",
         f"{answered}, and the app did not see its address[[ (it saw {{address}})]]",
         status=launch["proxied"],
@@ -253,22 +254,19 @@ def _proxy_protocol(evidence: Evidence) -> Effect:
 
 def _keepalive(evidence: Evidence) -> Effect:
     launch, value = evidence["sockets"], times.KEEPALIVE_S
-    closed_s, values = (
-        launch["closed_s"],
-        {"value_s": value, "closed_s": launch["closed_s"]},
-    )
-    if launch["says_close"] or (closed_s is not None and closed_s < SOON_S):
+    closed_s = launch["closed_s"]
+    values = {"value_s": value, "closed_s": closed_s}
+    if launch["says_close"] or (closed_s is not None and closed_s < IMMEDIATE_S):
         sentence = "every connection is closed after its answer"
         return Effect("ignored", "keepalive.closed", sentence, values)
     if closed_s is None:
-        sentence = "asked for {value_s} s, and an idle connection was not closed within"
-        sentence += " {watched_s:duration}"
+        sentence = "at {value_s} s, an idle connection was not closed within {watched_s:duration}"
         values["watched_s"] = times.WATCHED_S
         return Effect("ignored", "keepalive.open", sentence, values)
-    return _honoured(
+    return _honoured_or_ignored(
         "keepalive",
-        value - SOON_S < closed_s < value + LATE_S,
-        "asked for {value_s} s, and an idle connection was closed after {closed_s:duration}",
+        value - MAX_EARLY_S < closed_s < value + MAX_LATE_S,
+        "at {value_s} s, an idle connection was closed after {closed_s:duration}",
         **values,
     )
 
@@ -280,34 +278,31 @@ def _timeout(evidence: Evidence) -> Effect:
     if waited["killed"] and blocked["killed"]:
         sentence = (
             "at {value_s} s, a request of {tried_s:duration} was cut and its worker killed, whether"
-            " it waits (after {waited_s:duration}) or blocks (after {blocked_s:duration})"
+            " it waited (after {waited_s:duration}) or blocked (after {blocked_s:duration})"
         )
         return Effect("honoured", "timeout.both", sentence, values)
     if blocked["killed"]:
         sentence = (
             "at {value_s} s, a worker that a request blocked for {tried_s:duration} was killed"
-            " after {blocked_s:duration}; one with a request that waits so long was not"
+            " after {blocked_s:duration}; one whose request waited that long was not"
         )
         return Effect("honoured", "timeout.blocked", sentence, values)
     if waited["killed"]:
         sentence = (
-            "at {value_s} s, a worker with a request that waits for {tried_s:duration} was killed"
-            " after {waited_s:duration}, and one that a request blocked was not"
+            "at {value_s} s, a worker whose request waited for {tried_s:duration} was killed after"
+            " {waited_s:duration}; one that a request blocked was not"
         )
         return Effect("changes", "timeout.waiting", sentence, values)
     sentence = (
-        "at {value_s} s, no worker was killed within the {tried_s:duration} that a request waited"
-        " or blocked: it watches the worker's main thread, not its requests"
+        "at {value_s} s, no worker was killed in the {tried_s:duration} that a request waited or"
+        " blocked: the timeout does not cover requests"
     )
     return Effect("changes", "timeout.none", sentence, values)
 
 
 def _graceful(evidence: Evidence) -> Effect:
-    busy_s, idle_s, value = (
-        evidence["stop"]["stop_s"],
-        evidence["preload"]["stop_s"],
-        times.GRACE_S,
-    )
+    busy_s, idle_s = evidence["stop"]["stop_s"], evidence["preload"]["stop_s"]
+    value = times.GRACE_S
     values = {
         "value_s": value,
         "busy_s": busy_s,
@@ -315,18 +310,19 @@ def _graceful(evidence: Evidence) -> Effect:
         "idle_value_s": common.GRACE_S,
     }
     values |= {"under_way_s": times.UNDER_WAY_S}
-    stopped = "did not end" if busy_s is None else "took {busy_s:duration}"
+    duration = "did not end" if busy_s is None else "took {busy_s:duration}"
     busy = (
-        f"at {{value_s}} s, a stop {stopped} with a request of {{under_way_s:duration}} in progress"
+        f"at {{value_s}} s, a stop with a request of {{under_way_s:duration}} in progress"
+        f" {duration}"
     )
-    if busy_s is None or not value - SOON_S < busy_s < value + LATE_S:
+    if busy_s is None or not value - MAX_EARLY_S < busy_s < value + MAX_LATE_S:
         return Effect("ignored", "graceful.ignored", busy, values)
-    idle = "at {idle_value_s} s, " + ("no end" if idle_s is None else "{idle_s:duration}")
-    idle += " without one"
-    if idle_s is None or idle_s > common.GRACE_S - SOON_S:
-        sentence = f"{busy}; but {idle}: each stop waits for all of it"
+    duration = "did not end" if idle_s is None else "took {idle_s:duration}"
+    sentence = f"{busy}; at {{idle_value_s}} s, one without requests {duration}"
+    if idle_s is None or idle_s > common.GRACE_S - MAX_EARLY_S:
+        sentence += ": every stop lasts for the whole timeout"
         return Effect("changes", "graceful.idle", sentence, values)
-    return Effect("honoured", "graceful", f"{busy}; {idle}", values)
+    return Effect("honoured", "graceful", sentence, values)
 
 
 def _max_requests(evidence: Evidence) -> Effect:
@@ -337,9 +333,9 @@ def _max_requests(evidence: Evidence) -> Effect:
         "sent": evidence["recycling"]["asked"],
     }
     if not served:
-        sentence = "asked for {value}, and one worker served all of {sent}"
+        sentence = "at {value}, no worker was replaced at that limit in {sent} requests"
         return Effect("ignored", "max_requests.ignored", sentence, values)
-    sentence = "asked for {value}, and workers served {served:, } requests, then were replaced"
+    sentence = "at {value}, workers were replaced after {served:, } requests"
     if any(count > slots.LIMIT for count in served):  # fewer: a request failed in between
         sentence += ": the limit is checked from time to time, not after each request"
         return Effect("honoured", "max_requests.overrun", sentence, values)
@@ -348,11 +344,11 @@ def _max_requests(evidence: Evidence) -> Effect:
 
 def _jitter(evidence: Evidence) -> Effect:
     limits = evidence["common"]["limits"]
-    return _honoured(
+    return _honoured_or_ignored(
         "jitter",
         len(limits) > 1,
-        "two workers drew {limits: and } as their limit of requests",
-        "two workers had the same limit of requests",
+        "two workers drew {limits: and } as their request limits",
+        "two workers had the same request limit",
         limits=tuple(limits),
     )
 
@@ -367,8 +363,8 @@ def _worker_connections(evidence: Evidence) -> Effect:
         "accepted": accepted,
     }
     sentence = (
-        "asked for {value}; of {sent} requests at once, one worker had at most {accepted} accepted"
-        " and {most} in the app"
+        "at {value}, of {sent} simultaneous requests one worker had at most {accepted} accepted and"
+        " {most} in the app"
     )
     if launch["most"] == value:
         return Effect("honoured", "worker_connections", sentence, values)
@@ -377,22 +373,22 @@ def _worker_connections(evidence: Evidence) -> Effect:
     sentence += ": it limits what is accepted, not what is served"
     if not evidence["recycling"]["says_close"] or launch["says_close"]:
         return Effect("changes", "worker_connections.accepts", sentence, values)
-    sentence += "; where it equals threads, connections are not kept alive"
+    sentence += "; if it equals threads, connections are not kept alive"
     return Effect("changes", "worker_connections.accepts.ends", sentence, values)
 
 
 def _threads(evidence: Evidence) -> Effect:
     launch = evidence["threads"]
     values = {"value": slots.THREADS, "most": launch["most"], "sent": launch["asked"]}
-    in_app = "of {sent} requests at once, one worker had at most {most} in the app"
+    in_app = "of {sent} simultaneous requests one worker had at most {most} in the app"
     if launch["using"] == "gthread" and evidence["slots"]["using"] == "sync":
         sentence = f"with {{value}} threads, Gunicorn uses the class gthread instead; {in_app}"
         return Effect("changes", "threads.gthread", sentence, values)
     used = launch["most"] == slots.THREADS != evidence["slots"]["most"]
-    return _honoured("threads", used, f"asked for {{value}}; {in_app}", **values)
+    return _honoured_or_ignored("threads", used, f"at {{value}}, {in_app}", **values)
 
 
-HOOKS = (
+HOOK_NAMES = (
     "when_ready", "pre_fork", "post_fork", "post_worker_init", "pre_request", "post_request",
     "worker_int", "worker_abort", "worker_exit", "child_exit", "on_exit",
 )  # fmt: skip
@@ -440,7 +436,7 @@ EXAMINED = (
     Setting("accesslog", ("common",), _accesslog),
     Setting("access_log_format", ("common",), _access_log_format),
     Setting("statsd_host", ("common",), _statsd),
-    *(Setting(name, ("common",), _hook(name)) for name in HOOKS),
+    *(Setting(name, ("common",), _hook(name)) for name in HOOK_NAMES),
     *HAPPENINGS,
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in EXAMINED}

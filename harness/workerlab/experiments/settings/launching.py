@@ -13,7 +13,7 @@ from workerlab import codec, run_store
 from workerlab.experiments.settings.effects import SETTINGS
 from workerlab.experiments.settings.launches import LAUNCHES
 from workerlab.experiments.settings.launches.common import SettingLaunch
-from workerlab.experiments.settings.site import TRIES, Site, StoodStill
+from workerlab.experiments.settings.site import MAX_ATTEMPTS, MachineStalled, Site
 from workerlab.experiments.trial import discard_attempt
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import trials
@@ -112,22 +112,22 @@ class ParallelLaunches:
 
     def make(self, trial: Trial, begin: Callable[[Trial], None]) -> Record:
         """Run the launch of a trial; the record has the fault, if any. If it fails because the
-        machine stood still, it is repeated with a new server, up to TRIES attempts in all."""
+        machine stalled, it is repeated with a new server, up to MAX_ATTEMPTS attempts in all."""
         begin(trial)
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             site = self._site(trial)
-            fault, stood_still = self._made(site, LAUNCHES[launch_name(trial)])
-            if not stood_still:
+            fault, stalled = self._made(site, LAUNCHES[launch_name(trial)])
+            if not stalled:
                 break
         return Record(trial.key, fault, start_s=site.start_s or None)
 
     def _made(self, site: Site, launch: SettingLaunch) -> tuple[Fault | None, bool]:
-        """The fault, if any, and whether its cause is a machine that stood still."""
+        """The fault, if any, and whether its cause is a machine that stalled."""
         fault: Fault | None = None
         try:
             self._look(site, launch)
         except Faulty as faulty:
-            return faulty.fault, isinstance(faulty, StoodStill)
+            return faulty.fault, isinstance(faulty, MachineStalled)
         except EnvironmentProblem as error:
             fault = Fault("unavailable", str(error))
         except Exception as error:  # a dying server can cause any error
@@ -152,7 +152,7 @@ class ParallelLaunches:
             code=self._directory / "code",
             directory=directory,
             settings=launch.settings,
-            ended=self._ended,
+            cancelled=self._ended,
         )
 
     def _look(self, site: Site, launch: SettingLaunch) -> None:

@@ -5,9 +5,9 @@ outside.
         site.ask("/about")          a request on a new connection
         site.pids, site.listeners() facts from /proc and the kernel
 
-From outside, a machine that stands still looks like a slow server: a worker seems to miss its
-heartbeat, or a connection to be closed late. Such a measurement is repeated; if every attempt is
-disturbed, the launch fails.
+From outside, a machine that stalls looks like a slow server: a worker seems to miss its heartbeat,
+or a connection to be closed late. Such a measurement is repeated; if the machine stalls in every
+attempt, the launch fails.
 """
 
 import contextlib
@@ -35,30 +35,30 @@ from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import class_named
 
 TICK_S = 0.05
-STILL_S = 0.25  # far longer than a thread waits for a busy core
-TRIES = 8
+MIN_STALL_S = 0.25  # far longer than a thread waits for a busy core
+MAX_ATTEMPTS = 8
 
 Outcome = TypeVar("Outcome")
 
 
-class StoodStill(Faulty):
-    """The machine stood still in each attempt."""
+class MachineStalled(Faulty):
+    """The machine stalled in every attempt."""
 
     def __init__(self) -> None:
         super().__init__("server", "the machine stalled in every attempt")
 
 
-class Stillness:
-    """Detects that the machine stands still: a thread records how late it wakes up."""
+class StallDetector:
+    """Detects that the machine stalls: a thread records how late it wakes up."""
 
     def __init__(self) -> None:
-        self._ticked = time.monotonic()
-        self._gaps: list[tuple[float, float]] = []  # (end, length), seconds
+        self._last_tick_s = time.monotonic()
+        self._stalls: list[tuple[float, float]] = []  # (end, length), seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> "Stillness":
-        self._ticked = time.monotonic()
+    def __enter__(self) -> "StallDetector":
+        self._last_tick_s = time.monotonic()
         self._thread.start()
         return self
 
@@ -70,40 +70,41 @@ class Stillness:
         while not self._stop.wait(TICK_S):
             self.tick(time.monotonic())
 
-    def tick(self, now: float) -> None:
-        if now - self._ticked >= STILL_S:
-            self._gaps.append((now, now - self._ticked))
-        self._ticked = now
+    def tick(self, now_s: float) -> None:
+        if now_s - self._last_tick_s >= MIN_STALL_S:
+            self._stalls.append((now_s, now_s - self._last_tick_s))
+        self._last_tick_s = now_s
 
-    def longest_s(self, since: float, now: float) -> float:
-        """The longest gap that ended after `since`, including one not yet recorded."""
-        recorded_s = [length_s for ended, length_s in tuple(self._gaps) if ended > since]
-        return max([*recorded_s, now - self._ticked])
+    def longest_s(self, since_s: float, now_s: float) -> float:
+        """The longest stall that ended after `since_s`, including one not yet recorded."""
+        recorded_s = [length_s for end_s, length_s in tuple(self._stalls) if end_s > since_s]
+        return max([*recorded_s, now_s - self._last_tick_s])
 
 
-def undisturbed(
+def repeat_if_stalled(
     measure: Callable[[], Outcome],
-    still_s: Callable[[float], float],
-    certain: Callable[[Outcome], bool] = lambda _: False,
-    tries: int = TRIES,
+    longest_stall_s: Callable[[float], float],
+    is_certain: Callable[[Outcome], bool] = lambda _: False,
+    attempts: int = MAX_ATTEMPTS,
 ) -> Outcome:
-    """The result of the first of `tries` attempts during which the machine did not stand still, or
-    whose result is `certain` anyway. `still_s(since)`: longest gap, seconds. Raises StoodStill."""
-    for _ in range(tries):
+    """The first result while the machine did not stall, or that is certain anyway. Raises
+    MachineStalled."""
+    for _ in range(attempts):
         began = time.monotonic()
         outcome = measure()
-        if certain(outcome) or still_s(began) < STILL_S:
+        if is_certain(outcome) or longest_stall_s(began) < MIN_STALL_S:
             return outcome
-    raise StoodStill
+    raise MachineStalled
 
 
-BOOT_S = 30.0
-STOP_S = 8.0  # after TERM
+BOOT_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 8.0  # after TERM
+EVENT_TIMEOUT_S = 30.0  # for what happens on any machine, however busy
+ANSWER_TIMEOUT_S = 15.0  # longer than any request of the experiments
 POLL_S = 0.02
-LONG_S = 30.0  # limit for events that happen on any machine, however busy
-ANSWER_S = 15.0  # longer than any request of the experiments
-HOST, TRUSTED = "127.0.0.1", "127.0.0.2"  # the client, and a trusted proxy
-FAR = "10.1.2.3"  # client address that the proxy forwards
+HOST = "127.0.0.1"
+TRUSTED = "127.0.0.2"  # a trusted proxy
+FORWARDED_IP = "10.1.2.3"  # client address that the proxy forwards
 LISTENING = re.compile(r"Listening at: http://127\.0\.0\.1:(\d+)")
 USING = re.compile(r"Using worker: (\S+)")
 # Each hook records its name; post_worker_init also the worker's request limit
@@ -125,44 +126,44 @@ def on_exit(server): _tell("on_exit")
 """
 
 
-T = TypeVar("T")
-
-
-class LaneCancelled(Exception):
+class LaunchCancelled(Exception):
     """The run was stopped; observations are discarded."""
 
 
+class InconclusiveLaunch(ValueError):
+    """The launch proves nothing about the server."""
+
+
 class AppReply(Struct, frozen=True):
-    """The answer to one request. `status`: None without an answer; `closed`: the server announced
+    """The answer to one request. `status`: None without an answer; `closes`: the server announced
     that it closes the connection; `error`: the exception's name."""
 
     status: int | None
     took_s: float
     body: bytes = b""
-    closed: bool = False
+    closes: bool = False
     error: str = ""
 
     @property
     def about(self) -> dict[str, Any]:
-        """The report of the inspected app. Raises ValueError if it did not answer: that proves
-        nothing about the server."""
+        """The report of the inspected app. Raises InconclusiveLaunch if the status is not 200."""
         if self.status != 200:
-            raise ValueError(f"the app did not answer: {self.error or self.status}")
+            raise InconclusiveLaunch(f"expected status 200, got {self.error or self.status}")
         return dict(json.loads(self.body))
 
     @property
-    def refusal(self) -> int | None:
-        """The status, 200 if the app was reached; None if the server closed the connection. Raises
-        ValueError after a timeout."""
+    def conclusive_status(self) -> int | None:
+        """The status; None if the connection ended without one. Raises InconclusiveLaunch after a
+        timeout."""
         if self.error == TimeoutError.__name__:
-            raise ValueError("no answer in time")
+            raise InconclusiveLaunch("no answer in time")
         return self.status
 
 
 class Site:
     """A Gunicorn server, by default with one worker on a free port. `settings(site)`: settings for
     its file. `code`: added to PYTHONPATH. `directory`: for its files; absolute. `gunicorn`: the
-    version, "" for that of `python`'s environment. `ended`: set when the run is stopped."""
+    version, "" for that of `python`'s environment. `cancelled`: set when the run is stopped."""
 
     def __init__(
         self,
@@ -172,24 +173,24 @@ class Site:
         code: Path,
         directory: Path,
         settings: Callable[["Site"], Mapping[str, object]],
-        ended: threading.Event,
+        cancelled: threading.Event,
     ) -> None:
         self.server, self.directory, self.code = server, directory, code
         self.log, self.hooks = directory / "server.log", directory / "hooks.txt"
-        self._settings, self._ended = settings, ended
+        self._settings, self._cancelled = settings, cancelled
         self._gunicorn = gunicorn
         self._argv = [python, "-m", "gunicorn", "-c", str(directory / "gunicorn.conf.py")]
         self.port, self.start_s = 0, 0.0
         self.statsd = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # receives metrics
         self.process: Guarded
-        self.stillness = Stillness()
+        self.stalls = StallDetector()
 
     @contextlib.contextmanager
     def up(self) -> Iterator["Site"]:
         """Start the server; kill it afterwards. Raises Faulty if it does not answer."""
         self.directory.mkdir(parents=True)
         self.statsd.bind((HOST, 0))
-        (self.directory / "gunicorn.conf.py").write_text(self._file())
+        self._write_file()
         env = {name: value for name, value in os.environ.items() if name not in SCRUBBED}
         env |= with_version(self._gunicorn, env)
         paths = (env.get("PYTHONPATH"), str(self.code))
@@ -198,12 +199,12 @@ class Site:
         began = time.monotonic()
         with (
             self.statsd,
-            self.stillness,
+            self.stalls,
             Guarded(
-                argv, cwd=self.directory, env=env, stdout=self.log, grace_s=STOP_S
+                argv, cwd=self.directory, env=env, stdout=self.log, grace_s=STOP_TIMEOUT_S
             ) as self.process,
         ):
-            self._answers()
+            self._wait_until_ready()
             self.start_s = time.monotonic() - began
             try:
                 yield self
@@ -211,13 +212,13 @@ class Site:
                 self.process.kill()  # TERM is tested by separate launches
 
     def stop(self) -> float | None:
-        """Stop by SIGTERM. Returns the seconds it took; None if killed after STOP_S."""
+        """Stop by SIGTERM. Returns the seconds it took; None if killed after STOP_TIMEOUT_S."""
         began = time.monotonic()
         self.process.stop()
         return None if self.process.exit_code == -signal.SIGKILL else time.monotonic() - began
 
-    def _file(self) -> str:
-        """The Gunicorn file, with the lab's hooks. Sets `port`, to 0 if it is not fixed."""
+    def _write_file(self) -> None:
+        """Write the Gunicorn file, with the lab's hooks. Sets `port`, to 0 if it is not fixed."""
         worker_class = class_named(self.server.worker_class)
         defaults: dict[str, object] = {
             "bind": f"{HOST}:0",
@@ -230,15 +231,16 @@ class Site:
         bind = settings["bind"]
         self.port = int(bind.rpartition(":")[2]) if isinstance(bind, str) else 0
         lines = [f"{name} = {value!r}" for name, value in settings.items()]
-        return "\n".join(lines) + "\n" + HOOKS.format(place=str(self.hooks))
+        text = "\n".join(lines) + "\n" + HOOKS.format(place=str(self.hooks))
+        (self.directory / "gunicorn.conf.py").write_text(text)
 
-    def _answers(self) -> None:
-        until = time.monotonic() + BOOT_S
-        while time.monotonic() < until:
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + BOOT_TIMEOUT_S
+        while time.monotonic() < deadline:
             if self.process.wait(0.0):
                 why = explained("the server did not boot", self.log)
                 raise Faulty("unavailable", why, f"its log: {self.log}")
-            match = LISTENING.search(self.text())
+            match = LISTENING.search(self.log_text())
             if match is not None:
                 self.port = int(match[1])
             if self.port and self.ask("/about", timeout_s=1.0).status is not None:
@@ -249,69 +251,68 @@ class Site:
     # --- from outside ------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
-        """Sleep. Raises LaneCancelled if the run is stopped meanwhile."""
-        if self._ended.wait(seconds):
-            raise LaneCancelled
+        """Sleep. Raises LaunchCancelled if the run is stopped meanwhile."""
+        if self._cancelled.wait(seconds):
+            raise LaunchCancelled
 
-    def until(self, condition: Callable[[], object], seconds: float) -> float | None:
-        """Seconds until the condition holds; None if it does not within `seconds`."""
+    def wait_until(self, condition: Callable[[], object], timeout_s: float) -> float | None:
+        """Wait for the condition. Returns the seconds it took; None after a timeout."""
         began = time.monotonic()
         while not condition():
-            if time.monotonic() - began > seconds:
+            if time.monotonic() - began > timeout_s:
                 return None
             self.wait(POLL_S)
         return time.monotonic() - began
 
-    def surely(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for a condition that every server meets. Raises ValueError after LONG_S, as the
-        launch then proves nothing."""
-        if self.until(condition, LONG_S) is None:
-            raise ValueError(f"not within {LONG_S:g} s: {what}")
+    def require(self, condition: Callable[[], object], failure: str) -> None:
+        """Wait for what every server does. Raises InconclusiveLaunch after EVENT_TIMEOUT_S."""
+        if self.wait_until(condition, EVENT_TIMEOUT_S) is None:
+            raise InconclusiveLaunch(f"{failure} within {EVENT_TIMEOUT_S:g} s")
 
-    def undisturbed(
+    def repeat_if_stalled(
         self,
-        measure: Callable[[], T],
-        certain: Callable[[T], bool] = lambda _: False,
-        tries: int = TRIES,
-    ) -> T:
-        """See the function `undisturbed`."""
-        return undisturbed(measure, self._still_s, certain, tries)
+        measure: Callable[[], Outcome],
+        is_certain: Callable[[Outcome], bool] = lambda _: False,
+        attempts: int = MAX_ATTEMPTS,
+    ) -> Outcome:
+        """The function of this name."""
+        return repeat_if_stalled(measure, self._longest_stall_s, is_certain, attempts)
 
-    def _still_s(self, since: float) -> float:
-        return self.stillness.longest_s(since, time.monotonic())
+    def _longest_stall_s(self, since_s: float) -> float:
+        return self.stalls.longest_s(since_s, time.monotonic())
 
-    def begun(self) -> None:
-        """Wait until a worker has accepted a connection, if the kernel reports it."""
+    def wait_until_accepted(self) -> None:
+        """By a worker. Returns at once if the kernel does not report it."""
         with contextlib.suppress(OSError):
-            self.surely(self.accepted, "a worker accepts a connection")
+            self.require(self.accepted_count, "no worker accepted a connection")
 
-    def closes_within(self, connection: socket.socket, seconds: float) -> float | None:
-        """Seconds until the server closes the connection; None if it does not within `seconds`. If
-        the machine stood still meanwhile, waits that much longer."""
+    def closed_after_s(self, connection: socket.socket, timeout_s: float) -> float | None:
+        """Seconds until the server closes the connection; None after the timeout. If the machine
+        stalled meanwhile, waits that much longer."""
         began = time.monotonic()
-        closed_s = closes_within(connection, seconds)
-        still_s = self._still_s(began)
-        if closed_s is not None or still_s < STILL_S:
+        closed_s = _closed_after_s(connection, timeout_s)
+        stall_s = self._longest_stall_s(began)
+        if closed_s is not None or stall_s < MIN_STALL_S:
             return closed_s
         before_s = time.monotonic() - began
-        closed_s = closes_within(connection, still_s)
+        closed_s = _closed_after_s(connection, stall_s)
         return None if closed_s is None else before_s + closed_s
 
-    def text(self) -> str:
+    def log_text(self) -> str:
         """The server's log so far."""
         try:
             return self.log.read_text(errors="replace")
         except OSError:
             return ""
 
-    def using(self) -> str:
-        """The worker class that Gunicorn says it uses."""
-        match = USING.search(self.text())
+    def logged_class(self) -> str:
+        """The worker class that Gunicorn says it uses; "" if unknown."""
+        match = USING.search(self.log_text())
         return match[1] if match else ""
 
-    def killed(self) -> int:
-        """Number of workers that, by its log, Gunicorn killed for not reporting in time."""
-        return self.text().count("WORKER TIMEOUT")
+    def timeout_kills(self) -> int:
+        """Workers that, by its log, Gunicorn killed for not reporting in time."""
+        return self.log_text().count("WORKER TIMEOUT")
 
     @property
     def pids(self) -> list[int]:
@@ -327,19 +328,19 @@ class Site:
         """The sockets listening at its port. Raises OSError if the kernel does not report them."""
         return inet_diag.sockets(socket.AF_INET, 1 << LISTEN, self.port)
 
-    def accepted(self) -> int:
-        """Number of connections that a server process has accepted."""
+    def accepted_count(self) -> int:
+        """Open connections that a server process has accepted."""
         sockets = inet_diag.sockets(socket.AF_INET, SERVED, self.port)
         return sum(bool(entry.inode) and entry.local[1] == self.port for entry in sockets)
 
-    def called(self) -> list[list[str]]:
+    def called_hooks(self) -> list[list[str]]:
         """The hooks that ran, as [name, limit]; "None" except for post_worker_init."""
         try:
             return [line.split() for line in self.hooks.read_text().splitlines()]
         except OSError:
             return []
 
-    def metrics(self) -> set[str]:
+    def new_metrics(self) -> set[str]:
         """The names of metrics sent to `statsd` since the last call."""
         self.statsd.setblocking(False)
         names: set[str] = set()
@@ -348,7 +349,7 @@ class Site:
                 names |= {line.partition(":")[0] for line in data.decode().splitlines()}
         return names
 
-    def connect(self, source: str = HOST, timeout_s: float = ANSWER_S) -> socket.socket:
+    def connect(self, source: str = HOST, timeout_s: float = ANSWER_TIMEOUT_S) -> socket.socket:
         address = (HOST, self.port)
         return socket.create_connection(address, timeout=timeout_s, source_address=(source, 0))
 
@@ -357,19 +358,18 @@ class Site:
         path: str,
         *headers: str,
         source: str = HOST,
-        first: str = "",
-        timeout_s: float = ANSWER_S,
+        prefix: str = "",
+        timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> AppReply:
-        """Send a request on a new connection, closed after the answer. `first`: text to send
-        before it."""
+        """Send a request on a new connection, closed after the answer. `prefix`: text before it."""
         began = time.monotonic()
         try:
             with self.connect(source, timeout_s) as connection:
-                return exchange(connection, path, "Connection: close", *headers, first=first)
+                return exchange(connection, path, "Connection: close", *headers, prefix=prefix)
         except OSError as error:
             return AppReply(None, time.monotonic() - began, error=type(error).__name__)
 
-    def ask_at_once(self, paths: list[str]) -> "PendingRequests":
+    def start_requests(self, paths: list[str]) -> "PendingRequests":
         return PendingRequests(self, paths)
 
 
@@ -386,7 +386,7 @@ class PendingRequests:
         self._answers.append(site.ask(path))
 
     @property
-    def under_way(self) -> bool:
+    def in_progress(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
 
     def answers(self) -> list[AppReply]:
@@ -396,12 +396,12 @@ class PendingRequests:
         return self._answers
 
 
-def exchange(connection: socket.socket, path: str, *headers: str, first: str = "") -> AppReply:
+def exchange(connection: socket.socket, path: str, *headers: str, prefix: str = "") -> AppReply:
     """Send a request and read its answer. `status` is None if no complete answer was received."""
     began = time.monotonic()
     lines = [f"GET {path} HTTP/1.1", "Host: lab", *headers, "", ""]
     try:
-        connection.sendall((first + "\r\n".join(lines)).encode("latin-1"))
+        connection.sendall((prefix + "\r\n".join(lines)).encode("latin-1"))
         response = http.client.HTTPResponse(connection)
         response.begin()
         body = response.read()
@@ -411,13 +411,13 @@ def exchange(connection: socket.socket, path: str, *headers: str, first: str = "
     return AppReply(response.status, took_s, body, response.will_close)
 
 
-def closes_within(connection: socket.socket, seconds: float) -> float | None:
-    """Seconds until the server closes the connection; None if it does not within `seconds`."""
+def _closed_after_s(connection: socket.socket, timeout_s: float) -> float | None:
+    """Seconds until the server closes the connection; None after the timeout."""
     began = time.monotonic()
-    connection.settimeout(seconds)
+    connection.settimeout(timeout_s)
     try:
         while connection.recv(1 << 16):
-            connection.settimeout(max(0.01, seconds - (time.monotonic() - began)))
+            connection.settimeout(max(0.01, timeout_s - (time.monotonic() - began)))
     except TimeoutError:
         return None
     except OSError:

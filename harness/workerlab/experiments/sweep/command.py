@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from workerlab.experiments.jobs import sleeps
+from workerlab.experiments.jobs import only_sleeps
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.runner import Setup
 from workerlab.model import Plan, UsageError
@@ -28,5 +28,5 @@ def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
 def jobs_of(requested: int | str | None, plan: Plan) -> int | None:
     """`jobs` of the Plan. By default, 1 for a user's app, which then has the machine to itself."""
     if requested is None:
-        return None if all(sleeps(server.app) for server in plan.servers) else 1
+        return None if all(only_sleeps(server.app) for server in plan.servers) else 1
     return None if requested == "auto" else int(requested)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from workerlab.experiments.reading import report_of
 from workerlab.model import Document
 from workerlab.notes import ClientsLinger, FlagIgnored, ServerCoresBound, SettingIgnored
-from workerlab.report.sweep_document import of_sweep
+from workerlab.report.sweep_document import sweep_document
 from workerlab.run_store import Run
 
 # Notes of the plan that also matter to readers of the results
@@ -13,6 +13,6 @@ KEPT = {kind.__name__ for kind in (SettingIgnored, FlagIgnored, ClientsLinger, S
 
 
 def document(run: Run) -> Document:
-    sweep = of_sweep(report_of(run))
+    sweep = sweep_document(report_of(run))
     notes = (note for note in run.plan.notes if note.code in KEPT)
     return replace(sweep, notes=(*sweep.notes, *notes))

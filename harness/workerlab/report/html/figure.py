@@ -71,16 +71,16 @@ def css(theme: int) -> str:
     return "".join(f"--{name}:{pair[theme]};" for name, pair in COLOURS.items())
 
 
-def in_light(text: str) -> str:
+def in_light_colours(text: str) -> str:
     """`text` with the variables replaced by the colours of the light theme."""
     return _VARIABLE.sub(lambda match: COLOURS[match[1]][0], text)
 
 
-AXIS = 58  # pixels left of every pane, to align their horizontal axes
+AXIS_WIDTH = 58  # pixels left of every pane, to align their horizontal axes
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 # For counts. A minimum tick step does not keep Vega from 0.5, which "d" would print as 1
-WHOLE = alt.Axis(labelExpr="datum.value % 1 ? '' : format(datum.value, 'd')")
-POINT: dict[str, Any] = {
+COUNT_AXIS = alt.Axis(labelExpr="datum.value % 1 ? '' : format(datum.value, 'd')")
+POINT_STYLE: dict[str, Any] = {
     "filled": True,
     "size": 90,
     "opacity": 1,
@@ -89,13 +89,13 @@ POINT: dict[str, Any] = {
 }
 
 DASHES = {"solid": [1, 0], "dashed": [6, 4], "dotted": [2, 3]}
-MARKS = (
+SHAPES = (
     "circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right",
 )  # fmt: skip
 
-PICTURE_SERIES = 6  # per figure at most
-TENFOLD = 10.0  # a series lower by more than this factor is a sliver
-OWN_AXIS = "Each picture has an axis of its own."
+MAX_SERIES = 6  # per figure
+MAX_HEIGHT_RATIO = 10.0  # between series of a figure: a lower one is a sliver
+OWN_AXIS_NOTE = "Each figure has its own axis."
 
 T = TypeVar("T")
 Looks = Mapping[str, tuple[str, str]]  # colour and shape of a series, by its name
@@ -113,7 +113,7 @@ class Figure(Struct, frozen=True):
     """One picture and its text. `name` is safe as a file name. `heading`: the title where the page
     has named the cell already.
 
-    `alternative`: a description for screen readers. `heads`, `rows`: its numbers as a table;
+    `alternative`: a description for screen readers. `header`, `rows`: its numbers as a table;
     `links`: for each row, the anchor of a row in another table.
     """
 
@@ -123,94 +123,94 @@ class Figure(Struct, frozen=True):
     alternative: tuple[str, ...]
     panes: tuple[Any, ...]  # Altair charts, top to bottom
     legend: tuple[Key, ...] = ()
-    heads: tuple[Label, ...] = ()
+    header: tuple[Label, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     links: tuple[str, ...] = ()
     heading: Label = ""
 
 
-def some(*optional: T | None) -> tuple[T, ...]:
+def not_none(*optional: T | None) -> tuple[T, ...]:
     """The arguments that are not None."""
     return tuple(value for value in optional if value is not None)
 
 
 def grouped(
-    items: Sequence[T], top: Callable[[T], float] | None = None, most: int = PICTURE_SERIES
+    items: Sequence[T], height: Callable[[T], float] | None = None, max_items: int = MAX_SERIES
 ) -> list[list[T]]:
-    """The items in groups, one per figure, in order: at most `most` in each, to keep colours and
-    shapes unique. `top`: returns the height of an item; then none is a sliver in its group."""
-    tops = {place: top(item) if top else 1.0 for place, item in enumerate(items)}
+    """The items in groups, one per figure, in order: at most `max_items` in each, to keep colours
+    and shapes unique. `height`: of an item; if given, no item is a sliver in its group."""
+    heights = {index: height(item) if height else 1.0 for index, item in enumerate(items)}
     groups: list[list[int]] = []
     lowest = 0.0
-    for place in sorted(tops, key=tops.__getitem__):
-        if not groups or tops[place] > TENFOLD * lowest:
+    for index in sorted(heights, key=heights.__getitem__):
+        if not groups or heights[index] > MAX_HEIGHT_RATIO * lowest:
             groups.append([])
-            lowest = tops[place]
-        groups[-1].append(place)
+            lowest = heights[index]
+        groups[-1].append(index)
     split = [
         sorted(group)[n * len(group) // parts : (n + 1) * len(group) // parts]
         for group in groups
-        for parts in [-(-len(group) // most)]
+        for parts in [-(-len(group) // max_items)]
         for n in range(parts)
     ]
-    return [[items[place] for place in group] for group in sorted(split)]
+    return [[items[index] for index in group] for group in sorted(split)]
 
 
-def part_of(title: Label, number: int, parts: int) -> Label:
+def part_title(title: Label, number: int, parts: int) -> Label:
     """The title of one of `parts` figures; `number` counts from 1."""
     return f"{text(title)} ({number} of {parts})" if parts > 1 else title
 
 
-def not_shown(chart: Chart, drawn: int) -> str | None:
-    """A note on the points that are missing. `drawn`: how many points are drawn."""
-    lost = sum(len(series.points) for series in chart.series) - drawn
-    return f"Not shown, as they are 0 or missing: {lost}." if lost else None
+def omitted_note(chart: Chart, drawn_points: int) -> str | None:
+    """A note on the number of points that are not drawn; None if all are."""
+    omitted = sum(len(series.points) for series in chart.series) - drawn_points
+    return f"Points not shown, as they are 0 or missing: {omitted}." if omitted else None
 
 
 def slug(name: str) -> str:
-    """A name as part of a file name."""
+    """`name` as part of a file name: lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def of_cell(name: str, heading: str, where: str, **more: Any) -> Figure:
-    """A figure of the cell at `where`; the name of the cell is added to `name` later."""
+def cell_figure(name: str, heading: str, where: str, **more: Any) -> Figure:
+    """A figure of the cell called `where`; `CellOverTime.figures` makes its `name` unique."""
     return Figure(name=name, **{"title": f"{heading}, {where}", "heading": heading, **more})
 
 
-def mark_of(place: int) -> tuple[str, str]:
+def look_of(index: int) -> tuple[str, str]:
     """Colour and shape of a series; when colours run out, they repeat with other shapes."""
-    return CLASSES[place % len(CLASSES)], MARKS[(place + place // len(CLASSES)) % len(MARKS)]
+    return CLASSES[index % len(CLASSES)], SHAPES[(index + index // len(CLASSES)) % len(SHAPES)]
 
 
-def by_name(channel: Any, field: str, look: dict[str, Any]) -> Any:
+def by_name(channel: Any, field: str, value_of: dict[str, Any]) -> Any:
     """A channel (colour, shape, dash) that distinguishes names; the page draws the legend."""
     # Ordinal: otherwise Vega interpolates sizes between two ends, and has none for a single name
-    scale = alt.Scale(type="ordinal", domain=list(look), range=list(look.values()))
+    scale = alt.Scale(type="ordinal", domain=list(value_of), range=list(value_of.values()))
     return channel(f"{field}:N", scale=scale, legend=None)
 
 
-def data(heads: str, rows: Iterable[Sequence[object]]) -> Any:
+def data(columns: str, rows: Iterable[Sequence[object]]) -> Any:
     """Rows as inline CSV, a third of the size of JSON. None stays missing. A column with any string
-    is read as strings, all others as numbers."""
-    names, rows, table = heads.split(), list(rows), io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
+    is read as strings, all others as numbers. `columns`: names, separated by spaces."""
+    names, rows, output = columns.split(), list(rows), io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
     writer.writerow(names)
     # Six digits resolve a microsecond in a second; no chart shows more
     writer.writerows([f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
     texts = {name for row in rows for name, v in zip(names, row, strict=True) if isinstance(v, str)}
     parse = {name: "number" for name in names if name not in texts}
     return alt.InlineData(
-        values=table.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse)
+        values=output.getvalue(), format=alt.CsvDataFormat(type="csv", parse=parse)
     )
 
 
 def tip(field: str, title: Label | None = None, form: str = ".4~r") -> Any:
     """A line of a tooltip. `form`: the format of a number, "" for a name; `title` defaults to the
     field."""
-    words = field if title is None else text(title)
+    shown_title = field if title is None else text(title)
     if not form:
-        return alt.Tooltip(f"{field}:N", title=words)
-    return alt.Tooltip(f"{field}:Q", title=words, format=form)
+        return alt.Tooltip(f"{field}:N", title=shown_title)
+    return alt.Tooltip(f"{field}:Q", title=shown_title, format=form)
 
 
 def unit(longest_s: float) -> tuple[str, float]:
@@ -220,17 +220,17 @@ def unit(longest_s: float) -> tuple[str, float]:
 
 def config() -> dict[str, Any]:
     """The look of all charts, which the page contains once."""
-    size = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
-    ink = {"labelColor": var("soft"), "titleColor": var("soft"), "tickColor": var("line")}
+    font = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    colours = {"labelColor": var("soft"), "titleColor": var("soft"), "tickColor": var("line")}
     return {
         "aria": False,  # each figure has a text alternative of its own
         "background": "transparent",
         "font": FONT,
         "view": {"stroke": None},
-        "axis": {**size, **ink, "domainColor": var("line"), "gridColor": var("line"),
+        "axis": {**font, **colours, "domainColor": var("line"), "gridColor": var("line"),
                  "gridOpacity": 0.6, "labelLimit": 90},
         "axisX": {"grid": False},
-        "axisY": {"domain": False, "ticks": False, "minExtent": AXIS, "maxExtent": AXIS,
+        "axisY": {"domain": False, "ticks": False, "minExtent": AXIS_WIDTH, "maxExtent": AXIS_WIDTH,
                   "tickCount": 4},
         "text": {"fontSize": 12, "color": var("ink")},
         "title": {"fontSize": 15, "color": var("ink"), "anchor": "start", "frame": "group",
@@ -240,7 +240,7 @@ def config() -> dict[str, Any]:
 
 def spec(pane: Any) -> dict[str, Any]:
     """A pane for the page: as wide as its container, without the config that the page has."""
-    drawn: dict[str, Any] = pane.properties(width="container").to_dict(validate=False)
-    drawn.pop("config", None)
-    drawn.pop("$schema", None)
-    return drawn
+    specification: dict[str, Any] = pane.properties(width="container").to_dict(validate=False)
+    specification.pop("config", None)
+    specification.pop("$schema", None)
+    return specification

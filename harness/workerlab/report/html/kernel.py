@@ -6,17 +6,27 @@ from typing import Any
 import altair as alt
 
 from workerlab.numbers.units import counted
-from workerlab.report.html.figure import WHOLE, Figure, Key, data, of_cell, some, tip, unit, var
-from workerlab.report.html.over_time import Stretch, corners, time_axis, whole
+from workerlab.report.html.figure import (
+    COUNT_AXIS,
+    Figure,
+    Key,
+    cell_figure,
+    data,
+    not_none,
+    tip,
+    unit,
+    var,
+)
+from workerlab.report.html.over_time import Period, corners, time_axis, whole_period
 from workerlab.report.html.timeline_data import Timeline
 from workerlab.report.values import PARTS
 
-NEAR = 4  # a limit is drawn if it is at most this many times the longest queue
-ROW = 34  # pixels per row of a state
-LATE_S = 0.5  # loopback alone never takes that long, and no kernel repeats a SYN sooner
-STEPS = (
+MAX_LIMIT_RATIO = 4  # the limit is drawn if it is at most this many times the longest queue
+ROW_HEIGHT = 34  # pixels per row of a state
+SLOW_CONNECT_S = 0.5  # loopback alone never takes that long, and no kernel repeats a SYN sooner
+SYN_NOTE = (
     "Dashed: when this kernel repeats a SYN that was not answered. A connection at one of these"
-    " lines was turned away by a full accept queue and tried again."
+    " lines was dropped, as the accept queue was full, and retried."
 )
 
 
@@ -25,34 +35,34 @@ STEPS = (
 
 def queue(timeline: Timeline, where: str) -> Figure | None:
     """None if it was always empty or not observed, or if the timeline shows all of it."""
-    outside = [n for at, n in timeline.queue if not timeline.shown[0] <= at <= timeline.shown[1]]
+    from_s, until_s = timeline.shown
+    outside = [length for at_s, length in timeline.queue if not from_s <= at_s <= until_s]
     if len(timeline.queue) < 2 or not (
         any(outside) or (has_queue(timeline) and not in_timeline(timeline))
     ):
         return None
-    most, near = _most_and_near(timeline)
-    limit = (
-        ""
-        if timeline.queue_limit is None
-        else f" The limit is {timeline.queue_limit}; the kernel lets one more in."
-    )
-    return of_cell(
+    longest, limit_shown = _longest_and_limit_shown(timeline)
+    note = ""
+    if timeline.queue_limit is not None:
+        note = f" The limit is {timeline.queue_limit}; the kernel admits one more."
+    return cell_figure(
         "queue",
         "Accept queue",
         where,
-        panes=(queue_pane(timeline, whole(timeline)),),
-        legend=some(
+        panes=(queue_pane(timeline, whole_period(timeline)),),
+        legend=not_none(
             Key(PARTS["accept_queue"], "accept-queue"),
-            Key("limit", "connect", "solid") if near else None,
+            Key("limit", "connect", "solid") if limit_shown else None,
         ),
-        caption=(f"Connections that no worker has accepted yet.{limit}",),
-        alternative=(f"Accept queue of {where}: at most {counted(most, 'connection')}.{limit}",),
+        caption=(f"Connections that no worker has accepted yet.{note}",),
+        alternative=(f"Accept queue of {where}: at most {counted(longest, 'connection')}.{note}",),
     )
 
 
 def has_queue(timeline: Timeline) -> bool:
     """Whether the accept queue was ever non-empty in the period that the timeline shows."""
-    return any(n for at, n in timeline.queue if timeline.shown[0] <= at <= timeline.shown[1])
+    from_s, until_s = timeline.shown
+    return any(length for at_s, length in timeline.queue if from_s <= at_s <= until_s)
 
 
 def in_timeline(timeline: Timeline) -> bool:
@@ -60,28 +70,29 @@ def in_timeline(timeline: Timeline) -> bool:
     return has_queue(timeline) and not any(bar.arrived_s is not None for bar in timeline.bars)
 
 
-def _most_and_near(timeline: Timeline) -> tuple[int, bool]:
-    """The longest queue, and whether its limit is near enough to draw."""
-    most = max(length for _, length in timeline.queue)
-    return most, timeline.queue_limit is not None and timeline.queue_limit <= NEAR * max(1, most)
+def _longest_and_limit_shown(timeline: Timeline) -> tuple[int, bool]:
+    """The longest observed queue, and whether its limit is near enough to draw."""
+    longest = max(length for _, length in timeline.queue)
+    limit = timeline.queue_limit
+    return longest, limit is not None and limit <= MAX_LIMIT_RATIO * max(1, longest)
 
 
-def queue_pane(timeline: Timeline, stretch: Stretch) -> Any:
+def queue_pane(timeline: Timeline, period: Period) -> Any:
     """The accept queue's length as steps, and its limit if that is near."""
-    name, factor = unit(stretch[1])
-    (most, near), limit = _most_and_near(timeline), timeline.queue_limit or 0
+    unit_name, factor = unit(period[1])
+    (longest, limit_shown), limit = _longest_and_limit_shown(timeline), timeline.queue_limit or 0
     inside = [
-        (at * factor, length) for at, length in timeline.queue if stretch[0] <= at <= stretch[1]
+        (at_s * factor, length) for at_s, length in timeline.queue if period[0] <= at_s <= period[1]
     ]
     area = alt.Chart(data("from length", corners(inside)), name="queue")
-    top = max(most, limit + 1) if near else max(1, most)
+    top = max(longest, limit + 1) if limit_shown else max(1, longest)
     scale = alt.Scale(domain=[0, top], nice=False)
     area = area.mark_area(interpolate="step-after", color=var("accept-queue"), clip=True).encode(
-        time_axis(stretch),
-        y=alt.Y("length:Q", title=PARTS["accept_queue"], axis=WHOLE, scale=scale),
-        tooltip=[tip("from", name), tip("length", "waiting", "d")],
+        time_axis(period),
+        y=alt.Y("length:Q", title=PARTS["accept_queue"], axis=COUNT_AXIS, scale=scale),
+        tooltip=[tip("from", unit_name), tip("length", "waiting", "d")],
     )
-    rule = alt.Chart(data("limit", [(limit,)] if near else []), name="limit")
+    rule = alt.Chart(data("limit", [(limit,)] if limit_shown else []), name="limit")
     rule = rule.mark_rule(color=var("connect"), strokeWidth=2).encode(y="limit:Q")
     return alt.layer(area, rule).properties(height=90)
 
@@ -91,59 +102,56 @@ def queue_pane(timeline: Timeline, stretch: Stretch) -> Any:
 
 def states(timeline: Timeline, where: str) -> Figure | None:
     """A row per side and state, all on one scale. None without sockets or a second sample."""
-    most: dict[str, int] = {}
+    peaks: dict[str, int] = {}
     for _, state, count in timeline.states:
-        most[state] = max(most.get(state, 0), count)
-    most = {state: count for state, count in most.items() if count}
-    if not most or len({at for at, *_ in timeline.states}) < 2:
+        peaks[state] = max(peaks.get(state, 0), count)
+    peaks = {state: count for state, count in peaks.items() if count}
+    if not peaks or len({at_s for at_s, *_ in timeline.states}) < 2:
         return None
-    counts = ", ".join(f"{state} {count}" for state, count in most.items())
-    return of_cell(
+    counts = ", ".join(f"{state} {count}" for state, count in peaks.items())
+    return cell_figure(
         "states",
         "TCP states",
         where,
-        panes=(_state_rows(timeline, most),),
+        panes=(_state_rows(timeline, peaks),),
         legend=(Key("sockets", "sockets"),),
-        caption=(
-            "Sockets by end and state, all rows on one scale; the number is the highest of the"
-            " row.",
-        ),
-        alternative=(f"Most sockets in each TCP state, {where}: {counts}.",),
+        caption=("Sockets by side and state, on one scale; each number is the peak of its row.",),
+        alternative=(f"Highest number of sockets in each TCP state, {where}: {counts}.",),
     )
 
 
-def _state_rows(timeline: Timeline, most: dict[str, int]) -> Any:
-    factor = unit(whole(timeline)[1])[1]
+def _state_rows(timeline: Timeline, peaks: dict[str, int]) -> Any:
+    factor = unit(whole_period(timeline)[1])[1]
     rows = [
-        (row, at * factor, count)
-        for row, state in enumerate(most)
-        for at, count in corners(
-            [(at, count) for at, name, count in timeline.states if name == state]
+        (row, at_s * factor, count)
+        for row, state in enumerate(peaks)
+        for at_s, count in corners(
+            [(at_s, count) for at_s, name, count in timeline.states if name == state]
         )
     ]
-    top = alt.Y("top:Q", scale=alt.Scale(domain=[len(most), 0], nice=False), axis=None)
+    top = alt.Y("top:Q", scale=alt.Scale(domain=[len(peaks), 0], nice=False), axis=None)
     areas = (
         alt.Chart(data("row from sockets", rows), name="states")
         .transform_calculate(
             base="datum.row + 1",
-            top=f"datum.row + 1 - 0.55 * datum.sockets / {max(most.values())}",
-            state=f"{json.dumps(list(most))}[datum.row]",
+            top=f"datum.row + 1 - 0.55 * datum.sockets / {max(peaks.values())}",
+            state=f"{json.dumps(list(peaks))}[datum.row]",
         )
         .mark_area(interpolate="step-after", color=var("sockets"))
         .encode(
-            time_axis(whole(timeline)),
+            time_axis(whole_period(timeline)),
             y=top,
             y2="base:Q",
             detail="row:N",
             tooltip=[tip("state", form=""), tip("sockets", form="d")],
         )
     )
-    words = [(f"{state}: {count}", row + 0.22) for row, (state, count) in enumerate(most.items())]
-    labels = alt.Chart(data("label top", words))
+    places = [(f"{state}: {peak}", row + 0.22) for row, (state, peak) in enumerate(peaks.items())]
+    labels = alt.Chart(data("label top", places))
     labels = labels.mark_text(align="left", baseline="middle", color=var("soft")).encode(
         x=alt.value(2), y=top, text="label:N"
     )
-    return alt.layer(areas, labels).properties(height=ROW * len(most))
+    return alt.layer(areas, labels).properties(height=ROW_HEIGHT * len(peaks))
 
 
 # --- time to connect ----------------------------------------------------------------------
@@ -152,61 +160,57 @@ def _state_rows(timeline: Timeline, most: dict[str, int]) -> Any:
 def connects(timeline: Timeline, where: str) -> Figure | None:
     """A histogram of connect times. After dropped handshakes, some are at the times when the kernel
     repeats a SYN. None if no connection was slow, or if the times are unknown."""
-    late = sum(count for since, _, count in timeline.connects if since >= LATE_S)
-    if not late:
+    slow = sum(count for from_s, _, count in timeline.connects if from_s >= SLOW_CONNECT_S)
+    if not slow:
         return None
-    prompt = sum(count for _, _, count in timeline.connects) - late
-    longest = max(until for _, until, _ in timeline.connects)
-    steps = [step for step in timeline.syn_steps_s if step <= longest]
-    return of_cell(
+    fast = sum(count for _, _, count in timeline.connects) - slow
+    longest_s = max(until_s for _, until_s, _ in timeline.connects)
+    steps_s = [step_s for step_s in timeline.syn_steps_s if step_s <= longest_s]
+    return cell_figure(
         "connects",
         "Time to connect",
         where,
-        panes=(_connect_bars(timeline, steps, longest),),
-        legend=some(
+        panes=(_connect_bars(timeline, steps_s, longest_s),),
+        legend=not_none(
             Key("connections", "connect"),
-            Key("the kernel repeats a dropped SYN", "soft", "dashed") if steps else None,
+            Key("the kernel repeats a dropped SYN", "soft", "dashed") if steps_s else None,
         ),
-        caption=some(
-            "All connections of the load by how long connecting took.", STEPS if steps else None
+        caption=not_none(
+            "All connections of the load by time to connect.", SYN_NOTE if steps_s else None
         ),
-        alternative=(f"Time to connect, {where}: {prompt} in less than {LATE_S} s, {late} later.",),
-        heads=("Time to connect", "connections"),
+        alternative=(f"Time to connect, {where}: {fast} under {SLOW_CONNECT_S} s, {slow} longer.",),
+        header=("Time to connect", "connections"),
         rows=tuple(
-            (f"{since:g} to {until:g} s", str(count)) for since, until, count in timeline.connects
+            (f"{from_s:g} to {to_s:g} s", str(count)) for from_s, to_s, count in timeline.connects
         ),
     )
 
 
-def _connect_bars(timeline: Timeline, steps: list[float], longest: float) -> Any:
+def _connect_bars(timeline: Timeline, steps_s: list[float], longest_s: float) -> Any:
     # Only bars without a taller neighbour get a number: those of neighbours would overlap
     peaks = [
-        (since, until, count)
-        for since, until, count in timeline.connects
-        if all(count >= n for a, b, n in timeline.connects if a == until or b == since)
+        (from_s, until_s, count)
+        for from_s, until_s, count in timeline.connects
+        if all(count >= n for a, b, n in timeline.connects if a == until_s or b == from_s)
     ]
-    most = max(count for _, _, count in timeline.connects)
-    tall, wide = (alt.Scale(domain=[0, end], nice=False) for end in (1.12 * most, longest))
-    down = alt.Y("connections:Q", title="connections", axis=WHOLE, scale=tall)
-    rules = alt.Chart(data("from", [(step,) for step in steps]), name="steps")
+    top = max(count for _, _, count in timeline.connects)
+    y_scale, x_scale = (alt.Scale(domain=[0, end], nice=False) for end in (1.12 * top, longest_s))
+    y_axis = alt.Y("connections:Q", title="connections", axis=COUNT_AXIS, scale=y_scale)
+    rules = alt.Chart(data("from", [(step_s,) for step_s in steps_s]), name="steps")
     bars = alt.Chart(data("from until connections", timeline.connects), name="connects")
     counts = alt.Chart(data("from until connections", peaks), name="counts")
-    tips = [
-        tip("from", "from, s"),
-        tip("until", "until, s"),
-        tip("connections", form="d"),
-    ]
+    tips = [tip("from", "from, s"), tip("until", "until, s"), tip("connections", form="d")]
     return (
         alt.layer(
             rules.mark_rule(color=var("soft"), strokeDash=[6, 4]),
             bars.mark_rect(color=var("connect")).encode(
-                x2="until:Q", y=down, y2=alt.datum(0), tooltip=tips
+                x2="until:Q", y=y_axis, y2=alt.datum(0), tooltip=tips
             ),
             counts.mark_text(align="left", baseline="bottom", dx=4, dy=-2).encode(
-                y=down, text="connections:Q"
+                y=y_axis, text="connections:Q"
             ),
         )
-        .encode(x=alt.X("from:Q", title="time to connect, s", scale=wide,
+        .encode(x=alt.X("from:Q", title="time to connect, s", scale=x_scale,
                         axis=alt.Axis(tickCount=8)))
         .properties(height=200)
     )  # fmt: skip

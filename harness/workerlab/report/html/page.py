@@ -28,30 +28,31 @@ from workerlab.finding import Finding
 from workerlab.model import Column, Document, Table, Verdict
 from workerlab.numbers.units import MISSING, counted, fill, format_duration
 from workerlab.report import player
-from workerlab.report.grid import explained, grid
+from workerlab.report.grid import table_notes, to_grid
 from workerlab.report.html.chart_figures import chart_figures
-from workerlab.report.html.figure import DASHES, Figure, config, css, some, spec, var
-from workerlab.report.html.levels import breakdown, keepalive, longest_s, open_and_closed
+from workerlab.report.html.figure import DASHES, Figure, config, css, not_none, spec, var
+from workerlab.report.html.levels import breakdown, keepalive, open_and_closed, shared_top_s
 from workerlab.report.html.series import all_series, cells_over_time
 from workerlab.report.html.throughput import throughput
 from workerlab.report.sweep_document import SWEEP, AffectedCells, Overhead
 from workerlab.report.values import text
 
-SIZE = 1_950_000  # bytes of the whole page
-FRAME = 80_000  # of these, reserved for the player, series headings and the note on omitted cells
-FILTERED = 12  # tables with at least this many rows get a filter
-MANY = 6  # omitted cells that are named; if there are more, they are only counted
+MAX_PAGE_BYTES = 1_950_000
+RESERVED_BYTES = 80_000  # of these, for the player, series headings and the note on omitted cells
+MIN_FILTERED_ROWS = 12  # tables with at least this many rows get a filter
+MAX_NAMED_CELLS = 6  # omitted cells that are named; if there are more, they are only counted
 
-SUBJECTS = ("name", "cells")  # fields of a finding that name its subject
-MARK = "\0"
+SUBJECT_FIELDS = ("name", "cells")  # fields of a finding that name its subject
+SUBJECT_MARK = "\0"
 
 
 @debug_mode(False)  # no schema validation: the tests of the images do that
 def render(document: Document) -> str:
-    """The whole page as HTML. Cells are added, most informative first, while they fit in SIZE."""
+    """The whole page as HTML. Cells are added, most informative first, up to
+    MAX_PAGE_BYTES."""
     sections = run_figures(document)
     charts = _charts(figure for figures in sections.values() for figure in figures)
-    legends: set[tuple[str, str]] = set()
+    explained: set[tuple[str, str]] = set()
     columns = (Column("fact", form="text"), Column("value", form="text"))
     facts = tuple(_facts("", document.environment))
     measured_on = Table("Environment", columns, facts)
@@ -59,95 +60,97 @@ def render(document: Document) -> str:
         "document": document,
         "headline": headline_of(document) if document.kind == SWEEP else document.title,
         "about": document.title if document.kind == SWEEP else "",
-        **_by_place(document.findings),
+        **_by_section(document.findings),
         "sections": sections,
         "tables": [
-            (table, whole, explained(table, whole, legends))
+            (table, table_grid, table_notes(table, table_grid, explained))
             for table in document.tables
             if table.rows
-            for whole in [grid(table)]
+            for table_grid in [to_grid(table)]
         ],
-        "facts": grid(measured_on) if facts else None,
+        "facts": to_grid(measured_on) if facts else None,
     }
     template = _environment().get_template("page.html")
     macros: Any = _environment().get_template("macros.html").module
-    room = SIZE - FRAME - size(template.render(**values, cells=[], left_out="", charts=charts))
+    without_cells = template.render(**values, cells=[], left_out="", charts=charts)
+    bytes_left = MAX_PAGE_BYTES - RESERVED_BYTES - size_bytes(without_cells)
     cells: list[tuple[tuple[int, int], str, str]] = []
-    left_out: list[str] = []
+    omitted: list[str] = []
     for cell in cells_over_time(document):
-        if room >= 0:
-            markup, drawn = macros.cell(cell), _charts(cell.figures)
-            room -= size(markup) + size(compact(drawn))
-        if room < 0:
-            left_out.append(cell.where)
+        if bytes_left >= 0:
+            markup, specs = macros.cell(cell), _charts(cell.figures)
+            bytes_left -= size_bytes(markup) + size_bytes(compact(specs))
+        if bytes_left < 0:
+            omitted.append(cell.where)
         else:
-            cells.append((cell.place, cell.series.name, markup))
-            charts |= drawn
+            cells.append((cell.position, cell.series.name, markup))
+            charts |= specs
     return template.render(
-        **values, cells=sorted(cells), left_out=left_out_text(left_out), charts=charts
+        **values, cells=sorted(cells), left_out=omitted_cells_note(omitted), charts=charts
     )
 
 
 def headline_of(document: Document) -> Finding:
+    """The page's heading: how the series compare."""
     inconclusive = any(cell.verdict == "inconclusive" for cell in document.cells)
     series = {each.name: each.levels for each in all_series(document)}
     return headline(series, inconclusive=inconclusive)
 
 
-def left_out_text(cells: Sequence[str]) -> str:
-    """A note on the cells that do not fit; "" if all do."""
+def omitted_cells_note(names: Sequence[str]) -> str:
+    """A note on the cells that do not fit on the page; "" if all do."""
     values = {
-        "cells": counted(len(cells), "cell is/cells are"),
-        "names": cells if len(cells) <= MANY else (),
+        "cells": counted(len(names), "cell is/cells are"),
+        "names": names if len(names) <= MAX_NAMED_CELLS else (),
     }
     template = (
-        "To keep this page small, {cells} not shown over time[[: {names:list}]]. As pictures:"
+        "To keep this page small, {cells} not shown over time[[: {names:list}]]. To draw them all:"
         " --png DIR."
     )
-    return fill(template, values) if cells else ""
+    return fill(template, values) if names else ""
 
 
-def _by_place(conclusions: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """Findings by place: others on top, answers, overhead below the tables, invalid cells last."""
-    places: dict[str, list[Finding]] = {
-        place: [] for place in ("answers", "others", "costs", "invalid")
+def _by_section(conclusions: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """Findings by section: others, answers, overhead (below the tables), and invalid cells."""
+    sections: dict[str, list[Finding]] = {
+        section: [] for section in ("answers", "others", "costs", "invalid")
     }
     for finding in conclusions:
         match finding:
             case AffectedCells(state="Invalid"):
-                place = "invalid"
+                section = "invalid"
             case Overhead():
-                place = "costs"
+                section = "costs"
             case _:
-                place = "answers" if finding.question else "others"
-        places[place].append(finding)
-    return places
+                section = "answers" if finding.question else "others"
+        sections[section].append(finding)
+    return sections
 
 
 def figures(document: Document) -> list[Figure]:
     """All figures, including those of cells that do not fit on the page."""
     run = [figure for section in run_figures(document).values() for figure in section]
-    cells = sorted(cells_over_time(document), key=lambda cell: cell.place)
+    cells = sorted(cells_over_time(document), key=lambda cell: cell.position)
     return run + [figure for cell in cells for figure in cell.figures]
 
 
 def run_figures(document: Document) -> dict[str, Sequence[Figure]]:
     """The figures of the whole run that have something to show, by section heading."""
     series = all_series(document)
-    longest = longest_s(series)
+    top_s = shared_top_s(series)
     sections = {
         "Charts": chart_figures(document),
         "Throughput against concurrency": throughput(document),
-        "Where the time went": some(*(breakdown(each, longest) for each in series)),
-        "What kept-alive connections allow": some(*map(keepalive, series)),
-        "Closed loop and open model": some(*map(open_and_closed, series)),
+        "Where the time went": not_none(*(breakdown(each, top_s) for each in series)),
+        "What kept-alive connections allow": not_none(*map(keepalive, series)),
+        "Closed loop and open model": not_none(*map(open_and_closed, series)),
     }
     return {heading: drawn for heading, drawn in sections.items() if drawn}
 
 
-def size(page: str) -> int:
-    """In bytes. What cannot be encoded, such as a lone surrogate from a log, becomes '?'."""
-    return len(page.encode(errors="replace"))
+def size_bytes(html: str) -> int:
+    """Bytes in UTF-8. What cannot be encoded, such as a lone surrogate from a log, becomes '?'."""
+    return len(html.encode(errors="replace"))
 
 
 def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
@@ -167,15 +170,15 @@ def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
 @cache
 def _environment() -> jinja2.Environment:
     """Escapes everything except the Markup made here."""
-    place = Path(__file__).parent / "templates"
+    directory = Path(__file__).parent / "templates"
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(place),
+        loader=jinja2.FileSystemLoader(directory),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = (place / "page.js").read_text(encoding="utf-8")
+    script = (directory / "page.js").read_text(encoding="utf-8")
     environment.filters.update(
         text=text,
         compact=compact,
@@ -185,12 +188,12 @@ def _environment() -> jinja2.Environment:
     environment.globals.update(
         var=var,
         dashes=DASHES,
-        filtered=FILTERED,
+        filtered=MIN_FILTERED_ROWS,
         verdicts=get_args(Verdict),
         config=config(),
         light=Markup(css(0)),
         dark=Markup(css(1)),
-        style=Markup((place / "page.css").read_text(encoding="utf-8")),
+        style=Markup((directory / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         library=Markup(library()),
         player=[Markup(script) for script in player.scripts()],
@@ -203,13 +206,13 @@ def _environment() -> jinja2.Environment:
 
 def emphasised(finding: Finding) -> Markup:
     """The finding's sentence as HTML, with its subject in bold unless that is a number."""
-    values = ((name, finding.values.get(name)) for name in SUBJECTS)
+    values = ((name, finding.values.get(name)) for name in SUBJECT_FIELDS)
     subject = next((name for name, value in values if value and not isinstance(value, int)), None)
     if subject is None:
         return escape(text(finding))
     bold = Markup("<strong>{}</strong>").format(text(finding.values[subject]))
-    marked = replace(finding, **{subject: MARK})
-    return escape(text(marked)).replace(MARK, bold)
+    marked = replace(finding, **{subject: SUBJECT_MARK})
+    return escape(text(marked)).replace(SUBJECT_MARK, bold)
 
 
 @cache

@@ -9,13 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workerlab.analysis.cell_targets import load_level
-from workerlab.analysis.diagnosis import observed
+from workerlab.analysis.diagnosis import telling_observations
 from workerlab.analysis.overview import LevelTrials
 from workerlab.analysis.trials import Replicates
 from workerlab.finding import Finding
 from workerlab.model import CellResult, ClassResult, Document, Label
 from workerlab.numbers.units import fill, listed
-from workerlab.report.html.figure import Figure, slug, some
+from workerlab.report.html.figure import Figure, not_none, slug
 from workerlab.report.html.kernel import connects, queue, states
 from workerlab.report.html.over_time import cpu, memory, phases
 from workerlab.report.html.timeline import request_by_request
@@ -23,7 +23,7 @@ from workerlab.report.html.timeline_data import Timeline, timelines
 from workerlab.report.values import Names, by_series, finite
 
 
-def played(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
+def player_data(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
     """The trial as data for the player; None if no request was seen."""
     trace, plan = timeline.trace, cell.trial.cell
     if trace is None:
@@ -51,12 +51,12 @@ def played(cell: CellResult, timeline: Timeline) -> dict[str, Any] | None:
     return {"length_ms": trace.length_ms, "named": trace.named, "sides": [side]}
 
 
-LEGIBLE = 64  # connections; the bars of more are not distinguishable in a figure
-OPEN_CELLS = 2  # timelines that are initially open: with more, the page would be too long
-ON_REQUEST = ("queue", "states", "cpu", "memory")  # folded unless they show a diagnosis
-OBSERVATIONS = {"queue": "the accept queue", "states": "TCP states", "usage": "CPU and memory"}
+MAX_LEGIBLE = 64  # connections; the bars of more are not distinguishable in a figure
+MAX_OPEN_CELLS = 2  # timelines that are initially open: with more, the page would be too long
+FOLDED_KINDS = ("queue", "states", "cpu", "memory")  # folded unless they show a diagnosis
+OBSERVATION_NAMES = {"queue": "the accept queue", "states": "TCP states", "usage": "CPU and memory"}
 
-Pair = tuple[CellResult, Timeline]
+CellTimeline = tuple[CellResult, Timeline]
 
 
 class SweepSeries(Struct, frozen=True):
@@ -98,28 +98,30 @@ def all_series(document: Document) -> list[SweepSeries]:
                 result=group,
                 closed=closed,
                 open=at_rate,
-                levels={at: Replicates(tuple(trials)) for at, trials in levels.items()},
+                levels={count: Replicates(tuple(trials)) for count, trials in levels.items()},
             )
         )
     return series
 
 
 def timelines_of(document: Document) -> dict[str, Timeline]:
-    """Timelines by key of the trial."""
+    """Timelines by key of their trial."""
     return {timeline.key: timeline for timeline in document.timelines or timelines(document.facts)}
 
 
-def over_time(series: SweepSeries, by_trial: Mapping[str, Timeline]) -> list[Pair]:
+def cells_with_timelines(
+    series: SweepSeries, timeline_of: Mapping[str, Timeline]
+) -> list[CellTimeline]:
     """The cells of a series that have a timeline, by connections; those at a rate last."""
     cells = [*series.valid, *series.open]
-    return [(cell, by_trial[cell.trial.key]) for cell in cells if cell.trial.key in by_trial]
+    return [(cell, timeline_of[cell.trial.key]) for cell in cells if cell.trial.key in timeline_of]
 
 
-def most_telling(pairs: list[Pair]) -> Pair | None:
+def most_informative(pairs: list[CellTimeline]) -> CellTimeline | None:
     """The saturated cell (or any, if none is saturated) with the highest load that is legible. If
     none of them is legible, the first. `pairs` are in order of load."""
     candidates = [pair for pair in pairs if pair[0].verdict == "saturated"] or pairs
-    legible = [pair for pair in candidates if pair[0].trial.cell.concurrency <= LEGIBLE]
+    legible = [pair for pair in candidates if pair[0].trial.cell.concurrency <= MAX_LEGIBLE]
     return [*candidates[:1], *legible][-1] if candidates else None
 
 
@@ -127,14 +129,14 @@ def most_telling(pairs: list[Pair]) -> Pair | None:
 
 
 class CellOverTime(Struct, dict=True, frozen=True):
-    """One cell as the page shows it. `place`: its position in the document; `telling`: the most
-    informative cell of its series; `opened`: initially open."""
+    """One cell as the page shows it. `position`: in the document; `most_informative`: of the
+    cells of its series; `opened`: initially open."""
 
-    place: tuple[int, int]
+    position: tuple[int, int]
     series: SweepSeries
     cell: CellResult
     timeline: Timeline
-    telling: bool
+    most_informative: bool
     opened: bool = False
 
     @property
@@ -152,10 +154,10 @@ class CellOverTime(Struct, dict=True, frozen=True):
         return fill("{load}: {verdict}[[, {rate_rps:number} requests/s]]", values)
 
     @property
-    def says(self) -> tuple[Finding, ...]:
+    def conclusions(self) -> tuple[Finding, ...]:
         """Its findings, or else the reason for its verdict; if inconclusive, the reason first."""
         cell = self.cell
-        findings = cell.findings or some(cell.diagnosis) or (cell.reason,)
+        findings = cell.findings or not_none(cell.diagnosis) or (cell.reason,)
         return (
             findings
             if cell.verdict != "inconclusive"
@@ -165,51 +167,50 @@ class CellOverTime(Struct, dict=True, frozen=True):
     @property
     def notes(self) -> tuple[Label, ...]:
         missing = [
-            words for name, words in OBSERVATIONS.items() if not getattr(self.timeline, name)
+            label for name, label in OBSERVATION_NAMES.items() if not getattr(self.timeline, name)
         ]
         return (*self.timeline.notes, *([f"Missing: {listed(missing)}."] if missing else []))
 
     @property
     def folded(self) -> list[Figure]:
-        """The figures of ON_REQUEST that show none of its diagnoses."""
-        shown = observed(self.cell)
-        kinds = [kind for kind in ON_REQUEST if kind not in shown]
+        """The figures of FOLDED_KINDS that show none of its diagnoses."""
+        shown = telling_observations(self.cell)
+        kinds = [kind for kind in FOLDED_KINDS if kind not in shown]
         return [figure for figure in self.figures if figure.name.split("-")[0] in kinds]
 
     @property
     def trace(self) -> dict[str, Any] | None:
         """Data for the player; None if there is nothing to play."""
-        return played(self.cell, self.timeline)
+        return player_data(self.cell, self.timeline)
 
     @cached_property
     def figures(self) -> list[Figure]:
         """The figures that have something to show, with names that are unique in a run. Drawn on
         first use, as the page draws no cell once it is full."""
         cell, where = self.cell.trial.cell, self.where
-        at = str(cell.concurrency)
+        load_slug = str(cell.concurrency)
         if cell.rate is not None:
-            at = f"rate-{cell.rate.label.replace('%', 'pc').replace('.', '-')}"
+            load_slug = f"rate-{cell.rate.label.replace('%', 'pc').replace('.', '-')}"
         others = (
             draw(self.timeline, where) for draw in (phases, connects, queue, states, cpu, memory)
         )
-        figures = some(request_by_request(self.cell, self.timeline, where), *others)
-        return [
-            replace(figure, name=f"{figure.name}-{self.series.slug}-{at}") for figure in figures
-        ]
+        figures = not_none(request_by_request(self.cell, self.timeline, where), *others)
+        names = [f"{figure.name}-{self.series.slug}-{load_slug}" for figure in figures]
+        return [replace(figure, name=name) for figure, name in zip(figures, names, strict=True)]
 
 
 def cells_over_time(document: Document) -> list[CellOverTime]:
-    """Cells with a timeline: most informative of each series, then others; saturated ones first."""
-    cells, by_trial = list[CellOverTime](), timelines_of(document)
+    """Cells with a timeline: the most informative of each series, then others; saturated first."""
+    cells, timeline_of = list[CellOverTime](), timelines_of(document)
     for series in all_series(document):
-        pairs = over_time(series, by_trial)
-        best = most_telling(pairs)
+        pairs = cells_with_timelines(series, timeline_of)
+        best = most_informative(pairs)
         cells += [
-            CellOverTime((series.number, place), series, *pair, telling=pair == best)
-            for place, pair in enumerate(pairs)
+            CellOverTime((series.number, position), series, *pair, most_informative=pair == best)
+            for position, pair in enumerate(pairs)
         ]
-    cells.sort(key=lambda cell: (not cell.telling, cell.cell.verdict != "saturated", cell.place))
+    cells.sort(key=lambda cell: (not cell.most_informative, cell.cell.verdict != "saturated"))
     return [
-        replace(cell, opened=cell.telling and place < OPEN_CELLS)
-        for place, cell in enumerate(cells)
+        replace(cell, opened=cell.most_informative and rank < MAX_OPEN_CELLS)
+        for rank, cell in enumerate(cells)
     ]

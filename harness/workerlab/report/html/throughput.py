@@ -1,5 +1,6 @@
 """Throughput against concurrency: requests per second of each series by connections."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,132 +11,130 @@ from workerlab.analysis.overview import part_of_load
 from workerlab.model import CellResult, Document
 from workerlab.numbers.units import MISSING, amount, fill
 from workerlab.report.html.figure import (
-    OWN_AXIS,
-    POINT,
+    OWN_AXIS_NOTE,
+    POINT_STYLE,
     Figure,
     Key,
     by_name,
     data,
     grouped,
-    mark_of,
-    part_of,
-    some,
+    look_of,
+    not_none,
+    part_title,
     tip,
     var,
 )
 from workerlab.report.html.series import SweepSeries, all_series
 from workerlab.report.values import finite
 
-ABOVE = 3.0  # times the highest throughput: a higher bound is cut off
-WIDE = 16  # highest / lowest level from which the axis is logarithmic
-NEAR = 0.03  # of the axis: closer points hide each other
-STEP = 0.008  # of the axis, between points drawn side by side
-HEADS = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
+MAX_BOUND_RATIO = 3.0  # times the highest throughput: a higher bound is cut off
+LOG_AXIS_RATIO = 16  # highest / lowest level from which the axis is logarithmic
+NEAR_SHARE = 0.03  # of the axis: closer points hide each other
+STEP_SHARE = 0.008  # of the axis, between points drawn side by side
+HEADER = ("class", "connections", "requests/s", "± req/s", "bound", "verdict")
 CAPTION = (
-    "Requests per second in {part}. Dashed: what connections and slots allow at best.[[ That"
+    "Requests per second in {part}. Dashed: the bound set by connections and slots.[[ It"
     " continues above the chart, up to {highest_bound_rps:number}.]]"
 )
 
-Places = dict[tuple[str, int], int]  # by (name, connections): steps to the right of the level
+Offsets = dict[tuple[str, int], int]  # by (name, connections): steps to the right of the level
 
 
 def throughput(document: Document) -> list[Figure]:
     """Requests/s against connections: a line and a shape per series, a point per trial. Several
     figures if there are many series, or some reach ten times the throughput of others."""
-    charted = [series for series in all_series(document) if _rates(series)]
+    charted = [series for series in all_series(document) if _mean_rates(series)]
     if sum(len(series.valid) for series in charted) < 2:
         return []
-    groups = grouped(charted, lambda series: max(rate for _, rate in _rates(series)))
-    return [_figure(group, n, len(groups)) for n, group in enumerate(groups, 1)]
+    groups = grouped(charted, lambda series: max(rate for _, rate in _mean_rates(series)))
+    return [_figure(group, number, len(groups)) for number, group in enumerate(groups, 1)]
 
 
 def _figure(group: Sequence[SweepSeries], number: int, parts: int) -> Figure:
     cells = [cell for series in group for cell in series.valid]
-    rate = max(some(*(finite(cell.throughput_rps) for cell in cells)))
-    bound = max(finite(cell.bound_rps) or 0.0 for cell in cells)
-    highest = bound if bound > ABOVE * rate else None
-    beyond = {"highest_bound_rps": highest, "part": part_of_load(cells)}
+    max_rps = max(not_none(*(finite(cell.throughput_rps) for cell in cells)))
+    max_bound_rps = max(finite(cell.bound_rps) or 0.0 for cell in cells)
+    cut_bound_rps = max_bound_rps if max_bound_rps > MAX_BOUND_RATIO * max_rps else None
+    caption_values = {"highest_bound_rps": cut_bound_rps, "part": part_of_load(cells)}
     knees = [series for series in group if finite(series.result.knee)]
-    marks = {series.name: mark_of(series.number) for series in group}
-    reach = max(rate, *(low_high[1] for cell in cells if (low_high := _interval(cell))), 0.0)
-    top = 1.06 * max(reach, min(bound, ABOVE * rate)) or 1.0
-    places = _places(group, NEAR * top)
+    looks = {series.name: look_of(series.number) for series in group}
+    upper_ends = [interval[1] for cell in cells if (interval := _interval(cell))]
+    top_rps = 1.06 * max(max_rps, *upper_ends, min(max_bound_rps, MAX_BOUND_RATIO * max_rps)) or 1.0
+    offsets = _offsets(group, NEAR_SHARE * top_rps)
     intervals = any(map(_interval, cells))
     return Figure(
         name="throughput" if number == 1 else f"throughput-{number}",
-        title=part_of("Throughput against concurrency", number, parts),
-        caption=some(
-            fill(CAPTION, beyond),
-            "Dotted: the knee, from where more connections only wait." if knees else None,
-            "Upright lines: the 95 % interval of the throughput within one trial."
+        title=part_title("Throughput against concurrency", number, parts),
+        caption=not_none(
+            fill(CAPTION, caption_values),
+            "Dotted: the knee; further connections only wait." if knees else None,
+            "Vertical lines: the 95 % interval of the throughput within one trial."
             if intervals
             else None,
-            "Points that would hide each other stand side by side."
-            if any(places.values())
-            else None,
-            OWN_AXIS if parts > 1 else None,
+            "Overlapping points are drawn side by side." if any(offsets.values()) else None,
+            OWN_AXIS_NOTE if parts > 1 else None,
         ),
-        alternative=("Throughput by connections.", *map(_growth, group)),
-        panes=(_pane(group, marks, knees, places, top),),
-        legend=some(
-            *(Key(name, *mark) for name, mark in marks.items()),
+        alternative=("Throughput by connections.", *map(_series_sentence, group)),
+        panes=(_pane(group, looks, knees, offsets, top_rps),),
+        legend=not_none(
+            *(Key(name, *look) for name, look in looks.items()),
             Key("bound", "soft", "dashed"),
             Key("knee: waiting begins", "soft", "dotted") if knees else None,
             Key("95 % interval", "soft", "solid") if intervals else None,
         ),
-        heads=HEADS,
+        header=HEADER,
         rows=tuple(
-            (series.name, str(cell.trial.cell.concurrency), _rps(cell.throughput_rps),
-             _rps(cell.throughput_half_rps), _rps(cell.bound_rps), cell.verdict)
+            (series.name, str(cell.trial.cell.concurrency), _rate_text(cell.throughput_rps),
+             _rate_text(cell.throughput_half_rps), _rate_text(cell.bound_rps), cell.verdict)
             for series in group
             for cell in series.closed
         ),
     )  # fmt: skip
 
 
-def _rates(series: SweepSeries, name: str = "throughput_rps") -> list[tuple[int, float]]:
-    """(connections, mean of `name` over the trials), by level."""
-    rates = ((at, level.mean_of_all(name)) for at, level in series.levels.items())
-    return [(at, rate) for at, rate in rates if rate is not None]
+def _mean_rates(series: SweepSeries, name: str = "throughput_rps") -> list[tuple[int, float]]:
+    """(connections, mean of the field `name` over the trials) of each level that has it."""
+    rates = ((connections, level.mean_of_all(name)) for connections, level in series.levels.items())
+    return [(connections, rate) for connections, rate in rates if rate is not None]
 
 
 def _interval(cell: CellResult) -> tuple[float, float] | None:
-    """The 95 % interval of the throughput within one load; None if unknown, or exact."""
+    """The 95 % interval of the throughput within one trial; None if unknown or of width 0."""
     rate, half = finite(cell.throughput_rps), finite(cell.throughput_half_rps)
     return (rate - half, rate + half) if rate is not None and half else None
 
 
-def _places(group: Sequence[SweepSeries], near_rps: float) -> Places:
-    """Moves points that would hide each other side by side, in the order of the series."""
-    places: Places = {}
+def _offsets(group: Sequence[SweepSeries], near_rps: float) -> Offsets:
+    """Offsets that put points which would hide each other side by side, in series order."""
+    offsets: Offsets = {}
     levels: dict[int, list[tuple[float, int]]] = {}
     for series in group:
-        for at, rate in _rates(series):
-            level = levels.setdefault(at, [])
-            taken = [place for other, place in level if abs(other - rate) <= near_rps]
-            places[series.name, at] = max(taken, default=-1) + 1
-            level.append((rate, places[series.name, at]))
-    return places
+        for connections, rate_rps in _mean_rates(series):
+            level = levels.setdefault(connections, [])
+            taken = [offset for other_rps, offset in level if abs(other_rps - rate_rps) <= near_rps]
+            offsets[series.name, connections] = max(taken, default=-1) + 1
+            level.append((rate_rps, offsets[series.name, connections]))
+    return offsets
 
 
-def _rps(value: float | None) -> str:
+def _rate_text(value: float | None) -> str:
     rate = finite(value)
     return MISSING if rate is None else amount(rate)
 
 
-def _growth(series: SweepSeries) -> str:
-    (lowest, first_rps), *others = _rates(series)
-    highest, last_rps = others[-1] if others else (None, None)
+def _series_sentence(series: SweepSeries) -> str:
+    (fewest, rps_at_fewest), *others = _mean_rates(series)
+    most, rps_at_most = others[-1] if others else (None, None)
     knee = finite(series.result.knee)
     return fill(
         "{name}: {rate_rps:number} requests/s at {connections:# connection}"
         "[[, {last_rps:number} at {last_connections}]][[, knee at {knee:number}]].",
         {
             "name": series.name,
-            "rate_rps": first_rps,
-            "connections": lowest,
-            "last_rps": last_rps,
-            "last_connections": highest,
+            "rate_rps": rps_at_fewest,
+            "connections": fewest,
+            "last_rps": rps_at_most,
+            "last_connections": most,
             "knee": None if knee is None else round(knee, 1),  # more decimals are noise
         },
     )
@@ -143,70 +142,73 @@ def _growth(series: SweepSeries) -> str:
 
 def _pane(
     group: Sequence[SweepSeries],
-    marks: Mapping[str, tuple[str, str]],
+    looks: Mapping[str, tuple[str, str]],
     knees: Sequence[SweepSeries],
-    places: Places,
-    top: float,
+    offsets: Offsets,
+    top_rps: float,
 ) -> Any:
     rates, bounds = (
-        [(series.name, *rate) for series in group for rate in _rates(series, name)]
+        [(series.name, *rate) for series in group for rate in _mean_rates(series, name)]
         for name in ("throughput_rps", "bound_rps")
     )
     levels = sorted({level for series in group for level in series.levels})
-    log_axis = levels[-1] / levels[0] >= WIDE
+    log_axis = levels[-1] / levels[0] >= LOG_AXIS_RATIO
 
-    def beside(name: str, at: int) -> float:
-        share = STEP * places.get((name, at), 0)
-        return at * (levels[-1] / levels[0]) ** share if log_axis else at + share * levels[-1]
+    def shifted(name: str, connections: int) -> float:
+        share = STEP_SHARE * offsets.get((name, connections), 0)
+        if log_axis:
+            return connections * math.pow(levels[-1] / levels[0], share)
+        return connections + share * levels[-1]
 
-    trials = [
-        (series.name, cell.trial.cell.concurrency, beside(series.name, cell.trial.cell.concurrency),
+    trial_rows = [
+        (series.name, connections, shifted(series.name, connections),
          rate, *(_interval(cell) or (None, None)), finite(cell.bound_rps), cell.trial.number,
          cell.verdict)
         for series in group
         for cell in series.valid
+        for connections in [cell.trial.cell.concurrency]
         if (rate := finite(cell.throughput_rps)) is not None
     ]  # fmt: skip
-    heads = "class connections beside rate low high bound trial verdict"
-    points = alt.Chart(data(heads, trials), name="trials")
-    precise = [row for row in trials if row[4] is not None]
-    intervals = [alt.Chart(data(heads, precise), name="intervals")] if precise else []
-    knee_rows = [(s.name, s.result.knee, max(rate for _, rate in _rates(s))) for s in knees]
+    columns = "class connections beside rate low high bound trial verdict"
+    points = alt.Chart(data(columns, trial_rows), name="trials")
+    interval_rows = [row for row in trial_rows if row[4] is not None]
+    intervals = [alt.Chart(data(columns, interval_rows), name="intervals")] if interval_rows else []
+    knee_rows = [(s.name, s.result.knee, max(rate for _, rate in _mean_rates(s))) for s in knees]
     tips = [tip("class", form=""), tip("connections", form="d"), tip("rate", "requests/s"),
             tip("bound"), tip("trial", form="d"), tip("verdict", form="")]  # fmt: skip
     knee_tips = [tip("class", form=""), tip("connections", "knee, connections")]
     # Where throughput reaches the bound, its line hides the bound: add a dash at each level
-    faint: dict[str, Any] = {"opacity": 0.8, "clip": True}
-    shapes = {name: shape for name, (_, shape) in marks.items()}
-    colours = {name: var(colour) for name, (colour, _) in marks.items()}
+    look: dict[str, Any] = {"opacity": 0.8, "clip": True}
+    shapes = {name: shape for name, (_, shape) in looks.items()}
+    colours = {name: var(colour) for name, (colour, _) in looks.items()}
 
     def layers(rows: Sequence[tuple[object, ...]], *names: str) -> list[Any]:
-        """No layers without rows, as their extent would be infinite."""
+        """A layer per name; none without rows, as their extent would be infinite."""
         return [
             alt.Chart(data("class connections rate", rows), name=mark) for mark in names if rows
         ]
 
-    across = partial(
+    x_axis = partial(
         alt.X,
         title="connections kept busy",
         scale=alt.Scale(type="log", base=2) if log_axis else alt.Scale(domainMin=0),
         axis=alt.Axis(values=levels, format="d", labelOverlap=True),
     )
     line, tick = {"strokeWidth": 1.5, "strokeDash": [6, 4]}, {"size": 26, "thickness": 1.5}
-    dashed = layers(bounds, "bound", "bounds")
+    bound_layers = layers(bounds, "bound", "bounds")
     return (
         alt.layer(
-            *(layer.mark_line(**line, **faint) for layer in dashed[:1]),
-            *(layer.mark_tick(orient="horizontal", **tick, **faint) for layer in dashed[1:]),
+            *(layer.mark_line(**line, **look) for layer in bound_layers[:1]),
+            *(layer.mark_tick(orient="horizontal", **tick, **look) for layer in bound_layers[1:]),
             *(layer.mark_line(strokeWidth=2.5) for layer in layers(rates, "measured")),
             *(
                 layer.mark_rule(strokeWidth=1.5, clip=True).encode(
-                    across("beside:Q"), alt.Y("low:Q", title="requests/s"), y2="high:Q"
+                    x_axis("beside:Q"), alt.Y("low:Q", title="requests/s"), y2="high:Q"
                 )
                 for layer in intervals
             ),
-            points.mark_point(**POINT).encode(
-                across("beside:Q"), by_name(alt.Shape, "class", shapes), tooltip=tips
+            points.mark_point(**POINT_STYLE).encode(
+                x_axis("beside:Q"), by_name(alt.Shape, "class", shapes), tooltip=tips
             ),
             *(
                 layer.mark_rule(strokeDash=[2, 3], strokeWidth=2).encode(
@@ -216,8 +218,8 @@ def _pane(
             ),
         )
         .encode(
-            across("connections:Q"),
-            y=alt.Y("rate:Q", title="requests/s", scale=alt.Scale(domain=[0, top], nice=False)),
+            x_axis("connections:Q"),
+            y=alt.Y("rate:Q", title="requests/s", scale=alt.Scale(domain=[0, top_rps], nice=False)),
             color=by_name(alt.Color, "class", colours),
         )
         .properties(height=320)

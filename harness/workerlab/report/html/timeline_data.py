@@ -20,8 +20,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.phases import over_time, phases_of, responses_of, timed
-from workerlab.analysis.samples import NS, without_others
+from workerlab.analysis.phases import client_timed, over_time, phases_of, responses_of
+from workerlab.analysis.samples import NS, busy_without_others_s
 from workerlab.finding import Finding, Note
 from workerlab.model import ConnectionSample, Phase, ProcessSample, QueueSample, Span, Usage
 from workerlab.numbers.units import counted, format_duration
@@ -81,11 +81,12 @@ def row_numbers(intervals: Iterable[tuple[float, float]]) -> list[int]:
     return numbers
 
 
-BARS_OF_PAGE = 14_000  # on one page, shared by its timelines
-MAX_BARS, MIN_BARS = 800, 150  # in one timeline
-POINTS = 300  # of a series
-WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of a bar of connect times
-CONNECTS = 100  # at most this many bars, unless the widest are too narrow
+MAX_BARS_PER_PAGE = 14_000  # shared by its timelines
+MAX_BARS = 800  # in one timeline
+MIN_BARS = 150  # in one timeline, even if that exceeds MAX_BARS_PER_PAGE
+MAX_POINTS = 300  # of a series
+BAR_WIDTHS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # of connect times
+MAX_CONNECT_BARS = 100  # exceeded only if the widest bars are too narrow
 
 
 T = TypeVar("T", QueueSample, ProcessSample, ConnectionSample)
@@ -93,44 +94,44 @@ T = TypeVar("T", QueueSample, ProcessSample, ConnectionSample)
 
 def timelines(trials: Sequence[Facts]) -> tuple[Timeline, ...]:
     """The timelines of one page."""
-    budget = max(MIN_BARS, min(MAX_BARS, BARS_OF_PAGE // max(1, len(trials))))
-    return tuple(timeline(facts, budget) for facts in trials)
+    max_requests = max(MIN_BARS, min(MAX_BARS, MAX_BARS_PER_PAGE // max(1, len(trials))))
+    return tuple(timeline(facts, max_requests) for facts in trials)
 
 
-def timeline(facts: Facts, budget: int = MAX_BARS) -> Timeline:
-    """A valid trial over time, with at most `budget` of its requests. Cached, as a page and images
-    may both need it."""
-    key = f"{__name__}.timeline-{budget}"
+def timeline(facts: Facts, max_requests: int = MAX_BARS) -> Timeline:
+    """A valid trial over time, with at most `max_requests` of its requests. Cached, as a page and
+    images may both need it."""
+    key = f"{__name__}.timeline-{max_requests}"
     if key not in facts.derived:
-        facts.derived[key] = _timeline(facts, budget)
+        facts.derived[key] = _timeline(facts, max_requests)
     cached: Timeline = facts.derived[key]
     return cached
 
 
-def _timeline(facts: Facts, budget: int) -> Timeline:
-    spans, ended = facts.spans[:budget], facts.ended_ns
-    cut = facts.spans[budget].start_ns if len(facts.spans) > budget else ended
-    clock = _Clock(facts.started_ns, ended)
+def _timeline(facts: Facts, max_requests: int) -> Timeline:
+    spans, ended_ns = facts.spans[:max_requests], facts.ended_ns
+    cut_ns = facts.spans[max_requests].start_ns if len(facts.spans) > max_requests else ended_ns
+    clock = _Clock(facts.started_ns, ended_ns)
     observations, steady, phases = facts.data.observations, facts.window, phases_of(facts)
     peaks = (max(bucket, key=attrgetter("length")) for bucket in clock.buckets(observations.queue))
     return Timeline(
         key=facts.key,
-        bars=_bars(spans, _arrivals(facts, spans), clock, cut),
-        shown=(0.0, clock.at_s(cut)),
+        bars=_bars(spans, _arrivals(facts, spans), clock, cut_ns),
+        shown=(0.0, clock.at_s(cut_ns)),
         spans=len(facts.spans),
-        workers=tuple(facts.per_worker),
+        workers=tuple(facts.requests_per_worker),
         queue=tuple((clock.at_s(peak.at_ns), peak.length) for peak in peaks),
         queue_limit=observations.queue[-1].limit if observations.queue else None,
         states=tuple(_states(observations.connections, clock)),
-        usage=tuple(_usage(clock.lasts(observations.processes), observations.cores, clock)),
+        usage=tuple(_usage(clock.last_of_each(observations.processes), observations.cores, clock)),
         steady=(clock.at_s(steady.opens_ns), clock.at_s(steady.closes_ns)) if steady else None,
         connects=_connects(facts.measurement.connects_s),
         syn_steps_s=observations.syn_steps_s,
-        notes=tuple(_notes(spans, facts, clock, cut)),
+        notes=tuple(_notes(spans, facts, clock, cut_ns)),
         phases=phases,
-        responses=over_time(responses_of(facts), clock.at_s(ended)) if phases else (),
-        in_app=not timed(facts),
-        trace=trace(facts, budget),
+        responses=over_time(responses_of(facts), clock.at_s(ended_ns)) if phases else (),
+        in_app=not client_timed(facts),
+        trace=trace(facts, max_requests),
     )
 
 
@@ -139,7 +140,7 @@ class _Clock:
 
     def __init__(self, begun_ns: int, ended_ns: int) -> None:
         self.begun_ns, self.ended_ns = begun_ns, ended_ns
-        self.bucket_ns = (ended_ns - begun_ns) // POINTS + 1
+        self.bucket_ns = (ended_ns - begun_ns) // MAX_POINTS + 1
 
     def at_s(self, at_ns: int) -> float:
         return (at_ns - self.begun_ns) / NS
@@ -147,60 +148,62 @@ class _Clock:
     def buckets(self, samples: Sequence[T]) -> Iterable[list[T]]:
         """The samples of the load, one by one, or by bucket if there are too many."""
         inside = [sample for sample in samples if self.begun_ns <= sample.at_ns <= self.ended_ns]
-        wide_ns = 1 if len(inside) <= POINTS else self.bucket_ns
+        width_ns = 1 if len(inside) <= MAX_POINTS else self.bucket_ns
         by_bucket: dict[int, list[T]] = defaultdict(list)
         for sample in inside:
-            by_bucket[(sample.at_ns - self.begun_ns) // wide_ns].append(sample)
+            by_bucket[(sample.at_ns - self.begun_ns) // width_ns].append(sample)
         return by_bucket.values()
 
-    def lasts(self, samples: Sequence[T]) -> list[T]:
+    def last_of_each(self, samples: Sequence[T]) -> list[T]:
         return [bucket[-1] for bucket in self.buckets(samples)]
 
 
 def _arrivals(facts: Facts, spans: Sequence[Span]) -> Mapping[str | None, int]:
     """When the clients began the requests of these spans, by id, in nanoseconds."""
-    origin = facts.measurement.origin_ns
+    origin_ns = facts.measurement.origin_ns
     wanted = {span.request_id for span in spans} - {None}
-    if origin is None or not wanted:
+    if origin_ns is None or not wanted:
         return {}
     timings = (timing for timing in facts.measurement.timings if timing.request_id in wanted)
-    return {timing.request_id: origin + round(timing.start_s * NS) for timing in timings}
+    return {timing.request_id: origin_ns + round(timing.start_s * NS) for timing in timings}
 
 
 def _bars(
-    spans: Sequence[Span], arrivals: Mapping[str | None, int], clock: _Clock, cut: int
+    spans: Sequence[Span], arrivals: Mapping[str | None, int], clock: _Clock, cut_ns: int
 ) -> tuple[Bar, ...]:
     """`spans`: sorted by start. One that never ended is drawn to the end of the part shown."""
-    ends = [max(cut, span.start_ns) if span.end_ns is None else span.end_ns for span in spans]
-    of_worker: dict[int, list[int]] = defaultdict(list)
+    ends_ns = [max(cut_ns, span.start_ns) if span.end_ns is None else span.end_ns for span in spans]
+    indices_of: dict[int, list[int]] = defaultdict(list)
     for index, span in enumerate(spans):
-        of_worker[span.pid].append(index)
+        indices_of[span.pid].append(index)
     rows: dict[int, int] = {}
-    for indices in of_worker.values():
-        numbers = row_numbers((spans[index].start_ns, ends[index]) for index in indices)
-        rows.update(zip(indices, numbers, strict=True))
-    arrived = [arrivals.get(span.request_id) for span in spans]
+    for indices in indices_of.values():
+        row_of_each = row_numbers((spans[index].start_ns, ends_ns[index]) for index in indices)
+        rows.update(zip(indices, row_of_each, strict=True))
+    arrivals_ns = [arrivals.get(span.request_id) for span in spans]
     return tuple(
         Bar(
             worker=span.pid,
             row=rows[index],
             start_s=clock.at_s(span.start_ns),
-            end_s=clock.at_s(end),
-            arrived_s=None if at is None else clock.at_s(at),
+            end_s=clock.at_s(end_ns),
+            arrived_s=None if arrived_ns is None else clock.at_s(arrived_ns),
         )
-        for index, (span, end, at) in enumerate(zip(spans, ends, arrived, strict=True))
+        for index, (span, end_ns, arrived_ns) in enumerate(
+            zip(spans, ends_ns, arrivals_ns, strict=True)
+        )
     )
 
 
 def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tuple[float, str, int]]:
     """Sockets by state over time; 0 for a state that a sample does not list. The last sample is
     taken after the load and shows the sockets it left behind."""
-    last = clock.lasts(samples)
-    last += [
-        sample for sample in samples[-1:] if sample not in last and sample.at_ns > clock.ended_ns
+    shown = clock.last_of_each(samples)
+    shown += [
+        sample for sample in samples[-1:] if sample not in shown and sample.at_ns > clock.ended_ns
     ]
     for side in ("client", "server"):
-        by_time = [(clock.at_s(sample.at_ns), getattr(sample, side)) for sample in last]
+        by_time = [(clock.at_s(sample.at_ns), getattr(sample, side)) for sample in shown]
         names = sorted({name for _, states in by_time for name in states})
         yield from (
             (at_s, f"{side} {name}", states.get(name, 0))
@@ -210,56 +213,58 @@ def _states(samples: Sequence[ConnectionSample], clock: _Clock) -> Iterable[tupl
 
 
 def _usage(samples: Sequence[ProcessSample], cores: int | None, clock: _Clock) -> Iterable[Moment]:
-    for before, now in pairwise(samples):
-        passed_s = (now.at_ns - before.at_ns) / NS
-        if passed_s <= 0:
+    for previous, current in pairwise(samples):
+        elapsed_s = (current.at_ns - previous.at_ns) / NS
+        if elapsed_s <= 0:
             continue
-        busy = _rate(without_others(before), without_others(now), passed_s)
+        busy = _rate(busy_without_others_s(previous), busy_without_others_s(current), elapsed_s)
         yield Moment(
-            at_s=clock.at_s(now.at_ns),
-            server_cores=_rate(before.server_cpu_s, now.server_cpu_s, passed_s),
-            generator_cores=_rate(before.tool_cpu_s, now.tool_cpu_s, passed_s),
+            at_s=clock.at_s(current.at_ns),
+            server_cores=_rate(previous.server_cpu_s, current.server_cpu_s, elapsed_s),
+            generator_cores=_rate(previous.tool_cpu_s, current.tool_cpu_s, elapsed_s),
             host_busy=min(1.0, busy / cores) if busy is not None and cores else None,
-            server_rss_bytes=now.server_rss_bytes,
-            generator_rss_bytes=now.tool_rss_bytes,
+            server_rss_bytes=current.server_rss_bytes,
+            generator_rss_bytes=current.tool_rss_bytes,
         )
 
 
-def _rate(before: float | None, now: float | None, passed_s: float) -> float | None:
+def _rate(previous: float | None, current: float | None, elapsed_s: float) -> float | None:
     """Per second; None if it fell, as a process that ended takes its CPU seconds out of the sum."""
-    if before is None or now is None or now < before:
+    if previous is None or current is None or current < previous:
         return None
-    return (now - before) / passed_s
+    return (current - previous) / elapsed_s
 
 
 def _connects(connects_s: Sequence[float]) -> tuple[tuple[float, float, int], ...]:
-    """A histogram of connect times (from, to, count), without empty bars."""
+    """A histogram of connect times (from, to, count), without empty bars. Seconds."""
     longest_s = max(connects_s, default=0.0)
-    wide_s = next((s for s in WIDTHS_S if longest_s <= s * CONNECTS), WIDTHS_S[-1])
-    counts = Counter(int(connect_s / wide_s) for connect_s in connects_s)
-    return tuple((wide_s * i, wide_s * (i + 1), count) for i, count in sorted(counts.items()))
+    width_s = next((s for s in BAR_WIDTHS_S if longest_s <= s * MAX_CONNECT_BARS), BAR_WIDTHS_S[-1])
+    counts = Counter(int(connect_s / width_s) for connect_s in connects_s)
+    return tuple(
+        (width_s * index, width_s * (index + 1), count) for index, count in sorted(counts.items())
+    )
 
 
-PARTLY_SEEN = {
+OBSERVATION_NAMES = {
     "queue": "accept queue",
     "processes": "CPU and memory",
     "connections": "TCP connections",
 }
 
 
-def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut: int) -> Iterator[Note]:
+def _notes(spans: Sequence[Span], facts: Facts, clock: _Clock, cut_ns: int) -> Iterator[Note]:
     """Notes on what was left out; none if everything is shown."""
     if len(spans) < len(facts.spans):
-        drawn, load = format_duration(clock.at_s(cut)), format_duration(facts.load_s)
+        drawn, load = format_duration(clock.at_s(cut_ns)), format_duration(facts.load_s)
         yield Note(
             f"Shows the first {drawn} of {load}, {len(spans):,} of {len(facts.spans):,} requests."
         )
-    if never := sum(span.end_ns is None for span in spans):
-        yield Note(f"{counted(never, 'request')} never ended; drawn to the end.")
+    if unfinished := sum(span.end_ns is None for span in spans):
+        yield Note(f"{counted(unfinished, 'request')} never ended; drawn to the end of the chart.")
     observations = facts.data.observations
-    if len(observations.queue) > POINTS:
+    if len(observations.queue) > MAX_POINTS:
         bucket = format_duration(clock.bucket_ns / NS)
-        yield Note(f"The accept queue is drawn at its longest of every {bucket}.")
-    for name, words in PARTLY_SEEN.items():
+        yield Note(f"The accept queue is shown by its maximum in every {bucket}.")
+    for name, label in OBSERVATION_NAMES.items():
         if name in observations.missing and getattr(observations, name):
-            yield Note(f"Shown only in part: {words} ({observations.missing[name]}).")
+            yield Note(f"Incomplete: {label} ({observations.missing[name]}).")

@@ -6,13 +6,14 @@
 
 A request whose connection is established, but which is not in the app, is in the accept queue or
 has been accepted and waits in a worker. The probe reports an accept only when the request enters
-the app, so in a finished trial it is known for all requests that did. In a running trial, the
-length of the accept queue decides: as it is first in, first out, the latest arrivals are in it. The
-others are inferred to be IN_WORKER, in an unknown worker.
+the app, so in a finished trial it is known for requests that did. In a running trial, the length of
+the accept queue decides: as it is first in, first out, the latest arrivals are in it. The others
+are inferred to be IN_WORKER, in an unknown worker, or CONNECTING, as a full queue drops handshakes.
+
+A request is in flight while its client waits; an abandoned one is tracked until it leaves the app.
 
 A finished trial can be replayed (`trace`). If the load tool gives requests an id, each is matched
-with its span. For other tools, only requests in the app are shown individually, and those that wait
-as a number.
+with its span. For other tools, requests in the app are shown one by one, the others as a number.
 """
 
 import math
@@ -32,18 +33,18 @@ from workerlab.model import Server, Timing
 from workerlab.numbers.samples import quantile
 
 CONNECTING, QUEUED, IN_WORKER, IN_APP, ANSWERED, FAILED = range(6)
-RECENT_S = 2.0  # the window of rate and quantiles, at least
+MIN_RECENT_S = 2.0  # the shortest default window of rate and quantiles
 ANSWERS_KEPT_S = 40.0  # how long answers are kept
-DRAWN = 600  # requests drawn at once; beyond that, only a part of those that wait
+MAX_ALL_DRAWN = 600  # up to this many requests, all are drawn; of more, a part of those that wait
 MS_NS = 1e6
-ORDER = "bckasxef"  # of events at the same nanosecond
 GAVE_UP = "gave_up"  # a cause: the client closed the connection before the answer
+EVENT_ORDER = tuple("bckasxef")  # of the events at the same nanosecond, by kind
+BEGUN, CONNECTED, REUSED, ACCEPTED, APP_ENTERED, APP_LEFT, SUCCEEDED, FAILURE = EVENT_ORDER
 
 
 class Event(NamedTuple):
-    """`kind`: b, c, k, e, f as the load reports them (`load/generators/live.py`), f with its
-    `cause`; a: the worker `pid` accepted its connection; s, x: the request entered or left its app.
-    `accept_ns`: of the accept, if it is reported with s."""
+    """`kind`: one of the above; REUSED: sent on a kept connection. `pid`: of the worker; `cause`:
+    of a FAILURE; `accept_ns`: of the accept, if it is reported with APP_ENTERED, else 0."""
 
     at_ns: int
     kind: str
@@ -54,7 +55,7 @@ class Event(NamedTuple):
 
 
 class Move(NamedTuple):
-    """`worker`: None if the request is in none, or in an unknown one."""
+    """`worker`: its number; None if the request is in none, or in an unknown one."""
 
     number: int
     place: int
@@ -63,8 +64,7 @@ class Move(NamedTuple):
 
 
 class TracedRequest(Struct):
-    """`accepted_ns`: as the probe reports it. `app_ns`, `left_ns`: when it entered and left the
-    app; 0: not yet. A request that has left it waits for its answer."""
+    """0: not yet, or unknown. A request that has left the app waits for its answer."""
 
     begun_ns: int
     place: int = CONNECTING
@@ -72,181 +72,186 @@ class TracedRequest(Struct):
     connected_ns: int = 0
     reused: bool = False  # its connection is kept alive from an earlier request
     accepted_ns: int = 0
-    app_ns: int = 0
-    left_ns: int = 0
+    app_entered_ns: int = 0
+    app_left_ns: int = 0
     drawn: bool = True
     abandoned: bool = False  # its client gave up, but the server still serves it
 
     @property
     def waits_for_a_worker(self) -> bool:
         """Whether its connection is new and established, and no accept has been reported."""
-        return self.connected_ns > 0 and not (self.reused or self.accepted_ns or self.app_ns)
+        accept_known = self.accepted_ns or self.app_entered_ns
+        return self.connected_ns > 0 and not (self.reused or accept_known)
 
 
 class ClientAnswer(NamedTuple):
-    """`app`: when it entered and left the app. `parts`: nanoseconds in connect, accept queue,
-    worker and app, if all are known."""
+    """`app_ns`: when it entered and left the app, `end_ns` if unknown. `parts_ns`: the time in
+    connect, accept queue, worker and app; None unless all are known."""
 
     end_ns: int
     response_s: float
-    app: tuple[int, int]
-    parts: tuple[int, int, int, int] | None = None
+    app_ns: tuple[int, int]
+    parts_ns: tuple[int, int, int, int] | None = None
 
 
 class PlacesSample(Struct, frozen=True):
-    """Figures of the latest answers; times in seconds. None: there was no answer."""
+    """Figures of a window that ends now; times in seconds. None: there was no answer in it."""
 
-    rps: float | None
+    rps: float | None  # 0 for no answer in the window, None before the first answer
     # Response time of all requests in flight in the window, by Little's law. None if a client gave
     # up in the window, or as long as the load is younger than this mean
     mean: float | None
     p50: float | None
     p95: float | None
-    failed: int  # since the beginning
-    answered: int  # since the beginning
-    under_way: int
+    failed: int  # since the server started
+    answered: int  # since the server started
+    under_way: int  # requests in flight
     causes: dict[str, int] = {}  # failed requests by cause
-    left: int = 0  # requests of the previous load still in flight
-    settled: bool = True  # all answers in the window are of this load
+    left: int = 0  # tracked requests of the previous load
+    settled: bool = True  # the window has its full length, and nothing is `left`
 
 
 class Places:
     """Tracks requests from place to place. `accepts_first`: the class accepts connections before
-    it has a slot for them. `timed`: the requests whose accept will be reported. `slots`: most
-    requests in the app at once; None: unlimited or unknown."""
+    it has a slot for them. `accept_timed`: the requests whose accept will be reported. `slots`:
+    maximum number of requests in the app at once; None: unlimited or unknown."""
 
     def __init__(
-        self, *, accepts_first: bool, slots: int | None = None, timed: Set[int] = frozenset()
+        self, *, accepts_first: bool, slots: int | None = None, accept_timed: Set[int] = frozenset()
     ) -> None:
-        self._accepts_first, self._slots, self._timed = accepts_first, slots, timed
-        self._requests: dict[int, TracedRequest] = {}
+        self._accepts_first, self._slots, self._accept_timed = accepts_first, slots, accept_timed
+        self._requests: dict[int, TracedRequest] = {}  # those tracked, by number
         self._leaving = set[int]()  # have left the app, but are drawn in it until `_release`
-        self._early: dict[int, list[Event]] = {}  # app events reported before the client's b
-        self._workers: dict[int, int] = {}  # worker numbers, by pid
+        self._early_events: dict[int, list[Event]] = {}  # of the app, reported before BEGUN
+        self._worker_numbers: dict[int, int] = {}  # by pid
         self._moves: list[Move] = []
-        self._recent: deque[ClientAnswer] = deque()
-        self._newest = 0  # number of the newest request
-        self._before = 0  # connections that seemed to wait in workers at the last `infer_queue`
+        self._answers: deque[ClientAnswer] = deque()
+        self._newest_number = 0
+        self._previous_not_queued = 0  # connections beyond the queue at the last `infer_queue`
         self.answered = self.failed = self._abandoned = 0
-        self._wasted: deque[int] = deque()  # when abandoned requests left the app
-        self._gave_up_ns = 0  # when a client last gave up
+        self._wasted_ns: deque[int] = deque()  # when abandoned requests left the app
+        self._last_gave_up_ns = 0
         self._causes: Counter[str] = Counter()
-        self._at = [0] * (FAILED + 1)  # requests at each place
-        self.every = 1  # one request in this many is drawn
-        self.recent_s = RECENT_S
-        self._limit: int | None = None  # of the accept queue, as last reported by the kernel
-        self._opens_ns: int | None = None  # since when all answers are of this load
-        self._mark = 0  # the newest request of the previous load
-        self.left = 0  # requests of the previous load that are in flight
+        self._counts = [0] * (FAILED + 1)  # requests at each place
+        self.draw_interval = 1  # of new requests, one in this many is drawn
+        self.recent_s = MIN_RECENT_S  # the default window of `sample`
+        self._queue_limit: int | None = None  # as last reported by the kernel
+        self._load_start_ns: int | None = None  # or, later, the end of the last leftover request
+        self._newest_of_previous_load = 0
+        self._leftover = 0  # tracked requests of the previous load
 
     @property
-    def under_way(self) -> int:
-        """Requests whose client waits for an answer."""
+    def in_flight(self) -> int:
+        """The number of requests whose client waits for an answer."""
         return len(self._requests) - self._abandoned
 
     @property
     def counts(self) -> list[int]:
         """Requests in connect, accept queue, worker and app, including abandoned ones."""
-        return self._at[:ANSWERED]
+        return self._counts[:ANSWERED]
 
     @property
-    def drawn_of(self) -> int:
-        """As `every`, but at least 2 until all requests in flight are drawn."""
-        return max(self.every, 1 + any(not request.drawn for request in self._requests.values()))
+    def drawn_one_in(self) -> int:
+        """As `draw_interval`, but at least 2 until all tracked requests are drawn."""
+        some_hidden = any(not request.drawn for request in self._requests.values())
+        return max(self.draw_interval, 1 + some_hidden)
 
     def start_load(self, now_ns: int) -> None:
-        """Start a new load: requests of the previous one are counted as `left`."""
-        self._mark, self.left = self._newest, len(self._requests)
-        if self._opens_ns is not None:
-            self._opens_ns = now_ns
+        """Start a new load: tracked requests of the previous one are counted as left over."""
+        self._newest_of_previous_load, self._leftover = self._newest_number, len(self._requests)
+        if self._load_start_ns is not None:
+            self._load_start_ns = now_ns
 
     def worker_number(self, pid: int) -> int:
-        return self._workers.setdefault(pid, len(self._workers))
+        """Numbers count from 0, in the order of the first calls."""
+        return self._worker_numbers.setdefault(pid, len(self._worker_numbers))
 
     def process(self, events: Iterable[Event]) -> None:
         """Process the events of one poll, given in any order."""
-        for event in sorted(events, key=lambda event: (event.at_ns, ORDER.index(event.kind))):
-            if event.kind == "b":
+        for event in sorted(events, key=lambda event: (event.at_ns, EVENT_ORDER.index(event.kind))):
+            if event.kind == BEGUN:
                 self._begin(event)
             elif (request := self._requests.get(event.number)) is not None:
                 self._advance(event, request)
-            elif event.kind in "sx" and event.number > self._newest:
-                self._early.setdefault(event.number, []).append(event)
+            elif event.kind in (APP_ENTERED, APP_LEFT) and event.number > self._newest_number:
+                self._early_events.setdefault(event.number, []).append(event)
 
     def _begin(self, event: Event) -> None:
-        self.every, self._newest = 1 + len(self._requests) // DRAWN, event.number
-        self._opens_ns = self._opens_ns or event.at_ns
-        request = TracedRequest(event.at_ns, drawn=event.number % self.every == 0)
-        self._requests[event.number] = request
-        self._at[CONNECTING] += 1
-        self._move(event, request, CONNECTING)
-        for early in self._early.pop(event.number, ()):
-            self._advance(early, request)
+        at_ns, number = event.at_ns, event.number
+        self.draw_interval, self._newest_number = 1 + len(self._requests) // MAX_ALL_DRAWN, number
+        self._load_start_ns = self._load_start_ns or at_ns
+        request = TracedRequest(at_ns, drawn=number % self.draw_interval == 0)
+        self._requests[number] = request
+        self._counts[CONNECTING] += 1
+        self._move(at_ns, number, request, CONNECTING)
+        for early_event in self._early_events.pop(number, ()):
+            self._advance(early_event, request)
 
     def _advance(self, event: Event, request: TracedRequest) -> None:
-        if event.kind in "ck":
-            request.connected_ns, request.reused = event.at_ns, event.kind == "k"
-            if request.place == CONNECTING and (request.reused or not self._full):
-                self._move(event, request, IN_WORKER if request.reused else QUEUED)
-        elif event.kind == "a":
-            request.worker, request.accepted_ns = self.worker_number(event.pid), event.at_ns
-            self._move(event, request, IN_WORKER)
-        elif event.kind == "s":
-            if not request.app_ns:  # else it is reported again, with its end
-                request.worker, request.app_ns = self.worker_number(event.pid), event.at_ns
-                self._release(event.at_ns, request.worker)
+        at_ns, number, kind = event.at_ns, event.number, event.kind
+        if kind in (CONNECTED, REUSED):
+            request.connected_ns, request.reused = at_ns, kind == REUSED
+            if request.place == CONNECTING and (request.reused or not self._queue_full):
+                self._move(at_ns, number, request, IN_WORKER if request.reused else QUEUED)
+        elif kind == ACCEPTED:
+            request.worker, request.accepted_ns = self.worker_number(event.pid), at_ns
+            self._move(at_ns, number, request, IN_WORKER)
+        elif kind == APP_ENTERED:
+            if not request.app_entered_ns:  # else it is reported again, with its end
+                request.worker, request.app_entered_ns = self.worker_number(event.pid), at_ns
+                self._release(at_ns, request.worker)
                 request.accepted_ns = request.accepted_ns or event.accept_ns
-                request.drawn = request.drawn or self._at[IN_APP] < DRAWN
-                self._move(event, request, IN_APP)
-        elif event.kind == "x":
-            request.left_ns = event.at_ns
-            self._leaving.add(event.number)
+                request.drawn = request.drawn or self._counts[IN_APP] < MAX_ALL_DRAWN
+                self._move(at_ns, number, request, IN_APP)
+        elif kind == APP_LEFT:
+            request.app_left_ns = at_ns
+            self._leaving.add(number)
             if request.abandoned:
                 self._abandoned -= 1
-                self._wasted.append(event.at_ns)
-                self._remove(event, request, FAILED)
+                self._wasted_ns.append(at_ns)
+                self._remove(at_ns, number, request, FAILED)
         else:
             self._end(event, request)
 
     @property
-    def _full(self) -> bool:
+    def _queue_full(self) -> bool:
         """Whether the accept queue is full; the kernel admits one more than its limit."""
-        return self._limit is not None and self._at[QUEUED] > self._limit
+        return self._queue_limit is not None and self._counts[QUEUED] > self._queue_limit
 
     def _end(self, event: Event, request: TracedRequest) -> None:
-        fine = event.kind == "e"
+        at_ns, succeeded = event.at_ns, event.kind == SUCCEEDED
         if event.cause == GAVE_UP:
-            self._gave_up_ns = event.at_ns
-        if event.cause == GAVE_UP and request.place != CONNECTING and not request.left_ns:
+            self._last_gave_up_ns = at_ns
+        if event.cause == GAVE_UP and request.place != CONNECTING and not request.app_left_ns:
             request.abandoned = True
             self._abandoned += 1
         else:
-            self._remove(event, request, ANSWERED if fine else FAILED)
-        if fine:
+            self._remove(at_ns, event.number, request, ANSWERED if succeeded else FAILED)
+        if succeeded:
             self.answered += 1
-            at_ns, left_ns = event.at_ns, request.left_ns or event.at_ns
-            in_app = (request.app_ns or at_ns, left_ns)
-            response_s = (at_ns - request.begun_ns) / NS
-            self._recent.append(ClientAnswer(at_ns, response_s, in_app, _parts(request, left_ns)))
+            left_ns, response_s = request.app_left_ns or at_ns, (at_ns - request.begun_ns) / NS
+            app_ns = (request.app_entered_ns or at_ns, left_ns)
+            parts_ns = _parts_ns(request, left_ns)
+            self._answers.append(ClientAnswer(at_ns, response_s, app_ns, parts_ns))
         else:
             self.failed += 1
             self._causes[event.cause] += 1
 
-    def _remove(self, event: Event, request: TracedRequest, place: int) -> None:
-        self._move(event, request, place)
-        self._leaving.discard(event.number)
-        del self._requests[event.number]
-        if self.left and event.number <= self._mark:
-            self.left -= 1
-            if not self.left:
-                self._opens_ns = event.at_ns + 1
+    def _remove(self, at_ns: int, number: int, request: TracedRequest, place: int) -> None:
+        self._move(at_ns, number, request, place)
+        self._leaving.discard(number)
+        del self._requests[number]
+        if self._leftover and number <= self._newest_of_previous_load:
+            self._leftover -= 1
+            if not self._leftover:
+                self._load_start_ns = at_ns + 1
 
-    def _move(self, event: Event, request: TracedRequest, place: int) -> None:
-        self._at[request.place] -= 1
-        self._at[place] += 1
+    def _move(self, at_ns: int, number: int, request: TracedRequest, place: int) -> None:
+        self._counts[request.place] -= 1
+        self._counts[place] += 1
         request.place = place
         if request.drawn:
-            self._moves.append(Move(event.number, place, request.worker, event.at_ns))
+            self._moves.append(Move(number, place, request.worker, at_ns))
 
     def _release(self, at_ns: int, worker: int | None = None) -> None:
         """Move requests that have left the app (of that worker) out of it: their slot is free,
@@ -254,57 +259,58 @@ class Places:
         for number in tuple(self._leaving):
             if worker in (None, (request := self._requests[number]).worker):
                 self._leaving.discard(number)
-                self._move(Event(at_ns, "", number), request, IN_WORKER)
+                self._move(at_ns, number, request, IN_WORKER)
 
     # --- inference -------------------------------------------------------------------------------
 
-    def infer_queue(self, now_ns: int, queue: int | None, limit: int | None = None) -> None:
-        """Infer which requests are in the accept queue. `queue`: its length, None: unknown."""
+    def infer_queue(self, now_ns: int, queue_length: int | None, limit: int | None = None) -> None:
+        """Infer which connected requests are QUEUED, IN_WORKER or CONNECTING, as the kernel dropped
+        their handshakes; if `queue_length` is None (unknown), they stay. `limit`: of the queue."""
         self._release(now_ns)
-        if queue is None:
+        if queue_length is None:
             return
         waiting = [
             (request.connected_ns, number, request)
             for number, request in self._requests.items()
             if request.waits_for_a_worker
         ]
-        self._limit = limit
-        beyond = max(0, len(waiting) - queue)
+        self._queue_limit = limit
+        not_queued = max(0, len(waiting) - queue_length)
         # If a class accepts only when it has a slot, requests are in between only for a moment
-        steady = beyond if self._accepts_first else min(beyond, self._before)
-        self._before = beyond
+        accepted = not_queued if self._accepts_first else min(not_queued, self._previous_not_queued)
+        self._previous_not_queued = not_queued
         # At most as many can be in between as there are free slots. If the queue is or was full,
         # the kernel has dropped the last packet of the latest handshakes: these connections are
         # established for the client only
-        full = not self._accepts_first and limit is not None and queue >= limit
-        free, lost = len(waiting), 0
+        was_full = not self._accepts_first and limit is not None and queue_length >= limit
+        free_slots, dropped = len(waiting), 0
         if not self._accepts_first and self._slots is not None:
-            free = max(0, self._slots - self._at[IN_APP])
-        if full:
-            steady = lost = max(steady, beyond - free)
+            free_slots = max(0, self._slots - self._counts[IN_APP])
+        if was_full:
+            dropped = max(accepted, not_queued - free_slots)
         elif limit is not None:
-            lost = max(0, steady - free)
-            steady -= lost
-        room = math.inf if limit is None else limit + 1
+            dropped = max(0, accepted - free_slots)
+            accepted -= dropped
+        queue_room = math.inf if limit is None else limit + 1
         for index, (_, number, request) in enumerate(sorted(waiting)):
-            place = QUEUED if room else CONNECTING
-            if index >= len(waiting) - lost:
+            place = QUEUED if queue_room else CONNECTING
+            if index >= len(waiting) - dropped:
                 place = CONNECTING
-            elif steady and not full and number not in self._timed:
-                steady, place = steady - 1, IN_WORKER
-            room -= place == QUEUED
+            elif accepted and not was_full and number not in self._accept_timed:
+                accepted, place = accepted - 1, IN_WORKER
+            queue_room -= place == QUEUED
             if request.place != place:
-                self._move(Event(now_ns, "", number), request, place)
+                self._move(now_ns, number, request, place)
 
     # --- output ----------------------------------------------------------------------------------
 
-    def moves(self) -> list[Move]:
+    def take_moves(self) -> list[Move]:
         """The moves since the last call, in order of time."""
         moves, self._moves = self._moves, []
         return sorted(moves, key=lambda move: move.at_ns)
 
     def snapshot(self, at_ns: int) -> list[Move]:
-        """The drawn requests in flight, when they began and where they are, for a new viewer."""
+        """For a new viewer: when each drawn request began, and where it is at `at_ns`."""
         drawn = [(number, request) for number, request in self._requests.items() if request.drawn]
         return [
             *(Move(number, CONNECTING, None, request.begun_ns) for number, request in drawn),
@@ -315,77 +321,79 @@ class Places:
             ),
         ]
 
-    def sample(self, now_ns: int, over_s: float | None = None) -> PlacesSample:
-        """Figures of the latest answers. `over_s`: the window in seconds, at most
-        ANSWERS_KEPT_S; None: `recent_s`."""
-        over_ns = int((over_s or self.recent_s) * NS)
-        opens_ns = max(now_ns - over_ns, self._opens_ns or 0)
-        while self._recent and self._recent[0].end_ns < now_ns - ANSWERS_KEPT_S * NS:
-            self._recent.popleft()
-        while self._wasted and self._wasted[0] < now_ns - ANSWERS_KEPT_S * NS:
-            self._wasted.popleft()
-        answers = self.latest(opens_ns)
+    def sample(self, now_ns: int, window_s: float | None = None) -> PlacesSample:
+        """Figures of the window that ends now. `window_s`: its length, at most ANSWERS_KEPT_S;
+        None: `recent_s`. It is shorter while the load is younger."""
+        window_ns = int((window_s or self.recent_s) * NS)
+        window_start_ns = max(now_ns - window_ns, self._load_start_ns or 0)
+        while self._answers and self._answers[0].end_ns < now_ns - ANSWERS_KEPT_S * NS:
+            self._answers.popleft()
+        while self._wasted_ns and self._wasted_ns[0] < now_ns - ANSWERS_KEPT_S * NS:
+            self._wasted_ns.popleft()
+        answers = self.answers_since(window_start_ns)
         times_s = sorted(answer.response_s for answer in answers)
-        p50, p95 = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
-        rps = self._rps(answers, opens_ns, now_ns)
-        mean = None
-        if rps and self._gave_up_ns < opens_ns:  # else abandoned requests distort it
-            mean = self._under_way_s(answers, opens_ns, now_ns) / rps
-        if mean and mean * NS > now_ns - (self._opens_ns or 0):
-            mean = None  # too early: few requests that long can have been answered
-        totals = (self.failed, self.answered, self.under_way, dict(self._causes))
-        settled = not self.left and now_ns - opens_ns >= over_ns
-        return PlacesSample(rps, mean, p50, p95, *totals, self.left, settled)
+        p50_s, p95_s = (quantile(times_s, q) if times_s else None for q in (0.5, 0.95))
+        rps = self._rps(answers, window_start_ns, now_ns)
+        mean_s = None
+        if rps and self._last_gave_up_ns < window_start_ns:  # else abandoned requests distort it
+            mean_s = self._mean_in_flight(answers, window_start_ns, now_ns) / rps
+        if mean_s and mean_s * NS > now_ns - (self._load_start_ns or 0):
+            mean_s = None  # too early: few requests that long can have been answered
+        totals = (self.failed, self.answered, self.in_flight, dict(self._causes))
+        settled = not self._leftover and now_ns - window_start_ns >= window_ns
+        return PlacesSample(rps, mean_s, p50_s, p95_s, *totals, self._leftover, settled)
 
-    def latest(self, since_ns: int) -> list[ClientAnswer]:
+    def answers_since(self, since_ns: int) -> list[ClientAnswer]:
         """The answers since then, latest first."""
-        return list(takewhile(lambda answer: answer.end_ns >= since_ns, reversed(self._recent)))
+        return list(takewhile(lambda answer: answer.end_ns >= since_ns, reversed(self._answers)))
 
-    def _under_way_s(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float:
-        """Mean number of requests in flight."""
-        begun = [
+    def _mean_in_flight(self, answers: Sequence[ClientAnswer], start_ns: int, end_ns: int) -> float:
+        """Mean number of requests in flight in the window, in which `answers` are all answers."""
+        intervals = [
             (answer.end_ns - round(answer.response_s * NS), answer.end_ns) for answer in answers
         ]
-        begun += [(request.begun_ns, closes_ns) for request in self._awaited()]
-        inside = sum(until - max(since, opens_ns) for since, until in begun)
-        return inside / (closes_ns - opens_ns)
+        intervals += [(request.begun_ns, end_ns) for request in self._requests_in_flight()]
+        inside_ns = sum(until_ns - max(begun_ns, start_ns) for begun_ns, until_ns in intervals)
+        return inside_ns / (end_ns - start_ns)
 
     def oldest_s(self, now_ns: int) -> float:
         """The age of the oldest request in flight; 0 if there is none."""
-        return max(((now_ns - r.begun_ns) / NS for r in self._awaited()), default=0.0)
+        ages_s = ((now_ns - request.begun_ns) / NS for request in self._requests_in_flight())
+        return max(ages_s, default=0.0)
 
-    def _awaited(self) -> list[TracedRequest]:
+    def _requests_in_flight(self) -> list[TracedRequest]:
         return [request for request in self._requests.values() if not request.abandoned]
 
     def wasted(self, since_ns: int) -> int:
         """How many requests have left the app since then, after their clients had given up."""
-        return sum(at_ns >= since_ns for at_ns in self._wasted)
+        return sum(at_ns >= since_ns for at_ns in self._wasted_ns)
 
-    def _rps(self, answers: Sequence[ClientAnswer], opens_ns: int, closes_ns: int) -> float | None:
-        """Requests per second. Each counts by the part of its time in the app that lies in the
-        window, as in `samples`, since completions come in batches; one that is still in the app is
-        assumed to take the median time."""
-        if closes_ns <= opens_ns or not answers:
+    def _rps(self, answers: Sequence[ClientAnswer], start_ns: int, end_ns: int) -> float | None:
+        """Requests per second; None before the first answer. Each counts by the part of its time in
+        the app that lies in the window, as in `samples`, since completions come in batches; one
+        that is still in the app is assumed to take the median time."""
+        if end_ns <= start_ns or not answers:
             return 0.0 if self.answered else None
-        typical_ns = median(until - since for since, until in (answer.app for answer in answers))
-        in_app_ns = [request.app_ns for request in self._awaited() if request.place == IN_APP]
-        counted = [answer.app for answer in answers]
-        counted += [(app_ns, max(closes_ns, app_ns + round(typical_ns))) for app_ns in in_app_ns]
-        return completions(counted, opens_ns, closes_ns) * NS / (closes_ns - opens_ns)
+        stays_ns = [answer.app_ns for answer in answers]
+        typical_ns = round(median(left_ns - entered_ns for entered_ns, left_ns in stays_ns))
+        in_app = [request for request in self._requests_in_flight() if request.place == IN_APP]
+        entered_ns = [request.app_entered_ns for request in in_app]
+        stays_ns += [(at_ns, max(end_ns, at_ns + typical_ns)) for at_ns in entered_ns]
+        return completions(stays_ns, start_ns, end_ns) * NS / (end_ns - start_ns)
 
 
-def _parts(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int] | None:
-    """Nanoseconds in each place; None unless all are known and the connection is new. A client may
+def _parts_ns(request: TracedRequest, left_ns: int) -> tuple[int, int, int, int] | None:
+    """The time in each place; None unless all are known and the connection is new. A client may
     learn that it is connected after a worker has accepted the connection."""
-    accepted_ns, app_ns = request.accepted_ns, request.app_ns
-    if request.reused or not (request.connected_ns and accepted_ns and app_ns):
+    accepted_ns, entered_ns = request.accepted_ns, request.app_entered_ns
+    if request.reused or not (request.connected_ns and accepted_ns and entered_ns):
         return None
     connected_ns = min(request.connected_ns, accepted_ns)
     return (
         connected_ns - request.begun_ns,
         accepted_ns - connected_ns,
-        app_ns - accepted_ns,
-        left_ns - app_ns,
+        entered_ns - accepted_ns,
+        left_ns - entered_ns,
     )
 
 
@@ -396,10 +404,9 @@ def as_rows(moves: Sequence[Move], origin_ns: int) -> list[list[float | int | No
 
 # --- a finished trial -----------------------------------------------------------------------------
 
-STEP_NS = 50_000_000  # between two readings of the queue, as in the live lesson
-STEPS_PER_SAMPLE = 5  # steps between samples
-MIN_SHOWN_NS = 1_000_000  # shorter waits are not shown
-
+STEP_NS = 50_000_000  # between two calls of `infer_queue`, as in the live lesson
+STEPS_PER_SAMPLE = 5
+MIN_SHOWN_WAIT_NS = 1_000_000  # shorter waits in a worker are not shown
 
 TraceSample = tuple[float, float | None, float | None, float | None, int | None, int | None]
 
@@ -420,19 +427,20 @@ class Trace(Struct, frozen=True):
     whole: bool = True  # whether all of the load is shown
 
 
-def trace(facts: Facts, most: int) -> Trace | None:
-    """The replay of the first `most` requests, until the next one starts; None if no request was
-    seen."""
-    timings, until_ns = _first_timings(facts, most)
+def trace(facts: Facts, max_requests: int) -> Trace | None:
+    """The replay of the first `max_requests` requests, until the next one starts; None if no
+    request was seen."""
+    timings, until_ns = _first_timings(facts, max_requests)
     named = bool(timings)
-    if not named and len(facts.spans) > most:
-        until_ns = facts.spans[most].start_ns
-    events = sorted(_events(facts, timings, most), key=lambda event: event.at_ns)
+    if not named and len(facts.spans) > max_requests:
+        until_ns = facts.spans[max_requests].start_ns
+    events = sorted(_events(facts, timings, max_requests), key=lambda event: event.at_ns)
     if not events:
         return None
-    accepts_first, timed = facts.data.worker_class.accepts_first, set(_timed(facts, timings))
-    places = Places(accepts_first=accepts_first, slots=facts.slots, timed=timed)
-    for pid in facts.per_worker:
+    accepts_first = facts.data.worker_class.accepts_first
+    accept_timed = _accept_times_ns(facts, timings).keys()
+    places = Places(accepts_first=accepts_first, slots=facts.slots, accept_timed=accept_timed)
+    for pid in facts.requests_per_worker:
         places.worker_number(pid)
     moves, samples = _replay(facts, places, events, until_ns)
     if not named:  # arrivals and response times are unknown
@@ -442,9 +450,9 @@ def trace(facts: Facts, most: int) -> Trace | None:
         server=facts.cell.server,
         slots=facts.slots,
         accepts_first=accepts_first,
-        length_ms=_ms(facts, until_ns),
+        length_ms=_load_ms(facts, until_ns),
         moves=tuple(
-            (move.number, move.place, move.worker, _ms(facts, move.at_ns)) for move in moves
+            (move.number, move.place, move.worker, _load_ms(facts, move.at_ns)) for move in moves
         ),
         samples=tuple(samples),
         named=named,
@@ -452,7 +460,7 @@ def trace(facts: Facts, most: int) -> Trace | None:
     )
 
 
-def _ms(facts: Facts, at_ns: int) -> float:
+def _load_ms(facts: Facts, at_ns: int) -> float:
     """Milliseconds since the load began."""
     return round((at_ns - facts.started_ns) / MS_NS, 1)
 
@@ -461,63 +469,64 @@ def _replay(
     facts: Facts, places: Places, events: list[Event], until_ns: int
 ) -> tuple[list[Move], list[TraceSample]]:
     """The moves and samples, in steps as in a live view."""
-    queue, moves, samples = facts.data.observations.queue, list[Move](), list[TraceSample]()
-    at_ns, length, limit, next_event, reading, step = facts.started_ns, None, None, 0, 0, 0
-    if queue:  # its length is known before the first connection is established
-        places.infer_queue(at_ns, queue[0].length, queue[0].limit)
+    readings, moves, samples = facts.data.observations.queue, list[Move](), list[TraceSample]()
+    at_ns, length, limit, next_event, next_reading, step = facts.started_ns, None, None, 0, 0, 0
+    if readings:  # the limit must be known before the first connection is established
+        places.infer_queue(at_ns, readings[0].length, readings[0].limit)
     while at_ns < until_ns:
-        at_ns, step, first = min(at_ns + STEP_NS, until_ns), step + 1, next_event
+        at_ns, step, first_event = min(at_ns + STEP_NS, until_ns), step + 1, next_event
         while next_event < len(events) and events[next_event].at_ns <= at_ns:
             next_event += 1
-        places.process(events[first:next_event])
-        while reading < len(queue) and queue[reading].at_ns <= at_ns:
-            length, limit, reading = queue[reading].length, queue[reading].limit, reading + 1
+        places.process(events[first_event:next_event])
+        while next_reading < len(readings) and readings[next_reading].at_ns <= at_ns:
+            length, limit = readings[next_reading].length, readings[next_reading].limit
+            next_reading += 1
         places.infer_queue(at_ns, length, limit)
-        moves += places.moves()
+        moves += places.take_moves()
         if step % STEPS_PER_SAMPLE == 0:
             sample = places.sample(at_ns)
             figures = (sample.rps, sample.mean, sample.p95, length, sample.under_way)
-            samples.append((_ms(facts, at_ns), *figures))
+            samples.append((_load_ms(facts, at_ns), *figures))
     return moves, samples
 
 
-def _first_timings(facts: Facts, most: int) -> tuple[list[Timing], int]:
-    """The first `most` requests by start, and the start of the next one, or the end of the load.
-    No requests if the load tool gave them no id or the app did not see the ids."""
+def _first_timings(facts: Facts, max_requests: int) -> tuple[list[Timing], int]:
+    """The first `max_requests` requests by start, and the start of the next one, or the end of the
+    load. No requests if the load tool gave them no id or the app did not see the ids."""
     origin_ns, timings = facts.measurement.origin_ns, facts.measurement.timings
     if origin_ns is None:
         return [], facts.ended_ns
-    first = nsmallest(most + 1, timings, key=attrgetter("start_s"))
-    inside = {span.request_id for span in facts.spans[: most + 1]} - {None}
-    if inside.isdisjoint(timing.request_id for timing in first):
+    first = nsmallest(max_requests + 1, timings, key=attrgetter("start_s"))
+    ids_in_app = {span.request_id for span in facts.spans[: max_requests + 1]} - {None}
+    if ids_in_app.isdisjoint(timing.request_id for timing in first):
         return [], facts.ended_ns
-    if len(first) > most:
-        return first[:most], origin_ns + round(first[most].start_s * NS)
+    if len(first) > max_requests:
+        return first[:max_requests], origin_ns + round(first[max_requests].start_s * NS)
     return first, facts.ended_ns
 
 
-def _events(facts: Facts, timings: Sequence[Timing], most: int) -> Iterator[Event]:
+def _events(facts: Facts, timings: Sequence[Timing], max_requests: int) -> Iterator[Event]:
     """`timings`: of the replayed requests; empty if they cannot be matched with spans."""
     numbers = {timing.request_id: number for number, timing in enumerate(timings, 1)}
-    accepted_ns = _timed(facts, timings)
+    accepted_ns = _accept_times_ns(facts, timings)
     for timing in timings:
-        yield from _of_client(facts, timing, numbers[timing.request_id])
-    spans = facts.spans if timings else facts.spans[:most]
-    for place, span in enumerate(spans, 1):
-        number = numbers.get(span.request_id) if timings else place
+        yield from _client_events(facts, timing, numbers[timing.request_id])
+    spans = facts.spans if timings else facts.spans[:max_requests]
+    for index, span in enumerate(spans, 1):
+        number = numbers.get(span.request_id) if timings else index
         if number is None:
             continue
         if not timings:
-            yield Event(span.start_ns, "b", number)
-        elif span.start_ns - accepted_ns.get(number, span.start_ns) >= MIN_SHOWN_NS:
-            yield Event(accepted_ns[number], "a", number, span.pid)
-        yield Event(span.start_ns, "s", number, span.pid)
+            yield Event(span.start_ns, BEGUN, number)
+        elif span.start_ns - accepted_ns.get(number, span.start_ns) >= MIN_SHOWN_WAIT_NS:
+            yield Event(accepted_ns[number], ACCEPTED, number, span.pid)
+        yield Event(span.start_ns, APP_ENTERED, number, span.pid)
         if span.end_ns is not None:
-            yield Event(span.end_ns, "x" if timings else "e", number, span.pid)
+            yield Event(span.end_ns, APP_LEFT if timings else SUCCEEDED, number, span.pid)
 
 
-def _timed(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
-    """When new connections were accepted, by request number, if the probe timed it; nanoseconds."""
+def _accept_times_ns(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
+    """When new connections were accepted, by request number, if the probe timed it."""
     numbers = {
         timing.request_id: number for number, timing in enumerate(timings, 1) if not timing.reused
     }
@@ -528,12 +537,13 @@ def _timed(facts: Facts, timings: Sequence[Timing]) -> dict[int, int]:
     }
 
 
-def _of_client(facts: Facts, timing: Timing, number: int) -> Iterator[Event]:
+def _client_events(facts: Facts, timing: Timing, number: int) -> Iterator[Event]:
     begun_ns = (facts.measurement.origin_ns or 0) + round(timing.start_s * NS)
-    yield Event(begun_ns, "b", number)
+    yield Event(begun_ns, BEGUN, number)
     if timing.reused:
-        yield Event(begun_ns, "k", number)
+        yield Event(begun_ns, REUSED, number)
     elif timing.connect_s is not None:
-        yield Event(begun_ns + round(timing.connect_s * NS), "c", number)
+        yield Event(begun_ns + round(timing.connect_s * NS), CONNECTED, number)
     ended_ns = facts.ended_ns if timing.end_s is None else begun_ns + round(timing.end_s * NS)
-    yield Event(ended_ns, "e" if timing.cause is None and timing.end_s is not None else "f", number)
+    succeeded = timing.cause is None and timing.end_s is not None
+    yield Event(ended_ns, SUCCEEDED if succeeded else FAILURE, number)

@@ -55,8 +55,8 @@ BROKEN = RateBroken(rps=120.0, launches=2, broke=1, caveat="", reasons=("p95 was
 @pytest.mark.parametrize(
     ("kept", "broken", "remark", "answer"),
     [
-        (KEPT, None, "It may hold beyond.", "The target holds up to 100 requests/s (3 launches; 1"
-         " more discarded). It may hold beyond."),
+        (KEPT, None, "It may hold at higher rates.", "The target holds up to 100 requests/s"
+         " (3 launches; 1 more discarded). It may hold at higher rates."),
         (None, BROKEN, "", "At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
         (KEPT, BROKEN, "", "The target holds up to 100 requests/s (3 launches; 1 more discarded)."
          " At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
@@ -102,15 +102,15 @@ def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
     }
     request: Any = SimpleNamespace(unfit=("asgi",))
     study = SimpleNamespace(request=request, left_out=reasons, needs={})
-    search = SimpleNamespace(study=study, servers=(), foreseen=True)
+    search = SimpleNamespace(study=study, servers=(), has_forecast=True)
     result: Any = SimpleNamespace(
         study=study, search=search, limits=Limits(cores=2, thread_safe=False)
     )
     assert list(map(str, left_out(result))) == [
-        "Left out: sync and gthread: it does not start; see a.",
-        "Left out: gevent: what its requests need is not known: too few requests.",
-        "Left out: uvicorn: uvicorn is not installed.",
-        "Left out: asgi: no settings keep to --not-thread-safe.",
+        "Left out sync and gthread: it does not start; see a.",
+        "Left out gevent: the needs of its requests are unknown: too few requests.",
+        "Left out uvicorn: uvicorn is not installed.",
+        "Left out asgi: no settings satisfy --not-thread-safe.",
     ]
 
 

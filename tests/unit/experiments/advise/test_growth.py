@@ -10,8 +10,8 @@ from workerlab.experiments.advise.candidates import Limits, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.growth import (
     MAX_CONNECTIONS,
-    MUCH_BYTES,
-    filling,
+    MIN_PRIVATE_BYTES,
+    filling_connections,
     many_cells,
     needs_again,
     preload_cells,
@@ -24,14 +24,16 @@ from workerlab.experiments.advise.study import (
     Exclusion,
     NeedsUnknown,
     Study,
-    alone,
-    many,
-    one_by_one,
+    is_many_cell,
+    lone_route,
+    with_lone_routes,
 )
 from workerlab.model import App, Memory, Needs, Plan, RequestNeed, Route, Trial
 
 
-def study(*classes: str, private_bytes: int = 2 * MUCH_BYTES, sets: tuple[str, ...] = ()) -> Study:
+def study(
+    *classes: str, private_bytes: int = 2 * MIN_PRIVATE_BYTES, sets: tuple[str, ...] = ()
+) -> Study:
     """Of needs that are known."""
     request = AdviseRequest("p95<1s", 10.0, 300.0, Limits(cores=2), config_sets=sets)
     cells = tuple(needs_cell(kind_of(name, App())) for name in classes)
@@ -64,7 +66,7 @@ def test_what_could_be_shared_is_looked_at_once() -> None:
 
 
 def test_not_where_there_is_little_or_nobody_may() -> None:
-    little = study("sync", private_bytes=MUCH_BYTES - 1)
+    little = study("sync", private_bytes=MIN_PRIVATE_BYTES - 1)
     assert not list(preload_cells(little.plan, little))
     patched = study("gevent")
     assert not list(preload_cells(patched.plan, patched))
@@ -84,9 +86,9 @@ def test_each_kind_of_request_is_measured_alone_where_no_clock_tells_them_apart(
     seen = replace(seen, plan=plan, needs=needs)
     found = tuple(route_cells(plan, seen))
     assert [one.server.worker_class for one in found] == ["gevent", "gevent"]
-    assert [alone(one, plan) for one in found] == [CHEAP, DEAR]
+    assert [lone_route(one, plan) for one in found] == [CHEAP, DEAR]
     assert len({Trial(one, 1).key for one in (*cells, *found)}) == len(cells) + len(found)
-    assert [alone(one, plan) for one in plan.cells] == [None, None]
+    assert [lone_route(one, plan) for one in plan.cells] == [None, None]
     assert not tuple(route_cells(replace(plan, cells=(*cells, *found)), seen))
 
 
@@ -98,20 +100,20 @@ def test_a_request_then_computes_as_those_of_its_route_did() -> None:
         CHEAP.label: Needs("", (RequestNeed(0.0, 0.001),), 0.0, 0.0),
         DEAR.label: Needs("", (RequestNeed(0.0, 0.009), RequestNeed(0.0, 0.011)), 0.0, 0.0),
     }
-    found = one_by_one(together, routes)
+    found = with_lone_routes(together, routes)
     assert [one.cpu_s for one in found.requests] == [0.001, 0.009, 0.011]
     assert [one.route for one in found.requests] == labels
-    (note,) = one_by_one(together, {CHEAP.label: routes[CHEAP.label]}).notes
+    (note,) = with_lone_routes(together, {CHEAP.label: routes[CHEAP.label]}).notes
     assert note == ROUTES_ALIKE
-    assert one_by_one(replace(together, each=True), routes).requests == mixed
+    assert with_lone_routes(replace(together, each=True), routes).requests == mixed
 
 
 def test_many_at_once_are_sent_once_to_classes_whose_workers_serve_many() -> None:
     seen = study("gevent", "sync", "gthread", "tornado")
     (cell,) = many_cells(seen.plan, seen)
     assert (cell.server.worker_class, cell.inside, cell.rate) == ("gevent", "", None)
-    assert many(cell)
-    assert not any(map(many, seen.plan.cells))
+    assert is_many_cell(cell)
+    assert not any(map(is_many_cell, seen.plan.cells))
     grown = replace(seen.plan, cells=(*seen.plan.cells, cell))
     assert not list(many_cells(grown, seen))
 
@@ -120,8 +122,8 @@ def test_as_many_as_keep_the_cores_busy_where_requests_do_little_but_wait() -> N
     def needs(wait_s: float, cpu_s: float) -> Needs:
         return Needs("", (RequestNeed(wait_s, cpu_s),), 0.0, 0.0)
 
-    assert filling(needs(0.05, 0.001), 2) == 100
-    assert filling(needs(0.05, 0.001), 2, max_in_flight=4) == 4
-    assert filling(needs(5.0, 0.001), 2) == MAX_CONNECTIONS
-    assert filling(needs(0.02, 0.02), 2) is None  # what it computes is the app's own
-    assert filling(needs(0.05, 0.0), 2) is None
+    assert filling_connections(needs(0.05, 0.001), 2) == 100
+    assert filling_connections(needs(0.05, 0.001), 2, max_in_flight=4) == 4
+    assert filling_connections(needs(5.0, 0.001), 2) == MAX_CONNECTIONS
+    assert filling_connections(needs(0.02, 0.02), 2) is None  # what it computes is the app's own
+    assert filling_connections(needs(0.05, 0.0), 2) is None

@@ -20,8 +20,8 @@ from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
 from workerlab.experiments.advise.result import ToolShortage, limit_of, result_of
-from workerlab.experiments.advise.search import WELL_BELOW, WIDE, Next, Search
-from workerlab.experiments.advise.standing import LEAST, MAX_LAUNCHES, standing
+from workerlab.experiments.advise.search import MAX_GAP_RATIO, WELL_BELOW, Next, Search
+from workerlab.experiments.advise.standing import MAX_LAUNCHES, MIN_LAUNCHES, standing
 from workerlab.experiments.advise.study import (
     AdviseRequest,
     Exclusion,
@@ -245,8 +245,8 @@ def test_a_short_budget_says_more_than_the_targets_rate(most: int, seed: int) ->
     }
     result = result_of(world.within(most))
     assert result.word == "recommended"
-    assert result.reach.last is not None
-    assert result.reach.last > 1.5 * TARGET_RPS
+    assert result.reach.passing_rps is not None
+    assert result.reach.passing_rps > 1.5 * TARGET_RPS
 
 
 @pytest.mark.parametrize("wrong", [0.3, 0.6, 1.0, 1.5, 3.0])
@@ -263,10 +263,10 @@ def test_twenty_launches_show_what_holds_and_what_breaks(wrong: float) -> None:
         search = world.within(20)
         result = result_of(search)
         assert result.server is not None
-        assert result.reach.last is not None
-        breaks_at = search.breaks_at(result.server)
-        close += breaks_at is not None and breaks_at <= 1.26 * result.reach.last
-        shown += len(search.study.at(result.server, result.reach.last)) >= LEAST
+        assert result.reach.passing_rps is not None
+        breaks_at = search.shown_broken_rps(result.server)
+        close += breaks_at is not None and breaks_at <= 1.26 * result.reach.passing_rps
+        shown += len(search.study.at(result.server, result.reach.passing_rps)) >= MIN_LAUNCHES
         raised = [one for one in world.launches if one.rps > TARGET_RPS]
         assert len({one.server.worker_class for one in raised[:2]}) == 2
     assert close >= 9
@@ -294,11 +294,13 @@ def test_what_scatters_has_a_rate_that_is_shown_in_the_end(budget: int) -> None:
     shown = 0
     for seed in range(30):
         search = Scattered(seed, wrong=0.1, classes=("sync", "gthread", "gevent")).within(budget)
-        server, last = (result := result_of(search)).server, result.reach.last
+        server, last_rps = (result := result_of(search)).server, result.reach.passing_rps
         assert server is not None
-        if last is not None and last > TARGET_RPS and len(search.study.at(server, last)) >= LEAST:
-            breaks_at = search.breaks_at(server)
-            shown += breaks_at is not None and breaks_at <= 1.26 * last
+        if last_rps is None or last_rps <= TARGET_RPS:
+            continue
+        if len(search.study.at(server, last_rps)) >= MIN_LAUNCHES:
+            breaks_at = search.shown_broken_rps(server)
+            shown += breaks_at is not None and breaks_at <= 1.26 * last_rps
     assert shown >= 25
 
 
@@ -355,10 +357,10 @@ def test_what_was_measured_is_near_what_holds() -> None:
         world.run()
         result = result_of(world.search())
         assert result.server is not None
-        assert result.reach.last is not None
-        assert result.reach.first is not None
-        assert result.reach.last < result.reach.first
-        off.append(result.reach.last / world.highest(result.server))
+        assert result.reach.passing_rps is not None
+        assert result.reach.failing_rps is not None
+        assert result.reach.passing_rps < result.reach.failing_rps
+        off.append(result.reach.passing_rps / world.highest(result.server))
     assert 0.85 < sorted(off)[len(off) // 2] < 1.05
 
 
@@ -372,9 +374,9 @@ def test_a_rate_at_which_all_launches_kept_the_target_breaks_nothing(seed: int, 
         if row.broken_rps is not None:
             launches = search.study.at(row.server, row.broken_rps)
             assert not all(fits(launch, None) for launch in launches)
-            assert row.broken_rps > (row.reach.last or 0.0)
+            assert row.broken_rps > (row.reach.passing_rps or 0.0)
         if row.server == result.server and row.broken_rps is not None:
-            assert result.first_rps == row.broken_rps
+            assert result.failing_rps == row.broken_rps
 
 
 def test_launches_that_say_nothing_are_made_again() -> None:
@@ -382,7 +384,7 @@ def test_launches_that_say_nothing_are_made_again() -> None:
     world.run(80)
     result = result_of(world.search())
     assert result.word == "recommended"
-    assert len(result.launches) >= LEAST
+    assert len(result.launches) >= MIN_LAUNCHES
     schedules = [
         one.schedule
         for one in world.launches
@@ -404,8 +406,8 @@ def test_nothing_meets_a_target_that_is_out_of_reach() -> None:
     world.run()
     result = result_of(world.search())
     assert result.word == "nothing"
-    assert result.reach.last is not None
-    assert 25 < result.reach.last < 36  # 0.8 of 40 holds
+    assert result.reach.passing_rps is not None
+    assert 25 < result.reach.passing_rps < 36  # 0.8 of 40 holds
 
 
 def test_where_it_holds_at_no_rate_the_nearest_is_tried_and_named() -> None:
@@ -462,10 +464,10 @@ def test_where_most_launches_say_nothing_a_lower_rate_is_shown(seed: int) -> Non
             world.launches[-1].void = DISTURBED
     result = result_of(world.search())
     assert result.server is not None
-    last_rps = result.reach.last
+    last_rps = result.reach.passing_rps
     assert last_rps is not None
-    assert full_rps / WIDE < last_rps <= full_rps
-    assert len(world.search().study.at(result.server, last_rps)) >= LEAST
+    assert full_rps / MAX_GAP_RATIO < last_rps <= full_rps
+    assert len(world.search().study.at(result.server, last_rps)) >= MIN_LAUNCHES
 
 
 def test_what_is_far_from_its_limit_takes_short_launches_at_the_targets_rate() -> None:
@@ -476,7 +478,7 @@ def test_what_is_far_from_its_limit_takes_short_launches_at_the_targets_rate() -
     others = [launch for launch in others if launch.rps == TARGET_RPS]
     assert first.p95_s < WELL_BELOW * TERMS[0].limit  # premise
     assert (first.rps, first.short) == (TARGET_RPS, False)
-    assert [launch.short for launch in others] == [True] * (LEAST - 1)
+    assert [launch.short for launch in others] == [True] * (MIN_LAUNCHES - 1)
 
 
 @pytest.mark.parametrize(("forecast_s", "short"), [(0.07, True), (0.08, False)])
@@ -500,7 +502,8 @@ def test_where_the_leader_cannot_be_shown_in_time_the_winner_is_raised() -> None
     )
     forecast = replace(world.expected[gthread.key], highest_rps=0.6 * world.highest(sync))
     world.expected |= {s.key: forecast for s in world.servers if s.worker_class == "gthread"}
-    for server, rps in *[(sync, TARGET_RPS)] * LEAST, *[(sync, 150.0)] * LEAST, (gthread, 250.0):
+    launches = [(sync, rps) for rps in (TARGET_RPS, 150.0) for _ in range(MIN_LAUNCHES)]
+    for server, rps in (*launches, (gthread, 250.0)):
         world.launch(Next(server, rps, 1 + world.launches_of(server, rps)))
     search = world.search()
     assert search.winner() == sync  # premises
@@ -584,10 +587,10 @@ def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
         world.launch(following)
     disturbed = len(world.launches)
     assert result_of(world.search()).word == "noisy"
-    following = world.search().next(before=disturbed)
+    following = world.search().next(disturbed_before=disturbed)
     assert following is not None
     world.noisy = 0.0
-    while (following := world.search().next(before=disturbed)) is not None:
+    while (following := world.search().next(disturbed_before=disturbed)) is not None:
         assert len(world.launches) < 80, "the search does not end"
         world.launch(following)
     assert result_of(world.search()).word == "recommended"

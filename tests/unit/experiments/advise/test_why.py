@@ -61,8 +61,7 @@ def test_a_time_is_told_with_what_was_busy() -> None:
 def test_a_pool_that_is_full_is_the_reason() -> None:
     said = told(launch([0.2] * 100), "p95<100ms", pool=2)
     assert said == (
-        "p95 was 200 ms; about 1.64 of the 2 requests that the app can work on at once were in"
-        " flight"
+        "p95 was 200 ms; at this rate about 1.64 requests are in the app at once; it can handle 2"
     )
     assert "machine was 33 % busy" in told(launch([0.2] * 100), "p95<100ms", pool=20)
 
@@ -78,7 +77,7 @@ def test_a_load_tool_that_is_late_by_as_much_says_nothing_of_the_server(
     found = _late(launch([0.2] * 100, lag_s=lag_s), slo.parse("p95<100ms"))
     assert (found is not None) == void
     if found is not None:
-        assert str(found).startswith("the load tool sent 120 ms late (p95)")
+        assert str(found).startswith("the load tool sent requests 120 ms late (p95)")
     assert _late(launch([0.2] * 100, failed=50, lag_s=lag_s), BOTH) is None  # errors are no delay
     assert _late(launch([0.05] * 100, lag_s=lag_s), slo.parse("p95<100ms")) is None
 

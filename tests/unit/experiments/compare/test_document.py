@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.experiments.compare import options
-from workerlab.experiments.compare.document import comparison, launches_of, title_of
+from workerlab.experiments.compare.document import comparison, launches_text, title_of
 from workerlab.experiments.compare.findings import (
     BDiffers,
     InvalidSide,
@@ -49,7 +49,7 @@ def shown(
     limits = [(options.Limit("throughput_rps", False, -0.05, "rps<-5%"), one) for one in outcomes]
     pairs = [(VALID, VALID)] * made
     left_out = [("A", INVALID)] if invalid else []
-    one = GroupChanges(Group(CELL, CELL), pairs, changes, left_out, limits, made=made)
+    one = GroupChanges(Group(CELL, CELL), pairs, changes, left_out, limits, pairs_made=made)
     records = {str(n): Record(str(n), None, start_s=9.5) for n in range(2 * made)}  # 10 s each
     plan = SimpleNamespace(notes=(), trials=1, cells=(), kind="compare")
     run: Any = SimpleNamespace(
@@ -66,8 +66,8 @@ def test_three_pairs_and_not_three_launches_must_be_invalid_to_give_up() -> None
         ]
 
     group = Group(CELL, CELL)
-    assert GroupChanges(group, (), (), launches(2)).goes_on
-    assert not GroupChanges(group, (), (), launches(3)).goes_on
+    assert GroupChanges(group, (), (), launches(2)).needs_more_pairs
+    assert not GroupChanges(group, (), (), launches(3)).needs_more_pairs
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_of_saved_runs_with_the_same_cells_each_side_has_its_own_reason() -> Non
     answer = answer_of(group, at_least=0.05, launches="", next_step="")
     assert isinstance(answer, NoValidLaunches)
     assert answer.reasons == (InvalidSide("B", still.reason),)
-    assert launches_of(group) == "3 launches of A and 0 of B"
+    assert launches_text(group) == "3 launches of A and 0 of B"
 
 
 def test_an_interval_that_says_nothing_is_not_shown() -> None:
@@ -151,7 +151,7 @@ def test_which_budget_would_do() -> None:
     unknown = [Change(CPU, 4, 1.0, 1.0, 1.0, 0.9, 1.1, "inconclusive")]
     (first, *_) = shown(unknown).findings
     # 8 launches of 10 s were made; the next look is after 6 pairs
-    assert "Go on with --resume " in text(first)
+    assert "Continue with --resume " in text(first)
     assert " --budget 3m." in text(first)
     (first, *_) = shown(unknown, made=40).findings
     assert "--resume" not in text(first)

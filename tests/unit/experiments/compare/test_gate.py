@@ -27,12 +27,12 @@ def change(name: str, low: float | None, high: float | None) -> Change:
 def test_only_what_is_certain_decides(
     limit: str, low: float | None, high: float | None, outcome: str
 ) -> None:
-    (parsed,) = options.parse(limit)
+    (parsed,) = options.parse_limits(limit)
     assert options.judge(parsed, [change("response_p95_s", low, high)]) == outcome
 
 
 def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
-    rps, errors = options.parse("rps < -5%, errors>+0.1%")
+    rps, errors = options.parse_limits("rps < -5%, errors>+0.1%")
     assert options.judge(rps, [change("throughput_rps", 0.90, 0.94)]) == "exceeded"
     assert options.judge(rps, [change("throughput_rps", 0.96, 1.10)]) == "kept"
     assert options.judge(errors, [change("failed", 0.002, 0.004)]) == "exceeded"
@@ -40,24 +40,24 @@ def test_throughput_is_limited_from_below_and_errors_by_their_share() -> None:
 
 
 def test_what_was_not_measured_is_not_known() -> None:
-    (limit,) = options.parse("cpu>+5%")
+    (limit,) = options.parse_limits("cpu>+5%")
     assert options.judge(limit, [change("response_p95_s", 2.0, 3.0)]) == "inconclusive"
 
 
 @pytest.mark.parametrize(
     ("text", "column", "word"),
     [
-        ("p95>10x%", 1, "no limit of a change"),
+        ("p95>10x%", 1, "not a limit on a change"),
         ("rps<-5%, p95>+10 ", 17, "a % is missing: p95>+10%"),
-        ("rps<-5%, p96>+1%", 10, "'p96' is not compared; there are rps, p50, p95"),
+        ("rps<-5%, p96>+1%", 10, "'p96' is not one of the metrics rps, p50, p95"),
         ("p95>-10%", 5, "would also fail without a change"),
         ("rps<+5%", 5, "would also fail without a change"),
-        ("p95>+10%,", 10, "no limit of a change"),
+        ("p95>+10%,", 10, "not a limit on a change"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(text: str, column: int, word: str) -> None:
     with pytest.raises(options.LimitSyntaxError) as mistake:
-        options.parse(text)
+        options.parse_limits(text)
     assert f"character {column}:" in str(mistake.value)
     assert word in str(mistake.value)
     assert word in str(mistake.value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from workerlab.cli import parse
-from workerlab.experiments.compare.command import first_plan, pair, with_other_side
+from workerlab.experiments.compare.command import first_plan, next_pairs, with_other_side
 from workerlab.experiments.compare.options import side
-from workerlab.experiments.compare.pairs import CompareRequest, Group, GroupChanges, apart
+from workerlab.experiments.compare.pairs import CompareRequest, Group, GroupChanges, settings_apart
 from workerlab.model import Cell, Server, UsageError
 from workerlab.report.values import text
 
@@ -56,7 +56,7 @@ def test_pairs_of_all_classes_and_levels() -> None:
 
 
 def test_a_budget_that_shows_nothing_starts_nothing() -> None:
-    with pytest.raises(UsageError, match="nothing is known before 4 pairs of launches, which take"):
+    with pytest.raises(UsageError, match="--budget is too short: the first result needs 4 pairs"):
         first_plan(parse([*BASE, "--b", "workers=5", "--budget", "60s"]))
 
 
@@ -75,9 +75,9 @@ def test_what_has_nothing_to_be_compared_with_is_not_launched() -> None:
 def test_the_order_within_a_pair_is_drawn_anew() -> None:
     plan, _ = first_plan(parse([*BASE, "--b", "workers=5", "--seed", "1"]))
     groups = CompareRequest.of(plan).groups
-    first = [pair(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
+    first = [next_pairs(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
     assert 10 <= first.count("A") <= 30
-    assert first == [pair(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
+    assert first == [next_pairs(plan, groups, number)[0].server.name[0] for number in range(1, 41)]
 
 
 def test_sides_that_do_not_differ_start_nothing() -> None:
@@ -105,7 +105,7 @@ def test_no_two_groups_have_the_same_name() -> None:
     groups = CompareRequest.of(plan).groups
     names = [
         text(GroupChanges(group, (), (), (), (), said).name)
-        for group, said in zip(groups, apart(groups), strict=True)
+        for group, said in zip(groups, settings_apart(groups), strict=True)
     ]
     assert len(names) == len(set(names)) == 16
     assert "gthread (4 workers, keep-alive) at 8 connections" in names

@@ -15,7 +15,7 @@ from tests.builders.noise import noisy
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
-from workerlab.analysis.stall import in_flight_s, whole_load
+from workerlab.analysis.stall import in_flight_integral_s, whole_load
 from workerlab.experiments.demo.terminal import (
     COLUMNS,
     IN_WORKER,
@@ -211,7 +211,7 @@ def test_outcome_of_a_full_queue_says_what_means_hide() -> None:
         f"The accept queue was full: the kernel dropped {drops} packets (SYNs, and last"
         f" ACKs of handshakes), and clients sent a SYN again {repeats} times; "
     )
-    assert full.endswith("the steps at which this kernel repeats a dropped SYN.")
+    assert full.endswith("the times at which this kernel repeats a dropped SYN.")
     assert still.startswith("At the end, in the last ")
     assert still.endswith(": for 3.78 s of it slots were idle while others still waited.")
     slowest = cell.response.max
@@ -234,7 +234,7 @@ def test_figures_of_a_full_queue_make_as_many_requests_as_there_are_clients(name
         assert figures is not None
         assert whole is not None
         products.append(figures.rps * figures.response_s)
-        assert in_flight_s(facts, whole) / whole.length_s < 15
+        assert in_flight_integral_s(facts, whole) / whole.length_s < 15
     assert products == [pytest.approx(16, rel=0.03)]
 
 

@@ -15,13 +15,13 @@ from tests.builders.runs import recorded
 from workerlab import codec, run_store
 from workerlab.experiments.settings.command import SettingsRequest
 from workerlab.experiments.settings.document import (
-    OF_WHAT_IS_KNOWN,
+    EXAMINED_SCOPE,
     ClassExamined,
     LineMarked,
     NothingIgnored,
     UnknownName,
     document,
-    examined,
+    examined_classes,
 )
 from workerlab.experiments.settings.effect_types import Effect
 from workerlab.experiments.settings.effects import SETTINGS, effects
@@ -49,7 +49,7 @@ CHANGES = {
 
 @cache
 def every() -> Mapping[tuple[str, str], ClassExamined]:
-    found = examined(run_store.load(recorded("settings")))
+    found = examined_classes(run_store.load(recorded("settings")))
     return {(one.worker_class, one.version): one for one in found}
 
 
@@ -257,9 +257,10 @@ def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
     assert annotation == (
         "line 2: threads: 4 sets nothing, since it is an annotation: write threads = 4"
     )
-    path.write_text("threads: int\n")
-    (typed, *_) = report_on(path)[1].findings
-    assert str(typed).endswith("write threads = VALUE")
+    for kind in ("int", "Annotated[int, 'as many as the pool has connections']"):
+        path.write_text(f"from typing import Annotated\nthreads: {kind}\n")
+        (typed, *_) = report_on(path)[1].findings
+        assert str(typed).endswith("write threads = VALUE")
     assert stream.startswith("line 3: accesslog = 'stdout' writes to a file of that name")
     effects = {name: effect for _, name, _, effect in shown.tables[0].rows}
     assert list(effects) == ["bind", "threads", "accesslog", "keepalive"]
@@ -279,4 +280,4 @@ def test_what_was_left_out_is_not_called_heeded(tmp_path: Path) -> None:
     path.write_text("keepalive = 5\nworkers = 3\n")
     (found,) = linted(path, left_out=("keepalive",))[1]
     assert isinstance(found, NothingIgnored)
-    assert found.scope == OF_WHAT_IS_KNOWN
+    assert found.scope == EXAMINED_SCOPE

@@ -24,10 +24,10 @@ class SlowSite:
     def kill(self, pid: int, number: int) -> None:
         self.sent.append((pid, number))
 
-    def called(self) -> list[list[str]]:
+    def called_hooks(self) -> list[list[str]]:
         return self._called
 
-    def surely(self, condition: Callable[[], object], what: str) -> None:
+    def require(self, condition: Callable[[], object], what: str) -> None:
         assert not condition(), what
         pid, number = self.sent[-1]
         hook = {signal.SIGINT: "worker_int", signal.SIGABRT: "worker_abort"}[signal.Signals(number)]

@@ -14,12 +14,12 @@ from workerlab.experiments.settings import launching
 from workerlab.experiments.settings.launches.common import SettingLaunch
 from workerlab.experiments.settings.launching import ParallelLaunches
 from workerlab.experiments.settings.site import (
-    STILL_S,
-    LaneCancelled,
+    MIN_STALL_S,
+    LaunchCancelled,
+    MachineStalled,
     Site,
-    Stillness,
-    StoodStill,
-    undisturbed,
+    StallDetector,
+    repeat_if_stalled,
 )
 from workerlab.model import App, Cell, Plan, Server
 from workerlab.plan import trials
@@ -30,29 +30,29 @@ def still(*gaps_s: float) -> Iterator[float]:
 
 
 def test_it_is_measured_again_where_all_stood_still() -> None:
-    gaps, outcomes = still(2.5, STILL_S, 0.01), iter("abc")
-    assert undisturbed(lambda: next(outcomes), lambda _: next(gaps)) == "c"
+    gaps, outcomes = still(2.5, MIN_STALL_S, 0.01), iter("abc")
+    assert repeat_if_stalled(lambda: next(outcomes), lambda _: next(gaps)) == "c"
 
 
 def test_what_a_pause_cannot_change_is_so_at_once() -> None:
     outcomes = iter("abc")
-    found = undisturbed(lambda: next(outcomes), lambda _: 2.5, lambda one: one == "b")
+    found = repeat_if_stalled(lambda: next(outcomes), lambda _: 2.5, lambda one: one == "b")
     assert found == "b"
 
 
 def test_nothing_is_said_where_it_always_stood_still() -> None:
-    with pytest.raises(StoodStill, match="stalled in every attempt"):
-        undisturbed(lambda: 1, lambda _: 2.5)
+    with pytest.raises(MachineStalled, match="stalled in every attempt"):
+        repeat_if_stalled(lambda: 1, lambda _: 2.5)
 
 
 def test_a_gap_is_seen_before_and_after_its_thread_has_noted_it() -> None:
-    stillness = Stillness()
-    stillness.tick(100.0)
-    stillness.tick(100.05)
-    assert stillness.longest_s(100.0, 102.05) == pytest.approx(2.0)
-    stillness.tick(102.05)
-    assert stillness.longest_s(100.0, 102.1) == pytest.approx(2.0)
-    assert stillness.longest_s(102.06, 102.1) == pytest.approx(0.05)
+    detector = StallDetector()
+    detector.tick(100.0)
+    detector.tick(100.05)
+    assert detector.longest_s(100.0, 102.05) == pytest.approx(2.0)
+    detector.tick(102.05)
+    assert detector.longest_s(100.0, 102.1) == pytest.approx(2.0)
+    assert detector.longest_s(102.06, 102.1) == pytest.approx(0.05)
 
 
 def test_a_launch_during_which_it_stood_still_is_made_again(
@@ -63,7 +63,7 @@ def test_a_launch_during_which_it_stood_still_is_made_again(
     def look(_: ParallelLaunches, site: Site, launch: SettingLaunch) -> None:
         made.append(site)
         if len(made) < 3:
-            raise StoodStill
+            raise MachineStalled
 
     monkeypatch.setattr(launching.ParallelLaunches, "_look", look)
     server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
@@ -93,7 +93,7 @@ def test_what_is_seen_of_a_server_that_was_ended_is_not_kept(
     server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
     site = Site(server, "", "", tmp_path, tmp_path / "site", lambda _: {}, ended)
     plan = Plan("settings", (), 1, 1, 0, "python", None, {}, ())
-    with site.statsd, pytest.raises(LaneCancelled):
+    with site.statsd, pytest.raises(LaunchCancelled):
         ParallelLaunches(tmp_path, plan)._look(site, SettingLaunch("stop", lambda _: {}, look, 1.0))
     assert list(site.directory.iterdir()) == []
 
@@ -102,9 +102,9 @@ def test_a_connection_is_watched_on_after_a_pause_at_the_end(tmp_path: Path) -> 
     """Of those seconds the server had none in which it could close it."""
     server = Server("sync", 1, 1, 0, 0, app=App("inspected:wsgi"))
     site = Site(server, "", "", tmp_path, tmp_path, lambda _: {}, threading.Event())
-    site.stillness.longest_s = lambda since, now: 60.0  # type: ignore[method-assign]
+    site.stalls.longest_s = lambda since_s, now_s: 60.0  # type: ignore[method-assign]
     ours, theirs = socket.socketpair()
     with ours, theirs, site.statsd:
         threading.Timer(0.1, theirs.shutdown, [socket.SHUT_RDWR]).start()
-        closed_s = site.closes_within(ours, 0.01)
+        closed_s = site.closed_after_s(ours, 0.01)
     assert closed_s is not None

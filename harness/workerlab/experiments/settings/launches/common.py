@@ -14,7 +14,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from workerlab.experiments.settings.site import FAR, HOST, LONG_S, TRUSTED, Site
+from workerlab.experiments.settings.site import (
+    EVENT_TIMEOUT_S,
+    FORWARDED_IP,
+    HOST,
+    TRUSTED,
+    InconclusiveLaunch,
+    Site,
+)
 from workerlab.server.preflight import sysctl
 
 # Observations, as JSON; the launch chooses the names
@@ -75,7 +82,7 @@ def _settings(site: Site) -> Mapping[str, object]:
 
 
 def _look(site: Site) -> Seen:
-    site.until(lambda: len(site.pids) >= WORKERS, LONG_S)
+    site.wait_until(lambda: len(site.pids) >= WORKERS, EVENT_TIMEOUT_S)
     about = site.ask("/about").about
     observed: Seen = {
         "queue": [listener.send_queue for listener in site.listeners()],
@@ -98,9 +105,9 @@ def _limits_drawn(site: Site) -> list[int]:
     """The workers' request limits; each reports its own once it has loaded the app."""
 
     def drawn() -> list[int]:
-        return [int(limit) for _, limit in site.called() if limit != "None"]
+        return [int(limit) for _, limit in site.called_hooks() if limit != "None"]
 
-    site.surely(lambda: len(drawn()) >= WORKERS, "each worker loads the app")
+    site.require(lambda: len(drawn()) >= WORKERS, "not every worker loaded the app")
     return sorted(set(drawn()))
 
 
@@ -109,10 +116,10 @@ def _metrics(site: Site) -> list[str]:
     names: set[str] = set()
 
     def all_there() -> bool:
-        names.update(site.metrics())
+        names.update(site.new_metrics())
         return "gunicorn.workers" in names
 
-    site.until(all_there, LONG_S)
+    site.wait_until(all_there, EVENT_TIMEOUT_S)
     return sorted(names)
 
 
@@ -134,10 +141,10 @@ def _limits(site: Site) -> Seen:
     """Status of requests beyond each limit, and of one with an ambiguous header."""
     headers = [f"X-Lab-{number}: 1" for number in range(FIELDS_SENT)]
     return {
-        "line": site.ask(f"/about?{'x' * LINE_SENT}").refusal,
-        "fields": site.ask("/about", *headers).refusal,
-        "field_size": site.ask("/about", f"X-Lab: {'x' * FIELD_SENT}").refusal,
-        "underscore": site.ask("/about", "X_Lab: 1").refusal,
+        "line": site.ask(f"/about?{'x' * LINE_SENT}").conclusive_status,
+        "fields": site.ask("/about", *headers).conclusive_status,
+        "field_size": site.ask("/about", f"X-Lab: {'x' * FIELD_SENT}").conclusive_status,
+        "underscore": site.ask("/about", "X_Lab: 1").conclusive_status,
     }
 
 
@@ -145,7 +152,7 @@ def _proxy(site: Site) -> Seen:
     """Scheme and client address as the app sees them, if a trusted or another client sends them."""
     by_source: Seen = {}
     for client, source in (("trusted", TRUSTED), ("stranger", HOST)):
-        headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FAR}")
+        headers = ("X-Forwarded-Proto: https", f"X-Forwarded-For: {FORWARDED_IP}")
         about = site.ask("/about", *headers, source=source).about
         by_source[client] = {name: about.get(name) for name in ("scheme", "address")}
     about = site.ask("/about", "X-Lab-Scheme: secure", source=TRUSTED).about
@@ -165,7 +172,7 @@ def _hooks(site: Site) -> list[str]:
     or SIGABRT."""
 
     def called(name: str) -> bool:
-        return any(line[0] == name for line in site.called())
+        return any(line[0] == name for line in site.called_hooks())
 
     def called_or_gone(hook: str, worker: int) -> bool:
         return called(hook) or worker not in site.pids
@@ -180,11 +187,11 @@ def _hooks(site: Site) -> list[str]:
         worker = next(pid for pid in site.pids if pid not in signalled)
         signalled.add(worker)
         os.kill(worker, signum)
-        site.surely(partial(called_or_gone, hook, worker), f"a worker ends by {signum.name}")
-        site.surely(partial(replaced, before), "a worker is replaced")
+        site.require(partial(called_or_gone, hook, worker), f"no worker ended by {signum.name}")
+        site.require(partial(replaced, before), "no worker was replaced")
     if site.stop() is None and not called("on_exit"):
-        raise ValueError("the server did not end in time")
-    return sorted({line[0] for line in site.called()})
+        raise InconclusiveLaunch("the server did not end in time")
+    return sorted({line[0] for line in site.called_hooks()})
 
 
 def _preload_settings(_site: Site) -> Mapping[str, object]:
@@ -197,7 +204,7 @@ def _preload_settings(_site: Site) -> Mapping[str, object]:
 
 
 def _is_at_once(stop_s: float | None) -> bool:
-    """Whether it stopped well before its grace ended: certain even if the machine stood still."""
+    """Whether it stopped well before its grace ended: certain even if the machine stalled."""
     return stop_s is not None and stop_s < GRACE_S - 1
 
 
@@ -205,10 +212,10 @@ def _preload_look(site: Site) -> Seen:
     about = site.ask("/about").about
 
     def both() -> float:
-        answers = site.ask_at_once([f"/wait?s={WAITS_S}"] * 2).answers()
+        answers = site.start_requests([f"/wait?s={WAITS_S}"] * 2).answers()
         return max(answer.took_s for answer in answers)
 
-    both_s = site.undisturbed(both)
+    both_s = site.repeat_if_stalled(both)
     site.ask("/file")
     return {
         "imported_by_arbiter": about.get("imported_by") == site.process.pid,
@@ -217,7 +224,7 @@ def _preload_look(site: Site) -> Seen:
         "most_queue": int(sysctl("net.core.somaxconn") or ""),
         "both_s": both_s,
         "sendfiles": site.ask("/about").about.get("sendfiles"),
-        "stop_s": site.undisturbed(site.stop, _is_at_once, tries=1),
+        "stop_s": site.repeat_if_stalled(site.stop, _is_at_once, attempts=1),
     }
 
 

@@ -27,10 +27,10 @@ def _look_at_slots(site: Site) -> Seen:
     many requests are in the app?"""
     says_close = _says_close(site)
     site.wait(0.1)
-    # If the machine stands still, the requests do not arrive at once
-    accepted = site.undisturbed(lambda: _most_accepted(site))
+    # If the machine stalls, the requests do not arrive at once
+    accepted = site.repeat_if_stalled(lambda: _most_accepted(site))
     return {
-        "using": site.using(),
+        "using": site.logged_class(),
         "asked": AT_ONCE,
         "accepted": accepted,
         "most": site.ask("/about").about.get("most"),
@@ -41,11 +41,11 @@ def _look_at_slots(site: Site) -> Seen:
 def _most_accepted(site: Site) -> int:
     """The most connections accepted at the same time, of AT_ONCE with a request each."""
     path, accepted = f"/wait?s={WAIT_S:g}", 0
-    first = site.ask_at_once([path])
+    first = site.start_requests([path])
     site.wait(WAIT_S / 5)  # the first request blocks the loop if it can; then the others arrive
-    others = site.ask_at_once([path] * (AT_ONCE - 1))
-    while first.under_way or others.under_way:
-        accepted = max(accepted, site.accepted())
+    others = site.start_requests([path] * (AT_ONCE - 1))
+    while first.in_progress or others.in_progress:
+        accepted = max(accepted, site.accepted_count())
         site.wait(POLL_S)
     return accepted
 
@@ -53,7 +53,7 @@ def _most_accepted(site: Site) -> int:
 def _says_close(site: Site) -> bool:
     """Whether the server announces that it closes a connection after its first answer."""
     with site.connect() as connection:
-        return exchange(connection, "/about").closed
+        return exchange(connection, "/about").closes
 
 
 def _recycled(site: Site) -> Mapping[str, object]:
@@ -97,7 +97,7 @@ def _look_at_lingering(site: Site) -> Seen:
     Repeated TRIES times."""
     site.ask("/file")
     free_s = _fastest([site.ask("/about") for _ in range(3)])
-    behind_s = [site.undisturbed(lambda: _behind_s(site)) for _ in range(TRIES)]
+    behind_s = [site.repeat_if_stalled(lambda: _behind_s(site)) for _ in range(TRIES)]
     return {
         "free_s": free_s,
         "behind_s": behind_s,

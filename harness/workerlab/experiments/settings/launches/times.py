@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from functools import partial
 
 from workerlab.experiments.settings.launches.common import Seen, SettingLaunch
-from workerlab.experiments.settings.site import FAR, HOST, LONG_S, AppReply, Site, exchange
+from workerlab.experiments.settings.site import (
+    EVENT_TIMEOUT_S,
+    FORWARDED_IP,
+    HOST,
+    AppReply,
+    InconclusiveLaunch,
+    Site,
+    exchange,
+)
 from workerlab.server.services import free_port
 
 KEEPALIVE_S, WATCHED_S = 3, 8.0
@@ -35,37 +43,37 @@ def _sockets(_site: Site) -> Mapping[str, object]:
 
 def _look_at_sockets(site: Site) -> Seen:
     # Workers create their sockets before they load the app
-    site.surely(lambda: _loaded(site) >= 2, "each worker loads the app")
-    site.until(lambda: len(site.listeners()) >= 2, 1.0)
-    proxied = site.ask("/about", first=f"PROXY TCP4 {FAR} {HOST} 1000 2000\r\n")
-    answer, closed_s = site.undisturbed(partial(_kept_open, site), _is_open)
+    site.require(lambda: _loaded(site) >= 2, "not every worker loaded the app")
+    site.wait_until(lambda: len(site.listeners()) >= 2, 1.0)
+    proxied = site.ask("/about", prefix=f"PROXY TCP4 {FORWARDED_IP} {HOST} 1000 2000\r\n")
+    answer, closed_s = site.repeat_if_stalled(partial(_kept_open, site), _is_open)
     if answer.status != 200:
-        raise ValueError(f"the app did not answer: {answer.error or answer.status}")
+        raise InconclusiveLaunch(f"expected status 200, got {answer.error or answer.status}")
     return {
         "listeners": len(site.listeners()),
         "shared": _binds(site.port),
-        "proxied": proxied.refusal,
+        "proxied": proxied.conclusive_status,
         "proxied_address": proxied.about["address"] if proxied.status == 200 else None,
         "answered": answer.status,
-        "says_close": answer.closed,
+        "says_close": answer.closes,
         "closed_s": closed_s,
     }
 
 
 def _loaded(site: Site) -> int:
     """Number of workers that have loaded the app."""
-    return sum(name == "post_worker_init" for name, _ in site.called())
+    return sum(name == "post_worker_init" for name, _ in site.called_hooks())
 
 
 def _kept_open(site: Site) -> tuple[AppReply, float | None]:
     """The answer to a request, and the time until the server closed its connection."""
     with site.connect() as connection:
         answer = exchange(connection, "/about")
-        return answer, site.closes_within(connection, WATCHED_S)
+        return answer, site.closed_after_s(connection, WATCHED_S)
 
 
 def _is_open(outcome: tuple[AppReply, float | None]) -> bool:
-    """Whether the connection stayed open, which is certain even if the machine stood still."""
+    """Whether the connection stayed open, which is certain even if the machine stalled."""
     answer, closed_s = outcome
     return answer.status == 200 and closed_s is None
 
@@ -88,20 +96,20 @@ def _short_timeout(_site: Site) -> Mapping[str, object]:
 
 def _looks_at(path: str) -> SettingLaunch:
     def look(site: Site) -> Seen:
-        # No worker reports while the machine stands still, so Gunicorn may kill one wrongly
-        return site.undisturbed(partial(_too_long, site, path), _is_not_killed)
+        # No worker reports while the machine is stalled, so Gunicorn may kill one wrongly
+        return site.repeat_if_stalled(partial(_too_long, site, path), _is_not_killed)
 
     return SettingLaunch(f"timeout_{path}", _short_timeout, look, 9.0)
 
 
 def _too_long(site: Site, path: str) -> Seen:
     site.wait(SETTLED_S)
-    before = site.killed()
+    before = site.timeout_kills()
     answer = site.ask(f"/{path}?s={TOO_LONG_S:g}")
     return {
         "status": answer.status,
         "took_s": answer.took_s,
-        "killed": site.killed() > before,
+        "killed": site.timeout_kills() > before,
     }
 
 
@@ -110,18 +118,18 @@ def _is_not_killed(observed: Seen) -> bool:
 
 
 def _look_at_silence(site: Site) -> Seen:
-    return site.undisturbed(partial(_silence, site), _is_not_killed)
+    return site.repeat_if_stalled(partial(_silence, site), _is_not_killed)
 
 
 def _silence(site: Site) -> Seen:
     site.wait(SETTLED_S)
-    before, began = site.killed(), time.monotonic()
+    before, began = site.timeout_kills(), time.monotonic()
     with site.connect() as connection:
-        closed_s = site.closes_within(connection, SILENT_S)
-    site.until(lambda: site.killed() > before, 0.5)
+        closed_s = site.closed_after_s(connection, SILENT_S)
+    site.wait_until(lambda: site.timeout_kills() > before, 0.5)
     return {
         "closed_s": closed_s,
-        "killed": site.killed() > before,
+        "killed": site.timeout_kills() > before,
         "watched_s": time.monotonic() - began,
     }
 
@@ -131,10 +139,10 @@ def _short_grace(_site: Site) -> Mapping[str, object]:
 
 
 def _look_at_stop(site: Site) -> Seen:
-    under_way = site.ask_at_once([f"/wait?s={UNDER_WAY_S:g}"])
-    site.begun()
+    under_way = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
+    site.wait_until_accepted()
     site.wait(0.5)
-    stop_s = site.undisturbed(site.stop, tries=1)
+    stop_s = site.repeat_if_stalled(site.stop, attempts=1)
     (answer,) = under_way.answers()
     return {"stop_s": stop_s, "status": answer.status}
 
@@ -146,7 +154,7 @@ STOP = SettingLaunch("stop", _short_grace, _look_at_stop, 6.0)
 
 
 BACKLOG, BACKLOG_AFTER = 7, 9
-REPLACED_S = LONG_S  # limit for replacing workers
+REPLACED_S = EVENT_TIMEOUT_S  # limit for replacing workers
 LIMIT, BEGUN_S = 4, 0.3
 CROWD, CROWD_S, PATIENCE_S = 3, 9.0, 5.0
 
@@ -163,7 +171,7 @@ def _look_at_reload(site: Site) -> Seen:
     text = file.read_text()
     file.write_text(text.replace(f"backlog = {BACKLOG}", f"backlog = {BACKLOG_AFTER}"))
     os.kill(arbiter, signal.SIGHUP)
-    replaced_s = site.until(lambda: site.pids and not pids & set(site.pids), REPLACED_S)
+    replaced_s = site.wait_until(lambda: site.pids and not pids & set(site.pids), REPLACED_S)
     site.ask("/about").about  # noqa: B018 - raises if the app does not answer
     return {"before": before, "after": _queue(site), "replaced_s": replaced_s}
 
@@ -179,18 +187,18 @@ def _recycled(_site: Site) -> Mapping[str, object]:
 
 def _look_at_request_under_way(site: Site) -> Seen:
     """Other requests reach max_requests during a long one, which is cut if the grace ends first.
-    Whether it does is uncertain if the machine stands still."""
-    return site.undisturbed(partial(_request_under_way, site), tries=1)
+    Whether it does is uncertain if the machine stalls."""
+    return site.repeat_if_stalled(partial(_request_under_way, site), attempts=1)
 
 
 def _request_under_way(site: Site) -> Seen:
     pids = set(site.pids)
-    under_way = site.ask_at_once([f"/wait?s={UNDER_WAY_S:g}"])
-    site.begun()
+    under_way = site.start_requests([f"/wait?s={UNDER_WAY_S:g}"])
+    site.wait_until_accepted()
     site.wait(BEGUN_S)
-    others = site.ask_at_once(["/about"] * LIMIT)
+    others = site.start_requests(["/about"] * LIMIT)
     (answer,) = under_way.answers()
-    replaced_s = site.until(lambda: site.pids and not pids & set(site.pids), REPLACED_S)
+    replaced_s = site.wait_until(lambda: site.pids and not pids & set(site.pids), REPLACED_S)
     others.answers()
     return {
         "status": answer.status,
@@ -209,7 +217,7 @@ def _look_at_crowd(site: Site) -> Seen:
         for _ in range(CROWD):
             stack.enter_context(site.connect())
         site.wait(CROWD_S)
-    answer = site.undisturbed(
+    answer = site.repeat_if_stalled(
         lambda: site.ask("/about", timeout_s=PATIENCE_S), lambda answer: answer.status == 200
     )
     return {"status": answer.status, "took_s": answer.took_s}
