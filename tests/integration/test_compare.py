@@ -151,7 +151,7 @@ def test_saved_runs_that_cannot_be_compared(lab: Lab) -> None:
     assert "have different loads: linger" in done.err
     for words, why in (
         (("one", "nowhere"), "nowhere is not a run"),
-        (("one", "other", "--b", "workers=2"), "--b is for new ones"),
+        (("one", "other", "--b", "workers=2"), "compared as they are: leave out --b"),
     ):
         done = lab("compare", *words)
         assert (done.code, done.out) == (2, "")

@@ -17,7 +17,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from workerlab.experiments.reproduce import claims
-claims.FILE = Path("writeups.toml")
+claims.WRITEUPS_FILE = Path("writeups.toml")
 from workerlab.cli import main
 sys.exit(main())
 """

@@ -69,7 +69,7 @@ def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, ca
             break
     else:
         pytest.skip("the app came near no limit in any of 5 loads: the machine is too busy")
-    assert f"measuring what {TOOL}, 16 connections can do here" in first.err
+    assert f"measuring the highest rate of {TOOL}, 16 connections" in first.err
     environment = first.report["environment"]
     if missing := environment["ceilings_missing"]:  # whoever tests beside us keeps the cores busy
         why = missing[f"{TOOL}, 16 connections"]
