@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from workerlab import slo
 from workerlab.analysis.checks import NothingAnswered
 from workerlab.analysis.load_tool import Ceiling
+from workerlab.experiments.advise.answers import highest_rate
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
@@ -579,6 +580,21 @@ def test_launches_that_were_all_discarded_are_told() -> None:
     world.launch(following)
     (row,) = [one for one in result_of(world.search()).rows if one.server == following.server]
     assert row.status == "1 launch, all discarded"
+
+
+def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
+    world = World(3)
+    server, other, *_ = world.search().order()
+    for schedule in range(1, MIN_LAUNCHES + 1):
+        world.launch(Next(server, TARGET_RPS, schedule))
+    remarks = []
+    for launched in (other, server):
+        world.launch(Next(launched, 1.2 * TARGET_RPS, 1))
+        world.launches[-1].void = DISTURBED
+        (rate,) = highest_rate(result_of(world.search()))
+        remarks.append(str(rate.remark))
+    assert "discarded" not in remarks[0]
+    assert "1 launch there had to be discarded" in remarks[1]
 
 
 def test_a_machine_that_was_noisy_may_be_tried_again() -> None:
