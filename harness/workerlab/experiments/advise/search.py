@@ -602,9 +602,9 @@ def _first_of_each(order: Sequence[Server]) -> list[Server]:
 
 def between(passing_rps: float, failing_rps: float, failures: int = 1) -> float:
     """The next rate between the two. `failures`: number of failing rates so far. Forecasts are
-    seldom far off, so steps down start at a factor of MAX_GAP_RATIO and square it with each
-    failure, but never go below the geometric mean of the two rates."""
-    step_ratio = MAX_GAP_RATIO ** (2 ** (max(1, failures) - 1))
+    seldom far off, so steps down start at a factor of MAX_GAP_RATIO, less what rounding may add,
+    and square it with each failure, but never go below the geometric mean of the two rates."""
+    step_ratio = (MAX_GAP_RATIO / MAX_ROUNDING) ** (2 ** (max(1, failures) - 1))
     return rounded(max(math.sqrt(passing_rps * failing_rps), failing_rps / step_ratio))
 
 

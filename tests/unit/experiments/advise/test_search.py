@@ -21,7 +21,7 @@ from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
 from workerlab.experiments.advise.result import ToolShortage, limit_of, result_of
-from workerlab.experiments.advise.search import MAX_GAP_RATIO, WELL_BELOW, Next, Search
+from workerlab.experiments.advise.search import MAX_GAP_RATIO, WELL_BELOW, Next, Search, between
 from workerlab.experiments.advise.standing import MAX_LAUNCHES, MIN_LAUNCHES, standing
 from workerlab.experiments.advise.study import (
     AdviseRequest,
@@ -580,6 +580,12 @@ def test_launches_that_were_all_discarded_are_told() -> None:
     world.launch(following)
     (row,) = [one for one in result_of(world.search()).rows if one.server == following.server]
     assert row.status == "1 launch, all discarded"
+
+
+@pytest.mark.parametrize("failing_rps", [1680.0, 1030.0, 10.1, 99.9])
+def test_one_step_down_is_within_the_promised_gap(failing_rps: float) -> None:
+    """Though rates are rounded: 1680 / 1.25 is 1344, and 1340 would be too far below."""
+    assert failing_rps <= MAX_GAP_RATIO * between(0.5 * failing_rps, failing_rps)
 
 
 def test_only_its_own_discarded_launches_leave_a_highest_rate_open() -> None:
