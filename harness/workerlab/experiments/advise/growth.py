@@ -211,12 +211,13 @@ class PlanGrowth:
 
     def _launches_left(self, study: Study, search: Search) -> float:
         """The number of launches that the budget allows: at the target's rate, where they last
-        longest, or at the leader's last passing rate if it meets the target."""
+        longest, or if the leader meets the target, its own at the rates that follow."""
         request, leader = study.request, search.leader()
         met = leader is not None and search.meets(leader)
-        rps = (search.reach(leader).passing_rps if leader and met else None) or request.rate_rps
+        rps = search.following_rps(leader) if leader and met else request.rate_rps
         short = leader is not None and not met and search.is_clear(leader)
-        by_class_s = (self._overhead_s(study, name) for name in study.needs)
+        variants = [leader.variant] if leader and met else study.needs
+        by_class_s = (self._overhead_s(study, name) for name in variants)
         overhead_s = max(by_class_s, default=ASSUMED_OVERHEAD_S)
         return (self._budget.left_s() - RESERVED_S) // (
             launch_s(rps, request.slo, request.budget_s, short=short) + overhead_s

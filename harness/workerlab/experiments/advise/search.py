@@ -363,6 +363,14 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         short = short or (at_target and self.is_clear(server))
         return Next(server, rps, 1 + len(launches), short)
 
+    def following_rps(self, server: Server) -> float:
+        """About the lowest rate that is launched next if it meets the target: its highest passing
+        rate, or before any launch above the target's rate, a cautious first one."""
+        passing_rps = self.reach(server).passing_rps or self.target_rps
+        if any(launch.rps > self.target_rps for launch in self.study.of(server)):
+            return passing_rps
+        return max(passing_rps, SAFE_RATE_SHARE * self.forecast_rps(server))
+
     def is_clear(self, server: Server) -> bool:
         """Whether the forecast, or some launch at or above the target's rate, and every launch at
         that rate stayed well below every limit. Then short launches at that rate suffice for the

@@ -582,6 +582,17 @@ def test_launches_that_were_all_discarded_are_told() -> None:
     assert row.status == "1 launch, all discarded"
 
 
+def test_what_follows_is_launched_above_the_targets_rate() -> None:
+    """Where that is low, its launches last long: a budget holds more of those that follow."""
+    world = World(3)
+    (server, *_) = world.search().order()
+    forecast_rps = world.search().forecast_rps(server)
+    world.launch(Next(server, TARGET_RPS, 1))
+    assert world.search().following_rps(server) == 0.5 * forecast_rps
+    world.launch(Next(server, 1.2 * TARGET_RPS, 1))
+    assert world.search().following_rps(server) == 1.2 * TARGET_RPS
+
+
 @pytest.mark.parametrize("failing_rps", [1680.0, 1030.0, 10.1, 99.9])
 def test_one_step_down_is_within_the_promised_gap(failing_rps: float) -> None:
     """Though rates are rounded: 1680 / 1.25 is 1344, and 1340 would be too far below."""
