@@ -13,7 +13,7 @@ from workerlab import codec, run_store, slo
 from workerlab.analysis.target import QUANTILES
 from workerlab.experiments.advise.candidates import candidates
 from workerlab.experiments.advise.forecast import Question, forecast, mean_need
-from workerlab.experiments.advise.search import Next, Search, search_of
+from workerlab.experiments.advise.search import SHORT_SHARE, Next, Search, search_of
 from workerlab.experiments.advise.study import (
     TOOL,
     AdviseRequest,
@@ -39,7 +39,6 @@ MAX_LAUNCH_S = 60.0
 REQUESTS_BEYOND_QUANTILE = 20  # in a launch, beyond the target's quantile
 # A budget too small for MANY_LAUNCHES of MIN_LAUNCH_S gets shorter ones
 MANY_LAUNCHES, TIGHT_LAUNCH_S = 30, 5.0  # the second: their minimum
-SHORT_SHARE = 0.5  # of the duration, for launches that find rates worth a long one
 REPETITION, FIRST_ROUTE = 2, 10  # schedule numbers of repeated needs loads, and of lone routes
 MIN_PRIVATE_BYTES = 50 << 20  # of a worker: from there on preload_app is measured
 BUDGET_MULTIPLE = 3  # loads per route, or of many requests, are planned if this many fit the budget
@@ -135,15 +134,16 @@ def stacks_cells(needs: Sequence[Cell], study: Study) -> Iterator[Cell]:
         yield replace(cell, inside="stacks")
 
 
-def launch_s(rps: float, target: str, budget_s: float, *, short: bool = False) -> float:
+def launch_s(rps: float, target: str, budget_s: float, *, share: float = 1.0) -> float:
     """Duration of a launch's load: long enough for REQUESTS_BEYOND_QUANTILE by the strictest
-    quantile of the target, between MIN_LAUNCH_S (less with a small budget) and MAX_LAUNCH_S; half
-    of that if `short`. Limited by the number of requests that the load tool records one by one."""
+    quantile of the target, between MIN_LAUNCH_S (less with a small budget) and MAX_LAUNCH_S. Of
+    that, `share`; a share below SHORT_SHARE only as far as TIGHT_LAUNCH_S remain. Limited by the
+    number of requests that the load tool records one by one."""
     tails = [1 - QUANTILES[term.metric] for term in slo.parse(target) if term.metric in QUANTILES]
     requests = REQUESTS_BEYOND_QUANTILE / min(tails, default=0.05)
-    share = SHORT_SHARE if short else 1.0
     min_s = min(MIN_LAUNCH_S, max(TIGHT_LAUNCH_S, budget_s / MANY_LAUNCHES))
-    duration_s = share * min(max(min_s, round(requests / rps)), MAX_LAUNCH_S)
+    full_s = min(max(min_s, round(requests / rps)), MAX_LAUNCH_S)
+    duration_s = max(share * full_s, min(TIGHT_LAUNCH_S, SHORT_SHARE * full_s))
     return float(min(duration_s, max(1, math.floor(MAX_ROW_ARRIVALS / rps))))
 
 
@@ -215,12 +215,12 @@ class PlanGrowth:
         request, leader = study.request, search.leader()
         met = leader is not None and search.meets(leader)
         rps = search.following_rps(leader) if leader and met else request.rate_rps
-        short = leader is not None and not met and search.is_clear(leader)
+        share = search.target_share(leader) if leader and not met else 1.0
         variants = [leader.variant] if leader and met else study.needs
         by_class_s = (self._overhead_s(study, name) for name in variants)
         overhead_s = max(by_class_s, default=ASSUMED_OVERHEAD_S)
         return (self._budget.left_s() - RESERVED_S) // (
-            launch_s(rps, request.slo, request.budget_s, short=short) + overhead_s
+            launch_s(rps, request.slo, request.budget_s, share=share) + overhead_s
         )
 
     def _allows(self, study: Study, *cells: Cell) -> bool:
@@ -286,5 +286,5 @@ def launch_cell(next_launch: Next, request: AdviseRequest) -> Cell:
         connections,
         rate=Rate(rps=rps),
         schedule=next_launch.schedule,
-        duration_s=launch_s(rps, request.slo, request.budget_s, short=next_launch.short),
+        duration_s=launch_s(rps, request.slo, request.budget_s, share=next_launch.share),
     )

@@ -69,8 +69,8 @@ MIN_LEFT_FOR_SMALL_STEPS = 4  # launches: with fewer, one big step down, to keep
 MIN_LEFT_FOR_RISK = 3  # launches for raising the rate: with fewer, rates that are likely to hold
 MAX_ROUNDING = 1.005  # the largest factor by which `rounded` changes a rate
 BRACKETING_LAUNCHES = 2  # bring the leader's rates within MAX_GAP_RATIO of each other
-WELL_BELOW = 0.5  # of a limit: measured times below it need fewer requests for a verdict
-FAR_BELOW = 0.25  # of a limit: the same for the upper end of a forecast
+SHORT_SHARE = 0.5  # of a full launch, to find rates worth one
+CLEAR_SHARES = (0.25, 0.5)  # of a time limit: below it, that share of a full launch is enough
 EXTRA_LAUNCHES = 2  # beyond MIN_LAUNCHES, if they would show that the rate holds
 SPARE_LAUNCHES = 1  # reserved for the leader, in case one is discarded
 MAX_UNLIKELY = 4  # candidates launched although they are forecast to break the target
@@ -87,7 +87,7 @@ class Next(Struct, frozen=True):
     server: Server
     rps: float
     schedule: int
-    short: bool = False  # a short load, to find rates worth a long one
+    share: float = 1.0  # of the duration of a full launch
 
 
 class Reach(Struct, frozen=True):
@@ -343,7 +343,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         best, better_rps = others[0], self._better_rps(leader)
         ceiling_rps = self._ceiling_rps(leader) or rounded(MAX_GAP_RATIO * better_rps)
         max_rps = min(ceiling_rps, rounded(MAX_GAP_RATIO * self.forecast_rps(best)))
-        return self._launch(best, max(better_rps, max_rps), short=True)
+        return self._launch(best, max(better_rps, max_rps), SHORT_SHARE)
 
     def _launch_again(self, leader: Server) -> Next | None:
         """A second launch at the leader's highest passing rate: the first one may have passed by
@@ -352,7 +352,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         few = rps is not None and len(self.study.at(leader, rps)) < CONFIRMING_LAUNCHES
         return self._launch(leader, rps) if rps is not None and few else None
 
-    def _launch(self, server: Server, rps: float, *, short: bool = False) -> Next | None:
+    def _launch(self, server: Server, rps: float, share: float = 1.0) -> Next | None:
         """The launch; None if too many of the server's launches at this rate were discarded."""
         launches = self.study.all_at(server, rps)
         voids = [launch.void for launch in launches if launch.void is not None]
@@ -360,8 +360,8 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if len(voids) >= (MAX_VOIDS if noise and rps == self.target_rps else MAX_OTHER_VOIDS):
             return None
         at_target = rps == self.target_rps and len(self.study.at(server, rps)) < MIN_LAUNCHES
-        short = short or (at_target and self.is_clear(server))
-        return Next(server, rps, 1 + len(launches), short)
+        share = min(share, self.target_share(server)) if at_target else share
+        return Next(server, rps, 1 + len(launches), share)
 
     def following_rps(self, server: Server) -> float:
         """About the lowest rate that is launched next if it meets the target: its highest passing
@@ -371,29 +371,42 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             return passing_rps
         return max(passing_rps, SAFE_RATE_SHARE * self.forecast_rps(server))
 
-    def is_clear(self, server: Server) -> bool:
-        """Whether the forecast, or some launch at or above the target's rate, and every launch at
-        that rate stayed well below every limit. Then short launches at that rate suffice for the
-        bound, which leaves more of a small budget for higher rates."""
+    def target_share(self, server: Server) -> float:
+        """The share of a full launch that shows the bound at the target's rate: one of CLEAR_SHARES
+        if all launches there, and the forecast or some launch there or above, stayed below that
+        share of every time limit. This leaves more of a small budget for higher rates."""
         launches = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
         at_target = self.study.at(server, self.target_rps)
-        return all(map(self._far_from_limits, at_target)) and (
-            any(map(self._far_from_limits, launches)) or self._forecast_far_from_limits(server)
+        for share in CLEAR_SHARES:
+            clear = [launch for launch in launches if self._is_below(launch, share)]
+            if (clear or self._forecast_is_clear(server)) and all(
+                launch in clear for launch in at_target
+            ):
+                return share
+        return 1.0
+
+    def _is_below(self, launch: CandidateLaunch, share: float) -> bool:
+        """Whether all its times are at most this share of their limit; False without any."""
+        times = [
+            (value_of(term.metric, launch.requests), term.limit)
+            for term in self.terms
+            if term.kind == "time"
+        ]
+        return (
+            bool(times)
+            and holds(launch, self.terms)
+            and all(
+                value_s is not None and value_s <= share * limit_s for value_s, limit_s in times
+            )
         )
 
-    def _forecast_far_from_limits(self, server: Server) -> bool:
+    def _forecast_is_clear(self, server: Server) -> bool:
         high = self.expected[server.key].high
-        times = [(getattr(high, term.metric, None), term) for term in self.terms
+        times = [(getattr(high, term.metric, None), term.limit) for term in self.terms
                  if term.kind == "time"]  # fmt: skip
         return bool(times) and all(
-            value_s is not None and value_s <= FAR_BELOW * term.limit for value_s, term in times
-        )
-
-    def _far_from_limits(self, launch: CandidateLaunch) -> bool:
-        values = [(term, value_of(term.metric, launch.requests)) for term in self.terms]
-        return holds(launch, self.terms) and all(
-            term.kind != "time" or (value is not None and value <= WELL_BELOW * term.limit)
-            for term, value in values
+            value_s is not None and value_s <= min(CLEAR_SHARES) * limit_s
+            for value_s, limit_s in times
         )
 
     def _raise(self, server: Server, left: float, gap_ratio: float) -> Next | None:
@@ -413,7 +426,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
             if self.study.at(server, self.target_rps):  # else a rival, seldom much better
                 share = FIRST_RATE_SHARE if may_risk else SAFE_RATE_SHARE
                 next_rps = max(next_rps, share * self.forecast_rps(server))
-            return self._launch(server, rounded(next_rps), short=True)
+            return self._launch(server, rounded(next_rps), SHORT_SHARE)
         if is_wide:
             middle_rps = self._below(server, passing_rps, ceiling_rps)
             if not may_risk and not self._any_held(server, ceiling_rps):
@@ -422,7 +435,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
                 middle_rps = between(passing_rps, ceiling_rps)
             if passing_rps < middle_rps < ceiling_rps:
                 short = ceiling_rps > MAX_GAP_RATIO**2 * passing_rps
-                return self._launch(server, middle_rps, short=short)
+                return self._launch(server, middle_rps, SHORT_SHARE if short else 1.0)
         return None
 
     def _below(self, server: Server, passing_rps: float, failing_rps: float) -> float:
@@ -454,7 +467,7 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         if len(self.study.at(winner, passing_rps)) < MIN_LAUNCHES:
             next_launch = self._launch(winner, passing_rps)
         if next_launch is None and (rps := self._rate_to_break(winner, passing_rps)):
-            next_launch = self._launch(winner, rps, short=True)
+            next_launch = self._launch(winner, rps, SHORT_SHARE)
         if next_launch is None and self.standing(winner).unshown:
             next_launch = self._launch(winner, self.target_rps)
         return next_launch

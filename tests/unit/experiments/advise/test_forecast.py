@@ -49,3 +49,20 @@ def test_the_load_tool_times_each_request_of_a_launch(rps: float) -> None:
     for budget_s in (30.0, 180.0, 300.0):
         assert rps * launch_s(rps, "p95<300ms", budget_s) <= MAX_ROW_ARRIVALS
         assert launch_s(rps, "p95<300ms", budget_s) >= 1
+
+
+@pytest.mark.parametrize(
+    ("rps", "share", "lasts_s"),
+    [
+        (15.0, 1.0, 27.0),
+        (15.0, 0.5, 13.5),
+        (15.0, 0.25, 6.75),
+        (30.0, 0.25, 5.0),
+        (700.0, 0.5, 2.5),
+        (700.0, 0.25, 2.5),
+    ],
+)
+def test_a_part_of_a_launch_is_not_too_short_to_say_anything(
+    rps: float, share: float, lasts_s: float
+) -> None:
+    assert launch_s(rps, "p95<300ms", 120.0, share=share) == lasts_s

@@ -21,7 +21,7 @@ from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
 from workerlab.experiments.advise.result import ToolShortage, limit_of, result_of
-from workerlab.experiments.advise.search import MAX_GAP_RATIO, WELL_BELOW, Next, Search, between
+from workerlab.experiments.advise.search import CLEAR_SHARES, MAX_GAP_RATIO, Next, Search, between
 from workerlab.experiments.advise.standing import MAX_LAUNCHES, MIN_LAUNCHES, standing
 from workerlab.experiments.advise.study import (
     AdviseRequest,
@@ -82,7 +82,7 @@ class World:
         why = DISTURBED if void else None
         seen = {"requests": requests, "p95_s": p95_s, "cell": None, "void": why}
         asked = {"server": one.server, "rps": one.rps, "schedule": one.schedule}
-        self.launches.append(SimpleNamespace(**asked, **seen, short=one.short))
+        self.launches.append(SimpleNamespace(**asked, **seen, share=one.share))
 
     def search(self, memory_bytes: int | None = None) -> Search:
         limits = Limits(cores=2, memory_bytes=memory_bytes)
@@ -102,9 +102,9 @@ class World:
     def within(self, budget: float) -> Search:
         """What a budget of so many long launches allows."""
         while True:
-            left = budget - sum(SHORT if one.short else 1.0 for one in self.launches)
+            left = budget - sum(SHORT if one.share < 1 else 1.0 for one in self.launches)
             following = self.search().next(left // 1)
-            if following is None or left < (SHORT if following.short else 1.0):
+            if following is None or left < (SHORT if following.share < 1 else 1.0):
                 return self.search()
             self.launch(following)
 
@@ -477,21 +477,26 @@ def test_what_is_far_from_its_limit_takes_short_launches_at_the_targets_rate() -
     server = result_of(world.search()).server
     first, *others = (launch for launch in world.launches if launch.server == server)
     others = [launch for launch in others if launch.rps == TARGET_RPS]
-    assert first.p95_s < WELL_BELOW * TERMS[0].limit  # premise
-    assert (first.rps, first.short) == (TARGET_RPS, False)
-    assert [launch.short for launch in others] == [True] * (MIN_LAUNCHES - 1)
+    assert first.p95_s < CLEAR_SHARES[0] * TERMS[0].limit  # premise
+    assert (first.rps, first.share) == (TARGET_RPS, 1.0)
+    assert [launch.share for launch in others] == [0.25] * (MIN_LAUNCHES - 1)
 
 
-@pytest.mark.parametrize(("forecast_s", "short"), [(0.07, True), (0.08, False)])
+@pytest.mark.parametrize(("forecast_s", "share"), [(0.07, 0.25), (0.08, 1.0)])
 def test_a_forecast_far_from_the_limit_makes_the_first_launch_short(
-    forecast_s: float, short: bool
+    forecast_s: float, share: float
 ) -> None:
     world = World(3, wrong=0.02)
     high = Summary(p95=forecast_s)
     world.expected = {key: replace(value, high=high) for key, value in world.expected.items()}
     launch = world.search().next()
     assert launch is not None
-    assert (launch.rps, launch.short) == (TARGET_RPS, short)
+    assert (launch.rps, launch.share) == (TARGET_RPS, share)
+    world.p95_s = lambda _server, _rps: 0.12  # type: ignore[method-assign]
+    world.launch(launch)
+    following = world.search().next()
+    assert following is not None
+    assert (following.rps, following.share) == (TARGET_RPS, 0.5)
 
 
 def test_where_the_leader_cannot_be_shown_in_time_the_winner_is_raised() -> None:
