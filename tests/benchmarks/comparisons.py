@@ -76,8 +76,8 @@ def compare(words: Sequence[str], out: Path) -> tuple[Path, list[Change]]:
     with (out / "log.txt").open("a") as log:
         subprocess.run(argv, stdout=log, stderr=log, check=False)
     run = max(out.glob("*/run.json"), key=lambda path: path.stat().st_mtime).parent
-    (found,) = compare_groups(run_store.load(run))
-    return run, list(found.changes)
+    (group,) = compare_groups(run_store.load(run))
+    return run, list(group.changes)
 
 
 def told(found: Sequence[Change]) -> dict[str, str]:
@@ -114,8 +114,8 @@ def launches_of(directory: Path) -> list[Launch]:
     run = run_store.load(directory)
     return [
         metrics_of(cell, run.records[cell.trial.key])
-        for one in compare_groups(run)
-        for pair in one.pairs
+        for group in compare_groups(run)
+        for pair in group.pairs
         for cell in pair
     ]
 

@@ -106,9 +106,13 @@ def contradictions(scenario: Scenario, report: Report, noise: bool) -> Iterator[
             series[result.trial.cell.series].append(result)
     for key, results in series.items():
         knee = next((one.knee for one in report.classes if one.series == key), None)
-        found = [*_order(results), *(_beyond(results, knee) if knee else ()), *_sentences(report)]
-        outcome = FALSE if found else RIGHT
-        for sentence in found or [""]:
+        findings = [
+            *_order(results),
+            *(_beyond(results, knee) if knee else ()),
+            *_sentences(report),
+        ]
+        outcome = FALSE if findings else RIGHT
+        for sentence in findings or [""]:
             where = f"{key.server.worker_class} by {key.tool}"
             yield Statement(
                 scenario.name, where, noise, "contradiction", "series", outcome, sentence
@@ -155,8 +159,8 @@ def _sentences(report: Report) -> Iterator[str]:
 
 def differences(scenario: Scenario, report: Report, noise: bool) -> Iterator[Statement]:
     """Of what differs in nothing. (That another tool gets more, too, is seen by its verdict.)"""
-    found = [one for top in sweep_document(report).findings for one in within(top)]
-    claimed = [one for one in found if one.code in DIFFERENCES]
+    findings = [one for top in sweep_document(report).findings for one in within(top)]
+    claimed = [one for one in findings if one.code in DIFFERENCES]
     outcome = FALSE if claimed else RIGHT
     for sentence in [text(one) for one in claimed] or [""]:
         yield Statement(scenario.name, "", noise, "comparison", "difference", outcome, sentence)

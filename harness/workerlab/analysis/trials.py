@@ -67,8 +67,8 @@ class Replicates(Struct, Generic[R], frozen=True):
     @property
     def core_wait(self) -> CoreWait | None:
         """The core wait of the result with the largest share; disturbed results first."""
-        found = (_value_of(result, "core_wait") for result in self.valid)
-        waits = [wait for wait in found if wait is not None]
+        core_waits = (_value_of(result, "core_wait") for result in self.valid)
+        waits = [wait for wait in core_waits if wait is not None]
         return max(waits, key=lambda wait: (wait.disturbed, wait.share), default=None)
 
 

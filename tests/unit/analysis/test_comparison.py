@@ -54,9 +54,9 @@ def compare(rng: random.Random, noise: Noise, most: int, slower: float = 1.0) ->
         pairs.append((launch(rng, noise), launch(rng, noise, slower)))
         if len(pairs) not in LOOKS:
             continue
-        found = changes(pairs, 0.05)
-        if len(pairs) >= most or all_decided(found, NAMES):
-            return {one.metric.name: one.word for one in found}
+        metric_changes = changes(pairs, 0.05)
+        if len(pairs) >= most or all_decided(metric_changes, NAMES):
+            return {one.metric.name: one.word for one in metric_changes}
 
 
 @pytest.mark.parametrize("noise", [quiet, noisy, bursts])
@@ -84,10 +84,10 @@ def test_before_the_first_look_nothing_is_said() -> None:
     rng = random.Random(4)
     pairs = [(launch(rng, quiet), launch(rng, quiet, 3.0)) for _ in range(LOOKS[0])]
     assert {one.word for one in changes(pairs[:-1], 0.05)} == {"inconclusive"}
-    found = {one.metric.name: one for one in changes(pairs, 0.05)}
-    assert found["response_p50_s"].word == "different"
-    assert found["response_p50_s"].value > 1
-    assert found["throughput_rps"].value == pytest.approx(1 / 3, rel=0.05)
+    metric_changes = {one.metric.name: one for one in changes(pairs, 0.05)}
+    assert metric_changes["response_p50_s"].word == "different"
+    assert metric_changes["response_p50_s"].value > 1
+    assert metric_changes["throughput_rps"].value == pytest.approx(1 / 3, rel=0.05)
 
 
 def test_between_two_looks_nothing_is_added() -> None:
@@ -104,10 +104,10 @@ def test_which_part_of_the_response_changed() -> None:
         a, b = launch(rng, quiet), dict(launch(rng, quiet))
         b["in_worker_s"] = 0.031
         pairs.append((a, b))
-    found = {one.metric.name: one for one in changes(pairs, 0.05)}
-    differ = [one.name for one in PARTS if found[one.name].word == "different"]
+    metric_changes = {one.metric.name: one for one in changes(pairs, 0.05)}
+    differ = [one.name for one in PARTS if metric_changes[one.name].word == "different"]
     assert differ == ["in_worker_s"]
-    assert found["in_worker_s"].value == pytest.approx(0.3, abs=0.02)  # of A's response
+    assert metric_changes["in_worker_s"].value == pytest.approx(0.3, abs=0.02)  # of A's response
 
 
 def test_failures_are_compared_as_shares() -> None:

@@ -66,15 +66,15 @@ ASGI = evidence(server("asgi", 2), 8, slots=[8])
 
 
 def worst_of(trial: TrialData) -> WorkerLoop:
-    found = loop_use(derived(trial))
-    assert found is not None
-    return found.worst
+    finding = loop_use(derived(trial))
+    assert finding is not None
+    return finding.worst
 
 
 def use_of(*rows: Iterable[Beat], trial: TrialData = ASGI) -> LoopUse:
-    found = loop_use(derived(beating(trial, *rows)))
-    assert found is not None
-    return found
+    finding = loop_use(derived(beating(trial, *rows)))
+    assert finding is not None
+    return finding
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_nothing_is_known_of_beats_in_which_the_machine_stood_still() -> None:
     assert worst_of(trial).blocked > 0.5
     assert worth_sampling(derived(trial))
     trial = seeing(trial, pauses=seen)
-    found = worst_of(trial)
-    assert (found.blocked, found.late, found.longest_s) == (0, 0, 0)
+    finding = worst_of(trial)
+    assert (finding.blocked, finding.late, finding.longest_s) == (0, 0, 0)
     assert not worth_sampling(derived(trial))
     # What blocks at other times is seen as before
     assert worst_of(seeing(trial, pauses=seen[::2])).longest_s == pytest.approx(0.6)
@@ -166,15 +166,15 @@ def said(trial: TrialData) -> BlockedLoop | None:
 
 
 def test_a_loop_that_is_blocked_in_a_part_of_its_time() -> None:
-    found = said(beating(ASGI, row(pid=100), row(pid=101, each=4, late=120.0)))
-    assert found is not None
-    assert found.blocked == pytest.approx(0.6, rel=0.1)
-    assert found.longest_s == pytest.approx(0.12)
-    assert found.late is not None
-    assert found.beats is not None
-    assert 3 <= found.late < found.beats
-    assert found.advice[0].endswith(ASYNC_CALLS_OR_THREADS)
-    assert text(found).startswith("Something blocks the event loop at least 6")
+    finding = said(beating(ASGI, row(pid=100), row(pid=101, each=4, late=120.0)))
+    assert finding is not None
+    assert finding.blocked == pytest.approx(0.6, rel=0.1)
+    assert finding.longest_s == pytest.approx(0.12)
+    assert finding.late is not None
+    assert finding.beats is not None
+    assert 3 <= finding.late < finding.beats
+    assert finding.advice[0].endswith(ASYNC_CALLS_OR_THREADS)
+    assert text(finding).startswith("Something blocks the event loop at least 6")
 
 
 SELDOM = row(each=50, late=40.0)  # 4 % of the time
@@ -240,9 +240,9 @@ def test_a_loop_that_nobody_else_waits_for_is_not_spoken_of() -> None:
 def test_of_tornado_only_its_own_applications() -> None:
     trial = beating(evidence(server("tornado", 2), 8), SELDOM)
     assert said(recording(trial, proof={"app_kind": "wsgi"})) is None
-    found = said(recording(trial, proof={"app_kind": "tornado"}))
-    assert found is not None
-    assert found.advice[0].endswith(ASYNC_CALLS_OR_CLASS)
+    finding = said(recording(trial, proof={"app_kind": "tornado"}))
+    assert finding is not None
+    assert finding.advice[0].endswith(ASYNC_CALLS_OR_CLASS)
 
 
 def test_beats_know_better_than_spans() -> None:

@@ -55,41 +55,41 @@ def spans(costs: Iterable[SpanCost | None], *, length_s: float = LENGTH_S) -> li
 
 
 def trial(
-    found: Sequence[Span], *, cpu_s: float = CPU_S + GUNICORN_S, worker_class: str = "sync"
+    outcome: Sequence[Span], *, cpu_s: float = CPU_S + GUNICORN_S, worker_class: str = "sync"
 ) -> TrialData:
     """Two workers, of which one serves; they use `cpu_s` per request and something idle."""
-    until_s = max((one.end_ns or 0) - make.ORIGIN_NS for one in found) / 1e9 + AFTER_S
+    until_s = max((one.end_ns or 0) - make.ORIGIN_NS for one in outcome) / 1e9 + AFTER_S
     one = make.evidence(make.server(worker_class, 2), 4)
-    one = make.with_spans(one, found)
+    one = make.with_spans(one, outcome)
     one = make.recording(one, load_end_ns=make.ns(until_s), lone_s=())
 
     def workers(at_s: float, served: int) -> WorkersSample:
         idle_s = IDLE * (at_s + BEFORE_S)
         return WorkersSample(make.ns(at_s), {100: 5 + idle_s + served * cpu_s, 101: 7 + idle_s})
 
-    samples = (workers(-BEFORE_S, 0), workers(0.0, 0), workers(until_s, len(found)))
+    samples = (workers(-BEFORE_S, 0), workers(0.0, 0), workers(until_s, len(outcome)))
     waits = tuple(
         ProcessSample(make.ns(at_s), 0, 0, 0, 0, 0, server_wait_s=wait_s)
-        for at_s, wait_s in ((0.0, 0.0), (until_s, len(found) * QUEUED_S))
+        for at_s, wait_s in ((0.0, 0.0), (until_s, len(outcome) * QUEUED_S))
     )
     return make.seeing(one, workers=samples, processes=waits, queue=())
 
 
 def needs(data: TrialData) -> Needs:
-    found = needs_of(make.derived(data))
-    assert isinstance(found, Needs), found
-    return found
+    outcome = needs_of(make.derived(data))
+    assert isinstance(outcome, Needs), outcome
+    return outcome
 
 
 def test_each_by_its_own_clock() -> None:
     """The mean is that of the workers, less what they use idle: the rest is added to each."""
-    found = needs(trial(spans(cost(CPU_S + 0.01 * (n % 2 - 0.5)) for n in range(REQUESTS))))
-    for n, one in enumerate(found.requests):
+    outcome = needs(trial(spans(cost(CPU_S + 0.01 * (n % 2 - 0.5)) for n in range(REQUESTS))))
+    for n, one in enumerate(outcome.requests):
         own_s = CPU_S + 0.01 * (n % 2 - 0.5)
         assert one.cpu_s == pytest.approx(own_s + GUNICORN_S)
         assert one.wait_s == pytest.approx(LENGTH_S - own_s - QUEUED_S)
         assert (one.blocked_s, one.nogil_s, one.route) == (0, 0, "")
-    assert len(found.requests) == REQUESTS
+    assert len(outcome.requests) == REQUESTS
 
 
 def test_without_a_clock_of_its_own_the_mean() -> None:
@@ -100,8 +100,8 @@ def test_without_a_clock_of_its_own_the_mean() -> None:
 
 
 def test_a_span_whose_clock_did_not_stop_has_the_mean_of_the_others() -> None:
-    found = needs(trial(spans([None, *[cost()] * (REQUESTS - 1)])))
-    assert found.requests[0].cpu_s == pytest.approx(found.requests[1].cpu_s)
+    outcome = needs(trial(spans([None, *[cost()] * (REQUESTS - 1)])))
+    assert outcome.requests[0].cpu_s == pytest.approx(outcome.requests[1].cpu_s)
 
 
 @pytest.mark.parametrize("asleep_s", [0.03, 0.0001])
@@ -117,12 +117,12 @@ def test_what_steps_sleep_blocks_the_loop(asleep_s: float) -> None:
 
 def test_what_held_up_its_steps_is_no_need() -> None:
     one = replace(cost(steps_s=CPU_S + QUEUED_S), held_up_ns=5_000_000)
-    found = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
-    assert found.requests[0].wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - 0.005)
-    assert "ForecastUncertain" not in {note.code for note in found.notes}
+    outcome = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
+    assert outcome.requests[0].wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - 0.005)
+    assert "ForecastUncertain" not in {note.code for note in outcome.notes}
     one = replace(one, held_up_ns=40_000_000)
-    found = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
-    assert "ForecastUncertain" in {note.code for note in found.notes}
+    outcome = needs(trial(spans([one] * REQUESTS), worker_class="uvicorn"))
+    assert "ForecastUncertain" in {note.code for note in outcome.notes}
 
 
 def test_requests_that_are_there_at_once_wait_for_each_other() -> None:
@@ -139,12 +139,12 @@ def test_requests_that_are_there_at_once_wait_for_each_other() -> None:
         )
         for length_s in (3 * CPU_S, 1.0)
     )
-    found = needs(crowded)
-    assert all(one.wait_s < CPU_S / 10 for one in found.requests)
-    assert "ForecastUncertain" in {note.code for note in found.notes}
-    found = needs(apart)
-    assert all(1.0 - 2 * CPU_S <= one.wait_s <= 1.0 - CPU_S for one in found.requests)
-    assert "ForecastUncertain" not in {note.code for note in found.notes}
+    outcome = needs(crowded)
+    assert all(one.wait_s < CPU_S / 10 for one in outcome.requests)
+    assert "ForecastUncertain" in {note.code for note in outcome.notes}
+    outcome = needs(apart)
+    assert all(1.0 - 2 * CPU_S <= one.wait_s <= 1.0 - CPU_S for one in outcome.requests)
+    assert "ForecastUncertain" not in {note.code for note in outcome.notes}
 
 
 def test_gunicorns_cpu_is_in_the_gap_and_counts_once() -> None:
@@ -166,9 +166,9 @@ def test_routes_by_what_the_app_was_asked() -> None:
 def test_memory_is_shared_and_private() -> None:
     data = trial(spans([cost()] * REQUESTS))
     memory = MemorySample(make.ns(9.0), 100 * MB, {100: 30 * MB, 101: 40 * MB})
-    found = needs(make.seeing(data, memory=(memory,))).memory
-    assert found == Memory(30 * MB, 35 * MB, 2)
-    assert found.of(4) == 170 * MB
+    outcome = needs(make.seeing(data, memory=(memory,))).memory
+    assert outcome == Memory(30 * MB, 35 * MB, 2)
+    assert outcome.of(4) == 170 * MB
     assert needs(data).memory is None
     assert NO_MEMORY in needs(data).notes
 
@@ -193,15 +193,15 @@ def test_an_app_that_fails_now_and_then_is_known_by_all_of_its_requests(
     data = trial(spans([cost()] * count))
     assert data.measurement is not None
     data = make.saying(data, requests=count, failed=failed, errors={"non_2xx": failed}, timings=())
-    found = needs_of(make.derived(data))
+    outcome = needs_of(make.derived(data))
     if code == "RequestsFailed":
-        assert isinstance(found, Finding)
-        assert (found.code, found.values["failed"]) == (code, pytest.approx(0.75))
-        assert "75 % of its requests were not answered as expected" in text(found)
+        assert isinstance(outcome, Finding)
+        assert (outcome.code, outcome.values["failed"]) == (code, pytest.approx(0.75))
+        assert "75 % of its requests were not answered as expected" in text(outcome)
         return
-    assert isinstance(found, Needs)
-    assert found.requests[0].cpu_s == pytest.approx(CPU_S + GUNICORN_S, rel=0.05)
-    mixed = [note for note in found.notes if note.code == "FailuresInMean"]
+    assert isinstance(outcome, Needs)
+    assert outcome.requests[0].cpu_s == pytest.approx(CPU_S + GUNICORN_S, rel=0.05)
+    mixed = [note for note in outcome.notes if note.code == "FailuresInMean"]
     assert [one.values["failed"] for one in mixed] == pytest.approx([0.1] if code else [])
 
 
@@ -222,10 +222,10 @@ def test_cpu_while_many_come_is_that_of_the_steady_window() -> None:
         *(sample(at_ns, requests) for at_ns, requests in served.items()),
         sample(window.closes_ns + 1_000_000_000, served[window.closes_ns], 99.0),
     )
-    found = cpu_under_load(make.derived(make.seeing(trial, processes=samples)))
-    assert found is not None
-    assert found.server_s == pytest.approx(0.003)
-    assert found.load_s == pytest.approx(0.0012)
+    outcome = cpu_under_load(make.derived(make.seeing(trial, processes=samples)))
+    assert outcome is not None
+    assert outcome.server_s == pytest.approx(0.003)
+    assert outcome.load_s == pytest.approx(0.0012)
     untold = [replace(one, tool_cpu_s=None) for one in samples]
     unseen = cpu_under_load(make.derived(make.seeing(trial, processes=tuple(untold))))
     assert unseen is not None
@@ -235,10 +235,10 @@ def test_cpu_while_many_come_is_that_of_the_steady_window() -> None:
 
 def test_what_many_at_once_save_is_taken_from_each_alike() -> None:
     few = Needs("", (RequestNeed(0.05, 0.002), RequestNeed(0.05, 0.006)), 0.001, 0.0)
-    found = with_cpu(few, CpuUnderLoad(0.003, 0.0001))
-    assert [one.cpu_s for one in found.requests] == pytest.approx([0.001, 0.005])
-    assert [one.wait_s for one in found.requests] == [0.05, 0.05]
-    assert found.load_s == 0.0001
+    outcome = with_cpu(few, CpuUnderLoad(0.003, 0.0001))
+    assert [one.cpu_s for one in outcome.requests] == pytest.approx([0.001, 0.005])
+    assert [one.wait_s for one in outcome.requests] == [0.05, 0.05]
+    assert outcome.load_s == 0.0001
     assert with_cpu(few, None) == few
     less = with_cpu(few, CpuUnderLoad(0.001, 0.0))
     assert [one.cpu_s for one in less.requests] == pytest.approx([0.0, 0.003])

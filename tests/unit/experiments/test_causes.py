@@ -35,22 +35,22 @@ def failed(one: Trial, reason: str = NO_FLASK) -> Record:
 
 
 def test_an_app_that_no_class_can_boot_is_tried_twice() -> None:
-    known = Unavailable(plan())
+    unavailable = Unavailable(plan())
     first, second, third = (trial(name) for name in ("sync", "gthread", "gevent"))
-    known.store_fault(first, failed(first))
-    assert known.why_not(trial("sync", connections=8)) == NO_FLASK
-    assert known.why_not(second) is None  # it may be the class
-    known.store_fault(second, failed(second))
-    assert known.why_not(third) == NO_FLASK
-    assert known.why_not(trial("gevent", "other:app")) is None
+    unavailable.store_fault(first, failed(first))
+    assert unavailable.why_not(trial("sync", connections=8)) == NO_FLASK
+    assert unavailable.why_not(second) is None  # it may be the class
+    unavailable.store_fault(second, failed(second))
+    assert unavailable.why_not(third) == NO_FLASK
+    assert unavailable.why_not(trial("gevent", "other:app")) is None
 
 
 def test_classes_that_fail_for_reasons_of_their_own_say_nothing_of_others() -> None:
-    known = Unavailable(plan())
+    unavailable = Unavailable(plan())
     for name in ("gevent", "tornado"):
         one = trial(name)
-        known.store_fault(one, failed(one, f"{name} is missing"))
-    assert known.why_not(trial("sync")) is None
+        unavailable.store_fault(one, failed(one, f"{name} is missing"))
+    assert unavailable.why_not(trial("sync")) is None
 
 
 def test_a_cause_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:

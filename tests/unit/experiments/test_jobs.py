@@ -42,8 +42,8 @@ def seconds(one: Trial) -> float:
 
 def test_more_requests_per_second_need_more() -> None:
     """No more than the slots allow, and each of an event loop's workers a little."""
-    found = jobs(asleep())
-    four, eight, sixteen = (found.cores(one) for one in trials(asleep()))
+    scheduler = jobs(asleep())
+    four, eight, sixteen = (scheduler.cores(one) for one in trials(asleep()))
     assert four == eight == sixteen  # four slots
     loops = asleep(*product((LOOPS,), ("ab",), (4, 8, 16)))
     needed = [jobs(loops).cores(one) or 0.0 for one in trials(loops)]
@@ -51,7 +51,7 @@ def test_more_requests_per_second_need_more() -> None:
     assert needed[0] > (four or 0.0)
     quick = replace(APP, sleep_s=0.1)
     (short,) = trials(asleep(Cell(replace(SERVER, app=quick), "ab", 4)))
-    assert (found.cores(short) or 0.0) > (four or 0.0)
+    assert (scheduler.cores(short) or 0.0) > (four or 0.0)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_an_app_of_the_users_runs_beside_others_once_it_was_seen_to_wait(
 ) -> None:
     cells = product((replace(SERVER, app=OWN),), ("ab",), (4, 8, 16))
     asked = plan(cells, jobs=3)
-    found, (first, *others) = jobs(asked), trials(asked)
-    assert found.next_batch([first, *others], lambda _: None) == ([first], others)
+    scheduler, (first, *others) = jobs(asked), trials(asked)
+    assert scheduler.next_batch([first, *others], lambda _: None) == ([first], others)
     record = Record(first.key, None, lone_s=(1.0,), planned_requests=20, tool_cpu_s=0.0)
-    found.store_cost(first, record, samples(20 * cpu_s))
-    batch, left = found.next_batch(others, lambda _: 1.0)
+    scheduler.store_cost(first, record, samples(20 * cpu_s))
+    batch, left = scheduler.next_batch(others, lambda _: 1.0)
     assert batch == (others if together else others[:1])
     assert len(batch) + len(left) == len(others)
 
@@ -130,11 +130,11 @@ def test_repeated_trials_keep_their_random_order() -> None:
 def test_what_must_run_alone_keeps_its_place_among_repeated_ones() -> None:
     alone = replace(LOOPS, app=replace(APP, sleep_s=0.001))
     made = asleep(*product((SERVER, alone), ("ab",), (4, 8, 16)), trials=2, seed=3)
-    found, todo = jobs(made), trials(made)
+    scheduler, todo = jobs(made), trials(made)
     run, left = list[Trial](), todo
     while left:
-        batch, left = found.next_batch(left, seconds)
-        assert len(batch) == 1 or all(map(found.can_share, batch))
+        batch, left = scheduler.next_batch(left, seconds)
+        assert len(batch) == 1 or all(map(scheduler.can_share, batch))
         run += batch
     assert run == todo
 
@@ -142,11 +142,11 @@ def test_what_must_run_alone_keeps_its_place_among_repeated_ones() -> None:
 def test_those_at_a_rate_come_after_all_others() -> None:
     cells = product((SERVER,), ("fast",), (4, 8), rates=(Rate(rps=2.0), Rate(share=0.5)))
     made = asleep(*cells)
-    found = jobs(made)
-    batch, left = found.next_batch(trials(made), seconds)
+    scheduler = jobs(made)
+    batch, left = scheduler.next_batch(trials(made), seconds)
     assert {one.cell.rate for one in batch} == {None}
     assert {one.cell.rate for one in left} == {Rate(rps=2.0), Rate(share=0.5)}
-    assert found.next_batch(left, seconds)[1] == []
+    assert scheduler.next_batch(left, seconds)[1] == []
 
 
 def test_without_jobs_one_runs_after_the_other() -> None:
@@ -204,14 +204,14 @@ def test_how_long_they_take_together() -> None:
 @pytest.mark.parametrize("app", [APP, OWN])
 def test_what_is_left_is_less_the_more_has_run(app: App) -> None:
     made = asleep(*product((replace(SERVER, app=app),), ("ab",), (4, 8, 16)))
-    found, todo = jobs(made), trials(made)
-    whole_s = found.left_s(seconds, todo, {})
+    scheduler, todo = jobs(made), trials(made)
+    whole_s = scheduler.left_s(seconds, todo, {})
     assert whole_s is not None
     longest_s, sum_s = max(map(seconds, todo)), sum(map(seconds, todo))
     assert whole_s == (longest_s + 2 * START_INTERVAL_S if app is APP else sum_s)
-    later_s = found.left_s(seconds, todo, {one.key: 2.0 for one in todo})
+    later_s = scheduler.left_s(seconds, todo, {one.key: 2.0 for one in todo})
     assert later_s == (longest_s - 2.0 if app is APP else sum_s - 6.0)
-    assert found.left_s(lambda _: None, todo, {}) is None
+    assert scheduler.left_s(lambda _: None, todo, {}) is None
 
 
 # --- the command line -----------------------------------------------------------------------------

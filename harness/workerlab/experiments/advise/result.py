@@ -310,9 +310,9 @@ def limit_of(result: AdviseResult) -> Answer | None:
         return MemoryShortage(min(sizes), limit_bytes)
     if study.ceiling and search.unsendable():
         shortages = [_cpu_shortage(result, needs) for needs in study.needs.values()]
-        known = [shortage for shortage in shortages if shortage]
-        least = min(known, key=lambda shortage: shortage.cpu_s, default=None)
-        cpu = least if len(known) == len(shortages) else None
+        cpu_shortages = [shortage for shortage in shortages if shortage]
+        least = min(cpu_shortages, key=lambda shortage: shortage.cpu_s, default=None)
+        cpu = least if len(cpu_shortages) == len(shortages) else None
         return ToolShortage(TOOL, study.ceiling.rps, SERVER_TOO if cpu else "", cpu)
     if result.needs is None:
         return None

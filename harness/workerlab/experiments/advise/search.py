@@ -378,9 +378,9 @@ class Search(Struct, dict=True, frozen=True, eq=False):
         launches = [launch for launch in self.study.of(server) if launch.rps >= self.target_rps]
         at_target = self.study.at(server, self.target_rps)
         for share in CLEAR_SHARES:
-            clear = [launch for launch in launches if self._is_below(launch, share)]
-            if (clear or self._forecast_is_clear(server)) and all(
-                launch in clear for launch in at_target
+            is_clear = any(self._is_below(launch, share) for launch in launches)
+            if (is_clear or self._forecast_is_clear(server)) and all(
+                self._is_below(launch, share) for launch in at_target
             ):
                 return share
         return 1.0

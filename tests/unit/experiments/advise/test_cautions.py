@@ -23,6 +23,6 @@ def test_an_app_that_grows_slower_is_told() -> None:
     steady, slower = launch(0.0), launch(0.0025)
     assert told(steady, steady, steady) == []
     assert told(steady, steady, slower) == []
-    (found,) = told(steady, slower, slower)
-    assert found.startswith("Service times drift: 1")
-    assert found.endswith("; seen in 2 of 3 launches.")
+    (caution,) = told(steady, slower, slower)
+    assert caution.startswith("Service times drift: 1")
+    assert caution.endswith("; seen in 2 of 3 launches.")
