@@ -113,10 +113,10 @@ def _sweep_arguments(marker: pytest.Mark) -> tuple[list[str], dict[str, Any]]:
 @contextmanager
 def _explained() -> Iterator[None]:
     from workerlab.model import LabError
-    from workerlab.server.running import Faulty
+    from workerlab.server.running import TrialFailed
     from workerlab.slo import TargetSyntaxError
 
     try:
         yield
-    except (LabError, Faulty, TargetSyntaxError) as error:
+    except (LabError, TrialFailed, TargetSyntaxError) as error:
         pytest.fail(f"{error}", pytrace=False)

@@ -59,7 +59,7 @@ done
 
 
 def _lacks(kind: str) -> None:
-    if why := services.lacks(kind) or services.lacks_driver(kind):
+    if why := services.why_unavailable(kind) or services.why_no_driver(kind):
         pytest.skip(why)
 
 
@@ -152,7 +152,7 @@ def mortal(
 ) -> Iterator[Mortal]:
     """`first` is run once before it, where the server will run; {place} in words is that place."""
     user = services._user(kind)
-    place = services._place(user)
+    place = services._new_directory(user)
     words = [word.format(place=place) for word in argv]
     script = LIVES
     if first:
@@ -204,7 +204,7 @@ def mortal_redis() -> Iterator[Mortal]:
 def mortal_mongodb() -> Iterator[Mortal]:
     """MongoDB's own server where it is installed, else one that speaks its protocol: in memory, so
     that it comes back empty."""
-    if why := services.lacks_driver("mongodb"):
+    if why := services.why_no_driver("mongodb"):
         pytest.skip(why)
     port = services.free_port()
     url = f"mongodb://127.0.0.1:{port}/blog"
@@ -217,7 +217,7 @@ def mortal_mongodb() -> Iterator[Mortal]:
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Path:
     """The program that scripts/mongodb_stand_in.sh makes."""
-    if why := services.lacks_driver("mongodb"):
+    if why := services.why_no_driver("mongodb"):
         pytest.skip(why)
     made, program = _mongo(), tmp_path / "stand-in" / services.STAND_INS["mongod"]
     program.parent.mkdir()

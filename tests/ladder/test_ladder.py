@@ -49,7 +49,7 @@ def rows(study: dict[str, Any], column: str) -> list[dict[str, Any]]:
 
 def needs(*kinds: str) -> None:
     for kind in kinds:
-        if why := services.lacks_driver(kind) or services.lacks(kind):
+        if why := services.why_no_driver(kind) or services.why_unavailable(kind):
             pytest.skip(why)
 
 

@@ -78,7 +78,7 @@ def listens(url: str) -> bool:
 
 @pytest.fixture(scope="module", params=sorted(STARTED))
 def kind(request: pytest.FixtureRequest) -> str:
-    if why := services.lacks(request.param):
+    if why := services.why_unavailable(request.param):
         pytest.skip(why)
     return str(request.param)
 
@@ -142,7 +142,7 @@ with service("postgresql") as a, service("redis") as b, services.folder() as c:
 @pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_of_it_outlives_a_killed_lab(number: signal.Signals) -> None:
-    if why := services.lacks("postgresql") or services.lacks("redis"):
+    if why := services.why_unavailable("postgresql") or services.why_unavailable("redis"):
         pytest.skip(why)
     words = [sys.executable, "-c", HARNESS]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as lab:
@@ -306,18 +306,18 @@ def test_what_cannot_be_started_says_what_would_help(monkeypatch: pytest.MonkeyP
         ("redis", "--redis-url"),
         ("mongodb", "--mongo-url"),
     ):
-        why = services.lacks(kind)
+        why = services.why_unavailable(kind)
         assert why is not None
         assert option in why
     for kind in STARTED:
         with pytest.raises(EnvironmentProblem, match=r"setup\.sh --ladder"), service(kind):
             pass
-    assert services.lacks("sqlite") is None
+    assert services.why_unavailable("sqlite") is None
 
 
 def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert services.lacks_driver("postgresql") is None
+    assert services.why_no_driver("postgresql") is None
     changed = replace(services.KINDS["postgresql"], drivers=("no_such_driver",))
     monkeypatch.setitem(services.KINDS, "postgresql", changed)
-    why = services.lacks_driver("postgresql")
+    why = services.why_no_driver("postgresql")
     assert why == "no_such_driver cannot be imported: pip install 'workerlab[ladder]'"

@@ -79,7 +79,7 @@ def interpreters(
         by_request = {(python, version): inspect(python, version, bundled=bundled)
                       for python, version in pairs}  # fmt: skip
         return {
-            (python, version or interpreter.asked): interpreter
+            (python, version or interpreter.requested): interpreter
             for (python, version), interpreter in by_request.items()
         }
 
@@ -174,6 +174,6 @@ def _note(
         instead = f"; {python} has {own.gunicorn}" if own and own.gunicorn else ""
         return Note(f"Gunicorn {gunicorn} serves the bundled apps{instead}")
     names = [name for name, row in WORKER_CLASSES.items() if not row.path]
-    lacking = [name for name in names if name not in serving.known]
+    lacking = [name for name in names if name not in serving.worker_classes]
     without = f", without the worker class {listed(lacking)}" if lacking else ""
     return Note(f"{why_not}; {gunicorn} serves the bundled apps{without}")

@@ -33,7 +33,7 @@ from workerlab.observe.tcp import drops_are_told
 from workerlab.plan import load_for, longer_s, predicted_s, records_for, trials
 from workerlab.server import preflight
 from workerlab.server.gunicorn import running
-from workerlab.server.running import Launch, Turn
+from workerlab.server.running import Launch, StartupTurn
 from workerlab.terminal.progress import Progress, Several, Within
 
 WARMUP_SLEEP_S = 0.005  # sleep of warm-up requests to the bundled apps
@@ -160,7 +160,9 @@ class TrialExecution:
         rps = self._rates.rps_of(trial)
         return None if isinstance(rps, Fault) else rps
 
-    def _begin(self, trial: Trial, turn: Turn | None = None, lab: Lab | None = None) -> Task | None:
+    def _begin(
+        self, trial: Trial, turn: StartupTurn | None = None, lab: Lab | None = None
+    ) -> Task | None:
         """Record the start and return the task; or record why it cannot run, and return None."""
         self._screen.begin(trial)
         why = self._unavailable.why_not(trial) or why_unavailable(trial.cell.tool)
@@ -274,7 +276,7 @@ def task_for(
     directory: Path,
     rps: float | None = None,
     prepare_launch: PrepareLaunch = no_services,
-    turn: Turn | None = None,
+    turn: StartupTurn | None = None,
 ) -> Task:
     """The task of a trial. `rps`: of an open cell; `turn`: its turn among parallel trials."""
     if trial.cell.server.null is not None:

@@ -307,7 +307,7 @@ def unavailable_variants(
     return {
         name: why
         for name, (server, interpreter) in variants.items()
-        if (why := interpreter.lacks(server.worker_class))
+        if (why := interpreter.why_unavailable(server.worker_class))
     }
 
 
@@ -323,7 +323,7 @@ def notes_on_gunicorn(serving: preflight.Interpreters) -> tuple[Finding, ...]:
 def common_version(serving: preflight.Interpreters) -> str:
     """The requested version of Gunicorn that all interpreters share; "" if they differ (each
     server then names its own), or if none was requested."""
-    versions = {interpreter.asked for interpreter in serving.values()}
+    versions = {interpreter.requested for interpreter in serving.values()}
     return versions.pop() if len(versions) == 1 else ""
 
 
@@ -393,7 +393,7 @@ def _check_classes(interpreter: preflight.Interpreter) -> None:
     """Raises UsageError for a worker class that cannot be imported."""
     for name, worker_class in interpreter.classes.items():
         if worker_class.get("error"):
-            raise UsageError(interpreter.lacks(name))
+            raise UsageError(interpreter.why_unavailable(name))
 
 
 def _notes(

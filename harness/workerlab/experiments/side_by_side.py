@@ -34,7 +34,7 @@ from workerlab.model import Fault, Record, Trial
 from workerlab.observe.cpu import Lab
 from workerlab.observe.observations import read_observations
 from workerlab.server.process import Guarded
-from workerlab.server.running import Turn
+from workerlab.server.running import StartupTurn
 
 MIN_APART_S = 0.1  # between the starts of two measurements
 
@@ -118,22 +118,22 @@ class StartupBarrier:
         self.raise_if_ended()
 
 
-class BarrierTurn(Turn):
+class BarrierStartupTurn(StartupTurn):
     """The turn of one trial at the barrier."""
 
     def __init__(self, barrier: StartupBarrier, key: str) -> None:
         self._barrier, self._key = barrier, key
 
-    def begin(self) -> None:
+    def wait_to_start(self) -> None:
         self._barrier.wait_to_start(self._key)
 
     def started(self, process: Guarded) -> None:
         self._barrier.started(self._key, process)
 
-    def look(self) -> None:
+    def raise_if_ended(self) -> None:
         self._barrier.raise_if_ended()
 
-    def calm(self) -> float:
+    def wait_to_measure(self) -> float:
         began_s = time.monotonic()
         self._barrier.wait_to_measure(self._key)
         return time.monotonic() - began_s
@@ -143,7 +143,7 @@ FIT_CHECK_S = 0.25  # after which to check again whether another trial fits
 SWITCH_INTERVAL_S = 0.0005  # for `sys.setswitchinterval`; a tenth of the default
 INTERRUPTED = Fault("interrupted", "stopped before it was finished")
 
-Begin = Callable[[Trial, Turn, Lab], Task | None]
+Begin = Callable[[Trial, StartupTurn, Lab], Task | None]
 
 
 class TrialOutcome(Struct, frozen=True):
@@ -217,7 +217,7 @@ class ParallelTrials:
             cores, now_s = self._scheduler.cores(trial) or 0.0, time.monotonic()
             if self._budget.fits(cores, now_s, loaded=self._barrier.measuring):
                 waiting.remove(trial)
-                task = self._begin(trial, BarrierTurn(self._barrier, trial.key), self._lab)
+                task = self._begin(trial, BarrierStartupTurn(self._barrier, trial.key), self._lab)
                 if task is not None:
                     self._budget.enter(trial.key, cores, now_s, loaded=self._barrier.measuring)
                     self._barrier.announce(trial.key)

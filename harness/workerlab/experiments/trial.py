@@ -24,7 +24,7 @@ from workerlab.observe.map_readers import shrink
 from workerlab.observe.observer import Observer
 from workerlab.server.null_server import null_server
 from workerlab.server.process import Guarded
-from workerlab.server.running import Faulty, Serving
+from workerlab.server.running import Serving, TrialFailed
 
 WATCH_INTERVAL_S = 0.02  # between looks at the load tool
 PARALLEL_WATCH_INTERVAL_S = 0.1  # in parallel trials, which draw no progress
@@ -46,7 +46,7 @@ def single_load(_load: Load, _record: Record) -> None:
 
 class Task(Struct, frozen=True):
     """Everything a trial needs. `start_server()`: context manager of the ready server; raises
-    Faulty if it does not start. `load(lone_s)` and `command(load, url, workdir)` are pure;
+    TrialFailed if it does not start. `load(lone_s)` and `command(load, url, workdir)` are pure;
     `watch(server, observer)` is called repeatedly while the load runs. `services`: pids of
     databases and caches to observe, by name. `next_load(load, record)`: the load to follow, or
     None. `needs`: measure the CPU of each request. `lab`: set if other trials run in parallel."""
@@ -83,7 +83,7 @@ def run(task: Task, keep: Callable[[Record], None]) -> Record:
     fault: Fault | None = None
     try:
         fault = _run(task, fields)
-    except Faulty as faulty:
+    except TrialFailed as faulty:
         fault = faulty.fault
     except OSError as error:
         why = f"a file could not be written, or a program could not be started: {error}"
@@ -99,7 +99,7 @@ def run(task: Task, keep: Callable[[Record], None]) -> Record:
 
 def _run(task: Task, fields: dict[str, Any]) -> Fault | None:
     """Start the server, run the loads, and add the results to `fields`, those of the Record.
-    Returns the fault, if any; raises Faulty if the server does not start."""
+    Returns the fault, if any; raises TrialFailed if the server does not start."""
     directory = task.directory
     directory.mkdir(parents=True)
     stop_began_s: float | None = None

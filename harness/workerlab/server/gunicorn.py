@@ -16,7 +16,15 @@ from pathlib import Path
 
 from workerlab.paths import bundled_name
 from workerlab.server.process import Guarded
-from workerlab.server.running import Faulty, Launch, Running, Turn, explained, numbered, read_proofs
+from workerlab.server.running import (
+    Launch,
+    Running,
+    StartupTurn,
+    TrialFailed,
+    explained,
+    numbered,
+    read_proofs,
+)
 from workerlab.server.versions import with_version
 from workerlab.server.warmup import warm_up
 from workerlab.server.worker_classes import WORKER_CLASSES, class_named
@@ -82,14 +90,14 @@ FORCED: Mapping[str, tuple[object, str]] = {
 
 
 @contextmanager
-def running(launch: Launch, turn: Turn | None = None) -> Iterator[Running]:
+def running(launch: Launch, turn: StartupTurn | None = None) -> Iterator[Running]:
     """A server that is ready and warmed up, with its other instances; all their processes are gone
-    afterwards. `turn`: given if servers of other trials start at the same time. Raises Faulty:
+    afterwards. `turn`: given if servers of other trials start at the same time. Raises TrialFailed:
     "unavailable" if the server does not boot or the app is of the wrong kind, "answer" if it boots
     but does not answer as expected."""
-    turn = turn or Turn()
+    turn = turn or StartupTurn()
     with ExitStack() as stack:
-        turn.begin()
+        turn.wait_to_start()
         _write_launch(launch)
         server = stack.enter_context(_instance(launch, 1, frozenset(), turn))
         for number in range(2, launch.server.instances + 1):
@@ -101,9 +109,9 @@ def running(launch: Launch, turn: Turn | None = None) -> Iterator[Running]:
 
 @contextmanager
 def _instance(
-    launch: Launch, number: int, strangers: frozenset[int], turn: Turn
+    launch: Launch, number: int, earlier_pids: frozenset[int], turn: StartupTurn
 ) -> Iterator[Running]:
-    """One instance of the server; `strangers`: pids of the workers of earlier instances."""
+    """One instance of the server; `earlier_pids`: pids of the workers of earlier instances."""
     began, trial = time.monotonic(), str(launch.trial)
     listening = numbered(launch.trial, "listening.json", number)
     log = numbered(launch.trial, "server.log", number)
@@ -120,7 +128,7 @@ def _instance(
         grace_s=GRACE_S + 1.0,
     ) as process:
         turn.started(process)
-        proofs = _proofs(launch, process, log, listening, strangers, turn)
+        proofs = _proofs(launch, process, log, listening, earlier_pids, turn)
         _check_kind(launch, proofs)
         host, port = json.loads(listening.read_text())["address"]
         server = Running(
@@ -132,7 +140,7 @@ def _instance(
             backlog=launch.server.backlog,
             log=log,
             proofs=proofs,
-            strangers=strangers,
+            earlier_pids=earlier_pids,
             start_s=time.monotonic() - began,
         )
         warm_up(server, turn)
@@ -144,26 +152,26 @@ def _proofs(
     process: Guarded,
     log: Path,
     listening: Path,
-    strangers: frozenset[int],
-    turn: Turn,
+    earlier_pids: frozenset[int],
+    turn: StartupTurn,
 ) -> dict[int, dict[str, object]]:
-    """Wait until each worker has loaded the app. Returns their proofs by pid; raises Faulty."""
+    """The proofs by pid, once each worker has loaded the app. Raises TrialFailed."""
     until, workers = time.monotonic() + BOOT_S, launch.server.workers
     while True:
-        turn.look()
-        proofs = read_proofs(launch.trial, excluded=strangers)
+        turn.raise_if_ended()
+        proofs = read_proofs(launch.trial, excluded=earlier_pids)
         if len(proofs) >= workers and listening.exists():
             return proofs
         if process.wait(POLL_S):
-            _check_room(launch.trial)
+            _check_disk_space(launch.trial)
             why = explained("the server did not boot", log, printed=True)
-            raise Faulty("unavailable", why + _next_step(launch, why), f"its log: {log}")
+            raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
         if not proofs and boots(log) > RESPAWNS * workers:
             ended = f"its workers exited {RESPAWNS} times before loading the app"
-            raise Faulty("unavailable", explained(ended, log, printed=True), f"its log: {log}")
+            raise TrialFailed("unavailable", explained(ended, log, printed=True), f"its log: {log}")
         if time.monotonic() > until:
             ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
-            raise Faulty("unavailable", explained(ready, log), f"its log: {log}")
+            raise TrialFailed("unavailable", explained(ready, log), f"its log: {log}")
 
 
 def boots(log: Path) -> int:
@@ -192,21 +200,21 @@ def _next_step(launch: Launch, why: str) -> str:
     )
 
 
-def _check_room(directory: Path) -> None:
-    """Raises Faulty if the disk is too full for a worker's span map, allocated when it boots."""
+def _check_disk_space(directory: Path) -> None:
+    """Raises TrialFailed if there is no space for a worker's span map, allocated when it boots."""
     free = shutil.disk_usage(directory).free
     if free < MIN_FREE_BYTES:
         why = f"only {free >> 10} KB are free in {directory.parents[1]}, where the run is kept"
-        raise Faulty("storage", why)
+        raise TrialFailed("storage", why)
 
 
 def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> None:
-    """Raises Faulty for an app of the wrong kind, which Gunicorn would boot and answer with 500."""
+    """Raises TrialFailed for an app of the wrong kind, which Gunicorn would answer with 500."""
     kind = str(next(iter(proofs.values()))["app_kind"])
     row = class_named(launch.server.worker_class)
     if row.serves and kind not in (*row.serves, "unknown"):
         expected = "ASGI" if row.asgi else "WSGI"
-        raise Faulty(
+        raise TrialFailed(
             "unavailable",
             f"{launch.app.target} is an application of kind {kind}, worker class {row.name} serves"
             f" {expected}: choose another class or another callable",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from workerlab.model import Fault, Server
 from workerlab.server.process import Guarded
-from workerlab.server.running import Faulty, Serving, explained
+from workerlab.server.running import Serving, TrialFailed, explained
 
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h, linux/if.h
@@ -81,8 +81,8 @@ def null_server(
     server: Server, directory: Path, client_ports: tuple[int, int] | None = None
 ) -> Iterator[RunningNull]:
     """A null server that listens; afterwards it is gone, and its counts are in `directory`, which
-    must exist. `client_ports`: lowest and highest of the ports that it must not use. Raises Faulty
-    if it does not start."""
+    must exist. `client_ports`: lowest and highest of the ports that it must not use. Raises
+    TrialFailed if it does not start."""
     began, log = time.monotonic(), directory / LOG
     argv = command(server, directory, client_ports)
     tw_reuse = server.null.tw_reuse if server.null else None
@@ -92,7 +92,7 @@ def null_server(
     ):
         while not (directory / READY).exists():
             if process.wait(POLL_S) or time.monotonic() > began + BOOT_S:
-                raise Faulty("unavailable", explained("the null server did not start", log))
+                raise TrialFailed("unavailable", explained("the null server did not start", log))
         address = json.loads((directory / READY).read_text())
         yield RunningNull(
             process=process,

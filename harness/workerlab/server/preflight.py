@@ -50,24 +50,24 @@ class Interpreter(Struct, frozen=True):
 
     python: str
     gunicorn: str
-    known: Sequence[str]
+    worker_classes: Sequence[str]
     missing: Sequence[str]
     classes: Mapping[str, Mapping[str, Any]]
     settings: Mapping[str, object]
     names: Sequence[str] = ()
-    asked: str = ""  # the requested version of Gunicorn; "": its own
-    unfit: str = ""  # why no class can run there
+    requested: str = ""  # the requested version of Gunicorn; "": its own
+    why_unfit: str = ""  # why no class can run there
     pip: bool = True
     note: Finding | None = None  # why it, or this Gunicorn, was chosen, if the user named none
 
-    def lacks(self, name: str) -> str | None:
+    def why_unavailable(self, name: str) -> str | None:
         """Why this class cannot run there, with the next step; None if it can."""
-        if self.unfit:
-            return self.unfit
+        if self.why_unfit:
+            return self.why_unfit
         row = class_named(name)
         if why := self.classes.get(name, {}).get("error"):
             return f"{self.python} cannot import the worker class {name}: {why}"
-        if not row.path and name not in self.known:
+        if not row.path and name not in self.worker_classes:
             return f"Gunicorn {self.gunicorn} has no worker class {name}"
         if missing := [package for package in row.packages if package in self.missing]:
             names = [package.replace("_", "-") for package in missing]
@@ -119,8 +119,8 @@ def interpreter(
         )
     if why := answer.pop("error"):
         raise UsageError(f"{config} cannot be read as a Gunicorn file: {why}")
-    unfit = _unfit(python, version, answer["gunicorn"], requires)
-    return Interpreter(python, **answer, asked=gunicorn, unfit=unfit)
+    why_unfit = _why_unfit(python, version, answer["gunicorn"], requires)
+    return Interpreter(python, **answer, requested=gunicorn, why_unfit=why_unfit)
 
 
 def _introspect(
@@ -149,7 +149,7 @@ def _introspect(
     return answer
 
 
-def _unfit(python: str, version: str, gunicorn: str, requires: str | None) -> str:
+def _why_unfit(python: str, version: str, gunicorn: str, requires: str | None) -> str:
     """Why an interpreter of that version cannot run the server; "" if it can."""
     for component, required in ((f"Gunicorn {gunicorn}", requires or ""), ("workerlab", PYTHON)):
         if not SpecifierSet(required).contains(version, prereleases=True):
@@ -166,7 +166,7 @@ def app_kind(interpreter: Interpreter, app: App, config: str | None) -> str:
         return subprocess.run(
             [interpreter.python, str(APP_KIND), json.dumps(request)],
             cwd=app.chdir or None,
-            env={**env, **with_version(interpreter.asked, env)},
+            env={**env, **with_version(interpreter.requested, env)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -28,7 +28,7 @@ ERROR = re.compile(r"(.*\[(ERROR|CRITICAL)\] |(?=Error: ))(?P<what>.*)")
 WARNING = re.compile(r".*\[WARNING\] (?P<what>.*)")
 
 
-class Faulty(Exception):
+class TrialFailed(Exception):
     """A trial cannot continue; `fault` has the reason in one sentence, and details of the trial."""
 
     def __init__(self, kind: FaultKind, reason: str, detail: str = "") -> None:
@@ -57,19 +57,19 @@ class Launch(Struct, frozen=True):
     gunicorn: str = ""  # the version to run; "": that of the interpreter's environment
 
 
-class Turn:
+class StartupTurn:
     """Lets parallel trials start their servers one at a time. This base class never waits."""
 
-    def begin(self) -> None:
+    def wait_to_start(self) -> None:
         """Called before the server starts."""
 
     def started(self, process: Guarded) -> None:
         """Called once the process exists: another thread may have to end it."""
 
-    def look(self) -> None:
+    def raise_if_ended(self) -> None:
         """Called repeatedly while the server boots. Raises if the trial must stop."""
 
-    def calm(self) -> float:
+    def wait_to_measure(self) -> float:
         """Called after the warm-up, before the measurement. Returns the seconds it waited."""
         return 0.0
 
@@ -114,7 +114,7 @@ class Running(Serving, kw_only=True):
     """A Gunicorn that answers."""
 
     launch: Launch
-    strangers: frozenset[int] = frozenset()  # pids of the workers of earlier instances
+    earlier_pids: frozenset[int] = frozenset()  # pids of the workers of earlier instances
 
     def lost(self) -> Fault | None:
         for server in (self, *self.others):

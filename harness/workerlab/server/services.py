@@ -132,7 +132,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def lacks(kind: str) -> str | None:
+def why_unavailable(kind: str) -> str | None:
     """Why the lab cannot start a `kind` here, and what to do; None if it can."""
     if kind == "sqlite":
         return None
@@ -146,11 +146,11 @@ def lacks(kind: str) -> str | None:
     return None
 
 
-def lacks_driver(kind: str) -> str | None:
-    return lacks_packages(KINDS[kind].drivers)
+def why_no_driver(kind: str) -> str | None:
+    return why_packages_missing(KINDS[kind].drivers)
 
 
-def lacks_packages(names: Sequence[str]) -> str | None:
+def why_packages_missing(names: Sequence[str]) -> str | None:
     missing = [name for name in names if find_spec(name) is None]
     return f"{' and '.join(missing)} cannot be imported: {EXTRA}" if missing else None
 
@@ -159,7 +159,7 @@ def lacks_packages(names: Sequence[str]) -> str | None:
 def service(kind: str, url: str | None = None) -> Iterator[Service]:
     """The service at `url`, or else a new and empty one that is gone afterwards. Raises
     EnvironmentProblem, with what to do, if it is not available."""
-    if why := lacks_driver(kind) or (None if url else lacks(kind)):
+    if why := why_no_driver(kind) or (None if url else why_unavailable(kind)):
         raise EnvironmentProblem(why)
     if url:
         yield Service(kind, url, ask(kind, url))
@@ -177,11 +177,11 @@ def _started(kind: str) -> Iterator[Service]:
     program, user = PROGRAMS[kind], _user(kind)
     programs = [str(_program(name)) for name in program.programs]
     for attempts_left in reversed(range(PORT_ATTEMPTS)):
-        directory, port = _place(user), free_port()
+        directory, port = _new_directory(user), free_port()
         argv = program.argv(programs, directory, port)
         with _guarded(argv, directory, user, program.end) as process:
             url = program.url.format(port=port)
-            version = _up(kind, url, process, directory, last=not attempts_left)
+            version = _wait_until_ready(kind, url, process, directory, last=not attempts_left)
             if version is not None:
                 version += ", started by the lab"
                 yield Service(kind, program.made(url), version, process.pid)
@@ -191,7 +191,7 @@ def _started(kind: str) -> Iterator[Service]:
 @contextmanager
 def folder() -> Iterator[Path]:
     """An empty directory, removed afterwards with its contents. Raises EnvironmentProblem."""
-    directory = _place(None)
+    directory = _new_directory(None)
     with _guarded([sys.executable, "-I", "-S", "-c", IDLE], directory, None) as process:
         if process.pid is None or not directory.is_dir():
             raise EnvironmentProblem(f"{directory} cannot be made")
@@ -214,7 +214,9 @@ def _guarded(
     )
 
 
-def _up(kind: str, url: str, process: Guarded, directory: Path, *, last: bool) -> str | None:
+def _wait_until_ready(
+    kind: str, url: str, process: Guarded, directory: Path, *, last: bool
+) -> str | None:
     """Which server answers; None if its port was taken, unless this is the `last` attempt. Raises
     EnvironmentProblem with the service's own message if it does not start."""
     give_up = time.monotonic() + START_S
@@ -268,7 +270,7 @@ def _user(kind: str) -> str | None:
     return None
 
 
-def _place(user: str | None) -> Path:
+def _new_directory(user: str | None) -> Path:
     """The path of a new directory, which `user` can reach."""
     for base in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):
         parents = [base.resolve(), *base.resolve().parents]

@@ -24,7 +24,7 @@ from workerlab.model import App, Fault, Route
 from workerlab.numbers.units import first_lines
 from workerlab.observe.pauses import PauseWatch
 from workerlab.observe.spans import served
-from workerlab.server.running import Faulty, Running, Turn, explained, read_proofs
+from workerlab.server.running import Running, StartupTurn, TrialFailed, explained, read_proofs
 
 LONE_TIMEOUT_S = 60.0
 # Lone requests of a bundled app: their times vary little, but short ones are noisy
@@ -53,7 +53,7 @@ class WorkersNotWarmedUp(Finding):
     workers: int
 
 
-def warm_up(server: Running, turn: Turn) -> None:
+def warm_up(server: Running, turn: StartupTurn) -> None:
     """Send the readiness request, bursts until every worker has served a request, and then lone
     requests, while no other server starts.
 
@@ -66,12 +66,12 @@ def warm_up(server: Running, turn: Turn) -> None:
     first_s = max(answering(lones, launch.warmup_path))
     burst_s = WARMUP_S if launch.warmup_path else max(WARMUP_S, 2 * first_s)
     _reach_every_worker(server, [lone.route for lone in lones], time.monotonic() + burst_s)
-    waited_s = turn.calm()
+    waited_s = turn.wait_to_measure()
     ask_alone(server, lones)
     if failed := sum(lone.failed for lone in lones):
         requests = failed + sum(lone.answered for lone in lones)
         server.warnings.append(stored(LoneRequestsFailed(failed, requests)))
-    server.proofs = read_proofs(launch.trial, excluded=server.strangers)
+    server.proofs = read_proofs(launch.trial, excluded=server.earlier_pids)
     server.warmup_s = time.monotonic() - began - waited_s
 
 
@@ -94,19 +94,19 @@ def routes_of(app: App) -> tuple[Route, ...]:
 
 
 def answering(lones: Sequence["Lone"], path: str | None) -> list[float]:
-    """Seconds of a first request to each route. Raises Faulty, with the reasons of the first few,
-    if some never answer as expected."""
+    """Seconds of a first request to each route. Raises TrialFailed, with the reasons of the first
+    few, if some never answer as expected."""
     times_s, faults = list[float](), list[Fault]()
     for lone in lones:
         try:
             times_s.append(lone.ask(path))
-        except Faulty as error:
+        except TrialFailed as error:
             faults.append(error.fault)
             if len(faults) == SHOWN_ROUTES:
                 break
     if faults:
         why = "; ".join(fault.reason for fault in faults)
-        raise Faulty(faults[0].kind, why, faults[0].detail)
+        raise TrialFailed(faults[0].kind, why, faults[0].detail)
     return times_s
 
 
@@ -189,13 +189,13 @@ class Lone:
 
     def ask(self, path: str | None = None) -> float:
         """Seconds of the next request with the expected answer; `path`: request this instead.
-        Raises Faulty if most requests fail, after TRIES failures or PATIENCE_S of them."""
+        Raises TrialFailed if most requests fail, after TRIES failures or PATIENCE_S of them."""
         route = replace(self.route, path=path) if path else self.route
         while True:
             self.begun_ns = time.monotonic_ns()
             try:
                 took_s = _expected(self._server, route)
-            except Faulty:
+            except TrialFailed:
                 self.failed += 1
                 self._failing_s += (time.monotonic_ns() - self.begun_ns) / NS
                 if self._hopeless:
@@ -211,17 +211,17 @@ class Lone:
 
 
 def _expected(server: Running, route: Route) -> float:
-    """Seconds of a lone request that got the expected answer. Raises Faulty otherwise."""
+    """Seconds of a lone request that got the expected answer. Raises TrialFailed otherwise."""
     log = f"its log: {server.log}"
     try:
         answer = ask(server, route)
     except FAILURES as error:
         why = f"no answer to a first request ({error!r})"
         why = f"{route.label}: {why}" if server.launch.app.mix else why
-        raise Faulty("answer", explained(why, server.log), log) from error
+        raise TrialFailed("answer", explained(why, server.log), log) from error
     as_expected = answer.status in route.expect if route.expect else 200 <= answer.status < 400
     if not as_expected:
-        raise Faulty("answer", _unexpected(server, route, answer), log)
+        raise TrialFailed("answer", _unexpected(server, route, answer), log)
     return answer.took_s
 
 
@@ -264,7 +264,7 @@ def _reach_every_worker(server: Running, routes: Sequence[Route], until: float) 
 
     pool = ThreadPoolExecutor(at_once)
     try:
-        while len(reached := served(launch.trial) - server.strangers) < launch.server.workers:
+        while len(reached := served(launch.trial) - server.earlier_pids) < launch.server.workers:
             if time.monotonic() > until:
                 unreached = launch.server.workers - len(reached)
                 server.warnings.append(stored(WorkersNotWarmedUp(unreached)))

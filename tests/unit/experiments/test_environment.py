@@ -118,14 +118,14 @@ def test_it_is_beside_the_app_that_the_gunicorn_file_names(
 def test_that_of_the_apps_environment_serves_the_app(tmp_path: Path) -> None:
     make(tmp_path / ".venv", "99.1")
     found = serving("--app", "shop:app")
-    assert (found.gunicorn, found.asked, found.note) == ("99.1", "", None)
+    assert (found.gunicorn, found.requested, found.note) == ("99.1", "", None)
 
 
 @LAB
 def test_where_it_has_none_one_with_every_class_serves_and_that_is_said(tmp_path: Path) -> None:
     beside = make(tmp_path / ".venv")
     found = serving("--app", "shop:app")
-    assert (found.gunicorn, found.asked) == (BUNDLED_GUNICORN, BUNDLED_GUNICORN)
+    assert (found.gunicorn, found.requested) == (BUNDLED_GUNICORN, BUNDLED_GUNICORN)
     assert text(found.note) == f"{beside} has no Gunicorn: using {BUNDLED_GUNICORN}"
 
 
@@ -137,7 +137,7 @@ def test_where_that_cannot_be_had_the_labs_own_serves(
     beside = make(tmp_path / ".venv")
     found = serving("--app", "shop:app")
     own = versions.of_the_lab()
-    assert (found.gunicorn, found.asked) == (own, own)
+    assert (found.gunicorn, found.requested) == (own, own)
     said = text(found.note)
     assert said.startswith(f"{beside} has no Gunicorn; Gunicorn 99.9 cannot be installed: ")
     assert said.endswith(f"; using the lab's own, {own}")
@@ -151,10 +151,10 @@ def test_where_that_cannot_be_had_the_labs_own_serves(
 @LAB
 def test_bundled_apps_get_one_with_every_class(tmp_path: Path) -> None:
     own = serving()
-    assert (own.gunicorn, own.asked, own.note) == (BUNDLED_GUNICORN, "", None)
+    assert (own.gunicorn, own.requested, own.note) == (BUNDLED_GUNICORN, "", None)
     other = make(tmp_path / "other", "99.1")
     found = serving("--python", other)
-    assert (found.gunicorn, found.asked) == (BUNDLED_GUNICORN, BUNDLED_GUNICORN)
+    assert (found.gunicorn, found.requested) == (BUNDLED_GUNICORN, BUNDLED_GUNICORN)
     assert (
         text(found.note) == f"Gunicorn {BUNDLED_GUNICORN} serves the bundled apps; {other} has 99.1"
     )
@@ -165,7 +165,7 @@ def test_where_that_cannot_be_had_they_do_without_some(
 ) -> None:
     monkeypatch.setattr(environment, "BUNDLED_GUNICORN", "99.9")
     found = serving("--python", make(tmp_path / "other", "99.1"))
-    assert (found.gunicorn, found.asked, found.known) == ("99.1", "", list(KNOWN))
+    assert (found.gunicorn, found.requested, found.worker_classes) == ("99.1", "", list(KNOWN))
     said = text(found.note)
     assert "; 99.1 serves the bundled apps, without the worker class gthread, eventlet, " in said
 
@@ -175,7 +175,7 @@ def test_a_version_that_is_named_wins_and_is_not_replaced(tmp_path: Path) -> Non
     own = versions.of_the_lab()
     for app in ("shop:app", "@sleep_wsgi"):
         found = serving("--app", app, "--gunicorn", own)
-        assert (found.gunicorn, found.asked, found.note) == (own, own, None)
+        assert (found.gunicorn, found.requested, found.note) == (own, own, None)
     with pytest.raises(EnvironmentProblem, match=r"Gunicorn 99\.9 cannot be installed"):
         serving("--app", "shop:app", "--gunicorn", "99.9")
 

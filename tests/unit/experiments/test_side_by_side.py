@@ -19,7 +19,7 @@ from workerlab.experiments.execution import requested_rps
 from workerlab.experiments.jobs import JobScheduler
 from workerlab.experiments.side_by_side import (
     INTERRUPTED,
-    BarrierTurn,
+    BarrierStartupTurn,
     Cancelled,
     ParallelTrials,
     StartupBarrier,
@@ -27,12 +27,12 @@ from workerlab.experiments.side_by_side import (
 from workerlab.experiments.trial import Task
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import product, trials
-from workerlab.server.running import Faulty, Turn
+from workerlab.server.running import StartupTurn, TrialFailed
 from workerlab.terminal.interrupt import Stopped
 
 HANGS_S = 30.0  # a bound for hanging
 
-Step = Callable[[Trial, Turn], None]
+Step = Callable[[Trial, StartupTurn], None]
 
 
 def threads(*work: Callable[[], object]) -> list[threading.Thread]:
@@ -46,13 +46,13 @@ def test_servers_start_one_after_the_other_and_are_measured_together() -> None:
     gate, starting, most, measured = StartupBarrier(), list[str](), list[int](), list[str]()
 
     def start(key: str) -> None:
-        turn = BarrierTurn(gate, key)
-        turn.begin()
+        turn = BarrierStartupTurn(gate, key)
+        turn.wait_to_start()
         starting.append(key)
         most.append(len(starting))
         time.sleep(0.01)
         starting.remove(key)
-        turn.calm()
+        turn.wait_to_measure()
         assert not starting
         measured.append(key)
 
@@ -73,22 +73,23 @@ def test_what_does_not_start_is_not_waited_for() -> None:
     gate = StartupBarrier()
     gate.announce("a")
     gate.announce("b")
-    BarrierTurn(gate, "a").begin()
-    (waiting,) = threads(lambda: [BarrierTurn(gate, "b").begin(), BarrierTurn(gate, "b").calm()])
+    BarrierStartupTurn(gate, "a").wait_to_start()
+    turn = BarrierStartupTurn(gate, "b")
+    (waiting,) = threads(lambda: [turn.wait_to_start(), turn.wait_to_measure()])
     gate.leave("a")
     waiting.join(HANGS_S)
     assert gate.measuring
 
 
-@pytest.mark.parametrize("wait", ["begin", "calm"])
+@pytest.mark.parametrize("wait", ["wait_to_start", "wait_to_measure"])
 def test_the_end_reaches_whoever_waits(wait: str) -> None:
     gate, ended = StartupBarrier(), threading.Event()
     gate.announce("a")
-    BarrierTurn(gate, "a").begin()
+    BarrierStartupTurn(gate, "a").wait_to_start()
 
     def other() -> None:
         with pytest.raises(Cancelled):
-            getattr(BarrierTurn(gate, "b"), wait)()
+            getattr(BarrierStartupTurn(gate, "b"), wait)()
         ended.set()
 
     (waiting,) = threads(other)
@@ -126,12 +127,12 @@ class Bench:
         )
         return parallel.run(self.todo)
 
-    def _begin(self, one: Trial, turn: Turn, _lab: object) -> Task:
+    def _begin(self, one: Trial, turn: StartupTurn, _lab: object) -> Task:
         @contextmanager
         def up() -> Iterator[Any]:
-            turn.begin()
+            turn.wait_to_start()
             self.step(one, turn)
-            raise Faulty("server", "there is none")
+            raise TrialFailed("server", "there is none")
             yield
 
         def unused(*_: object) -> Any:
@@ -140,8 +141,8 @@ class Bench:
         return Task(one.key, self.place / one.key, up, unused, unused)
 
 
-def calm(_one: Trial, turn: Turn) -> None:
-    turn.calm()
+def calm(_one: Trial, turn: StartupTurn) -> None:
+    turn.wait_to_measure()
 
 
 def test_one_thread_writes_and_each_knows_who_ran_beside_it(tmp_path: Path) -> None:
@@ -157,11 +158,11 @@ def test_one_thread_writes_and_each_knows_who_ran_beside_it(tmp_path: Path) -> N
 def test_no_more_at_once_than_there_is_room_for(tmp_path: Path) -> None:
     running, most, lock = list[str](), list[int](), threading.Lock()
 
-    def step(one: Trial, turn: Turn) -> None:
+    def step(one: Trial, turn: StartupTurn) -> None:
         with lock:
             running.append(one.key)
             most.append(len(running))
-        turn.calm()
+        turn.wait_to_measure()
         with lock:
             running.remove(one.key)
 
@@ -205,17 +206,17 @@ def test_whatever_ends_the_lab_ends_all_of_them(tmp_path: Path, error: BaseExcep
     """One is through; the others hang in what only the end of all ends."""
     through = threading.Event()
 
-    def step(one: Trial, turn: Turn) -> None:
+    def step(one: Trial, turn: StartupTurn) -> None:
         if one.cell.concurrency == 4:
             through.set()
             return
-        turn.calm()
+        turn.wait_to_measure()
         until(lambda: _ends(turn), "the end")
-        raise Faulty("server", "it was killed")
+        raise TrialFailed("server", "it was killed")
 
-    def _ends(turn: Turn) -> bool:
+    def _ends(turn: StartupTurn) -> bool:
         try:
-            turn.look()
+            turn.raise_if_ended()
         except Cancelled:
             return True
         return False
@@ -253,7 +254,7 @@ def test_what_cannot_run_is_passed_over(tmp_path: Path) -> None:
     bench = Bench(tmp_path, calm)
     begin = bench._begin
 
-    def some(one: Trial, turn: Turn, lab: object) -> Task | None:
+    def some(one: Trial, turn: StartupTurn, lab: object) -> Task | None:
         return None if one.cell.concurrency == 8 else begin(one, turn, lab)
 
     bench._begin = some  # type: ignore[method-assign, assignment]

@@ -17,7 +17,7 @@ import pytest
 
 from tests.builders.launch import launch
 from workerlab.model import App, Server
-from workerlab.server.running import Faulty, Running, explained
+from workerlab.server.running import Running, TrialFailed, explained
 from workerlab.server.warmup import TRIES, Lone, routes_of
 
 RESET = 0
@@ -106,7 +106,7 @@ def test_an_app_that_always_fails_is_refused(tmp_path: Path, status: int, words:
             asked += 1
             yield status
 
-    with serving(tmp_path, always()) as server, pytest.raises(Faulty) as found:
+    with serving(tmp_path, always()) as server, pytest.raises(TrialFailed) as found:
         Lone(server, *routes_of(server.launch.app)).ask()
     assert asked == TRIES
     assert found.value.fault.kind == "answer"
@@ -118,7 +118,7 @@ def test_an_app_that_mostly_fails_is_refused(tmp_path: Path) -> None:
     """After it has answered once: a limit of requests, a cache that is gone."""
     with serving(tmp_path, cycle([200, 500, 500, 500])) as server:
         lone = Lone(server, *routes_of(server.launch.app))
-        with pytest.raises(Faulty):
+        with pytest.raises(TrialFailed):
             all(lone.ask() for _ in range(60))
 
 

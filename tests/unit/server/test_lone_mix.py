@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tests.builders.launch import launch
 from workerlab.model import App, Record, Route, Server
 from workerlab.observe.pauses import PauseWatch
-from workerlab.server.running import Faulty, Running
+from workerlab.server.running import Running, TrialFailed
 from workerlab.server.warmup import (
     MAX_PAUSE_RETRIES,
     MIN_LONE,
@@ -130,7 +130,7 @@ def test_where_it_always_stands_still_the_last_ones_count(
 
 def test_routes_that_never_answer_as_expected_are_told_together(tmp_path: Path) -> None:
     mix = (*MIX, Route("/broken"), Route("/missing", name="lost"), Route("/moved"))
-    with serving(tmp_path, mix, Counter()) as server, pytest.raises(Faulty) as found:
+    with serving(tmp_path, mix, Counter()) as server, pytest.raises(TrialFailed) as found:
         answering(lones(server), None)
     fault = found.value.fault
     assert fault.kind == "answer"

@@ -222,9 +222,13 @@ def test_two_labs_at_once_make_it_once(tmp_path: Path, wheel: Wheel) -> None:
 def test_the_interpreter_says_what_that_version_has(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     found = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
-    assert (found.gunicorn, found.asked, list(found.known)) == ("99.1", "99.1", ["sync"])
-    assert found.lacks("sync") is None
-    assert found.lacks("eventlet") == "Gunicorn 99.1 has no worker class eventlet"
+    assert (found.gunicorn, found.requested, list(found.worker_classes)) == (
+        "99.1",
+        "99.1",
+        ["sync"],
+    )
+    assert found.why_unavailable("sync") is None
+    assert found.why_unavailable("eventlet") == "Gunicorn 99.1 has no worker class eventlet"
 
 
 def test_a_version_that_the_interpreter_is_too_old_for(tmp_path: Path, wheel: Wheel) -> None:
@@ -233,7 +237,7 @@ def test_a_version_that_the_interpreter_is_too_old_for(tmp_path: Path, wheel: Wh
     metadata = versions.provide("99.1") / "gunicorn-99.1.dist-info/METADATA"
     metadata.write_text(metadata.read_text().replace(">=3.10", ">=3.99"))
     found = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
-    why = found.lacks("sync")
+    why = found.why_unavailable("sync")
     assert why is not None
     assert why.startswith(f"Gunicorn 99.1 needs Python >=3.99, and {sys.executable} is 3.")
 

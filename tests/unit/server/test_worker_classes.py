@@ -74,7 +74,7 @@ def test_what_a_class_serves_is_told_by_its_ancestors(mypackage: Path) -> None:
     names = [f"mypackage.workers.{name}" for name in ("MyWorker", "Bare", "Own")]
     found = interpreter(sys.executable, mypackage, None, ["sync", *names])
     assert [found.serves_asgi(name) for name in names] == [False, None, True]
-    assert [found.lacks(name) for name in ("sync", *names)] == [None] * 4
+    assert [found.why_unavailable(name) for name in ("sync", *names)] == [None] * 4
     assert (found.serves_asgi("sync"), found.serves_asgi("uvicorn")) == (False, True)
 
 
@@ -91,7 +91,7 @@ def test_what_a_class_serves_is_told_by_its_ancestors(mypackage: Path) -> None:
 def test_a_path_that_cannot_be_imported_is_one_sentence(
     mypackage: Path, name: str, why: str
 ) -> None:
-    lacks = interpreter(sys.executable, mypackage, None, [name]).lacks(name)
+    lacks = interpreter(sys.executable, mypackage, None, [name]).why_unavailable(name)
     assert lacks is not None
     assert name in lacks
     assert why in lacks

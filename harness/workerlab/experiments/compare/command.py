@@ -82,7 +82,7 @@ def first_plan(options: argparse.Namespace) -> tuple[Plan, preflight.Interpreter
         (interpreter,) = interpreters.values()
         for server in (cell.server for cell in cells[side_name]):
             serving[server.python, server.gunicorn] = interpreter
-            if why := interpreter.lacks(server.worker_class):
+            if why := interpreter.why_unavailable(server.worker_class):
                 unavailable[server.variant] = why
     groups = tuple(Group(*pair) for pair in zip(cells["a"], cells["b"], strict=True))
     unavailable = with_other_side(groups, unavailable)

@@ -67,7 +67,7 @@ def setup(options: argparse.Namespace, _plan: Plan | None) -> Iterator[Setup]:
         raise UsageError("the terminal needs a step without patience: give this lesson with --web")
     plan = gunicorn_plan("sweep", cells, interpreters_by_name, together=True, arrivals="poisson")
     (serving,) = interpreters_by_name.values()
-    live = partial(run_step, python=serving.python, gunicorn=serving.asked)
+    live = partial(run_step, python=serving.python, gunicorn=serving.requested)
     display = partial(Presenter, lesson, ask, live)
     yield Setup(plan, interpreters_by_name, label="lesson", display=display)
 

@@ -45,7 +45,14 @@ from workerlab.paths import bundled_root
 from workerlab.server import preflight
 from workerlab.server.running import Launch
 from workerlab.server.service_check import KINDS, OTHER, check_url, name_of
-from workerlab.server.services import BLOG, Service, folder, lacks, lacks_packages, service
+from workerlab.server.services import (
+    BLOG,
+    Service,
+    folder,
+    service,
+    why_packages_missing,
+    why_unavailable,
+)
 from workerlab.terminal.console import tell
 
 # Options with addresses, which may contain passwords
@@ -63,7 +70,7 @@ FULL_LOAD, QUICK_LOAD = (1000, 6.0, 3), (100, 2.0, 1)  # users, seconds, trials
 @contextmanager
 def setup(options: argparse.Namespace, plan: Plan | None) -> Iterator[Setup]:
     """Invalid options are rejected before a service is started. Raises LabError."""
-    if why := lacks_packages(BLOG):
+    if why := why_packages_missing(BLOG):
         raise EnvironmentProblem(why)
     urls = urls_of(options)
     if plan is None:  # on resume, the saved levels were checked
@@ -172,7 +179,7 @@ def grow(trials: int, directory: Path, plan: Plan) -> Plan | None:
 def default_storages(urls: Mapping[str, str]) -> tuple[str, ...]:
     """All storages but SQLite if at least one of them is available, else all."""
     others = tuple(kind for kind in STORAGES if kind != "sqlite")
-    can_use_others = any(kind in urls or not lacks(kind) for kind in others)
+    can_use_others = any(kind in urls or not why_unavailable(kind) for kind in others)
     return others if can_use_others else STORAGES
 
 

@@ -53,10 +53,10 @@ def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesso
     path = Path(options.record).expanduser()
     publish.check_writable(path.absolute().parent)
     for step in lesson.steps:
-        if why := interpreter.lacks(step.server.worker_class):
+        if why := interpreter.why_unavailable(step.server.worker_class):
             raise EnvironmentProblem(f"{step.title}: {why}")
     try:
-        recording.record(path, interpreter.python, interpreter.asked, lesson)
+        recording.record(path, interpreter.python, interpreter.requested, lesson)
     except Stopped as signal:
         tell(f"stopped: {options.record} is not written")
         return signal.exit_code
@@ -69,7 +69,7 @@ def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesso
 def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
     from workerlab.experiments.live import web
 
-    missing = {name: why for name in CLASSES if (why := interpreter.lacks(name))}
+    missing = {name: why for name in CLASSES if (why := interpreter.why_unavailable(name))}
     with contextlib.ExitStack() as stack:
         token = secrets.token_urlsafe(16)
         sock = stack.enter_context(_listening("127.0.0.1", options.port or 0, "--port"))
@@ -81,7 +81,12 @@ def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson
         classroom = _open_classroom(options.share, port) if options.share else Classroom()
         tell("Ctrl-C ends it")
         stage = Stage(
-            interpreter.python, interpreter.asked, missing, lesson, classroom, begin=options.begin
+            interpreter.python,
+            interpreter.requested,
+            missing,
+            lesson,
+            classroom,
+            begin=options.begin,
         )
         stack.callback(stage.close)
         with contextlib.suppress(Stopped):  # the normal way to end the lab

@@ -34,7 +34,7 @@ from workerlab.observe.tcp import AcceptQueues, Unseen
 from workerlab.report.player.places import ClientAnswer, Event, Move, Places
 from workerlab.server.gunicorn import running
 from workerlab.server.process import Guarded
-from workerlab.server.running import Faulty, Launch, Running
+from workerlab.server.running import Launch, Running, TrialFailed
 from workerlab.server.worker_classes import class_named, configured_slots
 
 Phase = Literal["stopped", "starting", "running", "failed"]
@@ -256,7 +256,7 @@ class Side:
             return
         try:
             self._serve(stop, settings)
-        except Faulty as fault:
+        except TrialFailed as fault:
             self._end(stop, fault.fault.reason)
         except (OSError, psutil.Error) as error:
             self._end(stop, f"the server could not be started: {error}")

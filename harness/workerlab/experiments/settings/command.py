@@ -117,7 +117,7 @@ def _check_classes(serving: preflight.Interpreters, classes: Iterable[str]) -> N
     reasons: dict[str, str] = {}
     for interpreter in serving.values():
         for name in classes:
-            why = interpreter.lacks(name)
+            why = interpreter.why_unavailable(name)
             if not why:
                 return
             reasons[name] = why

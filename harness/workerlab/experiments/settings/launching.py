@@ -17,7 +17,7 @@ from workerlab.experiments.settings.site import MAX_ATTEMPTS, MachineStalled, Si
 from workerlab.experiments.trial import discard_attempt
 from workerlab.model import EnvironmentProblem, Fault, Plan, Record, Trial
 from workerlab.plan import trials
-from workerlab.server.running import Faulty
+from workerlab.server.running import TrialFailed
 from workerlab.terminal.progress import Progress
 
 PARALLEL_LAUNCHES = 2
@@ -126,7 +126,7 @@ class ParallelLaunches:
         fault: Fault | None = None
         try:
             self._look(site, launch)
-        except Faulty as faulty:
+        except TrialFailed as faulty:
             return faulty.fault, isinstance(faulty, MachineStalled)
         except EnvironmentProblem as error:
             fault = Fault("unavailable", str(error))

@@ -30,7 +30,7 @@ from workerlab.observe import inet_diag
 from workerlab.observe.tcp import LISTEN, SERVED
 from workerlab.server.gunicorn import SCRUBBED
 from workerlab.server.process import Guarded
-from workerlab.server.running import Faulty, explained
+from workerlab.server.running import TrialFailed, explained
 from workerlab.server.versions import with_version
 from workerlab.server.worker_classes import class_named
 
@@ -41,7 +41,7 @@ MAX_ATTEMPTS = 8
 Outcome = TypeVar("Outcome")
 
 
-class MachineStalled(Faulty):
+class MachineStalled(TrialFailed):
     """The machine stalled in every attempt."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class Site:
 
     @contextlib.contextmanager
     def up(self) -> Iterator["Site"]:
-        """Start the server; kill it afterwards. Raises Faulty if it does not answer."""
+        """Start the server; kill it afterwards. Raises TrialFailed if it does not answer."""
         self.directory.mkdir(parents=True)
         self.statsd.bind((HOST, 0))
         self._write_file()
@@ -239,14 +239,14 @@ class Site:
         while time.monotonic() < deadline:
             if self.process.wait(0.0):
                 why = explained("the server did not boot", self.log)
-                raise Faulty("unavailable", why, f"its log: {self.log}")
+                raise TrialFailed("unavailable", why, f"its log: {self.log}")
             match = LISTENING.search(self.log_text())
             if match is not None:
                 self.port = int(match[1])
             if self.port and self.ask("/about", timeout_s=1.0).status is not None:
                 return
             self.wait(POLL_S)
-        raise Faulty("unavailable", explained("the server does not answer", self.log))
+        raise TrialFailed("unavailable", explained("the server does not answer", self.log))
 
     # --- from outside ------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
 
 REQUEST is a JSON object: `config` (the user's Gunicorn file, or null), `packages` (names to import)
 and `classes` (dotted paths of worker classes). Prints one JSON object: `gunicorn` (its
-version, null if not installed), `known` (names of Gunicorn's worker classes), `names` (of its
+version, null if not installed), `worker_classes` (names of Gunicorn's own), `names` (of its
 settings), `missing` (packages), `classes` (by path: `asgi`, whether it serves ASGI, null if not
 known; `error`, why it cannot be imported), `settings` (of the user's file, if JSON can express
 them), `error` (why the file cannot be read), `python` (its version), `pip` (whether it is
@@ -80,7 +80,7 @@ def settings_of(names: dict[str, Any]) -> dict[str, Any]:
 
 def main(request: dict[str, Any]) -> None:
     gc.disable()  # short-lived
-    answer: dict[str, Any] = {"gunicorn": None, "known": [], "names": [], "missing": []}
+    answer: dict[str, Any] = {"gunicorn": None, "worker_classes": [], "names": [], "missing": []}
     answer.update(classes={}, settings={}, error=None, python=sys.version.split()[0], requires=None)
     answer["pip"] = not is_missing("pip")
     # As Gunicorn does: the user's file and classes may be in the app's directory
@@ -89,7 +89,7 @@ def main(request: dict[str, Any]) -> None:
         import gunicorn
         from gunicorn.workers import SUPPORTED_WORKERS
 
-        answer.update(gunicorn=gunicorn.__version__, known=list(SUPPORTED_WORKERS))
+        answer.update(gunicorn=gunicorn.__version__, worker_classes=list(SUPPORTED_WORKERS))
         with contextlib.suppress(ImportError):  # another package of that name
             from gunicorn.config import make_settings
 
