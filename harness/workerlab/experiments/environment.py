@@ -27,8 +27,8 @@ from workerlab.server import preflight, versions
 from workerlab.server.worker_classes import WORKER_CLASSES
 
 LAB_PYTHON_NOTE = (
-    "the app runs in the lab's own environment ({python}), since none is activated and there is no"
-    " .venv beside the app; choose another with --python"
+    "Gunicorn runs in the lab's own environment ({python}), since none is activated and there is no"
+    " .venv in {directory}; choose another with --python"
 )
 
 
@@ -45,7 +45,8 @@ def chdir_of(options: argparse.Namespace, settings: Mapping[str, object]) -> Pat
     """The directory the user's app is imported from; absolute."""
     configured = settings.get("chdir")
     path = getattr(options, "chdir", None) or (configured if isinstance(configured, str) else ".")
-    return Path(path).expanduser().absolute()
+    directory = Path(path).expanduser().absolute()
+    return directory.resolve() if ".." in directory.parts else directory
 
 
 def python_of(chdir: Path) -> str:
@@ -89,6 +90,7 @@ def interpreters(
         guess = app_is_named and serves_bundled_app(options, {})
     paths = _pythons(options, {}, bundled=guess)
     serving = all_inspected(paths, bundled=guess)
+    settings: Mapping[str, object] = {}
     if config:  # it may name the app and its directory
         settings = next(iter(serving.values())).settings
         is_bundled = serves_bundled_app(options, settings) if bundled is None else bundled
@@ -97,7 +99,8 @@ def interpreters(
             serving = all_inspected(final_paths, bundled=is_bundled)
         guess = is_bundled
     if not guess and not getattr(options, "python", None):
-        serving = {key: _with_note(interpreter) for key, interpreter in serving.items()}
+        directory = chdir_of(options, settings)
+        serving = {key: _with_note(value, directory) for key, value in serving.items()}
     return _with_distinct_keys(serving)
 
 
@@ -118,13 +121,14 @@ def _with_distinct_keys(serving: preflight.Interpreters) -> preflight.Interprete
     }
 
 
-def _with_note(interpreter: preflight.Interpreter) -> preflight.Interpreter:
+def _with_note(interpreter: preflight.Interpreter, directory: Path) -> preflight.Interpreter:
     """The interpreter, with a note if it is the lab's own and the user has not activated that."""
     activated = os.environ.get("VIRTUAL_ENV")
     lab_is_activated = activated and Path(activated).resolve() == Path(sys.prefix).resolve()
     if interpreter.note or lab_is_activated or interpreter.python != sys.executable:
         return interpreter
-    return replace(interpreter, note=Note(LAB_PYTHON_NOTE.format(python=interpreter.python)))
+    note = LAB_PYTHON_NOTE.format(python=interpreter.python, directory=directory)
+    return replace(interpreter, note=Note(note))
 
 
 def _inspected(

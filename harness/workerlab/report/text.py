@@ -40,6 +40,7 @@ ASCII_OF = str.maketrans(
         "\N{MULTIPLICATION SIGN}": "x",
         "µ": "u",
         "±": "+-",
+        "…": "...",
     }
 )
 

@@ -65,7 +65,8 @@ def test_that_an_app_runs_in_the_labs_own_is_said(
     app = ("--app", "shop:app")
     note = serving(*app).note
     assert note is not None
-    assert text(note).startswith(f"the app runs in the lab's own environment ({sys.executable})")
+    assert text(note).startswith(f"Gunicorn runs in the lab's own environment ({sys.executable})")
+    assert f"there is no .venv in {Path.cwd()}" in text(note)
     assert serving(*app, "--python", sys.executable).note is None
     assert serving().note is None  # a bundled app
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)

@@ -13,7 +13,7 @@ from workerlab.experiments.reading import notes_of
 from workerlab.experiments.settings.command import SERVER, SettingsRequest
 from workerlab.experiments.settings.effect_types import HARMFUL, WORDS, Effect, Word
 from workerlab.experiments.settings.effects import SETTINGS, effects
-from workerlab.experiments.settings.gunicorn_file import FileLine
+from workerlab.experiments.settings.gunicorn_file import FileLine, class_of
 from workerlab.experiments.settings.launching import launch_name, seen_of
 from workerlab.finding import Answer, Finding
 from workerlab.model import Column, Document, Table
@@ -363,12 +363,27 @@ def deviates(plan: SettingsRequest, name: str, effect: Effect) -> bool:
     return effect.word == "ignored"
 
 
+def _class_selected(line: FileLine, worker_class: str) -> str:
+    """What the line selects. `worker_class`: the class examined."""
+    value = ast.literal_eval(line.text) if is_literal(line.text) else worker_class
+    selected = class_of({"worker_class": value})
+    if selected == worker_class:
+        return f"selects {worker_class}"
+    if (selected, worker_class) == ("sync", "gthread"):
+        return "selects gthread, since threads is greater than 1"
+    return f"selects {selected}"
+
+
 def lines_table(plan: SettingsRequest, result: ClassExamined) -> Table:
     """The settings of the file, with their effect where it was examined."""
 
     def effect_of(line: FileLine) -> str | None:
         if line.name in plan.unset:
             return "sets nothing"
+        if line.name in LOGS and plan.values.get(line.name) in STREAMS:
+            return f"a file named {plan.values[line.name]}"
+        if line.name == "worker_class":
+            return _class_selected(line, result.worker_class)
         if line.name in SERVER:
             return "the same for every class"
         if line.name not in plan.settings:

@@ -266,6 +266,25 @@ def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
     assert list(effects) == ["bind", "threads", "accesslog", "keepalive"]
     assert effects["bind"] == "the same for every class"
     assert effects["threads"] == "sets nothing"
+    assert effects["accesslog"] == "a file named stdout"
+
+
+@pytest.mark.parametrize(
+    ("lines", "effect"),
+    [
+        ("worker_class = 'sync'", "selects sync"),
+        ("worker_class = 'sync'\nthreads = 4", "selects gthread, since threads is greater than 1"),
+    ],
+)
+def test_a_worker_class_is_reported_with_the_class_it_selects(
+    tmp_path: Path, lines: str, effect: str
+) -> None:
+    path = tmp_path / "gunicorn.conf.py"
+    path.write_text(f"{lines}\n")
+    worker_class, shown = report_on(path)
+    title = f"The settings of the file, {worker_class}"
+    rows = next(table.rows for table in shown.tables if table.title.startswith(title))
+    assert [row[3] for row in rows if row[1] == "worker_class"] == [effect]
 
 
 def test_what_is_clamped_is_told_with_its_limit(tmp_path: Path) -> None:
