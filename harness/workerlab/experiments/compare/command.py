@@ -34,7 +34,7 @@ from workerlab.server import preflight
 
 RESUMES_WITH = ("budget",)
 BUDGET_S = 300.0
-MIN_OVERHEAD_S = 2.0  # of a launch in addition to its load
+MIN_OVERHEAD_S = 1.2  # of a launch in addition to its load
 MAX_PAIRS = 2 * LOOKS[-1]  # including invalid ones
 
 
@@ -122,7 +122,8 @@ def check_budget(request: CompareRequest, load_s: float | None) -> None:
     if request.budget_s < needed_s:
         raise UsageError(
             f"--budget is too short: the first result needs {LOOKS[0]} pairs of launches, about"
-            f" {needed_s:.0f} s; allow more time, or compare fewer classes and levels"
+            f" {needed_s:.0f} s; allow more time, compare fewer classes and levels, or"
+            " use a shorter --duration"
         )
 
 

@@ -153,10 +153,14 @@ def answer_of(
 
 
 def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
-    """For each side with invalid launches, the reason of the first one."""
+    """For each side with invalid launches, the reason of the first one; a shared reason once."""
+    reasons: dict[str, tuple[str, Finding]] = {}
     for side in "AB":
         for launch in [cell for name, cell in compared.left_out if name == side][:1]:
-            yield InvalidSide(side, launch.reason)
+            sides, _ = reasons.get(str(launch.reason), ("", launch.reason))
+            reasons[str(launch.reason)] = (f"{sides} and {side}" if sides else side, launch.reason)
+    for sides, reason in reasons.values():
+        yield InvalidSide(sides, reason)
 
 
 def disturbance_sentence(compared: GroupChanges) -> str:

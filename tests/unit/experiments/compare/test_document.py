@@ -129,6 +129,10 @@ def test_of_saved_runs_with_the_same_cells_each_side_has_its_own_reason() -> Non
     answer = answer_of(group, at_least=0.05, launches="", next_step="")
     assert isinstance(answer, NoValidLaunches)
     assert answer.reasons == (InvalidSide("B", still.reason),)
+    both = GroupChanges(Group(CELL, CELL), [], [], [("A", INVALID), ("B", INVALID)])
+    answer = answer_of(both, at_least=0.05, launches="", next_step="")
+    assert isinstance(answer, NoValidLaunches)
+    assert answer.reasons == (InvalidSide("A and B", INVALID.reason),)
     assert launches_text(group) == "3 launches of A and 0 of B"
 
 
