@@ -31,6 +31,7 @@ from workerlab.experiments.advise.result import (
     Candidate,
     candidate_of,
     limit_of,
+    unmeasured,
     without_candidates,
 )
 from workerlab.experiments.advise.search import (
@@ -280,15 +281,19 @@ class LeftOut(Answer):
 
 
 def left_out(result: AdviseResult) -> Iterator[LeftOut]:
-    """The classes by reason; those that were tried and failed come first."""
+    """The classes by reason; those that were tried and failed come first. If all of these failed,
+    only they: installing other classes would not help."""
     limits = Exclusion(f"no settings satisfy {listed(result.limits.flags)}")
     unfit = (*result.study.request.unfit, *without_candidates(result.search))
+    failed = any(reason.trials for reason in result.study.left_out.values())
     exclusions: dict[str, LeftOut] = {}
     for name, reason in {**result.study.left_out, **dict.fromkeys(unfit, limits)}.items():
         shared = str(replace(reason, detail=None))
         first = exclusions.setdefault(shared, LeftOut((), reason, trials=reason.trials))
         exclusions[shared] = replace(first, classes=(*first.classes, name))
-    yield from sorted(exclusions.values(), key=lambda exclusion: not exclusion.trials)
+    by_trials = sorted(exclusions.values(), key=lambda exclusion: not exclusion.trials)
+    only_failed = failed and not result.study.needs
+    yield from (exclusion for exclusion in by_trials if exclusion.trials or not only_failed)
 
 
 # --- the recommendation ---------------------------------------------------------------------------
@@ -297,7 +302,9 @@ def left_out(result: AdviseResult) -> Iterator[LeftOut]:
 class Recommended(Answer):
     """{candidate}.[[ {further} reached {further_rps:number} requests/s, but had too few launches at
     the target's rate to be recommended.]][[ The budget left no launch for {untried:list}, so only
-    the forecast is known.]][[ To continue, use --resume {run} with a longer --budget.]]"""
+    the forecast is known.]][[ The search stopped early, since other programs, other machines or
+    pauses of this one spoilt {spoilt:# launch/launches}.]][[ To continue, use --resume {run} with
+    {condition}.]]"""
 
     question = CLASS_QUESTION
 
@@ -305,7 +312,9 @@ class Recommended(Answer):
     further: Candidate | None
     further_rps: float | None
     untried: tuple[str, ...]  # worker classes worth a launch
-    run: str | None  # if a longer budget may find a better candidate
+    spoilt: int | None  # launches, if they ended the search
+    run: str | None  # if further launches may find a better candidate
+    condition: Literal["a longer --budget", "nothing else running"]
 
 
 def recommendation(result: AdviseResult) -> Recommended:
@@ -315,14 +324,16 @@ def recommendation(result: AdviseResult) -> Recommended:
     best_rps, own_rps = best.reach.passing_rps or 0.0, result.reach.passing_rps or search.target_rps
     further = best_rps > BETTER_RATIO * own_rps and best.standing.word == "not shown yet"
     untried = _untried(result)
-    open_ended = result.reach.failing_rps is None and search.next() is not None
+    open_ended, noisy = result.reach.failing_rps is None and search.next(), search.too_noisy()
     incomplete = further or untried or open_ended or _has_gap(result, server)
     return Recommended(
         candidate=candidate_of(server),
         further=candidate_of(best.server) if further else None,
         further_rps=best_rps if further else None,
         untried=untried,
-        run=result.study.run if incomplete else None,
+        spoilt=result.study.disturbed if noisy else None,
+        run=result.study.run if incomplete or noisy else None,
+        condition="nothing else running" if noisy else "a longer --budget",
     )
 
 
@@ -339,8 +350,8 @@ def _untried(result: AdviseResult) -> tuple[str, ...]:
 
 
 class NoRecommendation(Answer):
-    """{reason}[[ Closest of those launched: {nearest}.]][[ To continue, use --resume {run}, with a
-    longer --budget if it was used up.]]"""
+    """{reason}[[ Closest of those launched: {nearest}.]][[ To continue, use --resume {run} with
+    {condition}.]]"""
 
     question = CLASS_QUESTION
 
@@ -348,6 +359,7 @@ class NoRecommendation(Answer):
     reason: str
     nearest: Candidate | None
     run: str | None  # if it can be resumed
+    condition: Literal["a longer --budget", "a longer --budget if it was used up"]
 
 
 REASONS: dict[AdviseOutcome, str] = {
@@ -370,6 +382,9 @@ def no_recommendation(result: AdviseResult) -> NoRecommendation:
         reason=fill(REASONS[result.word], {"launches": result.study.disturbed}),
         nearest=candidate_of(nearest) if nearest else None,
         run=result.study.run if result.word == "unfinished" else None,
+        condition="a longer --budget if it was used up"
+        if unmeasured(result.study)
+        else "a longer --budget",
     )
 
 
@@ -464,13 +479,14 @@ class RateKept(Finding):
 
 class RateBroken(Finding):
     """At {rps:number} requests/s {broke} of {launches:# launch/launches} broke it[[, {caveat}]]
-    [[: {reasons:; }]]"""
+    [[: {reasons:; }]][[. There, {usage:; }]]"""
 
     rps: float
     launches: int
     broke: int
     caveat: str
-    reasons: tuple[str | Finding, ...]
+    reasons: tuple[str | Finding, ...]  # why it broke
+    usage: tuple[str | Finding, ...] = ()  # if none did
 
 
 class HighestRate(Answer):
@@ -532,12 +548,14 @@ def _broken(result: AdviseResult, server: Server, rps: float) -> RateBroken:
     launches = result.study.at(server, rps)
     broke = sum(not holds(launch, result.search.terms) for launch in launches)
     is_shown = result.search.shown_broken_rps(server) == rps
+    why = tuple(reasons(result, launch)) if (launch := result.failing_launch) else ()
     return RateBroken(
         rps=rps,
         launches=len(launches),
         broke=broke,
         caveat=NONE_BROKE if not broke else "" if is_shown else TOO_FEW_BROKE,
-        reasons=tuple(reasons(result, launch)) if (launch := result.failing_launch) else (),
+        reasons=why if broke else (),
+        usage=() if broke else why,
     )
 
 

@@ -49,8 +49,8 @@ def comment(text: str) -> str:
 
 
 def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None) -> list[ConfLine]:
-    """The measured settings of a server: those that its worker class uses, and those that the app's
-    own Gunicorn file sets (`own`), which are overridden."""
+    """The measured settings of a server: those that its worker class uses, threads and backlog also
+    if the app's own Gunicorn file sets them (`own`): sync with several threads would be gthread."""
     worker_class = class_named(server.worker_class)
     lines = [
         ConfLine("worker_class", worker_class.path or worker_class.name, "as recommended"),
@@ -59,7 +59,7 @@ def settings(server: Server, own: Sequence[str] = (), grace_s: int | None = None
     if "threads" not in worker_class.ignores or "threads" in own:
         why = f"of each worker: {server.workers * server.threads} requests at once"
         lines.append(ConfLine("threads", server.threads, why))
-    if "worker_connections" not in worker_class.ignores or "worker_connections" in own:
+    if "worker_connections" not in worker_class.ignores:
         lines.append(
             ConfLine("worker_connections", server.worker_connections, "at most, per worker")
         )

@@ -11,7 +11,12 @@ from typing import Literal
 from msgspec.structs import replace
 
 from workerlab.analysis.needs import ForecastUncertain
-from workerlab.experiments.advise.answers import answers, is_about_other_classes, left_out
+from workerlab.experiments.advise.answers import (
+    Recommended,
+    answers,
+    is_about_other_classes,
+    left_out,
+)
 from workerlab.experiments.advise.conf_file import OwnFile, conf_file
 from workerlab.experiments.advise.result import AdviseResult, result_of
 from workerlab.experiments.advise.search import search_of
@@ -26,6 +31,7 @@ from workerlab.paths import label_of
 from workerlab.report.sweep_tables import ARRIVALS
 from workerlab.report.values import serving_software
 from workerlab.run_store import Run
+from workerlab.server.worker_classes import class_named
 
 FILE_NAME = "gunicorn.conf.py"
 MORE_CORES, OVERRIDDEN = MoreCoresThanHere.__name__, SettingOverridden.__name__  # codes of notes
@@ -170,12 +176,20 @@ def write_file(run: Run) -> None:
             if path.exists() and path.read_text() == previous:
                 path.unlink()
         return
-    evidence = (answer for answer in answers(result) if not is_about_other_classes(result, answer))
+    evidence = (
+        replace(answer, run=None, spoilt=None) if isinstance(answer, Recommended) else answer
+        for answer in answers(result)
+        if not is_about_other_classes(result, answer)
+    )
     heading = f"Measured by `workerlab advise`, run {run.name}:"
     sentences = [heading, title(result, run), *map(str, evidence)]
     request = study.request
     overridden = (note for note in run.plan.notes if note.code == OVERRIDDEN)
-    kept = {note.values["setting"]: fill(KEPT_SETTING, note.values) for note in overridden}
+    row = class_named(result.server.worker_class)
+    ignored = {*row.ignores} - {"threads", *row.heeds_from}
+    kept = {name: f"{name} has no effect with {row.name}."
+            for name in request.config_sets if name in ignored}  # fmt: skip
+    kept |= {note.values["setting"]: fill(KEPT_SETTING, note.values) for note in overridden}
     own_file = OwnFile(request.config_text, request.config_path, request.config_sets, kept)
     app = result.server.app  # without a chdir: a bundled app, copied into the run
     app = replace(app, chdir=app.chdir or str(run.directory / "code"))

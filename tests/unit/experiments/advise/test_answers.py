@@ -51,6 +51,8 @@ def test_a_cost_that_was_not_measured_is_left_out() -> None:
 KEPT = RateKept(outcome="holds up to", rps=100.0, unshown=(), launches=3, discarded=1)
 BROKEN = RateBroken(rps=120.0, launches=2, broke=1, caveat="", reasons=("p95 was 2 s", "why"))
 
+CLOSE = RateBroken(120.0, 3, 0, "but the margin is small", (), usage=("the server used 1 core",))
+
 
 @pytest.mark.parametrize(
     ("kept", "broken", "remark", "answer"),
@@ -58,6 +60,8 @@ BROKEN = RateBroken(rps=120.0, launches=2, broke=1, caveat="", reasons=("p95 was
         (KEPT, None, "It may hold at higher rates.", "The target holds up to 100 requests/s"
          " (3 launches; 1 more discarded). It may hold at higher rates."),
         (None, BROKEN, "", "At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
+        (None, CLOSE, "", "At 120 requests/s 0 of 3 launches broke it, but the margin is small."
+         " There, the server used 1 core."),
         (KEPT, BROKEN, "", "The target holds up to 100 requests/s (3 launches; 1 more discarded)."
          " At 120 requests/s 1 of 2 launches broke it: p95 was 2 s; why."),
     ],
@@ -101,8 +105,9 @@ def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
         "gevent": NeedsUnknown("too few requests", trials=("gevent-1",)),
     }
     request: Any = SimpleNamespace(unfit=("asgi",))
-    study = SimpleNamespace(request=request, left_out=reasons, needs={})
-    search = SimpleNamespace(study=study, servers=(), has_forecast=True)
+    study = SimpleNamespace(request=request, left_out=reasons, needs={"tornado": None})
+    servers = (SimpleNamespace(variant="tornado"),)
+    search = SimpleNamespace(study=study, servers=servers, has_forecast=True)
     result: Any = SimpleNamespace(
         study=study, search=search, limits=Limits(cores=2, thread_safe=False)
     )
@@ -112,6 +117,8 @@ def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
         "Left out uvicorn: uvicorn is not installed.",
         "Left out asgi: no settings satisfy --not-thread-safe.",
     ]
+    study.needs = {}  # no class could serve the app, and installing uvicorn would not help
+    assert [answer.classes for answer in left_out(result)] == [("sync", "gthread"), ("gevent",)]
 
 
 def test_what_its_memory_is_stands_below_the_candidates() -> None:

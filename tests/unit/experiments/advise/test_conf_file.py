@@ -61,6 +61,13 @@ def test_the_apps_own_file_stays_and_what_was_measured_wins(tmp_path: Path) -> N
     assert found.post_fork.__module__ != WSGIApplication.__module__
 
 
+def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
+    own = "worker_connections = 500\n"
+    kept = {"worker_connections": "worker_connections has no effect with sync."}
+    text = conf_file(server("sync"), [], OwnFile(own, sets=("worker_connections",), kept=kept))
+    assert text.startswith(f"# {kept['worker_connections']}\n{own}")
+
+
 def test_any_name_of_a_directory_is_written_as_python_has_it(tmp_path: Path) -> None:
     odd = Server("sync", 1, 1, 1, 1, app=App("a:app", '/srv/it\'s "here"\\\n'))
     path = tmp_path / "conf.py"

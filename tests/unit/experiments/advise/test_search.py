@@ -16,12 +16,18 @@ from msgspec.structs import replace
 from workerlab import slo
 from workerlab.analysis.checks import NothingAnswered
 from workerlab.analysis.load_tool import Ceiling
-from workerlab.experiments.advise.answers import highest_rate
+from workerlab.experiments.advise.answers import highest_rate, recommendation
 from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.forecast import Expected
 from workerlab.experiments.advise.result import ToolShortage, limit_of, result_of
-from workerlab.experiments.advise.search import CLEAR_SHARES, MAX_GAP_RATIO, Next, Search, between
+from workerlab.experiments.advise.search import (
+    CLEAR_SHARES,
+    MAX_GAP_RATIO,
+    Next,
+    Search,
+    between,
+)
 from workerlab.experiments.advise.standing import MAX_LAUNCHES, MIN_LAUNCHES, standing
 from workerlab.experiments.advise.study import (
     AdviseRequest,
@@ -644,3 +650,16 @@ def test_a_run_that_was_stopped_among_its_needs_is_unfinished() -> None:
     left_out = dict.fromkeys(("sync", "gthread"), Exclusion("it does not start"))
     none = replace(stopped, study=replace(stopped.study, left_out=left_out))
     assert result_of(none).word == "no_class"
+
+
+def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
+    world = World(5)
+    while not world.search().winner() and (following := world.search().next()) is not None:
+        world.launch(following)
+    world.noisy = 1.0
+    while (following := world.search().next()) is not None:
+        world.launch(following)
+    answer = recommendation(result_of(world.search()))
+    assert answer.condition == "nothing else running"
+    assert answer.spoilt == world.search().study.disturbed
+    assert str(answer).endswith(f"pauses of this one spoilt {answer.spoilt} launches.")

@@ -13,9 +13,10 @@ from workerlab import slo
 from workerlab.analysis.target import requests_of
 from workerlab.experiments.advise import answers
 from workerlab.experiments.advise.candidates import Limits
+from workerlab.experiments.advise.search import SLOW_ALONE_RATIO, slow_alone
 from workerlab.experiments.advise.study import LaunchPaused, ToolLate, _late, launch_of
 from workerlab.finding import Note
-from workerlab.model import Pause, Rate, RequestNeed, Summary, Usage
+from workerlab.model import Needs, Pause, Rate, RequestNeed, Summary, Usage
 
 BOTH = slo.parse("p95<100ms,errors<0.1%")
 BUSY = Usage(server_cores=0.4, generator_cores=0.2, host_busy=0.33)
@@ -95,3 +96,13 @@ def test_a_launch_in_which_the_machine_stood_still_says_nothing_where_it_breaks_
     assert voids["seen", "p95<500ms"] is LaunchPaused
     assert voids["seen", "p95<5s"] is voids["unseen", "p95<5s"] is None
     assert voids["unseen", "p95<500ms"] is ToolLate
+
+
+@pytest.mark.parametrize(("ratio", "is_slow"), [(0.9, False), (1.1, False), (1.5, True)])
+def test_requests_slightly_slower_than_the_limit_are_left_to_launches(
+    ratio: float, *, is_slow: bool
+) -> None:
+    """Another program may have slowed down the short load that measured them."""
+    assert 1.1 < SLOW_ALONE_RATIO < 1.5
+    needs = Needs("", tuple(RequestNeed(0.3 * ratio, 0.001) for _ in range(100)), 0.0, 0.0)
+    assert (slow_alone(needs, slo.parse("p95<300ms")) is not None) == is_slow
