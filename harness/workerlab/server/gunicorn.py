@@ -83,7 +83,7 @@ FORCED: Mapping[str, tuple[object, str]] = {
     "max_requests": (0, "a worker that restarts under load is no steady state"),
     "max_requests_jitter": (0, "a worker that restarts under load is no steady state"),
     "graceful_timeout": (GRACE_S, "no measured request is in progress when the lab stops a server"),
-    "pidfile": (None, "nothing is left behind"),
+    "pidfile": (None, "the lab needs no pid file"),
     "certfile": (None, "the lab measures plain HTTP"),
     "keyfile": (None, "the lab measures plain HTTP"),
 }

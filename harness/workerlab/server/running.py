@@ -188,10 +188,10 @@ def explained(why: str, log: Path, *, printed: bool = False) -> str:
     plain = [line for line in lines if line.strip() and not LOGGED.match(line)]
     for pattern in (EXCEPTION, ERROR, WARNING):
         if pattern is ERROR and printed and plain:
-            return f"{why}: {plain[-1].strip()[:300]}"
+            return f"{why}: {plain[-1].strip().rstrip('.')[:300]}"
         for line in reversed(lines):
             if match := pattern.match(line):
-                return f"{why}: {match['what'].strip()[:300]}"
+                return f"{why}: {match['what'].strip().rstrip('.')[:300]}"
     return why
 
 

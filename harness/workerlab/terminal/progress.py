@@ -15,6 +15,7 @@ from workerlab.model import Fault, Record, Trial
 from workerlab.numbers.units import format_wait
 from workerlab.terminal.console import tell
 
+MIN_SHOWN_S = 0.05  # less is not shown: nothing was launched
 DISTINCT_RATIO = 1.1  # two times with a smaller ratio are printed as one
 
 
@@ -98,8 +99,11 @@ class Progress:
         predicted_s = self._predicted.pop(trial.key, None)
         if predicted_s is not None and not record.fault:
             self._longer_s.append(took_s - predicted_s)
-        outcome = f"{self._fault(record.fault)}, after" if record.fault else "done in"
-        line = f"{self._place()}{self._name(trial)}: {outcome} {took_s:.1f} s{self._rest()}"
+        outcome, took = "done in ", f"{took_s:.1f} s"
+        if record.fault:
+            outcome = self._fault(record.fault)
+            took = f", after {took}" if took_s >= MIN_SHOWN_S else ""
+        line = f"{self._place()}{self._name(trial)}: {outcome}{took}{self._rest()}"
         if self._live is None:
             tell(line)
         elif record.fault:

@@ -175,7 +175,10 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
         all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
         how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
     elif (need := _cpu_need(facts, cell)) and workers <= (cores or 0):
-        how = f"{cpu_per_request(need)}, and a worker computes for one at a time"
+        how = (
+            f"{cpu_per_request(need)}, a worker computes for one at a time, and other programs or"
+            " machines took cores"
+        )
     else:
         return None
     return BusyWorkers(

@@ -74,8 +74,9 @@ SAMPLE_INTERVAL_NS = 10_000_000  # a call may have lasted this much longer than 
 ONE_CALL_SHARE = 0.7  # of the time without a beat: from here on, it was one call
 
 BY_BEATS = (
-    "Something blocks the event loop at least {blocked:percent} of the time, up to"
-    " {longest_s:duration} at a time; meanwhile a worker serves none of its other requests"
+    "Something blocks the event loop at least {blocked:percent} of the time, for up to"
+    " {longest_s:duration}, in one call or in several in a row; meanwhile a worker serves none of"
+    " its other requests"
     "[[ ({late} of {beats} timers on the event loops fired more than 10 ms late)]]"
 )
 BY_SPANS = (
