@@ -370,6 +370,8 @@ reload = True
 daemon = True
 max_requests = 3
 pidfile = str(here / "pid")
+accesslog = "requests.log"
+errorlog = str(here / "errors.log")
 
 def when_ready(server):
     (here / "when_ready").touch()
@@ -380,7 +382,7 @@ def post_worker_init(worker):
 def post_fork(server, worker):
     (here / f"post_fork-{os.getpid()}").touch()
 """
-OVERRIDDEN = ("bind", "reload", "daemon", "max_requests", "pidfile")
+OVERRIDDEN = ("bind", "reload", "daemon", "max_requests", "pidfile", "accesslog", "errorlog")
 WSGI_WORD = """
 import os
 import time
@@ -430,6 +432,8 @@ def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
     # what would make the numbers wrong does not take effect, and is said, a line each
     assert sum(done.report["cells"][0]["requests_per_worker"].values()) > 3
     assert not (place / "pid").exists()
+    logs = {path.name for path in place.rglob("*.log")}
+    assert not logs & {"requests.log", "errors.log", "access.log"}
     said = done.err.splitlines()
     for name in OVERRIDDEN:
         lines = [line for line in said if line.startswith(f"{place}/own_conf.py: {name} ")]

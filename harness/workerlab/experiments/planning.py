@@ -227,14 +227,15 @@ def override_notes(
     settings that are, with the reason for each."""
     settings = interpreter.settings
     forced = {name: why for name, (_, why) in FORCED.items()}
+    log = str(settings.get("accesslog") or "")
+    is_pipe = log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo()
+    own_log = "measured requests do not belong in your log"
+    forced["accesslog"] = "a pipe can stall the server" if is_pipe else own_log
     for name, why in {**forced, **more}.items():
-        if settings.get(name) not in (None, False, 0, ""):
+        if settings.get(name) not in (None, False, 0, "", FORCED.get(name, ("",))[0]):
             yield SettingOverridden(
                 config=options.config, setting=name, value=repr(settings[name]), why=why
             )
-    log = str(settings.get("accesslog"))
-    if log in ("-", "/dev/stdout", "/dev/stderr") or Path(log).is_fifo():
-        yield Note(f"{options.config}: accesslog is overridden: a pipe can stall the server")
 
 
 def _setting_notes(

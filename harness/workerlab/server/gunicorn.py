@@ -39,6 +39,7 @@ BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
 # Environment variables that would change Gunicorn's settings
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
+ACCESS_LOG = "access.log"  # instead of the user's file, as `inside.boot` has it
 NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 
 
@@ -86,6 +87,7 @@ FORCED: Mapping[str, tuple[object, str]] = {
     "pidfile": (None, "the lab needs no pid file"),
     "certfile": (None, "the lab measures plain HTTP"),
     "keyfile": (None, "the lab measures plain HTTP"),
+    "errorlog": ("-", "the lab reads it"),
 }
 
 
@@ -97,6 +99,7 @@ def running(launch: Launch, turn: StartupTurn | None = None) -> Iterator[Running
     but does not answer as expected."""
     turn = turn or StartupTurn()
     with ExitStack() as stack:
+        stack.callback((launch.trial / ACCESS_LOG).unlink, missing_ok=True)
         turn.wait_to_start()
         _write_launch(launch)
         server = stack.enter_context(_instance(launch, 1, frozenset(), turn))

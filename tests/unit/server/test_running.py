@@ -127,7 +127,7 @@ NO_APP = "Failed to find application object: 'app'"
         (f"{BOOTS}SECRET_KEY is missing\n{HALTS}", "SECRET_KEY is missing"),
         (f"{BOOTS}SECRET_KEY is missing\n{HALTED}", "SECRET_KEY is missing"),
         (f"{BOOTS}{NO_APP}\n{HALTED}", NO_APP),
-        (BOOTS + HALTS, "Reason: Worker failed to boot."),
+        (BOOTS + HALTS, "Reason: Worker failed to boot"),
     ],
     ids=[
         *("an exception with the app's line", "what sys.exit printed", "before Gunicorn halted"),
