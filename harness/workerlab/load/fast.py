@@ -47,7 +47,7 @@ class FastTool(Program):
     def parse(self, output: Output) -> Measurement:
         """ParseError if the document or a row is missing or cut short, or if they disagree."""
         document = self.document_of(output)
-        if not document.asked.rows:
+        if not document.requested.rows:
             return measurement(document)
         rows = _rows(output.files.get(ROWS), MIXED if document.routes else COLUMNS)
         _agree(document, rows)

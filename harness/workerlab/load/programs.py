@@ -141,7 +141,7 @@ class Program(Tool):
         return document
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestedLoad(msgspec.Struct, frozen=True):
     """The requested load, as the generator understood it."""
 
     requests: int | None
@@ -155,7 +155,7 @@ class Asked(msgspec.Struct, frozen=True):
 class GeneratorDocument(msgspec.Struct, frozen=True):
     """What a generator prints, see `generators/document.py`."""
 
-    asked: Asked
+    requested: RequestedLoad = msgspec.field(name="asked")
     sent: Count
     unsent: Count
     complete: Count
@@ -186,7 +186,7 @@ def converted(printed: object, kind: type[T]) -> T:
 
 def _agree(name: str, document: GeneratorDocument, line: str) -> None:
     """ParseError unless the document is consistent."""
-    load, sent = document.asked, document.sent
+    load, sent = document.requested, document.sent
     complete, failed = document.complete, document.failed
     pairs = [
         ("failed", failed, sum(document.errors.values())),
@@ -229,7 +229,7 @@ def measurement(document: GeneratorDocument) -> Measurement:
         origin_ns=document.origin_ns,
         achieved_concurrency=document.in_flight_ns / NS / duration_s if duration_s else None,
         connections=document.connections,
-        asked_rps=document.asked.rate_rps,
+        asked_rps=document.requested.rate_rps,
         sent=document.sent,
         unsent=document.unsent,
         lag=summary_of(document.lag),
@@ -280,8 +280,10 @@ def _notes(document: GeneratorDocument) -> Iterator[Finding]:
         yield RequestsSentAgain(document.reconnects)
     if document.deadline_struck:
         yield StoppedAtDeadline(document.unsent)
-    elif document.asked.rate_rps:
-        yield from rate_notes(document.sent, document.unsent, document.asked.rate_rps, document.lag)
+    elif document.requested.rate_rps:
+        yield from rate_notes(
+            document.sent, document.unsent, document.requested.rate_rps, document.lag
+        )
     yield from recorded(document.notes)
 
 

@@ -31,7 +31,7 @@ from workerlab.server.worker_classes import WORKER_CLASSES, class_named
 
 BOOT_S = 60.0  # some apps take long to load
 POLL_S = 0.01
-RESPAWNS = 3  # of workers that end before they have loaded the app
+MAX_RESPAWNS = 3  # of workers that end before they have loaded the app
 MIN_FREE_BYTES = 1 << 20  # on disk; less is hardly enough for span maps
 GRACE_S = 1  # between TERM and KILL, as the load is over
 TIMEOUT_S = 30  # as in configs/
@@ -169,8 +169,8 @@ def _proofs(
             _check_disk_space(launch.trial)
             why = explained("the server did not boot", log, printed=True)
             raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
-        if not proofs and boots(log) > RESPAWNS * workers:
-            ended = f"its workers exited {RESPAWNS} times before loading the app"
+        if not proofs and boots(log) > MAX_RESPAWNS * workers:
+            ended = f"its workers exited {MAX_RESPAWNS} times before loading the app"
             raise TrialFailed("unavailable", explained(ended, log, printed=True), f"its log: {log}")
         if time.monotonic() > until:
             ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"

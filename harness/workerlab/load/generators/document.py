@@ -38,7 +38,7 @@ BODY_BYTES = 8_192  # kept of an unexpected answer: exceeds the style sheet of m
 WRONG = ("non_2xx", "status", "body")  # causes of failure of a complete answer
 HISTOGRAMS = ("response", "connect", "first_byte", "lag")
 COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
-ASKED = (
+LOAD_FIELDS = (
     *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
     "keepalive",
 )
@@ -202,7 +202,8 @@ def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
     return {
         "generator": name,
         "format": FORMAT,
-        "asked": {name: getattr(words, name) for name in ASKED} | {"rows": words.rows is not None},
+        "asked": {name: getattr(words, name) for name in LOAD_FIELDS}
+        | {"rows": words.rows is not None},
         **{count: getattr(tally, count) for count in COUNTS},
         "unsent": planned - tally.sent,
         "failed": tally.errors.total(),

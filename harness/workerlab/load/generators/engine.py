@@ -42,7 +42,7 @@ RECV_BYTES = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps the
 MAX_BUFFERED_CELLS = 2_000  # cells of rows; writing them takes 0.1 ms
 MAX_UNCOUNTED = 20_000  # response times buffered before they are counted
 MAX_LINGERING = 1_000  # connections that wait to be closed; beyond that, the oldest is closed
-SHORT = 4_096  # bytes that an idle connection always accepts in one send
+SMALL_SEND_BYTES = 4_096  # bytes that an idle connection always accepts in one send
 LOOK_NS = 250_000_000  # between checks of the deadline
 PAUSE_NS = 10_000_000  # before a slot whose request failed sends another, in a timed run
 FOREVER = 1 << 62
@@ -147,7 +147,9 @@ class Engine:
         self._mix = of_mix(words, share.mix, self.tally)
         self._turns = turns(words, share.first, share.step)
         # Whether connections are kept and requests fit into one send
-        self._plain = words.keepalive and all(len(to.request) <= SHORT for to in share.destinations)
+        self._plain = words.keepalive and all(
+            len(to.request) <= SMALL_SEND_BYTES for to in share.destinations
+        )
         self._took: list[int] = []  # response times of answers received whole, not yet counted
         self._pieces: list[tuple[int, int]] = []  # (first byte, response) times of other answers
         self._lags: list[int] = []  # not yet counted

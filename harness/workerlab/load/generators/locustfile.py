@@ -119,7 +119,7 @@ MAX_ANSWERS = 100_000  # in answers_ns
 SOCKET_CALLS = {"connect": "connect", "sendall": "send", "recv": "receive", "recv_into": "receive"}
 PARTS: dict[str, object] = {}  # accounts of all processes, in the one that writes the result
 STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None, "body": None}
-ASKED: dict[str, Any] = {}
+REQUESTED: dict[str, Any] = {}
 KINDS: list[dict[str, Any]] = []  # of requests: a single one, or those of the mix
 BODY_BYTES = 8_192  # kept of an unexpected answer
 MOMENTS: list[int] = []  # ns from the schedule's start to each request; later, of this process only
@@ -187,7 +187,7 @@ def _answered(took_ns: int, size: int) -> None:
     ACCOUNT["complete"] += 1
     ACCOUNT["body_bytes"] += size
     _record(RESPONSE, took_ns)
-    if ASKED["ramp_s"] and ASKED["together"] and len(ACCOUNT["answers_ns"]) < MAX_ANSWERS:
+    if REQUESTED["ramp_s"] and REQUESTED["together"] and len(ACCOUNT["answers_ns"]) < MAX_ANSWERS:
         ACCOUNT["answers_ns"].append((time.monotonic_ns(), took_ns))
 
 
@@ -248,12 +248,12 @@ def _wrong(status: int, body: bytes, expect: list[int] | None) -> str | None:
     """The cause of failure of a complete answer, None for a success. `expect`: of a mix."""
     if expect is not None:
         return None if (status in expect if expect else 200 <= status < 400) else "status"
-    expected = ASKED["expect_status"]
+    expected = REQUESTED["expect_status"]
     if expected == 200 and not 200 <= status < 300:
         return "non_2xx"
     if expected not in (200, status):
         return "status"
-    if ASKED["same_body"]:
+    if REQUESTED["same_body"]:
         checksum = zlib.crc32(body)
         if STATE["body"] is None:  # the first one
             STATE["body"], ACCOUNT["body_sha256"] = checksum, hashlib.sha256(body).hexdigest()
@@ -272,7 +272,7 @@ def _due_ns() -> int | None:
 
 def send_request(user: Any) -> None:
     """The task of all users."""
-    due_ns = _due_ns() if ASKED["rate_rps"] and not STATE["over"] else None
+    due_ns = _due_ns() if REQUESTED["rate_rps"] and not STATE["over"] else None
     if STATE["over"]:  # otherwise Locust would stop the user in the middle of its next request
         raise StopUser
     start_ns, lag_ns = time.monotonic_ns(), 0
@@ -291,7 +291,7 @@ def send_request(user: Any) -> None:
             cause = judge(response, lag_ns, kind)
             response.failure(cause) if cause else response.success()
             closing = response.headers and response.headers.get("Connection", "").lower() == "close"
-            if not (ASKED["keepalive"] or closing):  # the server will not close it
+            if not (REQUESTED["keepalive"] or closing):  # the server will not close it
                 user.forget()
     except gevent.GreenletExit:  # exceeded the grace period
         _over(start_ns, "timeout", route)
@@ -355,26 +355,26 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
 def _begin(environment: Any, **_: object) -> None:
     """Read what to send; a worker has just received that from its master."""
     STATE["begun_s"] = time.monotonic()
-    ASKED.update(json.loads(environment.parsed_options.workerlab))
-    kinds = ASKED.get("kinds", ())
-    KINDS[:] = [_kind(kind, kind["path"]) for kind in kinds] or [_kind(ASKED, None)]
-    _take_turns(max(0, getattr(environment.runner, "worker_index", 0)), ASKED["shares"])
-    Fast.network_timeout = Fast.connection_timeout = ASKED["timeout_s"]
-    if ASKED["rate_rps"] and not isinstance(environment.runner, MasterRunner):
-        kind, rate_rps, seed = ASKED["arrivals"], ASKED["rate_rps"], ASKED["schedule"]
-        MOMENTS.extend(schedule(kind, rate_rps, ASKED["duration_s"], seed))
+    REQUESTED.update(json.loads(environment.parsed_options.workerlab))
+    kinds = REQUESTED.get("kinds", ())
+    KINDS[:] = [_kind(kind, kind["path"]) for kind in kinds] or [_kind(REQUESTED, None)]
+    _take_turns(max(0, getattr(environment.runner, "worker_index", 0)), REQUESTED["shares"])
+    Fast.network_timeout = Fast.connection_timeout = REQUESTED["timeout_s"]
+    if REQUESTED["rate_rps"] and not isinstance(environment.runner, MasterRunner):
+        kind, rate_rps, seed = REQUESTED["arrivals"], REQUESTED["rate_rps"], REQUESTED["schedule"]
+        MOMENTS.extend(schedule(kind, rate_rps, REQUESTED["duration_s"], seed))
 
 
 def _take_turns(number: int, of: int) -> None:
     """Select this process's requests of a mix."""
-    weights = [kind["weight"] for kind in ASKED.get("kinds", ())]
-    drawn = sequence(weights, ASKED["schedule"])
+    weights = [kind["weight"] for kind in REQUESTED.get("kinds", ())]
+    drawn = sequence(weights, REQUESTED["schedule"])
     STATE["turns"] = islice(drawn, number, None, of) if weights else repeat(0)
 
 
 def _kind(request: dict[str, Any], path: str | None) -> dict[str, Any]:
     """All that a request needs. `path`: set for a mix, whose routes have accounts."""
-    urls, route = ASKED["urls"], None
+    urls, route = REQUESTED["urls"], None
     if path is not None:
         urls = ["/".join(url.split("/", 3)[:3]) + path for url in urls]
         counts = {"sent": 0, "complete": 0, "errors": Counter(), "statuses": Counter(), "body": ""}
@@ -393,7 +393,7 @@ def _words(request: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in request["headers"] if name.lower() not in OWN_HEADERS}
     names = {name.lower() for name in given}
     headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
-    if not ASKED["keepalive"]:
+    if not REQUESTED["keepalive"]:
         headers["Connection"] = "close"
     words = {"headers": headers, "data": body, "allow_redirects": False}
     return words | {"catch_response": True, "name": "load"}
@@ -404,16 +404,16 @@ def _time(**_: object) -> None:
     """Time the run, once all users have started. During a ramp they already send."""
     runner = STATE["environment"].runner
     if not isinstance(runner, WorkerRunner):
-        ramped_s = time.monotonic() - STATE["begun_s"] if ASKED["ramp_s"] else 0.0
-        lead_s = LEAD_S if ASKED["rate_rps"] else 0.0
+        ramped_s = time.monotonic() - STATE["begun_s"] if REQUESTED["ramp_s"] else 0.0
+        lead_s = LEAD_S if REQUESTED["rate_rps"] else 0.0
         _go(runner, time.monotonic_ns() + int(lead_s * NS))
         gevent.get_hub().loop.update_now()  # otherwise the timer counts from its last update
-        gevent.spawn_later(max(0.0, lead_s + ASKED["duration_s"] - ramped_s), _end, runner)
+        gevent.spawn_later(max(0.0, lead_s + REQUESTED["duration_s"] - ramped_s), _end, runner)
 
 
 def _go(runner: Any, origin_ns: int) -> None:
     """With a rate: start the schedule at `origin_ns`."""
-    if not ASKED["rate_rps"]:
+    if not REQUESTED["rate_rps"]:
         return
     if not isinstance(runner, MasterRunner):
         gevent.spawn(_deal, origin_ns)
@@ -421,7 +421,7 @@ def _go(runner: Any, origin_ns: int) -> None:
     workers = [client.id for client in runner.clients.all]
     for number, worker in enumerate(workers):
         share = {"number": number, "of": len(workers)}
-        when = {"origin_ns": origin_ns} if ASKED["together"] else {}
+        when = {"origin_ns": origin_ns} if REQUESTED["together"] else {}
         runner.send_message(GO, share | when, client_id=worker)
 
 
@@ -452,7 +452,7 @@ def _end(runner: Any) -> None:
     """Stop the users, and wait for the accounts of the other processes."""
     if isinstance(runner, MasterRunner):
         runner.send_message(STOP)
-        until = time.monotonic() + ASKED["grace_s"] + SLACK_S
+        until = time.monotonic() + REQUESTED["grace_s"] + SLACK_S
         while time.monotonic() < until and _missing(runner):
             gevent.sleep(POLL_S)
     else:
@@ -466,7 +466,7 @@ def _stop(runner: Any) -> dict[str, object]:
     for turn in FREE_USERS:
         turn.set(None)
     runner.stop()
-    if ASKED["rate_rps"]:
+    if REQUESTED["rate_rps"]:
         ACCOUNT["unsent"] = len(MOMENTS) - ACCOUNT["sent"]
     ACCOUNT["cpu_ns"] = time.process_time_ns()
     return ACCOUNT
