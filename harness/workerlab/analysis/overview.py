@@ -11,7 +11,7 @@ from workerlab.analysis.diagnosis.slots import (
     IdleWhileClientsWait,
     LikelyFullAcceptQueue,
 )
-from workerlab.analysis.open_closed import conclusive
+from workerlab.analysis.open_closed import conclusive, is_disturbed_cell
 from workerlab.analysis.trials import Replicates
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult
@@ -55,7 +55,10 @@ def part_of_load(cells: Iterable[CellResult]) -> str:
 # --- the answer of a run ------------------------------------------------------------------
 
 NOTHING_VALID = Note("This run has no valid cell, so it has no result; the reasons are below.")
-ALL_INCONCLUSIVE = Note("Every cell of this run is inconclusive; the reasons are below.")
+ALL_INCONCLUSIVE = Note(
+    "Every cell of this run is inconclusive or was disturbed by other programs; the reasons are"
+    " below."
+)
 
 
 class LevelRate(Finding):
@@ -152,12 +155,15 @@ def level_rate(level: LevelTrials, waits: bool) -> LevelRate:
 
 
 def _conclusive(trials: LevelTrials) -> LevelTrials:
-    """The conclusive trials that have a throughput."""
+    """The conclusive trials that have a throughput and were not disturbed by other programs."""
     return Replicates(
         tuple(
             cell
             for cell in trials.valid
-            if conclusive(cell) and cell.throughput_rps and isfinite(cell.throughput_rps)
+            if conclusive(cell)
+            and not is_disturbed_cell(cell)
+            and cell.throughput_rps
+            and isfinite(cell.throughput_rps)
         )
     )
 

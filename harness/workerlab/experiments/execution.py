@@ -106,11 +106,17 @@ def execute(
     Raises Stopped on a signal, EnvironmentProblem if the disk cannot be written or a load host is
     missing.
     """
-    durations = DurationPredictor(plan)
+    durations, unavailable = DurationPredictor(plan), Unavailable(plan)
+
+    def predict(trial: Trial) -> float | None:
+        return 0.0 if unavailable.why_not(trial) else durations.predict(trial)
+
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(run_store.appending(directory))
-        screen = stack.enter_context(display(directory, plan, todo, durations.predict))
-        execution = TrialExecution(directory, plan, prepare_launch, writer, screen, durations)
+        screen = stack.enter_context(display(directory, plan, todo, predict))
+        execution = TrialExecution(
+            directory, plan, prepare_launch, writer, screen, durations, unavailable
+        )
         while todo:
             batch, todo = execution.scheduler.next_batch(todo, durations.predict)
             if len(batch) == 1:
@@ -130,10 +136,11 @@ class TrialExecution:
         writer: run_store.Writer,
         screen: Any,
         durations: DurationPredictor,
+        unavailable: "Unavailable",
     ) -> None:
         self._directory, self._plan, self._prepare_launch = directory, plan, prepare_launch
         self._writer, self._screen, self._durations = writer, screen, durations
-        self._unavailable, self._rates = Unavailable(plan), Rates(directory)
+        self._unavailable, self._rates = unavailable, Rates(directory)
         drops_known = plan.jobs != 1 and drops_are_told()
         self.scheduler = JobScheduler(
             plan, preflight.cores() or 1, self._rps, drops_known=drops_known

@@ -244,7 +244,11 @@ def _setting_notes(
     """Notes on settings that are overridden or have no effect, and on classes treated as WSGI."""
     rows = [class_named(name) for name in options.classes]
     interpreter = next(iter(serving.values()))
-    yield from override_notes(options, interpreter, worker_class="the sweep names the classes")
+    overrides = list(
+        override_notes(options, interpreter, worker_class="the sweep names the classes")
+    )
+    yield from overrides
+    overridden = {note.values["setting"] for note in overrides}
     file_settings = interpreter.settings
     ignored = {row.name: _settings_ignored_by(row.name, serving) for row in rows}
     for setting in dict.fromkeys(name for names in ignored.values() for name in names):
@@ -255,7 +259,7 @@ def _setting_notes(
             flag = f"--{setting.replace('_', '-')}"
             yield FlagIgnored(flag, tuple(names))
         value = file_settings.get(setting)
-        if value is not None and (setting, value) != ("threads", 1):
+        if value is not None and (setting, value) != ("threads", 1) and setting not in overridden:
             yield SettingIgnored(
                 config=options.config, setting=setting, value=value, classes=tuple(names)
             )

@@ -219,6 +219,6 @@ def _check_kind(launch: Launch, proofs: Mapping[int, Mapping[str, object]]) -> N
         expected = "ASGI" if row.asgi else "WSGI"
         raise TrialFailed(
             "unavailable",
-            f"{launch.app.target} is an application of kind {kind}, worker class {row.name} serves"
-            f" {expected}: choose another class or another callable",
+            f"{launch.app.target} is an application of kind {kind}, but worker class {row.name}"
+            f" serves {expected}: choose another class or another callable",
         )

@@ -219,5 +219,5 @@ def last_exception(lines: Iterable[str]) -> str | None:
         elif inside and not line.startswith(" "):
             inside = False
             if not line.startswith("gunicorn.errors."):  # Gunicorn halts because of another one
-                exception = f"{line.strip()[:300]}{location}"
+                exception = f"{line.strip().rstrip('.')[:300]}{location}"
     return exception

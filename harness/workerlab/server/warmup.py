@@ -233,7 +233,7 @@ def _unexpected(server: Running, route: Route, answer: LoneAnswer) -> str:
     why = f"{label} answered {answer.status}, expected {expected}"
     failed = answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     explanation = explained(why, server.log) if failed else why
-    if explanation == why and (lines := first_lines(answer.body)):
+    if explanation == why and not answer.location and (lines := first_lines(answer.body)):
         explanation = f"{why}: {lines}"
     why = explanation
     if answer.location:

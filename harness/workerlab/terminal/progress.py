@@ -39,7 +39,8 @@ def describe(trial: Trial) -> str:
 
 
 class Progress:
-    """`predict(trial)`: seconds, or None while unknown (before a user's app first answers);
+    """`predict(trial)`: seconds, or None while unknown (before a user's app first answers), 0 if it
+    will not be launched;
     `more_s(trial)`: by how many seconds it may take longer; `name(trial)`: its label."""
 
     def __init__(
@@ -75,7 +76,7 @@ class Progress:
     def _announce(self) -> None:
         left = self._left()
         about = "time known after a first answer" if left is None else f"about {self._wait(left)}"
-        tell(f"{self._counted()}, {about}")
+        tell(f"{self._counted()}, {about}" if self._todo else "all trials are finished")
 
     def _place(self) -> str:
         """The number of finished trials: "[3/8] "."""
@@ -125,11 +126,13 @@ class Progress:
 
     def _soonest(self, trial: Trial) -> float | None:
         predicted_s, longer_s = self._predict(trial), min(self._longer_s, default=0.0)
-        return None if predicted_s is None else max(predicted_s / 2, predicted_s + longer_s)
+        return max(predicted_s / 2, predicted_s + longer_s) if predicted_s else predicted_s
 
     def _latest(self, trial: Trial) -> float | None:
         predicted_s, longer_s = self._predict(trial), max(self._longer_s, default=0.0)
-        return None if predicted_s is None else predicted_s + max(self._more_s(trial), longer_s)
+        if not predicted_s:  # unknown, or not launched
+            return predicted_s
+        return predicted_s + max(self._more_s(trial), longer_s)
 
     def _wait(self, seconds: float) -> str:
         """The time left, as a range. `seconds`: the predicted time minus the elapsed part of it."""

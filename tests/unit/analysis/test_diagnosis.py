@@ -212,6 +212,14 @@ def test_workers_that_compute_all_the_time() -> None:
     assert cause.how == "1 worker computed all the time (1.0 cores of 8)"
 
 
+def test_a_limit_beside_other_programs_rests_on_the_cpu_that_requests_need() -> None:
+    """Not on the throughput, which the other programs limited, too."""
+    need = "each request takes 739 us of CPU time, and a worker computes for one at a time"
+    for kind, name in ((BusyWorkers, "Computing"), (BusyMachine, "The machine")):
+        cause = kind(connections=4, rps=1155.0, how="", need=need, advice=())
+        assert text(cause) == f"{name} is the limit, even without other programs: {need}."
+
+
 def test_workers_that_compute_on_fewer_cores_than_they_are() -> None:
     """Half a core each: they wait for it, and not for something that they share."""
     trial = using(slowed(replace(server("asgi", 2), cores=1), 8, 1), 0.98, of=8)

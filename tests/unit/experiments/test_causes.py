@@ -65,6 +65,13 @@ def test_a_cause_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum("invalid for the same reason" in line for line in lines) == 2
 
 
+def test_what_will_not_be_launched_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:
+    todo = [trial(name) for name in ("sync", "gevent")]
+    with Progress(todo, lambda one: 0.0 if one is todo[1] else 10.0, lambda _: 5.0):
+        pass
+    assert capsys.readouterr().err == "2 cells, about 10 s to 15 s\n"
+
+
 def test_several_cells_at_once_are_each_shown(capsys: pytest.CaptureFixture[str]) -> None:
     todo = [trial("sync", connections=n) for n in (4, 8, 16)]
     so_far: list[Mapping[str, float]] = []

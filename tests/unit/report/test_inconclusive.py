@@ -14,9 +14,11 @@ from tests.builders.html import cell, group, over_time, trial
 from tests.builders.page import rendered
 from workerlab.analysis.cells import WaitingByLittle
 from workerlab.analysis.diagnosis.cpu import CoresTaken
+from workerlab.analysis.overview import ALL_INCONCLUSIVE
 from workerlab.finding import Finding
 from workerlab.model import CellResult, CoreWait, Document, Report
 from workerlab.report import FORMATS
+from workerlab.report.html.page import headline_of
 from workerlab.report.sweep_document import AffectedCells, sweep_document
 from workerlab.report.text import VERDICT_COLOURS, render
 from workerlab.report.values import text
@@ -69,6 +71,17 @@ def test_disturbed_cells_with_a_verdict_are_told_once() -> None:
     assert conclusion.trials == (one.trial.key, other.trial.key)
     assert render(document).count("1.50 of 2 cores") == 1  # not by its class, too
     assert not affected(sweep(quiet, inconclusive(8)), "Disturbed")
+
+
+def test_no_conclusion_on_a_class_or_run_rests_on_a_disturbed_cell() -> None:
+    wait = CoreWait(0.4, 0.001, others_cores=1.5, cores=2)
+    calm, *others = (cell(trial("sync", n)) for n in (4, 8, 16))
+    disturbed = [replace(one, core_wait=wait) for one in others]
+    conclusion = codes(sweep(*disturbed, knee=4.0))["SeriesLimits"]
+    assert conclusion["saturated_from"] is None
+    assert codes(sweep(*others, knee=4.0))["SeriesLimits"]["saturated_from"] == 8
+    assert headline_of(sweep(*disturbed)) == ALL_INCONCLUSIVE
+    assert headline_of(sweep(calm, *disturbed)).values["connections"] == 4
 
 
 def test_it_is_no_failure() -> None:

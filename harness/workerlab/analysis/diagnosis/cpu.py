@@ -106,8 +106,8 @@ def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
 
 
 class BusyMachine(Advised):
-    """The machine is the limit: {connections:# connection} reached {rps:number} requests/s while
-    {how}"""
+    """The machine is the limit[[: {connections:# connection} reached {rps:number} requests/s while
+    {how}]][[, even without other programs: {need}]]"""
 
     rank = 40
     explains = EXPLAINED_BY_CPU
@@ -116,7 +116,8 @@ class BusyMachine(Advised):
 
     connections: int
     rps: float
-    how: str
+    how: str  # the CPU used; "" if other programs took cores
+    need: str  # then the CPU that requests need
 
 
 def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
@@ -135,10 +136,11 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     )
     if lab_fills_it:
         busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
-        how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
+        how, needed = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by}), ""
     elif (need := _cpu_need(facts, cell)) and min(facts.connections, need["workers"]) > cores:
         together = "{workers:# worker} together would need more than {cores:# core}"
-        how = f"{cpu_per_request(need)}, and {fill(together, {**need, 'cores': cores})}"
+        needed = f"{cpu_per_request(need)}, and {fill(together, {**need, 'cores': cores})}"
+        how = ""
     else:
         return None
     noise = () if lab_fills_it else (CLOSE_OTHER_PROGRAMS,)
@@ -147,20 +149,22 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
         connections=facts.connections,
         rps=facts.throughput_rps,
         how=how,
+        need=needed,
         advice=(*noise, MORE_CORES, *elsewhere),
     )
 
 
 class BusyWorkers(Advised):
-    """Computing is the limit: {connections:# connection} reached no more than {rps:number}
-    requests/s, as {how}"""
+    """Computing is the limit[[: {connections:# connection} reached no more than {rps:number}
+    requests/s, as {how}]][[, even without other programs: {need}]]"""
 
     rank = 50
     explains, below_slots, seen_in = EXPLAINED_BY_CPU, BusyMachine.below_slots, "cpu"
 
     connections: int
     rps: float
-    how: str
+    how: str  # the CPU used; "" if other programs took cores
+    need: str  # then the CPU that requests need
 
 
 def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
@@ -174,17 +178,17 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
     if used >= COMPUTING_SHARE * (cores if cores and fewer_cores else workers):
         all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
         how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
+        needed = ""
     elif (need := _cpu_need(facts, cell)) and workers <= (cores or 0):
-        how = (
-            f"{cpu_per_request(need)}, a worker computes for one at a time, and other programs or"
-            " machines took cores"
-        )
+        how = ""
+        needed = f"{cpu_per_request(need)}, and a worker computes for one at a time"
     else:
         return None
     return BusyWorkers(
         connections=facts.connections,
         rps=facts.throughput_rps,
         how=how,
+        need=needed,
         advice=(MORE_CORES if fewer_cores else MORE_WORKERS,),
     )
 
