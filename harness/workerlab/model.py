@@ -954,6 +954,11 @@ class CellResult(Struct, frozen=True):
     def server(self) -> Server:
         return self.trial.cell.server
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs or machines took cores: its figures say little of the server."""
+        return self.core_wait is not None and self.core_wait.disturbed
+
 
 class Phase(Struct, frozen=True):
     """A stretch of the load that the analysis found: ramp-up (connections only rise), drain (no

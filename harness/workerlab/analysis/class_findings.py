@@ -19,7 +19,7 @@ from typing import Any
 from workerlab.analysis.cell_targets import load_level
 from workerlab.analysis.diagnosis.base import Diagnosis
 from workerlab.analysis.diagnosis.cpu import Disturbance
-from workerlab.analysis.open_closed import comparisons, conclusive, is_disturbed_cell
+from workerlab.analysis.open_closed import comparisons, conclusive
 from workerlab.analysis.phases import PhaseOfLoad, changing, phase_finding
 from workerlab.finding import Answer, Finding
 from workerlab.model import AbReport, CellResult, ClassResult, Label, Phase
@@ -163,7 +163,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
     """Slots, knee and capacity from the conclusive cells, and the diagnosis of the most telling one
     unless it is a disturbance: those are reported once for all cells."""
     cells, knee = list(filter(conclusive, closed)), _finite(group.knee)
-    undisturbed = [cell for cell in cells if not is_disturbed_cell(cell)]
+    undisturbed = [cell for cell in cells if not cell.is_disturbed]
     slots = max((cell.slots_measured or 0 for cell in cells), default=0)
     because = None
     if knee is not None and knee < BELOW_SLOTS_SHARE * slots:
@@ -188,7 +188,7 @@ def _limits(group: ClassResult, closed: Cells, common: Mapping[str, Any]) -> Ser
         low_rps=low_rps,
         high_rps=high_rps,
         tool=group.tool,
-        tool_limit_from=None if knee is None else _lowest(cells, "generator-bound"),
+        tool_limit_from=None if knee is None else _lowest(undisturbed, "generator-bound"),
         inconclusive=_inconclusive_levels(closed),
         why=next(limiting, None),
     )

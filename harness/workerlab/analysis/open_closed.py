@@ -33,11 +33,6 @@ def conclusive(cell: CellResult) -> bool:
     return cell.verdict not in NOT_CONCLUSIVE
 
 
-def is_disturbed_cell(cell: CellResult) -> bool:
-    """Whether other programs or machines took cores: its throughput says little of the server."""
-    return cell.core_wait is not None and cell.core_wait.disturbed
-
-
 class OneTrialEach(Finding):
     """One trial of each, so no comparison: repeat with --trials {needed}."""
 

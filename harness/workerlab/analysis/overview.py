@@ -11,7 +11,7 @@ from workerlab.analysis.diagnosis.slots import (
     IdleWhileClientsWait,
     LikelyFullAcceptQueue,
 )
-from workerlab.analysis.open_closed import conclusive, is_disturbed_cell
+from workerlab.analysis.open_closed import conclusive
 from workerlab.analysis.trials import Replicates
 from workerlab.finding import Finding, Note
 from workerlab.model import CellResult
@@ -161,7 +161,7 @@ def _conclusive(trials: LevelTrials) -> LevelTrials:
             cell
             for cell in trials.valid
             if conclusive(cell)
-            and not is_disturbed_cell(cell)
+            and not cell.is_disturbed
             and cell.throughput_rps
             and isfinite(cell.throughput_rps)
         )

@@ -39,7 +39,7 @@ BLOCKED_TIMEOUT_S = 600  # for an event loop that a bundled app blocks
 # Environment variables that would change Gunicorn's settings
 SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_FDS", "LISTEN_PID")
 
-ACCESS_LOG = "access.log"  # instead of the user's file, as `inside.boot` has it
+ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's file
 NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 
 
@@ -68,6 +68,7 @@ def _write_launch(launch: Launch) -> None:
         "settings": settings,
         "env": [f"{name}={value}" for name, value in launch.app.env],
         "cores": server.cores,
+        "access_log": str(launch.trial / ACCESS_LOG),
         **{name: getattr(launch, name) for name in ("records", "named", "kept", "beats", "inside")},
         "routes": [(route.method, route.path) for route in launch.app.mix or (launch.app,)],
     }

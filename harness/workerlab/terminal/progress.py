@@ -39,9 +39,9 @@ def describe(trial: Trial) -> str:
 
 
 class Progress:
-    """`predict(trial)`: seconds, or None while unknown (before a user's app first answers), 0 if it
-    will not be launched;
-    `more_s(trial)`: by how many seconds it may take longer; `name(trial)`: its label."""
+    """`predict(trial)`: seconds, 0 if it will not be launched, or None while unknown (before a
+    user's app first answers); `more_s(trial)`: by how many seconds it may take longer;
+    `name(trial)`: its label."""
 
     def __init__(
         self,

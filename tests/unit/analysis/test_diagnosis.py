@@ -217,7 +217,8 @@ def test_a_limit_beside_other_programs_rests_on_the_cpu_that_requests_need() -> 
     need = "each request takes 739 us of CPU time, and a worker computes for one at a time"
     for kind, name in ((BusyWorkers, "Computing"), (BusyMachine, "The machine")):
         cause = kind(connections=4, rps=1155.0, how="", need=need, advice=())
-        assert text(cause) == f"{name} is the limit, even without other programs: {need}."
+        end = f"even with all cores free for the server: {need}."
+        assert text(cause) == f"{name} is the limit, {end}"
 
 
 def test_workers_that_compute_on_fewer_cores_than_they_are() -> None:

@@ -51,8 +51,8 @@ MakePlan = Callable[..., Plan]
 @pytest.fixture
 def words_to_plan(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """`plan_of`, in an interpreter that has everything."""
-    rate_rps = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
-    monkeypatch.setattr(preflight, "interpreter", lambda *_: rate_rps)
+    interpreter = preflight.Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
+    monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
     return lambda *words: plan_of(parse(["sweep", *words]))[0]
 
 
@@ -188,9 +188,9 @@ def test_a_share_of_nothing_has_its_reason(tmp_path: Path) -> None:
     closed, share, fixed = (Trial(cell, 1) for cell in cells)
     with appending(run):
         rates = Rates(run)
-        rate_rps = rates.rps_of(share)
-        assert isinstance(rate_rps, Fault)
-        assert rate_rps.kind == "unmeasured"
-        assert "50% of an unknown capacity" in rate_rps.reason
+        fault = rates.rps_of(share)
+        assert isinstance(fault, Fault)
+        assert fault.kind == "unmeasured"
+        assert "50% of an unknown capacity" in fault.reason
         assert rates.rps_of(fixed) == 20
         assert rates.rps_of(closed) is None

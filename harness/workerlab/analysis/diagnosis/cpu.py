@@ -107,7 +107,7 @@ def worst_disturbance(waits: Iterable[CoreWait | None]) -> Disturbance | None:
 
 class BusyMachine(Advised):
     """The machine is the limit[[: {connections:# connection} reached {rps:number} requests/s while
-    {how}]][[, even without other programs: {need}]]"""
+    {how}]][[, even with all cores free for the server: {need}]]"""
 
     rank = 40
     explains = EXPLAINED_BY_CPU
@@ -116,8 +116,8 @@ class BusyMachine(Advised):
 
     connections: int
     rps: float
-    how: str  # the CPU used; "" if other programs took cores
-    need: str  # then the CPU that requests need
+    how: str = ""  # the CPU used; "" if other programs or machines took cores
+    need: str = ""  # then the CPU that requests need
 
 
 def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
@@ -131,16 +131,16 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
     using = {"the server": server} | ({"the load tool": tool} if tool else {})
     using |= cell.app_metrics.cores if cell.app_metrics else {}
     used_by = [f"{name} {FORMATS['cores'](amount)}" for name, amount in using.items()]
+    how = needed = ""
     lab_fills_it = (
         server >= MIN_MACHINE_SHARE * cores and sum(using.values()) >= BUSY_MACHINE_SHARE * cores
     )
     if lab_fills_it:
         busy = "its {cores:# core} {cores:was/were} [[{host:percent} ]]busy ({used_by:, })"
-        how, needed = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by}), ""
+        how = fill(busy, {"cores": cores, "host": usage.host_busy, "used_by": used_by})
     elif (need := _cpu_need(facts, cell)) and min(facts.connections, need["workers"]) > cores:
         together = "{workers:# worker} together would need more than {cores:# core}"
         needed = f"{cpu_per_request(need)}, and {fill(together, {**need, 'cores': cores})}"
-        how = ""
     else:
         return None
     noise = () if lab_fills_it else (CLOSE_OTHER_PROGRAMS,)
@@ -156,15 +156,15 @@ def busy_machine(facts: Facts, cell: CellResult) -> BusyMachine | None:
 
 class BusyWorkers(Advised):
     """Computing is the limit[[: {connections:# connection} reached no more than {rps:number}
-    requests/s, as {how}]][[, even without other programs: {need}]]"""
+    requests/s, as {how}]][[, even with all cores free for the server: {need}]]"""
 
     rank = 50
     explains, below_slots, seen_in = EXPLAINED_BY_CPU, BusyMachine.below_slots, "cpu"
 
     connections: int
     rps: float
-    how: str  # the CPU used; "" if other programs took cores
-    need: str  # then the CPU that requests need
+    how: str = ""  # the CPU used; "" if other programs or machines took cores
+    need: str = ""  # then the CPU that requests need
 
 
 def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
@@ -175,12 +175,11 @@ def busy_workers(facts: Facts, cell: CellResult) -> BusyWorkers | None:
     fewer_cores = (facts.cell.server.cores or workers) < workers
     if used is None or facts.connections <= workers:
         return None
+    how = needed = ""
     if used >= COMPUTING_SHARE * (cores if cores and fewer_cores else workers):
         all_the_time = "{workers:# worker} computed all the time ({used:cores}[[ of {cores}]])"
         how = fill(all_the_time, {"workers": workers, "used": used, "cores": cores})
-        needed = ""
     elif (need := _cpu_need(facts, cell)) and workers <= (cores or 0):
-        how = ""
         needed = f"{cpu_per_request(need)}, and a worker computes for one at a time"
     else:
         return None

@@ -324,7 +324,8 @@ def recommendation(result: AdviseResult) -> Recommended:
     best_rps, own_rps = best.reach.passing_rps or 0.0, result.reach.passing_rps or search.target_rps
     further = best_rps > BETTER_RATIO * own_rps and best.standing.word == "not shown yet"
     untried = _untried(result)
-    open_ended, noisy = result.reach.failing_rps is None and search.next(), search.too_noisy()
+    open_ended = result.reach.failing_rps is None and search.next() is not None
+    noisy = search.too_noisy()
     incomplete = further or untried or open_ended or _has_gap(result, server)
     return Recommended(
         candidate=candidate_of(server),

@@ -364,7 +364,7 @@ def launch_of(result: CellResult, facts: Any, terms: Sequence[Term]) -> Candidat
 
 def _noise(cell: CellResult, facts: Facts) -> Finding | None:
     """How the machine disturbed a launch; None if it did not."""
-    if cell.core_wait is not None and cell.core_wait.disturbed:
+    if cell.core_wait is not None and cell.is_disturbed:
         return LaunchDisturbed(cell.core_wait.taken)
     pause = stall.noticeable_pauses(facts)
     return LaunchPaused(pause.paused_s, pause.load_s) if pause else None

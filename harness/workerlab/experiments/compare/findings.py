@@ -10,6 +10,7 @@ from workerlab.experiments.compare.options import Outcome
 from workerlab.experiments.compare.pairs import DECIDING_METRICS, GroupChanges
 from workerlab.finding import Answer, Finding
 from workerlab.numbers.units import FORMATS, format_duration, three_digits
+from workerlab.report.sweep_document import by_cause
 
 MAX_INTERVAL_RATIO = 100.0  # upper over lower end; wider intervals are not shown
 
@@ -154,19 +155,17 @@ def answer_of(
 
 def reasons_of(compared: GroupChanges) -> Iterator[InvalidSide]:
     """For each side with invalid launches, the reason of the first one; a shared reason once."""
-    reasons: dict[str, tuple[str, Finding]] = {}
-    for side in "AB":
-        for launch in [cell for name, cell in compared.left_out if name == side][:1]:
-            sides, _ = reasons.get(str(launch.reason), ("", launch.reason))
-            reasons[str(launch.reason)] = (f"{sides} and {side}" if sides else side, launch.reason)
-    for sides, reason in reasons.values():
-        yield InvalidSide(sides, reason)
+    first = dict(reversed(compared.left_out))
+    causes = ((first[side].reason, first[side]) for side in sorted(first))
+    for reason, launches, _ in by_cause(causes):
+        sides = (side for side in sorted(first) if first[side] in launches)
+        yield InvalidSide(" and ".join(sides), reason)
 
 
 def disturbance_sentence(compared: GroupChanges) -> str:
     """A sentence on how many launches other programs or virtual machines disturbed; "" if none."""
     launches = [cell for pair in compared.pairs for cell in pair]
-    disturbed = sum(cell.core_wait is not None and cell.core_wait.disturbed for cell in launches)
+    disturbed = sum(cell.is_disturbed for cell in launches)
     if not disturbed:
         return ""
     return f"{disturbed} of the {len(launches)} launches had to wait for a core that others used."

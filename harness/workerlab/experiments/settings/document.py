@@ -367,8 +367,6 @@ def _class_selected(line: FileLine, worker_class: str) -> str:
     """What the line selects. `worker_class`: the class examined."""
     value = ast.literal_eval(line.text) if is_literal(line.text) else worker_class
     selected = class_of({"worker_class": value})
-    if selected == worker_class:
-        return f"selects {worker_class}"
     if (selected, worker_class) == ("sync", "gthread"):
         return "selects gthread, since threads is greater than 1"
     return f"selects {selected}"

@@ -23,7 +23,6 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 from msgspec.structs import replace
 
-from workerlab.analysis.open_closed import is_disturbed_cell
 from workerlab.analysis.overview import headline
 from workerlab.finding import Finding
 from workerlab.model import Column, Document, Table, Verdict
@@ -94,7 +93,7 @@ def render(document: Document) -> str:
 def headline_of(document: Document) -> Finding:
     """The page's heading: how the series compare."""
     inconclusive = any(
-        cell.verdict == "inconclusive" or is_disturbed_cell(cell) for cell in document.cells
+        cell.verdict == "inconclusive" or cell.is_disturbed for cell in document.cells
     )
     series = {each.name: each.levels for each in all_series(document)}
     return headline(series, inconclusive=inconclusive)

@@ -64,8 +64,8 @@ def compose(launch: Mapping[str, Any]) -> dict[str, Any]:
     log = merged.get("accesslog")
     if log in STREAMS or (log and os.path.exists(log) and stat.S_ISFIFO(os.stat(log).st_mode)):
         merged["accesslog"] = None  # a log into a pipe without a reader stalls the server
-    elif log:  # it costs as much there, and measured requests do not belong in the user's file
-        merged["accesslog"] = os.path.join(TRIAL, "access.log")
+    elif log:  # still written, as that is work of the server, but not into the user's file
+        merged["accesslog"] = launch["access_log"]
     raw_env = merged.get("raw_env") or []  # Gunicorn accepts a single string, too
     merged["raw_env"] = [*([raw_env] if isinstance(raw_env, str) else raw_env), *launch["env"]]
     return merged

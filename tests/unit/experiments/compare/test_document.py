@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from workerlab.analysis.comparison import HELD, METRICS, PARTS, Change, Metric
+from workerlab.analysis.facts import TrialFault
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
+from workerlab.analysis.verdict import TrialInvalid
 from workerlab.experiments.compare import options
 from workerlab.experiments.compare.document import comparison, launches_text, title_of
 from workerlab.experiments.compare.findings import (
@@ -129,11 +131,17 @@ def test_of_saved_runs_with_the_same_cells_each_side_has_its_own_reason() -> Non
     answer = answer_of(group, at_least=0.05, launches="", next_step="")
     assert isinstance(answer, NoValidLaunches)
     assert answer.reasons == (InvalidSide("B", still.reason),)
-    both = GroupChanges(Group(CELL, CELL), [], [], [("A", INVALID), ("B", INVALID)])
-    answer = answer_of(both, at_least=0.05, launches="", next_step="")
-    assert isinstance(answer, NoValidLaunches)
-    assert answer.reasons == (InvalidSide("A and B", INVALID.reason),)
     assert launches_text(group) == "3 launches of A and 0 of B"
+
+
+def test_a_reason_that_both_sides_share_is_given_once() -> None:
+    """Each launch has a log of its own."""
+    faults = [TrialFault("server", "it did not boot", f"its log: {side}.log") for side in "AB"]
+    a, b = (replace(INVALID, reason=TrialInvalid((fault,))) for fault in faults)
+    group = GroupChanges(Group(CELL, CELL), [], [], [("B", b), ("A", a), ("A", INVALID)])
+    answer = answer_of(group, at_least=0.05, launches="", next_step="")
+    assert isinstance(answer, NoValidLaunches)
+    assert answer.reasons == (InvalidSide("A and B", a.reason),)
 
 
 def test_an_interval_that_says_nothing_is_not_shown() -> None:

@@ -28,6 +28,7 @@ from workerlab.experiments.settings.effects import SETTINGS, effects
 from workerlab.experiments.settings.gunicorn_file import class_of, lines_of, strange
 from workerlab.finding import Finding
 from workerlab.model import Document
+from workerlab.report.text import render
 from workerlab.report.values import text
 from workerlab.server.inside.introspect import names_of, settings_of
 from workerlab.server.worker_classes import CLASSES, class_named
@@ -267,6 +268,8 @@ def test_what_sets_nothing_or_names_a_file_is_told(tmp_path: Path) -> None:
     assert effects["bind"] == "the same for every class"
     assert effects["threads"] == "sets nothing"
     assert effects["accesslog"] == "a file named stdout"
+    path.write_text(f"raw_env = {['NAME=value'] * 9}\n")
+    assert "..." in render(report_on(path)[1])
 
 
 @pytest.mark.parametrize(
