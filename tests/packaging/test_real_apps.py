@@ -170,7 +170,7 @@ def test_django_with_a_gunicorn_file(project: Project) -> None:
     said = project("advise", "--rate", "10", "--slo", "p50<1s", *words)
     assert said.returncode == 3
     assert said.stdout.count("ImproperlyConfigured") == 1  # told once
-    assert "DJANGO_SETTINGS_MODULE" in said.stdout
+    assert "; set it with --env DJANGO_SETTINGS_MODULE=VALUE" in said.stdout
     assert "ImproperlyConfigured" not in said.stderr
     assert "Candidates" not in said.stdout
 

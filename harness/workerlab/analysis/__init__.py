@@ -45,7 +45,7 @@ def analyse(
     trial; their cells by concurrency and trial number, then those of the open model by rate.
     `run_argument`: how suggested commands refer to the run; "": by its name. `terms`: the target to
     judge the cells by; (): none."""
-    done = [trial for trial in trials if trial.record is not None]
+    done = [trial for trial in trials if not unfinished(trial)]
     lone_r0, by_series = lone_r0_by_server(done), defaultdict[Cell, list[TrialData]](list)
     for trial in done:
         by_series[trial.cell.series].append(trial)

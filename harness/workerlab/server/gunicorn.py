@@ -41,6 +41,7 @@ SCRUBBED = ("WEB_CONCURRENCY", "PORT", "GUNICORN_CMD_ARGS", "SENDFILE", "LISTEN_
 
 ACCESS_LOG = "access.log"  # in the trial's directory, instead of the user's file
 NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
+NO_VARIABLE = re.compile(r"environment variable '?(?P<name>[A-Z][A-Z0-9_]+)")
 
 
 def _write_launch(launch: Launch) -> None:
@@ -172,7 +173,8 @@ def _proofs(
             raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
         if not proofs and boots(log) > MAX_RESPAWNS * workers:
             ended = f"its workers exited {MAX_RESPAWNS} times before loading the app"
-            raise TrialFailed("unavailable", explained(ended, log, printed=True), f"its log: {log}")
+            why = explained(ended, log, printed=True)
+            raise TrialFailed("unavailable", why + _next_step(launch, why), f"its log: {log}")
         if time.monotonic() > until:
             ready = f"only {len(proofs)} of {workers} workers were ready after {BOOT_S:.0f} s"
             raise TrialFailed("unavailable", explained(ready, log), f"its log: {log}")
@@ -187,10 +189,10 @@ def boots(log: Path) -> int:
 
 
 def _next_step(launch: Launch, why: str) -> str:
-    """What to do if a module is missing; else ""."""
-    missing = NO_MODULE.search(why)
+    """What to do if a module or an environment variable is missing; else ""."""
+    missing, variable = NO_MODULE.search(why), NO_VARIABLE.search(why)
     if missing is None:
-        return ""
+        return f"; set it with --env {variable['name']}=VALUE" if variable else ""
     app, name = launch.app, missing["name"]
     if not f"{app.target.partition(':')[0]}.".startswith(f"{name}."):
         other = ", or name the app's interpreter with --python" if app.chdir else ""

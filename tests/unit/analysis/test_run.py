@@ -181,9 +181,10 @@ def test_order_is_by_series_then_level_then_trial() -> None:
 
 
 def test_unfinished_trials_are_noted_and_left_out() -> None:
-    report = sweep(evidence(SYNC, 4), replace(evidence(SYNC, 8), record=None))
+    interrupted = recording(evidence(SYNC, 16), fault=Fault("interrupted", "stopped"))
+    report = sweep(evidence(SYNC, 4), replace(evidence(SYNC, 8), record=None), interrupted)
     assert len(report.cells) == 1
-    unfinished = Unfinished(1, command="sweep", run="run")
+    unfinished = Unfinished(2, command="sweep", run="run")
     assert unfinished in report.notes
     assert analyse("r", {}, []).cells == ()
 

@@ -301,10 +301,10 @@ def left_out(result: AdviseResult) -> Iterator[LeftOut]:
 
 class Recommended(Answer):
     """{candidate}.[[ {further} reached {further_rps:number} requests/s, but had too few launches at
-    the target's rate to be recommended.]][[ The budget left no launch for {untried:list}, so only
-    the forecast is known.]][[ The search stopped early, since other programs, other machines or
-    pauses of this one spoilt {spoilt:# launch/launches}.]][[ To continue, use --resume {run} with
-    {condition}.]]"""
+    the target's rate to be recommended.]][[ The rest of the budget was too short for
+    {untried:list}, so only the forecast is known.]][[ The search stopped early, since other
+    programs, other machines or pauses of this one spoilt {spoilt:# launch/launches}.]]
+    [[ To continue, use --resume {run} with {condition}.]]"""
 
     question = CLASS_QUESTION
 

@@ -17,6 +17,8 @@ from workerlab.model import Server
 from workerlab.server.worker_classes import class_named
 
 COMMENT_WIDTH = 92  # characters
+Assignment = ast.Assign | ast.AnnAssign
+ANNOTATED = "Without effect, since an annotation sets nothing:"
 
 
 class OwnFile(Struct, frozen=True):
@@ -115,6 +117,10 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set
             old = textwrap.indent("\n".join(lines[first:last]), "#      ")
             changes[first] = [old.replace("#      ", "# Was: ", 1), str(setting)]
             changes.update((number, []) for number in range(first + 1, last))
+    for statement in _statements(own.text):
+        if isinstance(statement, ast.AnnAssign) and statement.value is None:
+            number = statement.lineno - 1
+            changes.setdefault(number, [comment(ANNOTATED), lines[number]])
     for name, why in own.kept.items():
         if name in assignments and name not in placed:
             first = assignments[name].lineno - 1
@@ -125,30 +131,38 @@ def merged(own: OwnFile, conf_lines: Iterable[ConfLine]) -> tuple[list[str], set
     return [*text, *changes.get(len(lines), ())], placed
 
 
-def _replaceable(text: str) -> dict[str, ast.Assign]:
+def _replaceable(text: str) -> dict[str, Assignment]:
     """The assignments that can be replaced in place, by name: top-level, on lines of their own, of
     a name that the file assigns only once."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return {}
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    body = _statements(text)
+    names = (node for part in body for node in ast.walk(part) if isinstance(node, ast.Name))
     stores = Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
-    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in tree.body]
+    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in body]
     statements_on = Counter(line for span in spans for line in span)
     assignments = {}
-    for node in tree.body:
+    for node in body:
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)]) if stores[name] == 1:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)])
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr())
+            ) if stores[name] == 1:
                 if statements_on[node.lineno] == statements_on[node.end_lineno or node.lineno] == 1:
                     assignments[name] = node
     return assignments
 
 
-def _literal(node: ast.Assign | None) -> object:
+def _statements(text: str) -> list[ast.stmt]:
+    """The top-level statements; none if the text is not Python."""
+    try:
+        return ast.parse(text).body
+    except SyntaxError:
+        return []
+
+
+def _literal(node: Assignment | None) -> object:
     """The assigned value if it is a literal; else None."""
     try:
-        return ast.literal_eval(node.value) if node else None
+        return ast.literal_eval(node.value) if node and node.value else None
     except ValueError:
         return None
 
@@ -172,10 +186,6 @@ def _to_be_read(server: Server, own: OwnFile, lines: Sequence[str]) -> Iterator[
 
 def _future_lines(text: str) -> int:
     """The number of lines up to the last `from __future__` import, which must come first."""
-    try:
-        body = ast.parse(text).body
-    except SyntaxError:
-        return 0
-    imports = (node for node in body if isinstance(node, ast.ImportFrom))
+    imports = (node for node in _statements(text) if isinstance(node, ast.ImportFrom))
     ends = (node.end_lineno or 0 for node in imports if node.module == "__future__")
     return max(ends, default=0)

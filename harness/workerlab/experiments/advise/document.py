@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from workerlab.analysis.needs import ForecastUncertain
 from workerlab.experiments.advise.answers import (
+    NoRecommendation,
     Recommended,
     answers,
     is_about_other_classes,
@@ -25,7 +26,7 @@ from workerlab.experiments.advise.tables import charts, tables
 from workerlab.experiments.reading import notes_of
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model import Document, ExitCode
-from workerlab.notes import MoreCoresThanHere, SettingOverridden
+from workerlab.notes import MoreCoresThanHere, SettingOverridden, Unfinished
 from workerlab.numbers.units import counted, fill
 from workerlab.paths import label_of
 from workerlab.report.sweep_tables import ARRIVALS
@@ -61,18 +62,29 @@ def document(run: Run) -> Document:
 
 
 def show(result: AdviseResult, run: Run) -> Document:
+    findings, notes = tuple(answers(result)), notes_of(run)
+    if any(record.interrupted for record in run.records.values()):  # notes say how to finish it
+        findings = tuple(map(_without_resumption, findings))
+    elif any(finding != _without_resumption(finding) for finding in findings):
+        notes = tuple(note for note in notes if not isinstance(note, Unfinished))
     return Document(
         run=run.name,
         kind="advise",
         title=title(result, run),
         environment=run.environment,
-        findings=(*answers(result), *_file(result, run), *left_out(result)),
+        findings=(*findings, *_file(result, run), *left_out(result)),
         tables=tuple(tables(result)),
         charts=tuple(charts(result)),
-        notes=(*notes_of(run), *_notes(result)),
+        notes=(*notes, *_notes(result)),
         valid=result.word != "noisy",
         exit_code=_exit_code(result, run),
     )
+
+
+def _without_resumption(answer: Finding) -> Finding:
+    """The answer without how to continue the run."""
+    resumable = isinstance(answer, NoRecommendation | Recommended)
+    return replace(answer, run=None) if resumable else answer
 
 
 def _exit_code(result: AdviseResult, run: Run) -> int:

@@ -173,7 +173,8 @@ class PlanGrowth:
         try:
             return self._next_plan(plan, study)
         finally:
-            self._planning_s = max(self._planning_s, time.monotonic() - began_s)
+            if "expected" in plan.details:  # the forecast takes longer, but is made only once
+                self._planning_s = max(self._planning_s, time.monotonic() - began_s)
 
     def _next_plan(self, plan: Plan, study: Study) -> Plan | None:
         if self._disturbed is None:

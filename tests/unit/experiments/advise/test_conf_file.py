@@ -12,7 +12,7 @@ from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.config import Config
 from msgspec.structs import replace
 
-from workerlab.experiments.advise.conf_file import OwnFile, conf_file
+from workerlab.experiments.advise.conf_file import ANNOTATED, OwnFile, conf_file
 from workerlab.model import App, Server
 from workerlab.server.worker_classes import CLASSES, class_named
 
@@ -66,6 +66,14 @@ def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
     kept = {"worker_connections": "worker_connections has no effect with sync."}
     text = conf_file(server("sync"), [], OwnFile(own, sets=("worker_connections",), kept=kept))
     assert text.startswith(f"# {kept['worker_connections']}\n{own}")
+
+
+def test_an_annotation_stays_with_a_remark(tmp_path: Path) -> None:
+    own = "threads: 4\nworkers: int = 3\nbacklog: 64; timeout = 9\n"
+    text = conf_file(server("gthread", threads=2), [], OwnFile(own, sets=("workers", "timeout")))
+    assert text.startswith(f"# {ANNOTATED}\nthreads: 4\nworkers: int = 3\n# {ANNOTATED}\nbacklog")
+    assert "workers = " not in text
+    assert settings_of(text, tmp_path).threads == 2
 
 
 def test_any_name_of_a_directory_is_written_as_python_has_it(tmp_path: Path) -> None:

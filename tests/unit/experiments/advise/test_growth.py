@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
+from tests.builders.runs import recorded
+from workerlab import run_store
+from workerlab.experiments.advise import growth
 from workerlab.experiments.advise.candidates import Limits, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.growth import (
     MAX_CONNECTIONS,
     MIN_PRIVATE_BYTES,
+    PlanGrowth,
     filling_connections,
     many_cells,
     needs_again,
@@ -127,3 +132,27 @@ def test_as_many_as_keep_the_cores_busy_where_requests_do_little_but_wait() -> N
     assert filling_connections(needs(5.0, 0.001), 2) == MAX_CONNECTIONS
     assert filling_connections(needs(0.02, 0.02), 2) is None  # what it computes is the app's own
     assert filling_connections(needs(0.05, 0.0), 2) is None
+
+
+def test_no_launch_is_lost_to_the_time_that_the_forecast_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is made once: what is left of the budget need not hold it again before each launch."""
+    directory, clock_s = recorded("advise"), 0.0
+    plan = run_store.load(directory).plan
+    expected = plan.details["expected"]
+
+    def slow_forecast(*_: object) -> object:
+        nonlocal clock_s
+        clock_s += 60.0
+        return expected
+
+    monkeypatch.setattr("time.monotonic", lambda: clock_s)
+    monkeypatch.setattr(growth, "forecast", slow_forecast)
+    plans = PlanGrowth(100.0, resumed=False)
+    unforeseen = {name: value for name, value in plan.details.items() if name != "expected"}
+    with_launch = plans.grow(directory, replace(plan, details=unforeseen))
+    assert with_launch is not None
+    with_another = plans.grow(directory, with_launch)
+    assert with_another is not None
+    assert len(with_another.cells) == len(with_launch.cells) + 1 == len(plan.cells) + 2
