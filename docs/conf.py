@@ -7,8 +7,8 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 from workerlab import __version__
-from workerlab.experiments.lesson.steps import read
-from workerlab.experiments.live.recording import renewed
+from workerlab.experiments.lesson.steps import read_lesson
+from workerlab.experiments.live.recording import rebuild_page
 
 project = "workerlab"
 author = "The workerlab authors"
@@ -32,12 +32,13 @@ def write_llms_txt(app: Sphinx, error: Exception | None) -> None:
 
 
 def write_lesson(app: Sphinx, error: Exception | None) -> None:
-    """The shipped lesson as it was recorded, as a page of today's code and words. To record it
-    anew, on an idle machine: `workerlab live --record docs/lesson.html && xz -9ef docs/lesson.html`
+    """The recorded bundled lesson, as a page with the current code and texts. To record it again,
+    on an idle machine: `workerlab live --record docs/lesson.html && xz -9ef docs/lesson.html`
     """
     if app.builder.name == "html" and error is None:
         recorded = lzma.decompress(Path(app.srcdir, "lesson.html.xz").read_bytes()).decode()
-        Path(app.outdir, "lesson.html").write_text(renewed(recorded, read()), encoding="utf-8")
+        page = rebuild_page(recorded, read_lesson())
+        Path(app.outdir, "lesson.html").write_text(page, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> None:

@@ -34,12 +34,12 @@ def measured(
     def cpu() -> float:
         return sum(sum(one.cpu_times()[:2]) for one in workers)
 
-    live.look()
+    live.poll()
     before, began_s, cpu_s, served = live.places.answered, time.monotonic(), cpu(), 0
     while time.monotonic() - began_s < seconds:
         time.sleep(TICK_S)
         if watched:
-            codec.encode(as_rows(live.look().moves, 0))
+            codec.encode(as_rows(live.poll().moves, 0))
         else:
             served += answers_in(live)
     used_s, lasted_s = cpu() - cpu_s, time.monotonic() - began_s
@@ -59,9 +59,8 @@ def answers_in(live: LiveServer) -> int:
 def main(pairs: int = 10, seconds: float = 4.0) -> None:
     side = Side(
         ServerSettings(worker_class="gthread", workers=1, threads=8),
-        sys.executable,
-        "",
-        lambda: None,
+        python=sys.executable,
+        gunicorn="",
     )
     side.start(LoadSettings(clients=8, delay_s=0.02))
     while side.live is None:

@@ -1,4 +1,4 @@
-"""The recorded lesson of the docs in a browser: what its numbers are of is said beside them."""
+"""The recorded lesson of the docs in a browser: its numbers and their labels."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import ROOT, Windows
-from tests.browser.test_live import shows
-from workerlab.experiments.lesson.steps import read
-from workerlab.experiments.live.recording import renewed
+from tests.browser.test_live import wait_for
+from workerlab.experiments.lesson.steps import read_lesson
+from workerlab.experiments.live.recording import rebuild_page
 
-NONE = "\u2013"
+MISSING = "\u2013"
 # Steps of the lesson, from 0
 OVERLOADED, COMPUTING, RANDOM, GIVES_UP = 3, 7, 8, 9
 
-OPEN = """() => {
+OPEN_PLAYER = """() => {
     const data = document.querySelector('#lab-recorded-data').textContent;
     Lab.recorded = Lab.recordedLesson(document.querySelector('#lab-recorded'), JSON.parse(data));
 }"""
-# After a guess, at that time: what is shown, and what is said to those who listen
-AT = """([step, ms]) => {
+# After a guess, at that time: what is shown, and what a screen reader announces
+TEXTS_AT = """([step, ms]) => {
     if (Lab.recorded.step !== step || Lab.recorded.panel.message.phase === 'ask') {
         Lab.recorded.go(step);
         Lab.recorded.guess(null);
@@ -43,26 +43,26 @@ AT = """([step, ms]) => {
 def page(windows: Windows, tmp_path: Path) -> Any:
     recorded = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
     path = tmp_path / "lesson.html"
-    path.write_text(renewed(recorded, read()), encoding="utf-8")
+    path.write_text(rebuild_page(recorded, read_lesson()), encoding="utf-8")
     blank = windows.blank()
     blank.goto(path.as_uri())
-    blank.evaluate(OPEN)
+    blank.evaluate(OPEN_PLAYER)
     return blank
 
 
-def test_a_mean_says_what_it_is_and_is_not_shown_before_it_is_one(page: Any) -> None:
-    early, late = (page.evaluate(AT, [OVERLOADED, ms]) for ms in (3000, 8000))
-    assert early["now"][1] == f"mean {NONE}, p95 2.0 s"
+def test_a_mean_is_labelled_and_not_shown_before_it_is_known(page: Any) -> None:
+    early, late = (page.evaluate(TEXTS_AT, [OVERLOADED, ms]) for ms in (3000, 8000))
+    assert early["now"][1] == f"mean {MISSING}, p95 2.0 s"
     assert late["now"][1] == "mean 4.0 s, p95 4.0 s"
     assert late["law"][:2] == [
         "law: 4.0/s; knee at 4 clients; last 2 s",
         "law: 4.0 s on average; mean: in flight / throughput; p95 dotted; last 2 s",
     ]
-    assert page.evaluate(AT, [GIVES_UP, 1500])["now"][1].startswith(f"mean {NONE}")
+    assert page.evaluate(TEXTS_AT, [GIVES_UP, 1500])["now"][1].startswith(f"mean {MISSING}")
 
 
-def test_a_law_reads_as_one(page: Any) -> None:
-    computing, gives_up = (page.evaluate(AT, [step, None]) for step in (COMPUTING, GIVES_UP))
+def test_the_text_of_the_law(page: Any) -> None:
+    computing, gives_up = (page.evaluate(TEXTS_AT, [step, None]) for step in (COMPUTING, GIVES_UP))
     assert computing["title"] == "gthread: 1 worker, 4 threads, backlog 2048"
     assert computing["law"][0] == "law: 4.0/s; knee at 1 client; last 2 s"
     assert gives_up["law"] == [
@@ -70,10 +70,10 @@ def test_a_law_reads_as_one(page: Any) -> None:
         "law: no answer in time; mean: in flight / throughput; p95 dotted; last 2 s",
         "law: it grows until it is full, at 2049",
     ]
-    assert page.evaluate(AT, [RANDOM, None])["law"][2] == "law: 1.4"
+    assert page.evaluate(TEXTS_AT, [RANDOM, None])["law"][2] == "law: 1.4"
 
 
-FADED = """() => {
+COUNT_FADED_DOTS = """() => {
     const { scene } = Lab.recorded.player.sides[0], { prototype } = CanvasRenderingContext2D;
     const { arc, beginPath, fill } = prototype, faded = [];
     let dots = 0;
@@ -87,32 +87,32 @@ FADED = """() => {
 }"""
 
 
-def test_whose_client_gave_up_is_drawn_and_counted_apart(page: Any, screenshots: Path) -> None:
-    end = page.evaluate(AT, [GIVES_UP, None])
+def test_abandoned_requests_are_drawn_and_counted_separately(page: Any, screenshots: Path) -> None:
+    end = page.evaluate(TEXTS_AT, [GIVES_UP, None])
     assert end["shown"] == (
         "40 requests under way, 24 of them abandoned by their clients: 4 in the app, 36 in the"
         " accept queue; 0.0 requests/s; 64 failed"
     )
-    assert page.evaluate(FADED) == 24
-    shows(page, "document.querySelector('.lab-told').innerText.includes('Measured')")
+    assert page.evaluate(COUNT_FADED_DOTS) == 24
+    wait_for(page, "document.querySelector('.lab-told').innerText.includes('Measured')")
     assert "clients gave up 64 times" in page.locator(".lab-told").inner_text()
     assert "its client has given up" in page.locator(".lab-legend").inner_text()
-    before = page.evaluate(AT, [GIVES_UP, 2000])
+    before = page.evaluate(TEXTS_AT, [GIVES_UP, 2000])
     assert "abandoned" not in before["shown"]
-    assert page.evaluate(FADED) == 0
+    assert page.evaluate(COUNT_FADED_DOTS) == 0
     page.screenshot(path=str(screenshots / "gives-up.png"))
 
 
-def test_the_player_says_at_its_end_that_it_stands_still(page: Any) -> None:
+def test_the_player_is_paused_at_its_end(page: Any) -> None:
     for step in (1, OVERLOADED, GIVES_UP):
-        page.evaluate(AT, [step, 0])
+        page.evaluate(TEXTS_AT, [step, 0])
         page.evaluate("() => { const { player } = Lab.recorded; player.seek(player.length - 30);"
                       " player.play(); }")  # fmt: skip
-        shows(page, "Lab.recorded.panel.message.phase === 'told'")
+        wait_for(page, "Lab.recorded.panel.message.phase === 'told'")
         assert page.evaluate("Lab.recorded.player.toggle.textContent") == "Play"
 
 
-def test_who_listens_hears_where_the_player_was_put(page: Any) -> None:
+def test_the_position_of_the_player_is_announced(page: Any) -> None:
     for ms in (500, 9000, 2200):
-        said = page.evaluate(AT, [GIVES_UP, ms])
-        assert said["spoken"] == said["shown"]
+        texts = page.evaluate(TEXTS_AT, [GIVES_UP, ms])
+        assert texts["spoken"] == texts["shown"]

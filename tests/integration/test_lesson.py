@@ -1,5 +1,5 @@
-"""The lesson on real servers: steps at small length on the page and in a terminal, and the shipped
-step whose accept queue overflows."""
+"""The lesson on real servers: short steps on the page and in a terminal, and the bundled step whose
+accept queue overflows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.integration.conftest import Lab, processes
 from workerlab import run_store
 from workerlab.analysis.facts import Facts, facts_of
 from workerlab.experiments.lesson.course import Course
-from workerlab.experiments.lesson.steps import SHIPPED, read
-from workerlab.experiments.lesson.words import measured, overflowed
+from workerlab.experiments.lesson.steps import BUNDLED_LESSON, read_lesson
+from workerlab.experiments.lesson.texts import queue_overflowed, trial_figures
 from workerlab.experiments.live.recording import run_step
-from workerlab.experiments.live.side import LiveServer, Look
+from workerlab.experiments.live.side import LiveServer, LiveUpdate
 from workerlab.experiments.reading import report_of, trial_data
 
 pytestmark = pytest.mark.once
@@ -49,33 +49,39 @@ SETTINGS = {
 }
 
 
-def lesson_file(place: Path, *names: str) -> Path:
-    path = place / "steps.toml"
+def lesson_file(directory: Path, *names: str) -> Path:
+    path = directory / "steps.toml"
     steps = [STEP.format(name=name, settings=SETTINGS[name]) for name in names]
     path.write_text('title = "Short"\n' + "".join(steps), encoding="utf-8")
     return path
 
 
-def ran(place: Path, name: str) -> tuple[dict[str, Any], Look, LiveServer]:
-    """The recorded step, and the last look at its server."""
-    course, last = Course(read(lesson_file(place, name))), list[tuple[Look, LiveServer]]()
+def run_recorded(directory: Path, name: str) -> tuple[dict[str, Any], LiveUpdate, LiveServer]:
+    """The recorded step, the last update and the server."""
+    course = Course(read_lesson(lesson_file(directory, name)))
+    updates: list[tuple[LiveUpdate, LiveServer]] = []
     course.guess(None)
-    run_step(course, sys.executable, "", lambda *seen: last.append(seen))
-    (step,) = course.recorded["steps"]  # type: ignore[misc]
-    return step, *last[-1]
+    run_step(
+        course,
+        python=sys.executable,
+        gunicorn="",
+        on_update=lambda update, server: updates.append((update, server)),
+    )
+    (step,) = course.recording["steps"]  # type: ignore[misc]
+    return step, *updates[-1]
 
 
 def test_threads_accept_more_than_they_serve(tmp_path: Path) -> None:
-    step, looked, _ = ran(tmp_path, "threads")
+    step, update, _ = run_recorded(tmp_path, "threads")
     assert "(the law: 10 in the long run)" in step["outcome"][0]
     assert "inside a worker" in " ".join(step["outcome"])
     (side,) = step["trace"]["sides"]
-    assert max(looked.counts) <= 6
+    assert max(update.counts) <= 6
     assert {move[1] for move in side["moves"]} >= {2, 3, 4}  # in a worker, in the app, answered
 
 
-def test_what_computes_is_bound_by_one_core_whatever_the_threads(tmp_path: Path) -> None:
-    step, _, live = ran(tmp_path, "cpu")
+def test_threads_that_compute_share_one_core(tmp_path: Path) -> None:
+    step, _, live = run_recorded(tmp_path, "cpu")
     assert "= 20. The lower of the two is 20 requests/s at best." in step["law"]
     assert live.places.answered > 0
     rps = float(step["measured"].partition("/s")[0])
@@ -83,20 +89,20 @@ def test_what_computes_is_bound_by_one_core_whatever_the_threads(tmp_path: Path)
 
 
 def test_requests_arrive_at_random(tmp_path: Path) -> None:
-    step, _, live = ran(tmp_path, "random")
-    assert step["law"].startswith("The law: 12 requests/s come at random.")
+    step, _, live = run_recorded(tmp_path, "random")
+    assert step["law"].startswith("The law: 12 requests/s arrive at random.")
     assert "(the law: 12 in the long run)" in step["outcome"][0]
     assert live.places.answered > 0
     assert step["trace"]["sides"][0]["load"].model == "open"
 
 
-def test_who_gives_up_is_served_in_vain(tmp_path: Path) -> None:
+def test_abandoned_requests_are_served(tmp_path: Path) -> None:
     """Gunicorn runs the app for connections that were closed before it accepted them."""
-    step, looked, live = ran(tmp_path, "retry")
+    step, update, live = run_recorded(tmp_path, "retry")
     assert live.places.failed > 8
     assert live.places.sample(0).causes.keys() == {"gave_up"}
-    assert live.places.in_flight <= 8  # all others are abandoned; some are about to ask again
-    assert sum(looked.counts) > 8
+    assert live.places.in_flight <= 8  # all others are abandoned; some are about to retry
+    assert sum(update.counts) > 8
     measured, gave_up = step["outcome"]
     wasted = int(measured.rpartition("served ")[2].split()[0])
     assert wasted > 0
@@ -104,7 +110,7 @@ def test_who_gives_up_is_served_in_vain(tmp_path: Path) -> None:
     assert step["measured"].endswith("/s")  # no mean of those that were answered
 
 
-def test_both_are_given_in_a_terminal_in_their_order(lab: Lab, tmp_path: Path) -> None:
+def test_trials_and_live_steps_run_in_order_in_a_terminal(lab: Lab, tmp_path: Path) -> None:
     path = lesson_file(tmp_path, "retry", "random", "threads", "retry")
     done = lab("demo", "--yes", "--lesson", str(path))
     assert done.code == 0, done.err
@@ -115,20 +121,18 @@ def test_both_are_given_in_a_terminal_in_their_order(lab: Lab, tmp_path: Path) -
     assert processes(str(lab.place)) == []
 
 
-def only_step_with(setting: str, place: Path) -> Path:
-    title, *steps = SHIPPED.read_text().split("[[step]]\n")
+def only_step_with(setting: str, directory: Path) -> Path:
+    title, *steps = BUNDLED_LESSON.read_text().split("[[step]]\n")
     (step,) = (step for step in steps if f"\n{setting}\n" in step)
-    path = place / "lesson.toml"
+    path = directory / "lesson.toml"
     path.write_text(f"{title}[[step]]\n{step}")
     return path
 
 
 @pytest.mark.counters
-def test_an_overflowing_queue_is_as_fast_as_its_clients_and_slots_make_it(
-    lab: Lab, tmp_path: Path
-) -> None:
-    """Throughput times mean response time is the number of clients, also where some wait for long:
-    both are of the time in which all clients have a request under way."""
+def test_figures_of_an_overflowing_queue_satisfy_littles_law(lab: Lab, tmp_path: Path) -> None:
+    """Throughput times mean response time is the number of clients, even if some wait for long:
+    both cover the time in which all clients have a request in flight."""
     lab.env["COLUMNS"] = "60"
     done = lab("demo", "--yes", "--lesson", str(only_step_with("backlog = 4", tmp_path)))
     assert done.code == 0, done.err + done.out
@@ -137,12 +141,12 @@ def test_an_overflowing_queue_is_as_fast_as_its_clients_and_slots_make_it(
     ((cell, data),) = zip(report_of(run).cells, trial_data(run), strict=True)
     facts = facts_of(data)
     assert isinstance(facts, Facts)
-    assert overflowed(facts)
-    figures = measured(cell, facts)
+    assert queue_overflowed(facts)
+    figures = trial_figures(cell, facts)
     assert figures is not None
     assert figures.response_s is not None
     assert "each of 16 clients had a request under way" in figures.period
     assert figures.rps * figures.response_s == pytest.approx(16, rel=0.05)
-    said = " ".join(done.out.split())
-    assert "in which each of 16 clients had a request under way" in said
-    assert "marks hidden" in said
+    output = " ".join(done.out.split())
+    assert "in which each of 16 clients had a request under way" in output
+    assert "marks hidden" in output

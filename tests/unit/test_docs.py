@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
-from workerlab.experiments.lesson.steps import SHIPPED, read
+from workerlab.experiments.lesson.steps import BUNDLED_LESSON, read_lesson
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -68,10 +68,10 @@ def test_the_readme_is_short() -> None:
     assert len(PAGES[0].read_text().splitlines()) <= 150
 
 
-def test_the_recorded_steps_are_those_of_the_shipped_lesson() -> None:
+def test_the_recorded_steps_are_those_of_the_bundled_lesson() -> None:
     recorded = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
     data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
-    lesson = read(SHIPPED)
+    lesson = read_lesson(BUNDLED_LESSON)
     recordings = json.loads(data)["steps"]
     for step, recording in zip(lesson.steps, recordings, strict=True):
         (side,) = recording["trace"]["sides"]

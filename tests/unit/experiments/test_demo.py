@@ -1,4 +1,4 @@
-"""The lesson in a terminal: what is said when, and what a key does. Without a server."""
+"""The lesson in a terminal: the order of its output, and its keys. Without a server."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from workerlab.cli import parse
 from workerlab.experiments.demo import command as demo
 from workerlab.experiments.demo import terminal
 from workerlab.experiments.demo.command import Presenter
-from workerlab.experiments.demo.terminal import WIDTH, course_of, table
-from workerlab.experiments.lesson.steps import read
-from workerlab.experiments.lesson.words import Measured, StepOutcome, law_in_words
+from workerlab.experiments.demo.terminal import MAX_WIDTH, requests_chart, table
+from workerlab.experiments.lesson.steps import read_lesson
+from workerlab.experiments.lesson.texts import Figures, StepResult, law_text
 from workerlab.experiments.reading import trial_data
 from workerlab.model import Fault, Plan, Record, UsageError
 from workerlab.plan import grid, load_for, predicted_s, trials
@@ -35,77 +35,90 @@ from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal import console
 
-RECORDED = 6  # of the lesson's steps, by the run "demo"
-LESSON = replace(read(), steps=read().steps[:RECORDED])
+RECORDED_STEPS = 6  # of the lesson, in the run "demo"
+LESSON = replace(read_lesson(), steps=read_lesson().steps[:RECORDED_STEPS])
 
 
-def never(*_: object, **__: object) -> None:
+def run_no_live_step(*_: object, **__: object) -> None:
     raise AssertionError("no step of this lesson needs the live load")
 
 
 @pytest.fixture
-def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Who sits at the terminal that is standard input."""
-    keyboard, terminal = pty.openpty()
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The other end of the terminal that is standard input."""
+    controller, terminal = pty.openpty()
     with os.fdopen(terminal) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        yield keyboard
-    os.close(keyboard)
+        yield controller
+    os.close(controller)
 
 
 @pytest.fixture
-def no_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """Keys that are typed, one for each time that the lesson reads one; the rest is Enter."""
+def type_keys(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """Answers each prompt with the next key, then with Enter. Returns the keys not yet read."""
 
-    def typed(keys: str) -> list[str]:
-        left = list(keys)
+    def set_keys(keys: str) -> list[str]:
+        unread = list(keys)
 
         def one_key(prompt: str) -> str:
             print(prompt, end="")
-            return left.pop(0) if left else "\n"
+            return unread.pop(0) if unread else "\n"
 
         for module in (demo, terminal):
             monkeypatch.setattr(module, "one_key", one_key)
         monkeypatch.setattr(demo, "unechoed", nullcontext)
-        return left
+        return unread
 
-    return typed
+    return set_keys
 
 
-def given(capsys: pytest.CaptureFixture[str], *, ask: bool) -> str:
-    """The lesson on a recorded run: nothing is drawn, all the rest is said."""
+def presenter(directory: Path, plan: Plan, *, prompts: bool, trial_s: float = 0.0) -> Presenter:
+    return Presenter(
+        lesson=LESSON,
+        prompts=prompts,
+        run_live=run_no_live_step,
+        directory=directory,
+        plan=plan,
+        todo=grid(plan),
+        predict=lambda _: trial_s,
+    )
+
+
+def lesson_output(capsys: pytest.CaptureFixture[str], *, prompts: bool) -> str:
+    """What the lesson prints on a recorded run, without pictures."""
     run = run_store.load(recorded("demo"))
     plan = run.plan
-    with Presenter(LESSON, ask, never, run.directory, plan, grid(plan), lambda _: 20.0) as display:
-        for one in grid(plan):
-            display.begin(one)
-            display.end(one, run.records[one.key])
+    with presenter(run.directory, plan, prompts=prompts, trial_s=20.0) as display:
+        for trial in grid(plan):
+            display.begin(trial)
+            display.end(trial, run.records[trial.key])
     return capsys.readouterr().out
 
 
-def wrapped(text: str) -> str:
+def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
 def test_the_lesson_is_given_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
-    said = given(capsys, ask=False)
-    assert said.startswith(LESSON.title)
-    assert "about 2m 00s." in said
-    assert [said.count(f"{number} of 6: ") for number in range(1, 7)] == [1] * 6
-    assert said.count("Measured") == said.count("The answer: ") == 6
-    assert said.count("Where a request spent its time") == 5  # not where the queue was full
-    assert "Your guess" not in said
-    assert "You guessed" not in said
-    assert not any(one in wrapped(said) for step in LESSON.steps for one in step.reactions)
-    assert all(len(line) <= WIDTH for line in said.splitlines())
+    output = lesson_output(capsys, prompts=False)
+    assert output.startswith(LESSON.title)
+    assert "about 2m 00s." in output
+    assert [output.count(f"{number} of 6: ") for number in range(1, 7)] == [1] * 6
+    assert output.count("Measured") == output.count("The answer: ") == 6
+    assert output.count("Where a request spent its time") == 5  # not where the queue was full
+    assert "Your guess" not in output
+    assert "You guessed" not in output
+    reactions = [reaction for step in LESSON.steps for reaction in step.reactions]
+    assert not any(reaction in unwrapped(output) for reaction in reactions)
+    assert all(len(line) <= MAX_WIDTH for line in output.splitlines())
 
 
-def test_a_full_queue_is_shown_over_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """What a table of means hides: clients without room all the time, and slots that stand idle
-    while they wait."""
-    said = given(capsys, ask=False)
-    assert said.count("no room  ") == 1
-    part = said[said.index("5 of 6: ") : said.index("6 of 6: ")]
+def test_requests_over_time_are_shown_for_a_full_queue(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table of means would hide clients without room all the time, and slots that are idle while
+    they wait."""
+    output = lesson_output(capsys, prompts=False)
+    assert output.count("no room  ") == 1
+    part = output[output.index("5 of 6: ") : output.index("6 of 6: ")]
     lines = {line[2:18].strip(): line[18:].rstrip() for line in part.splitlines()}
     in_app, queue, no_room = (lines[name] for name in ("in the app", "accept queue", "no room"))
     assert in_app.startswith("4444444444444444")
@@ -114,11 +127,11 @@ def test_a_full_queue_is_shown_over_time(capsys: pytest.CaptureFixture[str]) -> 
     idle = [n for n, count in enumerate(in_app) if count == "."]
     assert len(idle) >= 2
     assert {no_room[n] for n in idle[:-2]} == {"3"}
-    assert "The accept queue was full: the kernel dropped 68 packets" in wrapped(part)
+    assert "The accept queue was full: the kernel dropped 68 packets" in unwrapped(part)
     assert "Measured over 6." in part
-    assert "in which each of 16 clients had a request under way: " in wrapped(part)
-    assert "for 5.27 s of it slots were idle while others still waited." in wrapped(part)
-    assert "Of all requests, the fastest took 1.00 s, the slowest 15.3 s." in wrapped(part)
+    assert "in which each of 16 clients had a request under way: " in unwrapped(part)
+    assert "for 5.27 s of that time, slots were idle while other clients" in unwrapped(part)
+    assert "Of all requests, the fastest took 1.00 s, the slowest 15.3 s." in unwrapped(part)
     assert "inside a worker" not in part
 
 
@@ -126,54 +139,54 @@ def test_a_full_queue_is_shown_over_time(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_lesson_fits_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
-    """All the words are still there: the table at the end becomes a paragraph for each step."""
-    wide = wrapped(given(capsys, ask=False)).replace("-", "")
+    """No text is lost: the table at the end becomes a paragraph for each step."""
+    wide = unwrapped(lesson_output(capsys, prompts=False)).replace("-", "")
     monkeypatch.setenv("COLUMNS", str(columns))
-    said = given(capsys, ask=False)
-    assert max(map(len, said.splitlines())) <= columns
-    assert "1 sync, 4 connections, right a, law 4/s, 1.00 s, measured " in wrapped(said)
-    assert len(wrapped(said)) > 0.9 * len(wide)
+    output = lesson_output(capsys, prompts=False)
+    assert max(map(len, output.splitlines())) <= columns
+    assert "1 sync, 4 connections, right a, law 4/s, 1.00 s, measured " in unwrapped(output)
+    assert len(unwrapped(output)) > 0.9 * len(wide)
 
 
-def test_who_is_accepted_and_not_served_is_shown_as_well() -> None:
+def test_accepted_requests_that_wait_in_a_worker_are_shown() -> None:
     """The worker waits for a request that was dropped after the handshake."""
-    facts = next(facts_of(one) for one in trial_data(run_store.load(recorded("demo")))
-                 if one.cell.server.backlog == 4)  # fmt: skip
+    facts = next(facts_of(data) for data in trial_data(run_store.load(recorded("demo")))
+                 if data.cell.server.backlog == 4)  # fmt: skip
     assert isinstance(facts, Facts)
-    early = tuple(replace(one, accept_ns=one.start_ns - 2 * 10**9) for one in facts.spans[-2:])
+    early = tuple(replace(span, accept_ns=span.start_ns - 2 * 10**9) for span in facts.spans[-2:])
     spans = replace(facts.data.spans, spans=facts.data.spans.spans[:-2] + early)
-    lines = course_of(replace(facts, data=replace(facts.data, spans=spans), derived={}))
-    assert "as the request itself was dropped and has to come again):" in " ".join(lines)
+    lines = requests_chart(replace(facts, data=replace(facts.data, spans=spans), derived={}))
+    assert "because the request itself was dropped and must be sent again):" in " ".join(lines)
     assert sum(line.startswith("  inside a worker ") for line in lines) == 1
 
 
-def test_what_is_said_in_which_order(
-    capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
+def test_the_order_of_the_output(
+    capsys: pytest.CaptureFixture[str], type_keys: Callable[[str], list[str]]
 ) -> None:
-    """Question, guess, law, reaction, measurement beside guess and law, explanation."""
-    no_terminal("a c \n b c a")
-    said = wrapped(given(capsys, ask=True))
+    """Question, guess, law, reaction, answer, measurement, explanation."""
+    type_keys("a c \n b c a")
+    output = unwrapped(lesson_output(capsys, prompts=True))
     for number, guess in enumerate((0, 2, None, 1, 2, 0), 1):
         step = LESSON.steps[number - 1]
-        part = said[said.index(f"{number} of 6: ") :].partition(f"{number + 1} of 6: ")[0]
+        part = output[output.index(f"{number} of 6: ") :].partition(f"{number + 1} of 6: ")[0]
         reaction = [] if guess is None else [step.reactions[guess]]
         answer = "The answer: " if guess is None else f"You guessed {step.letters[guess]}) "
-        parts = [step.changed, step.question, "Your guess", law_in_words(step), *reaction]
+        parts = [step.changed, step.question, "Your guess", law_text(step), *reaction]
         parts += [answer, "Measured", step.why]
-        places = [part.index(wrapped(one)) for one in parts]
-        assert places == sorted(places), step.title
+        positions = [part.index(unwrapped(text)) for text in parts]
+        assert positions == sorted(positions), step.title
         others = set(step.reactions) - set(reaction)
-        assert not any(wrapped(one) in part for one in others)
+        assert not any(unwrapped(reaction) in part for reaction in others)
         before = part[: part.index("Your guess")]
         assert "law" not in before
         assert "requests/s" not in before
 
 
-def test_all_guesses_stand_in_one_table_at_the_end(
-    capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
+def test_all_guesses_are_in_one_table_at_the_end(
+    capsys: pytest.CaptureFixture[str], type_keys: Callable[[str], list[str]]
 ) -> None:
-    no_terminal("a c \n \n \n \n \n \n")
-    end = given(capsys, ask=True).rpartition("step ")[2].splitlines()
+    type_keys("a c \n \n \n \n \n \n")
+    end = lesson_output(capsys, prompts=True).rpartition("step ")[2].splitlines()
     assert end[0].split() == ["guess", "right", "law", "measured"]
     first, second, third, *_ = end[2:]
     assert first.startswith("1 sync, 4 connections ")
@@ -183,53 +196,53 @@ def test_all_guesses_stand_in_one_table_at_the_end(
     assert "4/s, 2.00 s" in second
     rest = "\n".join(end[2 + len(LESSON.steps) :]).strip()
     assert rest.startswith("1 of 2 guesses was right.\n")
-    assert wrapped(rest).endswith(LESSON.end)
+    assert unwrapped(rest).endswith(LESSON.end)
     assert "4/s, 4.00 s" in end[5]
     assert "up to 15.3 s" in end[6]  # what the mean would hide
 
 
-def test_the_table_fits_and_leaves_out_guesses_that_nobody_made() -> None:
-    long = replace(LESSON.steps[0], title="a" * 60)
-    outcomes = [
-        StepOutcome(long, 0, Measured(12.5, 0.8461)),
-        StepOutcome(LESSON.steps[1], left_out=True),
+def test_the_table_fits_and_has_no_column_for_guesses_if_there_are_none() -> None:
+    long_title = replace(LESSON.steps[0], title="a" * 60)
+    results = [
+        StepResult(long_title, 0, Figures(12.5, 0.8461)),
+        StepResult(LESSON.steps[1], skipped=True),
     ]
-    lines = table(outcomes)
-    assert all(len(line) <= WIDTH for line in lines)
+    lines = table(results)
+    assert all(len(line) <= MAX_WIDTH for line in lines)
     assert "..." in lines[2]
     assert lines[2].endswith("12.5/s, 846 ms")
-    assert lines[3].endswith("left out")
-    nobody = table([StepOutcome(LESSON.steps[1], measured=Measured(3.98, 2.0))])
-    assert nobody[0].split() == ["step", "right", "law", "measured"]
-    assert not any("guess" in line for line in nobody)
+    assert lines[3].endswith("skipped")
+    without_guesses = table([StepResult(LESSON.steps[1], figures=Figures(3.98, 2.0))])
+    assert without_guesses[0].split() == ["step", "right", "law", "measured"]
+    assert not any("guess" in line for line in without_guesses)
 
 
-def test_a_step_that_cannot_be_run_is_left_out(
-    capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
+def test_a_step_that_cannot_be_run_is_skipped(
+    capsys: pytest.CaptureFixture[str], type_keys: Callable[[str], list[str]]
 ) -> None:
-    no_terminal("")
+    type_keys("")
     run = run_store.load(recorded("demo"))
     plan = replace(run.plan, unavailable={"sync": "no Gunicorn"})
-    one = grid(plan)[0]
-    with Presenter(LESSON, True, never, run.directory, plan, grid(plan), lambda _: 0.0) as display:
-        display.begin(one)
-        display.end(one, Record(one.key, Fault("unavailable", "no Gunicorn")))
-    said = capsys.readouterr().out
-    assert "This step cannot be measured here: no Gunicorn." in said
-    assert "The answer: a)" in said
-    assert " ".join(said.split()).count("Four connections meet four slots") == 1, "explained"
-    table_of = said.removesuffix("\n").rpartition("\n\n")[0]
-    assert table_of.rstrip().endswith("left out")
+    trial = grid(plan)[0]
+    with presenter(run.directory, plan, prompts=True) as display:
+        display.begin(trial)
+        display.end(trial, Record(trial.key, Fault("unavailable", "no Gunicorn")))
+    output = capsys.readouterr().out
+    assert "This step cannot be measured here: no Gunicorn." in output
+    assert "The answer: a)" in output
+    assert " ".join(output.split()).count("Four connections meet four slots") == 1, "explained"
+    table_text = output.removesuffix("\n").rpartition("\n\n")[0]
+    assert table_text.rstrip().endswith("skipped")
 
 
-def test_who_stops_the_lesson_gets_no_table(
-    capsys: pytest.CaptureFixture[str], no_terminal: Callable[[str], list[str]]
+def test_no_table_if_the_lesson_is_interrupted(
+    capsys: pytest.CaptureFixture[str], type_keys: Callable[[str], list[str]]
 ) -> None:
-    no_terminal("")
+    type_keys("")
     run = run_store.load(recorded("demo"))
     with (
         pytest.raises(KeyboardInterrupt),
-        Presenter(LESSON, True, never, run.directory, run.plan, grid(run.plan), lambda _: 0.0),
+        presenter(run.directory, run.plan, prompts=True),
     ):
         raise KeyboardInterrupt
     assert "measured" not in capsys.readouterr().out
@@ -238,33 +251,34 @@ def test_who_stops_the_lesson_gets_no_table(
 # --- keys, on a real terminal ---------------------------------------------------------------------
 
 
-def type_ahead(person: int, keys: bytes) -> None:
-    """Returns when they are in the terminal's input buffer: it has echoed them."""
-    os.write(person, keys)
+def type_ahead(keyboard: int, keys: bytes) -> None:
+    """Returns once the keys are in the terminal's input buffer: it has echoed them."""
+    os.write(keyboard, keys)
     echoed = b""
     while echoed.replace(b"\r\n", b"\n") != keys:
-        assert select.select([person], [], [], LONG_S)[0], echoed
-        echoed += os.read(person, 100)
+        assert select.select([keyboard], [], [], LONG_S)[0], echoed
+        echoed += os.read(keyboard, 100)
 
 
 @pytest.fixture
-def type_at_prompt(person: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def type_at_prompt(keyboard: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Types a key as soon as the prompt is printed."""
 
     def type_at(key: bytes) -> None:
-        def prompted(text: str, **words: Any) -> None:
-            real(text, **words)
-            if words.get("end") == "":
-                os.write(person, key)
+        def print_and_type(text: str, **options: Any) -> None:
+            real_print(text, **options)
+            if options.get("end") == "":
+                os.write(keyboard, key)
 
-        real = print
-        monkeypatch.setattr("builtins.print", prompted)
+        real_print = print
+        monkeypatch.setattr("builtins.print", print_and_type)
 
-    later = threading.Timer(LONG_S, os.write, (person, b"x"))  # a dropped key: or it waits for ever
-    later.start()
+    # Without it, a dropped key would block the test for ever
+    unblock = threading.Timer(LONG_S, os.write, (keyboard, b"x"))
+    unblock.start()
     yield type_at
-    later.cancel()
-    later.join()
+    unblock.cancel()
+    unblock.join()
 
 
 def test_one_key_is_read_without_enter(type_at_prompt: Callable[..., None]) -> None:
@@ -272,40 +286,40 @@ def test_one_key_is_read_without_enter(type_at_prompt: Callable[..., None]) -> N
     assert console.one_key("?") == "b"
 
 
-@pytest.mark.parametrize("ahead", [b"aaa\n", b"\n", b"a\na\nc\n"])
+@pytest.mark.parametrize("typed_ahead", [b"aaa\n", b"\n", b"a\na\nc\n"])
 def test_keys_typed_ahead_are_dropped(
-    person: int, type_at_prompt: Callable[..., None], ahead: bytes
+    keyboard: int, type_at_prompt: Callable[..., None], typed_ahead: bytes
 ) -> None:
-    """They were typed while a step was running: no answer to the question that follows."""
-    type_ahead(person, ahead)
+    """They were typed while a step was running, so they do not answer the next question."""
+    type_ahead(keyboard, typed_ahead)
     type_at_prompt(b"b")
     assert console.one_key("?") == "b"
 
 
-def test_keys_without_enter_typed_ahead_are_no_guess(
-    person: int, type_at_prompt: Callable[..., None], capsys: pytest.CaptureFixture[str]
+def test_keys_typed_ahead_without_enter_are_no_guess(
+    keyboard: int, type_at_prompt: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A line that has no end yet is in the buffer as well."""
-    type_ahead(person, b"ccc")
+    """An incomplete line is in the buffer, too."""
+    type_ahead(keyboard, b"ccc")
     type_at_prompt(b"b")
     assert terminal.read_guess(LESSON.steps[1]) == 1
     assert capsys.readouterr().out.endswith("(a, b, c; Enter for none): b\n\n")
 
 
 @pytest.mark.parametrize(("keys", "guess"), [("\x1bxb", 1), ("x\n", None), ("b", 1)])
-def test_a_slip_costs_no_guess(
+def test_other_keys_are_ignored(
     capsys: pytest.CaptureFixture[str],
-    no_terminal: Callable[[str], list[str]],
+    type_keys: Callable[[str], list[str]],
     keys: str,
     guess: int | None,
 ) -> None:
-    left = no_terminal(keys)
+    unread = type_keys(keys)
     assert terminal.read_guess(LESSON.steps[1]) == guess
-    assert not left
+    assert not unread
     assert capsys.readouterr().out.endswith("b\n\n" if guess else "none\n\n")
 
 
-def test_keys_do_not_show_while_the_lesson_runs_and_do_afterwards(person: int) -> None:
+def test_keys_are_not_echoed_while_the_lesson_runs(keyboard: int) -> None:
     terminal = sys.stdin.fileno()
 
     def echoes() -> bool:
@@ -314,48 +328,48 @@ def test_keys_do_not_show_while_the_lesson_runs_and_do_afterwards(person: int) -
     assert echoes()
     with console.unechoed():
         assert not echoes()
-        os.write(person, b"typed\n")
+        os.write(keyboard, b"typed\n")
         assert select.select([terminal], [], [], LONG_S)[0]
-        assert not select.select([person], [], [], 0.1)[0]
+        assert not select.select([keyboard], [], [], 0.1)[0]
     assert echoes()
-    assert not select.select([terminal], [], [], 0.05)[0]  # nor is it left for the shell
+    assert not select.select([terminal], [], [], 0.05)[0]  # nothing is left for the shell
 
 
-# --- what is run ----------------------------------------------------------------------------------
+# --- the plan -------------------------------------------------------------------------------------
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
-    everything = Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
-    monkeypatch.setattr(preflight, "interpreter", lambda *_: everything)
-    with demo.setup(parse(["demo", "--yes", *words]), None) as prepared:
+def planned(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
+    interpreter = Interpreter("python3", "25.3.0", CLASSES, (), {}, {})
+    monkeypatch.setattr(preflight, "interpreter", lambda *_: interpreter)
+    with demo.setup(parse(["demo", "--yes", *arguments]), None) as prepared:
         return prepared.plan
 
 
 def test_all_connections_of_a_step_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No lone first request, and no odd number of them; and all of it in two minutes."""
-    plan, steps = planned(monkeypatch), read().steps[:-1]  # the last is no trial
+    """No lone first request, a multiple of the connections, and two minutes in all."""
+    plan, steps = planned(monkeypatch), read_lesson().steps[:-1]  # the last is not a trial
     loads = [load_for(plan, step.cell, step.load.service_s) for step in steps]
     assert [load.requests for load in loads[:-1]] == [16, 24, 32, 48, 64, 24, 24, 16]
     assert (loads[-1].rate_rps, loads[-1].arrivals, loads[-1].duration_s) == (16, "poisson", 15)
     assert all(load.together for load in loads)
-    assert [place for place, load in enumerate(loads) if load.drops] == [4]
+    assert [index for index, load in enumerate(loads) if load.drops] == [4]
     assert [step.cell for step in steps] == [trial.cell for trial in trials(plan)]
     assert sum(predicted_s(plan, step.cell, step.load.service_s) for step in steps) < 120
 
 
-def test_a_lesson_of_impatient_clients_alone_is_for_the_browser(
+def test_a_lesson_whose_clients_all_give_up_needs_a_browser(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    text = demo.SHIPPED.read_text()
+    text = demo.BUNDLED_LESSON.read_text()
     path = tmp_path / "own.toml"
     path.write_text(text[: text.index("[[step]]")] + text[text.rindex("[[step]]\n") :])
-    with pytest.raises(UsageError, match="the terminal needs a step without patience"):
+    with pytest.raises(UsageError, match="every step has patience"):
         planned(monkeypatch, "--lesson", str(path))
 
 
-def test_another_lesson_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_plan_of_another_lesson(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
-    text = demo.SHIPPED.read_text()
+    text = demo.BUNDLED_LESSON.read_text()
     path.write_text(text[: text.index("[[step]]", text.index("[[step]]") + 1)])
     plan = planned(monkeypatch, "--lesson", str(path))
     assert plan.cells == (LESSON.steps[0].cell,)

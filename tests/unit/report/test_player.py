@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workerlab.experiments.live.recording import LESSON, PAGE
+from workerlab.experiments.live.recording import LESSON_SCRIPT, PAGE_DIR
 from workerlab.report.html.figure import css
 from workerlab.report.player import PLACE, SCRIPTS, STYLE
 
@@ -33,4 +33,4 @@ def test_its_colours_are_those_of_the_page(dark: int) -> None:
 def test_all_it_needs_is_there() -> None:
     """And so it is shipped: a wheel holds every file below the package."""
     assert all((PLACE / name).is_file() for name in (*SCRIPTS, STYLE))
-    assert (PAGE / LESSON).is_file()
+    assert (PAGE_DIR / LESSON_SCRIPT).is_file()

@@ -1,11 +1,11 @@
 """The lesson on a terminal of up to 80 columns: paragraphs, guesses, pictures and the final table.
 
 While a step runs, a picture shows slots and queues. After a load that overflowed the accept queue,
-another one shows them over time.
+a chart shows the requests over time.
 
     3.2 s  in the app   [#] [#] [#] [#]          4 of 4 slots
            accept queue ooooo                    5
-           no room      ~~~~~~~                  7, SYNs repeated: 12
+           no room      ~~~~~~~                  7, SYN retransmits: 12
            elsewhere                             0, on the way
            idle                                  0, with nothing to send
            answered                              9 of 32
@@ -26,7 +26,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS
 from workerlab.experiments.lesson.steps import LessonStep
-from workerlab.experiments.lesson.words import StepOutcome, score
+from workerlab.experiments.lesson.texts import StepResult, score
 from workerlab.model import ConnectionSample, Plan, QueueSample, Trial
 from workerlab.observe.observer import Observer
 from workerlab.observe.spans import Live
@@ -35,13 +35,13 @@ from workerlab.plan import load_for
 from workerlab.server.running import Running
 from workerlab.terminal.console import one_key, output_columns
 
-WIDTH, NARROWEST = 80, 30
+MAX_WIDTH, MIN_WIDTH = 80, 30  # columns
 NAME_WIDTH = 12
 MARKS_WIDTH = 24  # boxes and marks
 MARKS_START = 10 + NAME_WIDTH + 1  # their first column
-ROW_NAME_WIDTH = 15  # over time
-COLUMNS = WIDTH - ROW_NAME_WIDTH - 5  # of a picture over time
-NARROW = "boxes and marks hidden (terminal narrower than 80 columns)"
+CHART_NAME_WIDTH = 15
+CHART_COLUMNS = MAX_WIDTH - CHART_NAME_WIDTH - 5
+MARKS_HIDDEN = "boxes and marks hidden (terminal narrower than 80 columns)"
 TEN_OR_MORE = "+"
 UNKNOWN = "missing"
 
@@ -57,25 +57,25 @@ def draw(
     requests: int | None,
     accepts_first: bool,
     no_room: int | None = None,
-    repeated: int | None = None,
-    width: int = WIDTH,
+    syn_retransmits: int | None = None,
+    width: int = MAX_WIDTH,
 ) -> list[str]:
-    """The lines of the picture, at most `width` long; without marks if narrower than WIDTH. `busy`:
+    """The lines of the picture, at most `width` long; no marks if narrower than MAX_WIDTH. `busy`:
     requests in the app, by worker; `slots`: of all workers, None: unlimited; `queue`: None if it
     cannot be read; `accepts_first`: requests in neither app nor queue wait inside a worker;
     `requests`: None for random arrivals, whose number is unknown; `no_room`: connections that do
-    not fit into the accept queue, None if all fit; `repeated`: SYN retransmits since the start."""
-    inside, limit = sum(busy), "unlimited" if slots is None else slots
-    located = inside + (queue or 0) + (no_room or 0)
+    not fit into the accept queue, None if all fit; `syn_retransmits`: since the start."""
+    in_app, limit = sum(busy), "unlimited" if slots is None else slots
+    located = in_app + (queue or 0) + (no_room or 0)
     where = "accepted, not yet in the app" if accepts_first else "on the way, or not connected"
     lines = [
-        _line(f"{at_s:6.1f} s", "in the app", _workers(busy), f"{inside} of {limit} slots"),
+        _line(f"{at_s:6.1f} s", "in the app", _worker_boxes(busy), f"{in_app} of {limit} slots"),
         _line("", "accept queue", "o" * (queue or 0), UNKNOWN if queue is None else queue),
     ]
     if no_room is not None:
         where = "on the way"
-        syns = UNKNOWN if repeated is None else repeated
-        lines.append(_line("", "no room", "~" * no_room, f"{no_room}, SYNs repeated: {syns}"))
+        count = UNKNOWN if syn_retransmits is None else syn_retransmits
+        lines.append(_line("", "no room", "~" * no_room, f"{no_room}, SYN retransmits: {count}"))
     if requests is None:
         return [*lines, _line("", "answered", "", answered)]
     sent = min(connections, requests - answered)
@@ -86,58 +86,58 @@ def draw(
         _line("", "idle", "." * idle, f"{idle}, with nothing to send"),
         _line("", "answered", "", f"{answered} of {requests}"),
     ]
-    return _fitted(lines, width)
+    return _fit(lines, width)
 
 
-def _fitted(lines: Sequence[str], width: int) -> list[str]:
+def _fit(lines: Sequence[str], width: int) -> list[str]:
     """The lines; on a terminal too narrow for the marks, without them and wrapped."""
-    if width >= WIDTH:
-        return [line[:WIDTH] for line in lines]
+    if width >= MAX_WIDTH:
+        return [line[:MAX_WIDTH] for line in lines]
     unmarked = [line[:MARKS_START] + line[MARKS_START + MARKS_WIDTH + 1 :] for line in lines]
-    return [part for line in [*unmarked, NARROW] for part in textwrap.wrap(line, width)]
+    return [part for line in [*unmarked, MARKS_HIDDEN] for part in textwrap.wrap(line, width)]
 
 
 def fitting_width() -> int:
-    """The width of standard output, but at most WIDTH and at least NARROWEST."""
-    return max(NARROWEST, min(WIDTH, output_columns() or WIDTH))
+    """The width of standard output, but at most MAX_WIDTH and at least MIN_WIDTH."""
+    return max(MIN_WIDTH, min(MAX_WIDTH, output_columns() or MAX_WIDTH))
 
 
 def _line(when: str, name: str, marks: str, count: object) -> str:
     return f"{when:>8}  {name:<{NAME_WIDTH}} {marks[:MARKS_WIDTH]:<{MARKS_WIDTH}} {count}".rstrip()
 
 
-def _workers(busy: Sequence[int]) -> str:
+def _worker_boxes(busy: Sequence[int]) -> str:
     """A box per worker, or the counts alone if the boxes do not fit."""
     boxes = " ".join(f"[{'#' * count or ' '}]" for count in busy)
     return boxes if len(boxes) <= MARKS_WIDTH else " ".join(f"[{count}]" for count in busy)
 
 
-def over_time(rows: Mapping[str, Sequence[int]], column_s: float) -> list[str]:
+def chart_lines(rows: Mapping[str, Sequence[int]], column_s: float) -> list[str]:
     """A digit per column, "." for none, above a scale of seconds."""
     width = max(map(len, rows.values()), default=0)
     lines = [
-        f"  {name:<{ROW_NAME_WIDTH}} {''.join(_digit(count) for count in counts)}"
+        f"  {name:<{CHART_NAME_WIDTH}} {''.join(_digit(count) for count in counts)}"
         for name, counts in rows.items()
     ]
     scale = [" "] * (width + 4)
     for column in range(0, width, 10):
         label = f"{column * column_s:g}"
         scale[column : column + len(label)] = label
-    return [*lines, f"  {'second':<{ROW_NAME_WIDTH}} {''.join(scale)}".rstrip()]
+    return [*lines, f"  {'second':<{CHART_NAME_WIDTH}} {''.join(scale)}".rstrip()]
 
 
 def _digit(count: int) -> str:
     return "." if not count else str(count) if count < 10 else TEN_OR_MORE
 
 
-NO_GUESS = ("\n", "\r", " ", "")  # the last: the end of input
-MAX_TITLE = 34  # characters in the table
-REDRAW_S = 0.1
-UNANSWERED = "SYN_SENT"  # the state of a client's socket whose SYN was not answered
+NO_GUESS_KEYS = ("\n", "\r", " ", "")  # "": the end of input
+MAX_TITLE_CHARS = 34  # in the table
+REDRAW_INTERVAL_S = 0.1
+SYN_SENT = "SYN_SENT"  # state of a client's socket whose SYN was not answered
 
 
-def say(paragraph: str = "", indent: str = "") -> None:
-    """Print a paragraph, wrapped to the terminal or WIDTH."""
+def print_paragraph(paragraph: str = "", indent: str = "") -> None:
+    """Print a paragraph, wrapped to the terminal or MAX_WIDTH."""
     width = fitting_width() - 2
     lines = textwrap.wrap(paragraph, width, initial_indent=indent, subsequent_indent=indent)
     print("\n".join(lines), flush=True)
@@ -146,7 +146,7 @@ def say(paragraph: str = "", indent: str = "") -> None:
 def read_guess(step: LessonStep) -> int | None:
     """The index of the choice whose letter is typed, None for Enter. Ignores other keys."""
     key = one_key(f"Your guess ({', '.join(step.letters)}; Enter for none): ")
-    while key not in step.letters and key not in NO_GUESS:
+    while key not in step.letters and key not in NO_GUESS_KEYS:
         key = one_key("")
     index = step.letters.find(key) if key else -1
     print(key if index >= 0 else "none", end="\n\n", flush=True)
@@ -166,7 +166,7 @@ class Picture:
         self._live: Live | None = None
         self._observer: Observer | None = None
         self._began_s = self._drawn_s = 0.0
-        self._repeats_before: int | None = None  # SYNs retransmitted before this load
+        self._retransmits_before: int | None = None  # SYNs, before this load
         self._middle: list[str] = []
         self._width = fitting_width()
         console = Console(color_system=None, highlight=False, width=self._width)
@@ -184,20 +184,20 @@ class Picture:
         elif self._middle:
             print("\n".join(self._middle), flush=True)
 
-    def look(self, server: Running, observer: Observer) -> None:
+    def update(self, server: Running, observer: Observer) -> None:
         """Called repeatedly while the load runs."""
         now_s = time.monotonic()
         if self._live is None:
             self._live, self._began_s = Live(server.launch.trial), now_s
             self._observer = observer
-        if now_s - self._drawn_s >= REDRAW_S:
+        if now_s - self._drawn_s >= REDRAW_INTERVAL_S:
             self._draw(self._live, observer)
 
     def _draw(self, live: Live, observer: Observer) -> None:
         self._drawn_s = now_s = time.monotonic()
         busy, answered = live.look()
         load, step = self._load, self._step
-        no_room, repeated = self._dropped(observer) if load.drops else (None, None)
+        no_room, syn_retransmits = self._dropped(observer) if load.drops else (None, None)
         lines = draw(
             now_s - self._began_s,
             busy=tuple(busy.values()),
@@ -208,7 +208,7 @@ class Picture:
             requests=None if load.rate_rps else load.requests,
             accepts_first=step.server.row.accepts_first,
             no_room=no_room,
-            repeated=repeated,
+            syn_retransmits=syn_retransmits,
             width=self._width,
         )
         expected = load.duration_s * load.rate_rps if load.rate_rps else load.requests
@@ -217,28 +217,31 @@ class Picture:
         self._show(lines)
 
     def _dropped(self, observer: Observer) -> tuple[int, int | None]:
-        """Number of connections whose SYN was not answered or that only their client considers
-        established; and of SYNs retransmitted during this load, None if unknown."""
+        """The connections whose SYN was not answered or that only their client considers
+        established; and the SYNs retransmitted during this load, None if unknown."""
         connections, counters = (observer.latest.get(name) for name in ("connections", "counters"))
         no_room = 0
         if isinstance(connections, ConnectionSample):
-            no_room = connections.client.get(UNANSWERED, 0) + half_open(connections)
+            no_room = connections.client.get(SYN_SENT, 0) + half_open(connections)
         if not isinstance(counters, CountersSample):
             return no_room, None
-        repeats = counters.counts.get("syn_retransmits")
-        self._repeats_before = repeats if self._repeats_before is None else self._repeats_before
-        return no_room, None if repeats is None else repeats - (self._repeats_before or 0)
+        retransmits = counters.counts.get("syn_retransmits")
+        if self._retransmits_before is None:
+            self._retransmits_before = retransmits
+        if retransmits is None:
+            return no_room, None
+        return no_room, retransmits - (self._retransmits_before or 0)
 
     def _show(self, lines: list[str]) -> None:
         if self._screen is not None:
             self._screen.update(Text("\n".join(lines)), refresh=True)
 
 
-# --- a load over time -----------------------------------------------------------------------------
+# --- requests over time ---------------------------------------------------------------------------
 
-WIDTHS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)  # of a column
+COLUMN_WIDTHS_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)  # of a column
 IN_WORKER, NO_ROOM = "inside a worker", "no room"
-Stretch = tuple[float, float]  # start and end, nanoseconds
+Interval = tuple[float, float]  # start and end, nanoseconds
 
 
 class RequestsOverTime(NamedTuple):
@@ -252,19 +255,19 @@ class RequestsOverTime(NamedTuple):
 
 
 def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
-    """In at most `columns` columns; None if the client did not time each request, or the queue was
+    """In at most `columns` columns; None if the client did not time each request or the queue was
     not sampled."""
     origin_ns, queue = facts.measurement.origin_ns, facts.observations.queue
     if origin_ns is None or not facts.measurement.timings or not queue:
         return None
-    under_way = list[Stretch]()  # unanswered requests last to the end of the load
+    in_flight = list[Interval]()  # unanswered requests last to the end of the load
     for timing in facts.measurement.timings:
         begin_ns = origin_ns + timing.start_s * NS
         end_ns = facts.ended_ns if timing.end_s is None else begin_ns + timing.end_s * NS
-        under_way.append((begin_ns, end_ns))
-    until_s = (max(end_ns for _, end_ns in under_way) - origin_ns) / NS
-    fitting = (width_s for width_s in WIDTHS_S if until_s / width_s <= columns)
-    column_s = next(fitting, until_s / columns)
+        in_flight.append((begin_ns, end_ns))
+    until_s = (max(end_ns for _, end_ns in in_flight) - origin_ns) / NS
+    fitting_s = (width_s for width_s in COLUMN_WIDTHS_S if until_s / width_s <= columns)
+    column_s = next(fitting_s, until_s / columns)
     indices = range(ceil(until_s / column_s))
     moments = [origin_ns + (index + 0.5) * column_s * NS for index in indices]
     in_app = [(span.start_ns, span.end_ns or facts.ended_ns) for span in facts.spans]
@@ -274,13 +277,13 @@ def requests_over_time(facts: Facts, columns: int) -> RequestsOverTime | None:
         IN_WORKER: _counts(in_worker, moments),
         "accept queue": _lengths(queue, moments),
     }
-    totals = zip(_counts(under_way, moments), *rows.values(), strict=True)
-    rows[NO_ROOM] = tuple(max(0, requests - sum(placed)) for requests, *placed in totals)
+    totals = zip(_counts(in_flight, moments), *rows.values(), strict=True)
+    rows[NO_ROOM] = tuple(max(0, requests - sum(counts)) for requests, *counts in totals)
     return RequestsOverTime(column_s, rows)
 
 
-def _counts(stretches: Sequence[Stretch], moments: Iterable[float]) -> tuple[int, ...]:
-    return tuple(sum(begin <= at < end for begin, end in stretches) for at in moments)
+def _counts(intervals: Sequence[Interval], moments: Iterable[float]) -> tuple[int, ...]:
+    return tuple(sum(begin <= at < end for begin, end in intervals) for at in moments)
 
 
 def _lengths(queue: Sequence[QueueSample], moments: Iterable[float]) -> tuple[int, ...]:
@@ -289,39 +292,39 @@ def _lengths(queue: Sequence[QueueSample], moments: Iterable[float]) -> tuple[in
     return tuple(queue[max(0, bisect_right(sampled_ns, at) - 1)].length for at in moments)
 
 
-def course_of(facts: Facts) -> list[str]:
-    """A picture of the number of requests at each place over the whole load; [] if unknown."""
+def requests_chart(facts: Facts) -> list[str]:
+    """The lines of a chart of the requests at each place over the whole load; [] if unknown."""
     width = fitting_width()
-    requests = requests_over_time(facts, COLUMNS + width - WIDTH)
+    requests = requests_over_time(facts, CHART_COLUMNS + width - MAX_WIDTH)
     if requests is None:
         return []
     rows = requests.rows
-    legend = f"a dot: none; {NO_ROOM}: the kernel dropped what they sent"
+    legend = f"dot: none; {NO_ROOM}: the kernel dropped their packets"
     if not any(rows[IN_WORKER]):
         del rows[IN_WORKER]
     else:
-        legend += f"; {IN_WORKER}: accepted, and not yet in the app"
+        legend += f"; {IN_WORKER}: accepted, but not yet in the app"
         if not facts.data.worker_class.accepts_first:
-            legend += ", as the request itself was dropped and has to come again"
-    lines = textwrap.wrap(f"How many requests were where ({legend}):", width - 2)
-    return ["", *lines, *over_time(rows, requests.column_s)]
+            legend += ", because the request itself was dropped and must be sent again"
+    lines = textwrap.wrap(f"Number of requests at each place ({legend}):", width - 2)
+    return ["", *lines, *chart_lines(rows, requests.column_s)]
 
 
 # --- at the end -----------------------------------------------------------------------------------
 
 
-def table(outcomes: Sequence[StepOutcome]) -> list[str]:
+def table(results: Sequence[StepResult]) -> list[str]:
     """All steps, with the guesses if there are any; as a paragraph each if the terminal is too
     narrow for a table."""
-    guessed = any(outcome.guess is not None for outcome in outcomes)
+    guessed = any(result.guess is not None for result in results)
     rows: list[tuple[str, ...]] = [("step", "guess", "right", "law", "measured")]
-    for number, outcome in enumerate(outcomes, 1):
-        title, *cells = outcome.row(outcome.step.letters)
+    for number, result in enumerate(results, 1):
+        title, *cells = result.row(result.step.letters)
         rows.append((f"{number} {title}", *(cell or "-" for cell in cells)))
     if not guessed:
         rows = [(row[0], *row[2:]) for row in rows]
-    end = ["", *([score(outcomes), ""] if guessed else [])]
-    if (width := fitting_width()) < WIDTH:
+    end = ["", *([score(results), ""] if guessed else [])]
+    if (width := fitting_width()) < MAX_WIDTH:
         lines = [
             ", ".join([title, *map(" ".join, zip(rows[0][1:], cells, strict=True))])
             for title, *cells in rows[1:]
@@ -329,8 +332,8 @@ def table(outcomes: Sequence[StepOutcome]) -> list[str]:
         return [part for line in lines for part in textwrap.wrap(line, width - 2)] + end
     lines = []
     for title, *letters, law, measured in rows:
-        title = title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 3]}..."
+        title = title if len(title) <= MAX_TITLE_CHARS else f"{title[: MAX_TITLE_CHARS - 3]}..."
         marks = "".join(f"{letter:<6}" for letter in letters)
-        lines.append(f"{title:<{MAX_TITLE + 1}}{marks}{law:<13}{measured}".rstrip())
-    lines.insert(1, "-" * (WIDTH - 2))
+        lines.append(f"{title:<{MAX_TITLE_CHARS + 1}}{marks}{law:<13}{measured}".rstrip())
+    lines.insert(1, "-" * (MAX_WIDTH - 2))
     return [*lines, *end]

@@ -10,70 +10,72 @@ from msgspec.structs import replace
 
 from workerlab.experiments.lesson.settings import Refused
 from workerlab.experiments.lesson.steps import Lesson, LessonStep
-from workerlab.experiments.lesson.words import (
+from workerlab.experiments.lesson.texts import (
+    Figures,
     LiveFigures,
-    Measured,
-    StepOutcome,
+    StepResult,
     answer,
-    law_in_short,
-    law_in_words,
-    live_outcome,
+    law_summary,
+    law_text,
+    live_result,
     score,
 )
 
 Phase = Literal["ask", "run", "told", "end"]
 
-# A step is measured for at least this long, and for this many response times of the law
-MIN_MEASURED_S, RESPONSE_TIMES = 4.0, 3
-TAKE_HOME = "lesson.html"  # URL of the recorded lesson, relative to the page
+# A step is measured for at least this long, and for this many mean response times of the law
+MIN_MEASUREMENT_S = 4.0
+MIN_RESPONSE_TIMES = 3
+RECORDING_URL = "lesson.html"  # of the recorded lesson, relative to the page
 
 
 class Course:
-    """The state of a lesson. Methods raise Refused for what is not possible now. `place`: index of
-    the current or last step; `results`: of the finished steps, by place; `outcome`: of the current
-    step, as text."""
+    """The state of a lesson. Methods raise Refused for what is not possible now. `step_index`: of
+    the current or last step; `choice`: index of the guessed choice; `results`: of the finished
+    steps, by index; `outcome`: of the current step, as text."""
 
     def __init__(self, lesson: Lesson) -> None:
         self._lesson = lesson
-        self.place = 0
+        self.step_index = 0
         self.phase: Phase = "ask"
         self.outcome: tuple[str, ...] = ()
-        self.results: dict[int, StepOutcome] = {}
-        self.choice: int | None = None  # the guess
-        self._recorded: dict[int, dict[str, object]] = {}
-        self._figures: LiveFigures | None = None
+        self.results: dict[int, StepResult] = {}
+        self.choice: int | None = None
+        self._recorded_steps: dict[int, dict[str, object]] = {}
+        self._live_figures: LiveFigures | None = None
 
     @property
     def step(self) -> LessonStep:
-        return self._lesson.steps[self.place]
+        return self._lesson.steps[self.step_index]
 
     @property
-    def settles_s(self) -> float:
+    def settling_s(self) -> float:
         """Seconds of load before the measurement: until, by the law, each client has been answered
         or has given up."""
         patient_s = self.step.law.patient_s
         return min(patient_s, self.step.load.patience_s or patient_s)
 
     @property
-    def measured_s(self) -> float:
+    def measurement_s(self) -> float:
         step = self.step
         if step.load.is_open or step.load.patience_s:
-            return step.lasts_s
-        return max(MIN_MEASURED_S, RESPONSE_TIMES * step.law.patient_s)
+            return step.duration_s
+        return max(MIN_MEASUREMENT_S, MIN_RESPONSE_TIMES * step.law.patient_s)
 
-    def go(self, place: object) -> None:
+    def go(self, step_index: object) -> None:
         """Go to the question of a step, or past the last step to the end."""
-        if type(place) is not int or not 0 <= place <= len(self._lesson.steps):
-            raise Refused(f"the lesson has {len(self._lesson.steps)} steps", "step")
-        self.phase = "end" if place == len(self._lesson.steps) else "ask"
+        count = len(self._lesson.steps)
+        if type(step_index) is not int or not 0 <= step_index <= count:
+            raise Refused(f"the lesson has {count} steps", "step")
+        self.phase = "end" if step_index == count else "ask"
         if self.phase == "ask":
-            self.place = place
+            self.step_index = step_index
         self.choice, self.outcome = None, ()
 
     def guess(self, choice: object) -> None:
         """Take the guess and let the step run. None: no guess."""
         if self.phase != "ask":
-            raise Refused("the guess comes before the load", "choice")
+            raise Refused("too late: the step has started", "choice")
         choices = range(len(self.step.choices))
         if choice is None or (type(choice) is int and choice in choices):
             self.choice = choice
@@ -81,56 +83,59 @@ class Course:
         else:
             raise Refused("there is no such choice", "choice")
 
-    def measure(self, figures: LiveFigures) -> None:
+    def finish_live(self, live_figures: LiveFigures) -> None:
         """Show the result of a live load."""
-        self._figures = figures
-        measured, outcome = live_outcome(self.step, figures, self.measured_s)
-        self.tell(measured, *outcome)
+        self._live_figures = live_figures
+        figures, outcome = live_result(self.step, live_figures, self.measurement_s)
+        self.finish(figures, *outcome)
 
-    def tell(self, measured: Measured | None, *outcome: str, left_out: bool = False) -> None:
-        """Show the result of the step. `left_out`: it cannot be run here."""
-        result = StepOutcome(self.step, self.choice, measured, left_out)
-        self.results[self.place], self.outcome, self.phase = result, outcome, "told"
+    def finish(self, figures: Figures | None, *outcome: str, skipped: bool = False) -> None:
+        """Show the result of the step. `skipped`: it cannot be run here."""
+        self.results[self.step_index] = StepResult(
+            step=self.step, guess=self.choice, figures=figures, skipped=skipped
+        )
+        self.outcome, self.phase = outcome, "told"
 
     def record(self, trace: Mapping[str, object]) -> None:
-        """Store the trace of the step that was measured last."""
+        """Add the current step to the recording, once it has a result."""
         step = self.step
-        self._recorded[self.place] = {
+        self._recorded_steps[self.step_index] = {
             "title": step.title,
             "changed": step.changed,
             "question": step.question,
             "choices": step.choices,
             "right": step.right,
-            "law": law_in_words(step),
-            "law_in_short": law_in_short(step),
+            "law": law_text(step),
+            "law_in_short": law_summary(step),
             "reactions": step.reactions,
             "answer": answer(step, None),
             "why": step.why,
             "outcome": self.outcome,
-            "measured": self.results[self.place].numbers[1],
-            "seen": self._figures,
+            "measured": self.results[self.step_index].measured_summary,
+            "seen": self._live_figures,
             "cores": step.cores,
             "trace": trace,
         }
 
     @property
-    def recorded(self) -> dict[str, object]:
+    def recording(self) -> dict[str, object]:
         """The recorded steps, for the page that replays them."""
-        steps = [self._recorded[place] for place in sorted(self._recorded)]
+        steps = [self._recorded_steps[index] for index in sorted(self._recorded_steps)]
         return {"title": self._lesson.title, "steps": steps, "end": self._lesson.end}
 
     def message(self, guesses: Mapping[int, int] | None = None) -> dict[str, object]:
         """The message to the page, without what must not be revealed yet. `guesses`: a pupil's
         choices by step, instead of the teacher's."""
         step, phase, guess = self.step, self.phase, self.choice
-        law_shown, measured, end = phase in ("run", "told"), phase == "told", phase == "end"
-        results = dict(sorted(self.results.items())) if end else {}
+        shows_law, shows_result, at_end = phase in ("run", "told"), phase == "told", phase == "end"
+        results = dict(sorted(self.results.items())) if at_end else {}
         if guesses is not None:
-            guess = guesses.get(self.place)
+            guess = guesses.get(self.step_index)
             results = {n: replace(result, guess=guesses.get(n)) for n, result in results.items()}
+        has_recording = at_end and self._recorded_steps and guesses is None
         return {
             "kind": "lesson",
-            "step": self.place,
+            "step": self.step_index,
             "of": len(self._lesson.steps),
             "phase": phase,
             "title": step.title,
@@ -138,14 +143,14 @@ class Course:
             "question": step.question,
             "choices": step.choices,
             "guess": guess,
-            "right": step.right if measured else None,
-            "law": law_in_words(step) if law_shown else None,
-            "reaction": step.reactions[guess] if law_shown and guess is not None else None,
-            "answer": answer(step, guess) if measured else None,
-            "outcome": self.outcome if measured else [],
-            "why": step.why if measured else None,
+            "right": step.right if shows_result else None,
+            "law": law_text(step) if shows_law else None,
+            "reaction": step.reactions[guess] if shows_law and guess is not None else None,
+            "answer": answer(step, guess) if shows_result else None,
+            "outcome": self.outcome if shows_result else [],
+            "why": step.why if shows_result else None,
             "table": [result.row(result.step.choices) for result in results.values()],
             "score": score(results.values()),
-            "end": self._lesson.end if end else "",
-            "page": TAKE_HOME if end and self._recorded and guesses is None else None,
+            "end": self._lesson.end if at_end else "",
+            "page": RECORDING_URL if has_recording else None,
         }

@@ -18,19 +18,19 @@ from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES, class_named, 
 
 Model = Literal["closed", "open"]
 
-# The maximum values; the minimum is 1, for durations 0
+# Maximum values; the minimum is 1, or 0 for durations
 MAX_COUNTS: Mapping[str, int] = {
     "clients": 500, "workers": 16, "threads": 64, "worker_connections": 2000, "backlog": 4096,
 }  # fmt: skip
-LIMITS: Mapping[str, float] = {**MAX_COUNTS, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
-DURATIONS = ("delay_s", "cpu_ms")
-LESSON_ONLY = "patience_s"
-BRIEF_S = 0.001  # sleep of requests without a query: the lab sends them before the load
+MAX_VALUES: Mapping[str, float] = {**MAX_COUNTS, "rate": 1000, "delay_s": 10, "cpu_ms": 1000}
+DURATION_FIELDS = ("delay_s", "cpu_ms")
+LESSON_ONLY_FIELD = "patience_s"
+DEFAULT_SLEEP_S = 0.001  # of requests without a query, which the lab sends before the load
 
 
-class OwnApp(Struct, frozen=True):
-    """`wsgi`, `asgi`: its targets, "" for none; `classes`: those that serve it; `blocks`: a worker
-    serves one request at a time, whatever its class."""
+class BundledApp(Struct, frozen=True):
+    """`wsgi`, `asgi`: its targets, "" for none; `classes`: worker classes that serve it; `blocks`:
+    a worker serves one request at a time, whatever its class."""
 
     title: str
     wsgi: str = ""
@@ -40,13 +40,15 @@ class OwnApp(Struct, frozen=True):
     preload: bool = False
 
 
-OWN_APPS: Mapping[str, OwnApp] = {
-    "sleep": OwnApp("waits", target_of("@sleep_wsgi"), target_of("@sleep_asgi")),
-    "blocking": OwnApp(
+BUNDLED_APPS: Mapping[str, BundledApp] = {
+    "sleep": BundledApp(
+        "waits", wsgi=target_of("@sleep_wsgi"), asgi=target_of("@sleep_asgi")
+    ),
+    "blocking": BundledApp(
         "waits, blocking: time.sleep in async def",
         asgi=target_of("@blocking_asgi"), classes=tuple(sorted(ASGI_CLASSES)), blocks=True,
     ),
-    "imported": OwnApp(
+    "imported": BundledApp(
         "waits, blocking: sleep imported unpatched",
         wsgi=target_of("@imported_sleep"), classes=("gevent",), blocks=True, preload=True,
     ),
@@ -54,7 +56,7 @@ OWN_APPS: Mapping[str, OwnApp] = {
 
 
 class Refused(ValueError):
-    """A setting or an action that is not possible. `field`: the setting, "" for none."""
+    """An invalid setting, or an action that is not possible. `field`: the setting, or ""."""
 
     def __init__(self, why: str, field: str = "") -> None:
         self.field = field
@@ -73,10 +75,10 @@ class ServerSettings(Struct, frozen=True):
     def row(self) -> WorkerClass:
         return class_named(self.worker_class)
 
-    def server(self, sleep_s: float = BRIEF_S, cpu_s: float = 0.0) -> Server:
-        """Only classes with threads get them: sync with several would become gthread. `sleep_s`,
-        `cpu_s`: of requests without a query."""
-        app = OWN_APPS[self.app]
+    def server(self, sleep_s: float = DEFAULT_SLEEP_S, cpu_s: float = 0.0) -> Server:
+        """Threads only for classes that have them: sync with more than one would become gthread.
+        `sleep_s`, `cpu_s`: of requests without a query."""
+        app = BUNDLED_APPS[self.app]
         env = {SLEEP_ENV: f"{sleep_s:g}"} | ({CPU_ENV: f"{1000 * cpu_s:g}"} if cpu_s else {})
         return Server(
             worker_class=self.worker_class,
@@ -93,14 +95,14 @@ class ServerSettings(Struct, frozen=True):
         )
 
     @property
-    def own_threads(self) -> int | None:
-        """Threads per worker if there are several, else None."""
+    def shown_threads(self) -> int | None:
+        """Threads per worker if there is more than one, else None."""
         return self.threads if self.row.slots == "threads" and self.threads > 1 else None
 
     @property
     def blocks(self) -> bool:
         """Whether a request in the app blocks its worker."""
-        return OWN_APPS[self.app].blocks
+        return BUNDLED_APPS[self.app].blocks
 
     @property
     def at_once(self) -> int | None:
@@ -109,16 +111,16 @@ class ServerSettings(Struct, frozen=True):
 
     @property
     def has_own_queues(self) -> bool:
-        """Whether each worker queues requests that it has accepted and does not serve yet."""
+        """Whether each worker queues requests that it has accepted but does not serve yet."""
         return self.row.accepts_first or self.blocks
 
     @property
-    def queue_room(self) -> int:
+    def queue_capacity(self) -> int:
         """Connections that fit in the accept queue: the kernel admits one more than the backlog."""
         return self.backlog + 1
 
     @property
-    def heeds(self) -> tuple[str, ...]:
+    def effective_settings(self) -> tuple[str, ...]:
         """The settings that have an effect on the worker class."""
         names = ("workers", "threads", "worker_connections", "backlog")
         return tuple(name for name in names if name not in self.row.ignores)
@@ -159,21 +161,21 @@ class LoadSettings(Struct, frozen=True):
 
 
 def changed_server(settings: ServerSettings, changes: Mapping[str, Any]) -> ServerSettings:
-    """Settings with these changes. Raises Refused if one is not valid."""
+    """The settings with these changes. Raises Refused if one is not valid."""
     changed = replace(settings, **_checked(settings, changes))
     _check_choice("worker_class", changed.worker_class, CLASSES)
-    _check_choice("app", changed.app, OWN_APPS)
-    classes = OWN_APPS[changed.app].classes
+    _check_choice("app", changed.app, BUNDLED_APPS)
+    classes = BUNDLED_APPS[changed.app].classes
     if changed.worker_class not in classes:
         if "app" not in changes:  # the class was changed: use the app that all classes serve
             return replace(changed, app="sleep")
-        able = " and ".join(classes)
-        raise Refused(f"this app is for {able}, not for {changed.worker_class}", "app")
+        supported = " and ".join(classes)
+        raise Refused(f"this app is for {supported}, not for {changed.worker_class}", "app")
     return changed
 
 
 def changed_load(settings: LoadSettings, changes: Mapping[str, Any]) -> LoadSettings:
-    """Settings with these changes. Raises Refused if one is not valid."""
+    """The settings with these changes. Raises Refused if one is not valid."""
     changed = replace(settings, **_checked(settings, changes))
     _check_choice("model", changed.model, ("closed", "open"))
     return changed
@@ -183,9 +185,9 @@ def _checked(settings: Struct, changes: Mapping[str, Any]) -> dict[str, Any]:
     current = asdict(settings)
     checked = {}
     for name, value in changes.items():
-        if name not in current or name == LESSON_ONLY:
+        if name not in current or name == LESSON_ONLY_FIELD:
             raise Refused(f"{name!r} is not a setting", name)
-        checked[name] = _number(name, value) if name in LIMITS else value
+        checked[name] = _checked_number(name, value) if name in MAX_VALUES else value
         if not isinstance(checked[name], type(current[name])):
             raise Refused(f"{name} cannot be {value!r:.40}", name)
     return checked
@@ -196,10 +198,11 @@ def _check_choice(name: str, value: str, choices: Mapping[str, Any] | tuple[str,
         raise Refused(f"{value!r} is not one of {', '.join(choices)}", name)
 
 
-def _number(name: str, value: Any) -> float | int:
-    least, most, whole = 0 if name in DURATIONS else 1, LIMITS[name], name in MAX_COUNTS
+def _checked_number(name: str, value: Any) -> float | int:
+    minimum, maximum = 0 if name in DURATION_FIELDS else 1, MAX_VALUES[name]
+    is_count = name in MAX_COUNTS
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not least <= value <= most or (whole and value != int(value)):
-        kind = "whole number" if whole else "number"
-        raise Refused(f"{name} is a {kind} from {least} to {most:g}", name)
-    return int(value) if whole else float(value)
+    if not is_number or not minimum <= value <= maximum or (is_count and value != int(value)):
+        kind = "whole number" if is_count else "number"
+        raise Refused(f"{name} must be a {kind} from {minimum} to {maximum:g}", name)
+    return int(value) if is_count else float(value)

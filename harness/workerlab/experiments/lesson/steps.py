@@ -1,7 +1,7 @@
 """A lesson: steps that each change one thing, read from a file.
 
 `lesson.toml` in this directory is the bundled lesson; its comments document the format. `law`
-predicts the result of a step; `words` has its texts, for terminal and browser.
+predicts the result of a step; `texts` has its texts, for terminal and browser.
 """
 
 import difflib
@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from workerlab.experiments.lesson.law import Law
 from workerlab.experiments.lesson.settings import (
+    BUNDLED_APPS,
     MAX_COUNTS,
-    OWN_APPS,
     LoadSettings,
     ServerSettings,
 )
@@ -23,19 +23,19 @@ from workerlab.model import Cell, Rate, UsageError
 from workerlab.server.limits import cores
 from workerlab.server.worker_classes import CLASSES
 
-SHIPPED = Path(__file__).with_name("lesson.toml")
-TOOL = "fast"  # traces each request, so every part of its wait is exact
-PER_CONNECTION = 4  # requests, if a step does not set their number
-DELAY_S = 1.0  # of a request that does not compute
+BUNDLED_LESSON = Path(__file__).with_name("lesson.toml")
+LOAD_TOOL = "fast"  # traces each request, so every part of its wait is exact
+REQUESTS_PER_CONNECTION = 4  # if a step does not set the number of requests
+DEFAULT_DELAY_S = 1.0  # of a request that does not compute
 MAX_RATE_RPS, MAX_OPEN_CONNECTIONS = 500, 500  # of a step with random arrivals
-LETTERS = "abcdefgh"  # of choices
+CHOICE_LETTERS = "abcdefgh"
 
 
 class LessonStep(Struct, frozen=True):
     """`name`: of its cell; `changed`: the one thing that differs from the step before. `at_once`:
     requests served at the same time, by the law; None: unlimited. `right`: index of the correct
-    one of `choices`; `reactions`: one for each of them. `requests`: of a counted load; `lasts_s`:
-    of any other."""
+    one of `choices`; `reactions`: one for each of them. `requests`: of a counted load;
+    `duration_s`: of any other."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class LessonStep(Struct, frozen=True):
     right: int
     why: str
     requests: int | None
-    lasts_s: float
+    duration_s: float
     cores: float
 
     @property
@@ -66,7 +66,7 @@ class LessonStep(Struct, frozen=True):
         """Seconds of load, by the law: of the trial, or until the live load is measured."""
         load = self.load
         if load.is_open or not self.is_trial:
-            return load.patience_s + self.lasts_s
+            return load.patience_s + self.duration_s
         return (self.requests or 0) / self.law.patient_rps
 
     @property
@@ -74,18 +74,18 @@ class LessonStep(Struct, frozen=True):
         """The cell of its trial."""
         load = self.load
         return Cell(
-            self.server.server(load.delay_s, load.cpu_s),
-            TOOL,
-            MAX_OPEN_CONNECTIONS if load.is_open else load.clients,
+            server=self.server.server(load.delay_s, load.cpu_s),
+            tool=LOAD_TOOL,
+            concurrency=MAX_OPEN_CONNECTIONS if load.is_open else load.clients,
             name=self.name,
             rate=Rate(rps=load.rate) if load.is_open else None,
-            duration_s=self.lasts_s if load.is_open else None,
+            duration_s=self.duration_s if load.is_open else None,
             requests=self.requests,
         )
 
     @property
     def letters(self) -> str:
-        return LETTERS[: len(self.choices)]
+        return CHOICE_LETTERS[: len(self.choices)]
 
 
 class Lesson(Struct, frozen=True):
@@ -110,65 +110,78 @@ class Field(NamedTuple):
 
 
 TEXT = Field(
-    "must be text",
-    lambda value: isinstance(value, str) and bool(value.strip()),
-    lambda value: " ".join(value.split()),
+    requirement="must be text",
+    accepts=lambda value: isinstance(value, str) and bool(value.strip()),
+    convert=lambda value: " ".join(value.split()),
 )
-FLAG = Field("must be true or false", lambda value: isinstance(value, bool), bool)
+FLAG = Field(
+    requirement="must be true or false",
+    accepts=lambda value: isinstance(value, bool),
+    convert=bool,
+)
 
 
-def number(
-    least: float, most: float, default: Any = ..., kind: type = float, unit: str = ""
+def number_field(
+    minimum: float, maximum: float, *, default: Any = ..., kind: type = float, unit: str = ""
 ) -> Field:
     noun = "whole number" if kind is int else "number"
     return Field(
-        f"must be a {noun}{unit} from {least:g} to {most:g}",
-        lambda value: type(value) in (int, kind) and least <= value <= most,
-        kind,
-        default,
+        requirement=f"must be a {noun}{unit} from {minimum:g} to {maximum:g}",
+        accepts=lambda value: type(value) in (int, kind) and minimum <= value <= maximum,
+        convert=kind,
+        default=default,
     )
 
 
-def one_of(names: Iterable[str], default: Any = ...) -> Field:
+def choice_field(names: Iterable[str], *, default: Any = ...) -> Field:
     choices = tuple(names)
-    return Field(f"must be one of {', '.join(choices)}", choices.__contains__, str, default)
-
-
-def tables(least: int, most: int) -> Field:
     return Field(
-        f"there must be {least} to {most} of them",
-        lambda value: isinstance(value, list) and least <= len(value) <= most,
-        list,
+        requirement=f"must be one of {', '.join(choices)}",
+        accepts=choices.__contains__,
+        convert=str,
+        default=default,
+    )
+
+
+def tables_field(minimum: int, maximum: int) -> Field:
+    return Field(
+        requirement=f"there must be {minimum} to {maximum} of them",
+        accepts=lambda value: isinstance(value, list) and minimum <= len(value) <= maximum,
+        convert=list,
     )
 
 
 Fields = Mapping[str, Field]
-OF_LESSON: Fields = {"title": TEXT, "end": TEXT._replace(default=""), "step": tables(1, 30)}
-OF_CHOICE: Fields = {"text": TEXT, "reaction": TEXT, "right": FLAG._replace(default=False)}
-OF_STEP: Fields = {
+LESSON_FIELDS: Fields = {
+    "title": TEXT,
+    "end": TEXT._replace(default=""),
+    "step": tables_field(1, 30),
+}
+CHOICE_FIELDS: Fields = {"text": TEXT, "reaction": TEXT, "right": FLAG._replace(default=False)}
+STEP_FIELDS: Fields = {
     "title": TEXT,
     "changed": TEXT,
-    "worker_class": one_of(CLASSES),
+    "worker_class": choice_field(CLASSES),
     **{
-        name: number(1, MAX_COUNTS[name], getattr(ServerSettings(), name), int)
+        name: number_field(1, MAX_COUNTS[name], default=getattr(ServerSettings(), name), kind=int)
         for name in ("workers", "threads", "worker_connections", "backlog")
     },
-    "app": one_of(OWN_APPS, "sleep"),
-    "delay": number(0.01, 10, None, unit=" of seconds"),
-    "cpu": number(0.01, 1, 0.0),
-    "connections": number(1, MAX_COUNTS["clients"], None, int),
-    "rate": number(0.1, MAX_RATE_RPS, None),
-    "patience": number(0.01, 10, 0.0, unit=" of seconds"),
-    "seconds": number(1, 30, 15.0),
-    "requests": number(2, 10_000, None, int),
-    "at_once": number(1, 100_000, None, int),
+    "app": choice_field(BUNDLED_APPS, default="sleep"),
+    "delay": number_field(0.01, 10, default=None, unit=" of seconds"),
+    "cpu": number_field(0.01, 1, default=0.0),
+    "connections": number_field(1, MAX_COUNTS["clients"], default=None, kind=int),
+    "rate": number_field(0.1, MAX_RATE_RPS, default=None),
+    "patience": number_field(0.01, 10, default=0.0, unit=" of seconds"),
+    "seconds": number_field(1, 30, default=15.0),
+    "requests": number_field(2, 10_000, default=None, kind=int),
+    "at_once": number_field(1, 100_000, default=None, kind=int),
     "question": TEXT,
-    "choice": tables(2, len(LETTERS)),
+    "choice": tables_field(2, len(CHOICE_LETTERS)),
     "why": TEXT,
 }
 
 
-def read(path: Path = SHIPPED) -> Lesson:
+def read_lesson(path: Path = BUNDLED_LESSON) -> Lesson:
     """Raises UsageError with the file, the step, the field and what is wrong with it."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -176,54 +189,54 @@ def read(path: Path = SHIPPED) -> Lesson:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not UTF-8, or not TOML
         raise UsageError(f"{path} is not a TOML file: {error}") from error
-    lesson = _values(content, OF_LESSON, str(path))
+    lesson = _values(content, LESSON_FIELDS, str(path))
     steps = tuple(
-        _step(table, f"step-{number}", f"{path}, step {number}")
+        _step(table, name=f"step-{number}", location=f"{path}, step {number}")
         for number, table in enumerate(lesson["step"], 1)
     )
-    return Lesson(lesson["title"], steps, lesson["end"])
+    return Lesson(title=lesson["title"], steps=steps, end=lesson["end"])
 
 
-def _values(table: object, fields: Fields, where: str) -> dict[str, Any]:
+def _values(table: object, fields: Fields, location: str) -> dict[str, Any]:
     """The value of every field. Raises UsageError for the first wrong one."""
     if not isinstance(table, dict):
-        raise UsageError(f"{where}: must be a table of {', '.join(fields)}")
+        raise UsageError(f"{location}: must be a table of {', '.join(fields)}")
     for name in table.keys() - fields.keys():
-        near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
-        raise UsageError(f"{where}: there is no field {name!r}: {hint}")
+        matches = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+        hint = f"did you mean {matches[0]}?" if matches else f"the fields are {', '.join(fields)}"
+        raise UsageError(f"{location}: there is no field {name!r}: {hint}")
     values = {}
     for name, field in fields.items():
         if name not in table:
             if field.default is ...:
-                raise UsageError(f"{where}, {name}: is missing")
+                raise UsageError(f"{location}, {name}: is missing")
             values[name] = field.default
         elif field.accepts(table[name]):
             values[name] = field.convert(table[name])
         else:
-            shown = _shown(table[name])
-            raise UsageError(f"{where}, {name}: {field.requirement}, not {shown}")
+            value = _value_text(table[name])
+            raise UsageError(f"{location}, {name}: {field.requirement}, not {value}")
     return values
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, list):
         return str(len(value))
     return repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}..."
 
 
-def _step(table: object, name: str, where: str) -> LessonStep:
-    values = _values(table, OF_STEP, where)
+def _step(table: object, name: str, location: str) -> LessonStep:
+    values = _values(table, STEP_FIELDS, location)
     choices = [
-        _values(choice, OF_CHOICE, f"{where}, choice {number}")
+        _values(choice, CHOICE_FIELDS, f"{location}, choice {number}")
         for number, choice in enumerate(values["choice"], 1)
     ]
-    right = [place for place, choice in enumerate(choices) if choice["right"]]
+    right = [index for index, choice in enumerate(choices) if choice["right"]]
     if len(right) != 1:
-        raise UsageError(f"{where}: exactly one choice must be right, not {len(right)}")
-    server = _server(values, where)
-    load = _load(values, where)
-    counted = not load.is_open
+        raise UsageError(f"{location}: exactly one choice must be right, not {len(right)}")
+    server = _server(values, location)
+    load = _load(values, location)
+    requests = values["requests"] or REQUESTS_PER_CONNECTION * load.clients
     step = LessonStep(
         name=name,
         title=values["title"],
@@ -236,42 +249,43 @@ def _step(table: object, name: str, where: str) -> LessonStep:
         reactions=tuple(choice["reaction"] for choice in choices),
         right=right[0],
         why=values["why"],
-        requests=(values["requests"] or PER_CONNECTION * load.clients) if counted else None,
-        lasts_s=values["seconds"],
+        requests=None if load.is_open else requests,
+        duration_s=values["seconds"],
         cores=cores(),
     )
-    _check(step, where)
+    _check(step, location)
     return step
 
 
-def _server(values: Mapping[str, Any], where: str) -> ServerSettings:
+def _server(values: Mapping[str, Any], location: str) -> ServerSettings:
     names = ServerSettings.__struct_fields__
     server = ServerSettings(**{name: values[name] for name in names})
-    classes = OWN_APPS[server.app].classes
+    classes = BUNDLED_APPS[server.app].classes
     if server.worker_class not in classes:
-        able = " or ".join(classes)
+        supported = " or ".join(classes)
         raise UsageError(
-            f"{where}, app: {server.app!r} is for worker_class {able}, not {server.worker_class}"
+            f"{location}, app: {server.app!r} is for worker_class {supported},"
+            f" not {server.worker_class}"
         )
     return server
 
 
-def _load(values: Mapping[str, Any], where: str) -> LoadSettings:
+def _load(values: Mapping[str, Any], location: str) -> LoadSettings:
     connections, rate = values["connections"], values["rate"]
     if (connections is None) == (rate is None):
-        raise UsageError(f"{where}: needs either connections or a rate")
-    common = {
-        "delay_s": values["delay"] or (0.0 if values["cpu"] else DELAY_S),
+        raise UsageError(f"{location}: needs either connections or a rate")
+    service = {
+        "delay_s": values["delay"] or (0.0 if values["cpu"] else DEFAULT_DELAY_S),
         "cpu_ms": 1000 * values["cpu"],
     }
     if rate is None:
-        return LoadSettings(clients=connections, patience_s=values["patience"], **common)
+        return LoadSettings(clients=connections, patience_s=values["patience"], **service)
     if conflicts := [field for field in ("cpu", "patience", "requests") if values[field]]:
-        raise UsageError(f"{where}, rate: cannot be combined with {conflicts[0]}")
-    return LoadSettings("open", rate=rate, **common)
+        raise UsageError(f"{location}, rate: cannot be combined with {conflicts[0]}")
+    return LoadSettings(model="open", rate=rate, **service)
 
 
-def _check(step: LessonStep, where: str) -> None:
+def _check(step: LessonStep, location: str) -> None:
     """Raises UsageError for a step without a prediction, and for a queue too short to make clients
     wait longer than their patience."""
     server, load, law = step.server, step.load, step.law
@@ -279,16 +293,20 @@ def _check(step: LessonStep, where: str) -> None:
         if step.at_once is None:
             return
         if server.has_own_queues and server.workers > 1:
-            raise UsageError(f"{where}, rate: needs workers = 1 with {server.worker_class}, whose"
-                             " workers have a queue each")  # fmt: skip
+            raise UsageError(f"{location}, rate: needs workers = 1 with {server.worker_class},"
+                             " whose workers have a queue each")  # fmt: skip
         if law.bound_rps is not None and load.rate >= law.bound_rps:
-            raise UsageError(f"{where}, rate: must be less than the {law.bound_rps:g} requests/s"
-                             " that can be served")  # fmt: skip
+            raise UsageError(f"{location}, rate: must be less than the {law.bound_rps:g}"
+                             " requests/s that can be served")  # fmt: skip
         return
     if load.patience_s and server.worker_class != "sync":
-        raise UsageError(f"{where}, patience: needs worker_class sync, not {server.worker_class}")
+        raise UsageError(
+            f"{location}, patience: needs worker_class sync, not {server.worker_class}"
+        )
     # With fewer, the load would have no steady part
     if step.requests is not None and step.requests < 2 * load.clients:
-        raise UsageError(f"{where}, requests: must be at least 2 for each connection")
-    if law.in_vain and server.backlog / law.slots_rps < load.patience_s:
-        raise UsageError(f"{where}, patience: needs a longer backlog, whose wait exceeds it")
+        raise UsageError(f"{location}, requests: must be at least 2 for each connection")
+    if law.clients_give_up and server.backlog / law.slots_rps < load.patience_s:
+        raise UsageError(
+            f"{location}, patience: needs a longer backlog, so that clients wait for longer"
+        )

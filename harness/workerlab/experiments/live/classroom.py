@@ -19,21 +19,21 @@ from workerlab.experiments.lesson.settings import Refused
 
 CODE_CHARACTERS = "34679ABCDEFGHJKLMNPQRSTUVWXYZ"  # without look-alikes
 CODE_LENGTH = 6  # 29 ** 6 = 6e8 codes
-MAX_WRONG_CODES = 10  # per address and minute
-MAX_WRONG_CODES_TOTAL = 500  # per minute, from all addresses
+MAX_WRONG_CODES_PER_ADDRESS = 10  # per minute
+MAX_WRONG_CODES_TOTAL = 500  # per minute
 MAX_PUPILS = 100
 MAX_STREAMS = 3  # per pupil: tabs of a browser, and a connection that is not closed yet
 TICKS_PER_BATCH = 5
 
-Put = Callable[[bytes], None]  # sends a message to a tab; called from any thread
+Sender = Callable[[bytes], None]  # sends a message to a page; called from any thread
 
 
 class Pupil:
-    """`guesses`: the choice by step; `streams`: the pupil's open pages."""
+    """`guesses`: the choice by step; `streams`: to the pupil's open pages."""
 
     def __init__(self) -> None:
         self.guesses: dict[int, int] = {}
-        self.streams: list[Put] = []
+        self.streams: list[Sender] = []
 
 
 class Classroom:
@@ -55,17 +55,20 @@ class Classroom:
         while self._wrong_codes and self._wrong_codes[0][0] < now_s - 60:
             self._wrong_codes.popleft()
         clients = [address for _, address in self._wrong_codes]
-        if clients.count(client) >= MAX_WRONG_CODES or len(clients) >= MAX_WRONG_CODES_TOTAL:
+        if (
+            clients.count(client) >= MAX_WRONG_CODES_PER_ADDRESS
+            or len(clients) >= MAX_WRONG_CODES_TOTAL
+        ):
             raise Refused("too many wrong codes: try again in a minute", "code")
-        typed = str(code).strip().upper().encode("utf-8", "replace")
-        if not secrets.compare_digest(typed, self.code.encode()):
+        entered = str(code).strip().upper().encode("utf-8", "replace")
+        if not secrets.compare_digest(entered, self.code.encode()):
             if code:
                 self._wrong_codes.append((now_s, client))
             raise Refused("this is not the room code", "code")
         if len(self._pupils) >= MAX_PUPILS:
             idle = next((token for token, pupil in self._pupils.items() if not pupil.streams), None)
             if idle is None:
-                raise Refused(f"the room is full: it has {MAX_PUPILS} pupils", "code")
+                raise Refused(f"the room is full ({MAX_PUPILS} pupils)", "code")
             del self._pupils[idle]
         token = secrets.token_urlsafe(16)
         self._pupils[token] = Pupil()
@@ -80,7 +83,7 @@ class Classroom:
     # --- guesses ---------------------------------------------------------------------------------
 
     def open_question(self, step: int) -> None:
-        """Delete its guesses if the law was shown, else keep them: the teacher may come back."""
+        """Delete its guesses if the law was shown; keep them if the teacher comes back before."""
         self.shows_tally = False
         if step in self._started:
             self._started.remove(step)
@@ -91,22 +94,24 @@ class Classroom:
         self._started.add(step)
         self.shows_tally = True
 
-    def guess(self, token: str, course: Course | None, words: Mapping[str, Any]) -> None:
+    def guess(self, token: str, course: Course | None, action: Mapping[str, Any]) -> None:
         """Store a pupil's guess. Raises Refused."""
         pupil = self.pupil(token)
-        if course is None or course.phase != "ask" or words.get("step") != course.place:
+        if course is None or course.phase != "ask" or action.get("step") != course.step_index:
             raise Refused("too late: this question is closed")
-        choice = words.get("choice")
+        choice = action.get("choice")
         if type(choice) is not int or choice not in range(len(course.step.choices)):
             raise Refused("there is no such choice", "choice")
-        pupil.guesses[course.place] = choice
+        pupil.guesses[course.step_index] = choice
         self._send(pupil, codec.encode(course.message(pupil.guesses)))
 
     def message(self, course: Course | None) -> bytes:
         """The state of the class, for the teacher's page: only counts, never who guessed what."""
-        place = course.place if course is not None else -1
-        guesses = [pupil.guesses.get(place) for pupil in self._pupils.values()]
-        present = [bool(pupil.streams) or place in pupil.guesses for pupil in self._pupils.values()]
+        step_index = course.step_index if course is not None else -1
+        guesses = [pupil.guesses.get(step_index) for pupil in self._pupils.values()]
+        present = [
+            bool(pupil.streams) or step_index in pupil.guesses for pupil in self._pupils.values()
+        ]
         count = len(course.step.choices) if course is not None and self.shows_tally else 0
         return codec.encode({
             "kind": "class", "address": self.address, "code": self.code,
@@ -128,15 +133,15 @@ class Classroom:
         for pupil in self._pupils.values() if batch else ():
             self._send(pupil, batch)
 
-    def show(self, course: Course) -> None:
+    def send_lesson(self, course: Course) -> None:
         """Send the lesson to each pupil, with the pupil's own guesses."""
         self.flush()
         for pupil in self._pupils.values():
             self._send(pupil, codec.encode(course.message(pupil.guesses)))
 
     def _send(self, pupil: Pupil, message: bytes) -> None:
-        for put in pupil.streams:
-            put(message)
+        for send in pupil.streams:
+            send(message)
 
 
 def lan_addresses() -> list[str]:
@@ -158,7 +163,7 @@ def lan_addresses() -> list[str]:
     return sorted(others, key=lambda address: (address != preferred, address))
 
 
-def own_hosts(port: int) -> set[str]:
+def valid_hosts(port: int) -> set[str]:
     """Valid Host headers for this machine at that port."""
     name = socket.gethostname().lower()
     names = {"127.0.0.1", "localhost", name, f"{name}.local", *lan_addresses()}

@@ -14,7 +14,7 @@ import webbrowser
 from pathlib import Path
 
 from workerlab.experiments.environment import interpreters
-from workerlab.experiments.lesson.steps import SHIPPED, Lesson, read
+from workerlab.experiments.lesson.steps import BUNDLED_LESSON, Lesson, read_lesson
 from workerlab.experiments.live import recording
 from workerlab.experiments.live.classroom import Classroom, lan_addresses
 from workerlab.experiments.live.stage import Stage
@@ -27,23 +27,23 @@ from workerlab.server.worker_classes import CLASSES
 from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import Stopped
 
-EXPOSED = """\
+SHARE_WARNING = """\
 Anyone on that network who has the code can watch and guess; nobody there can control the lab.
 It is plain HTTP, without encryption, and ends with the lab."""
-UNWATCHED_S = 600.0  # without an open tab, until the lab ends
-STUCK_MS = 20_000  # a connection that accepts no data for this long is closed
+MAX_NO_TABS_S = 600.0  # until the lab ends
+USER_TIMEOUT_MS = 20_000  # a connection that accepts no data for this long is closed
 
 
 def command(options: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C, or record the lesson. Returns the exit code."""
     if options.share and options.record:
-        raise UsageError("--share is for a lab that is running, --record for a file: take one")
+        raise UsageError("--share cannot be combined with --record")
     if options.share_port and not options.share:
         raise UsageError("--share-port works only with --share")
     (interpreter,) = interpreters(options).values()
     if interpreter.note is not None:
         tell(text(interpreter.note))
-    lesson = read(Path(options.lesson) if options.lesson else SHIPPED)
+    lesson = read_lesson(Path(options.lesson) if options.lesson else BUNDLED_LESSON)
     if options.record:
         return _record(options, interpreter, lesson)
     return _serve(options, interpreter, lesson)
@@ -56,10 +56,10 @@ def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesso
         if why := interpreter.why_unavailable(step.server.worker_class):
             raise EnvironmentProblem(f"{step.title}: {why}")
     try:
-        recording.record(path, interpreter.python, interpreter.requested, lesson)
-    except Stopped as signal:
-        tell(f"stopped: {options.record} is not written")
-        return signal.exit_code
+        recording.record(path, lesson, python=interpreter.python, gunicorn=interpreter.requested)
+    except Stopped as stop:
+        tell(f"stopped: {options.record} was not written")
+        return stop.exit_code
     except OSError as error:
         raise EnvironmentProblem(f"{options.record} cannot be written: {error}") from None
     tell(f"wrote {options.record}")
@@ -69,23 +69,23 @@ def _record(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesso
 def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson) -> int:
     from workerlab.experiments.live import web
 
-    missing = {name: why for name in CLASSES if (why := interpreter.why_unavailable(name))}
+    unavailable = {name: why for name in CLASSES if (why := interpreter.why_unavailable(name))}
     with contextlib.ExitStack() as stack:
         token = secrets.token_urlsafe(16)
-        sock = stack.enter_context(_listening("127.0.0.1", options.port or 0, "--port"))
+        sock = stack.enter_context(_listen("127.0.0.1", options.port or 0, "--port"))
         port, pupil_sock = options.share_port or SHARE_PORT, None
         if options.share:
-            pupil_sock = stack.enter_context(_listening(options.share, port, "--share-port"))
+            pupil_sock = stack.enter_context(_listen(options.share, port, "--share-port"))
         address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
         tell(f"the live lesson: {address}")
         classroom = _open_classroom(options.share, port) if options.share else Classroom()
         tell("Ctrl-C ends it")
         stage = Stage(
-            interpreter.python,
-            interpreter.requested,
-            missing,
-            lesson,
-            classroom,
+            python=interpreter.python,
+            gunicorn=interpreter.requested,
+            unavailable=unavailable,
+            lesson=lesson,
+            classroom=classroom,
             begin=options.begin,
         )
         stack.callback(stage.close)
@@ -93,7 +93,15 @@ def _serve(options: argparse.Namespace, interpreter: Interpreter, lesson: Lesson
             if not options.no_browser:
                 with contextlib.suppress(webbrowser.Error):
                     webbrowser.open(address)
-            asyncio.run(web.serve(stage, token, sock, UNWATCHED_S, pupil_sock))
+            asyncio.run(
+                web.serve(
+                    stage,
+                    token=token,
+                    sock=sock,
+                    max_no_tabs_s=MAX_NO_TABS_S,
+                    pupil_sock=pupil_sock,
+                )
+            )
     return 0
 
 
@@ -104,7 +112,7 @@ def _open_classroom(address: str, port: int) -> Classroom:
     classroom = Classroom(links[0])
     tell(f"pupils join at {' or '.join(links)} with the room code {classroom.code}")
     tell(f"or by the link {links[0]}#{classroom.code}")
-    tell(EXPOSED)
+    tell(SHARE_WARNING)
     if links[0].startswith("http://127."):
         tell(
             "Only this machine can reach that address: it has no other address, or --share names a"
@@ -113,12 +121,12 @@ def _open_classroom(address: str, port: int) -> Classroom:
     return classroom
 
 
-def _listening(address: str, port: int, option: str) -> socket.socket:
+def _listen(address: str, port: int, option: str) -> socket.socket:
     """A listening socket. Raises UsageError if the port is taken or the address is not local."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if sys.platform == "linux":
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_MS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
     try:
         sock.bind((address, port))
     except OSError as error:

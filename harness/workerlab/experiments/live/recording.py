@@ -1,4 +1,4 @@
-"""Records the steps of a lesson, and writes a page that replays them: one file, which needs neither
+"""Records the steps of a lesson and writes a page that replays them: one file, which needs neither
 a server nor a network."""
 
 import base64
@@ -16,48 +16,48 @@ from workerlab import codec
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
 from workerlab.experiments.lesson.steps import Lesson, LessonStep
-from workerlab.experiments.lesson.words import LiveFigures
-from workerlab.experiments.live.side import LiveServer, Look, Side
+from workerlab.experiments.lesson.texts import LiveFigures
+from workerlab.experiments.live.side import LiveServer, LiveUpdate, Side
 from workerlab.model import EnvironmentProblem
 from workerlab.report import player
 from workerlab.report.player.places import Move, as_rows
 from workerlab.server.limits import cores
 from workerlab.terminal.console import tell
 
-PAGE = Path(__file__).with_name("page")
-LESSON = "lesson.js"
+PAGE_DIR = Path(__file__).with_name("page")
+LESSON_SCRIPT = "lesson.js"
 TICK_S, TICKS_PER_SAMPLE = 0.05, 5
-CHARTED = ("rps", "mean", "p95", "queue", "under_way")
-START_S = 60.0
-Watch = Callable[[Look, LiveServer], None]  # called with each look
+CHARTED_FIELDS = ("rps", "mean", "p95", "queue", "under_way")
+START_TIMEOUT_S = 60.0
+OnUpdate = Callable[[LiveUpdate, LiveServer], None]
 
 
 class Recorder:
-    """Records the trace of one side, from its first move."""
+    """Records the trace of one side; its times count from the first move."""
 
     def __init__(self) -> None:
         self._moves: list[Move] = []
         self._samples: list[tuple[int, Mapping[str, Any]]] = []
         self._last_ns = 0
 
-    def add(self, look: Look, sample: Mapping[str, Any] | None) -> None:
-        self._moves += look.moves
+    def add(self, update: LiveUpdate, sample: Mapping[str, Any] | None) -> None:
+        self._moves += update.moves
         self._last_ns = time.monotonic_ns()
         if sample is not None:
-            self._samples.append((self._last_ns, {**sample, "queue": look.queue}))
+            self._samples.append((self._last_ns, {**sample, "queue": update.queue}))
 
     def measure(self, course: Course, side: Side) -> bool:
         """Measure and record the current step; False if its server has stopped."""
-        figures = side.measured(course.measured_s)
+        figures = side.figures(course.measurement_s)
         if figures is not None:
-            course.measure(figures)
+            course.finish_live(figures)
             course.record(self.trace(course.step))
         return figures is not None
 
     def trace(self, step: LessonStep) -> dict[str, object]:
         origin_ns = self._moves[0].at_ns if self._moves else self._last_ns
         samples = [
-            (round((at_ns - origin_ns) / 1e6, 1), *(sample[name] for name in CHARTED))
+            (round((at_ns - origin_ns) / 1e6, 1), *(sample[name] for name in CHARTED_FIELDS))
             for at_ns, sample in self._samples
         ]
         side = {
@@ -70,49 +70,49 @@ class Recorder:
         return {"length_ms": round((self._last_ns - origin_ns) / 1e6, 1), "sides": [side]}
 
 
-def record(path: Path, python: str, gunicorn: str, lesson: Lesson) -> None:
-    """Run every step once, and write the page. Raises EnvironmentProblem if a step cannot be run,
+def record(path: Path, lesson: Lesson, *, python: str, gunicorn: str) -> None:
+    """Run every step once and write the page. Raises EnvironmentProblem if a step cannot be run,
     OSError if the page cannot be written."""
     course = Course(lesson)
-    for place, step in enumerate(lesson.steps):
-        tell(f"step {place + 1} of {len(lesson.steps)}: {step.title}")
-        course.go(place)
+    for index, step in enumerate(lesson.steps):
+        tell(f"step {index + 1} of {len(lesson.steps)}: {step.title}")
+        course.go(index)
         course.guess(None)
-        run_step(course, python, gunicorn)
-    path.write_text(page(course.recorded), encoding="utf-8")
+        run_step(course, python=python, gunicorn=gunicorn)
+    path.write_text(recorded_page(course.recording), encoding="utf-8")
 
 
-def run_step(course: Course, python: str, gunicorn: str, watch: Watch | None = None) -> None:
+def run_step(course: Course, python: str, gunicorn: str, on_update: OnUpdate | None = None) -> None:
     """Run the current step once, measure it and record its trace. Raises EnvironmentProblem if it
     cannot be run."""
-    side = Side(course.step.server, python, gunicorn, lambda: None)
+    side = Side(course.step.server, python=python, gunicorn=gunicorn)
     side.start(course.step.load)
     try:
-        _follow(side, course, watch)
+        _measure(side, course, on_update)
     finally:
         side.stop()
-        side.join(START_S)
+        side.join(START_TIMEOUT_S)
 
 
-def _follow(side: Side, course: Course, watch: Watch | None) -> None:
-    recorder, step, number = Recorder(), course.step, 0
-    until_s = time.monotonic() + START_S
-    while (current := side.look()) is None:
+def _measure(side: Side, course: Course, on_update: OnUpdate | None) -> None:
+    recorder, step, ticks = Recorder(), course.step, 0
+    until_s = time.monotonic() + START_TIMEOUT_S
+    while (current := side.poll()) is None:
         if side.phase == "failed" or time.monotonic() > until_s:
             raise EnvironmentProblem(f"{step.title}: {side.why or 'it did not start'}")
         time.sleep(TICK_S)
-    until_s = time.monotonic() + course.settles_s + course.measured_s
+    until_s = time.monotonic() + course.settling_s + course.measurement_s
     while time.monotonic() < until_s and current is not None:
-        number += 1
-        look, server = current
-        recorder.add(look, None if number % TICKS_PER_SAMPLE else server.sample())
-        if watch is not None:
-            watch(look, server)
+        ticks += 1
+        update, server = current
+        recorder.add(update, None if ticks % TICKS_PER_SAMPLE else server.sample())
+        if on_update is not None:
+            on_update(update, server)
         time.sleep(TICK_S)
-        current = side.look()
-    if current is not None:  # the figures cover this look, too
-        look, server = current
-        recorder.add(look, server.sample())
+        current = side.poll()
+    if current is not None:  # the figures cover this update, too
+        update, server = current
+        recorder.add(update, server.sample())
     if not recorder.measure(course, side):
         raise EnvironmentProblem(f"{step.title}: {side.why}")
 
@@ -120,18 +120,18 @@ def _follow(side: Side, course: Course, watch: Watch | None) -> None:
 # --- the page ---------------------------------------------------------------------------------
 
 
-def page(steps: Mapping[str, Any]) -> str:
-    """The HTML of the page. `steps`: as `Course.recorded` returns them."""
-    scripts = [*player.scripts(), (PAGE / LESSON).read_text(encoding="utf-8")]
-    data = json.dumps(steps, separators=(",", ":"), default=codec.plain).replace("<", "\\u003c")
+def recorded_page(recording: Mapping[str, Any]) -> str:
+    """The HTML of the page. `recording`: as in `Course.recording`."""
+    scripts = [*player.scripts(), (PAGE_DIR / LESSON_SCRIPT).read_text(encoding="utf-8")]
+    data = json.dumps(recording, separators=(",", ":"), default=codec.plain).replace("<", "\\u003c")
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:;"
-        f" script-src {_hashes(scripts)}"
+        f" script-src {_script_hashes(scripts)}"
     )
-    template = (PAGE / "recorded.html").read_text(encoding="utf-8")
+    template = (PAGE_DIR / "recorded.html").read_text(encoding="utf-8")
     parts = {
         "POLICY": policy,
-        "TITLE": _escaped(steps["title"]),
+        "TITLE": _escaped(recording["title"]),
         "STYLE": player.style(),
         "DATA": data,
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
@@ -141,28 +141,28 @@ def page(steps: Mapping[str, Any]) -> str:
     return template
 
 
-def renewed(recorded: str, lesson: Lesson) -> str:
-    """A recorded page of this lesson, with the current code and texts."""
-    data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
-    recordings = json.loads(data)["steps"]
-    pairs = zip(lesson.steps, recordings, strict=True)
-    steps = tuple(replace(step, cores=recording["cores"]) for step, recording in pairs)
+def rebuild_page(page: str, lesson: Lesson) -> str:
+    """The recorded page of this lesson with the current code and texts."""
+    data = re.findall(r'id="lab-recorded-data">(.*?)</script>', page, re.DOTALL)[0]
+    recorded_steps = json.loads(data)["steps"]
+    pairs = zip(lesson.steps, recorded_steps, strict=True)
+    steps = tuple(replace(step, cores=recorded_step["cores"]) for step, recorded_step in pairs)
     course = Course(replace(lesson, steps=steps))
-    for place, recording in enumerate(recordings):
-        course.go(place)
+    for index, recorded_step in enumerate(recorded_steps):
+        course.go(index)
         course.guess(None)
-        course.measure(codec.convert(recording["seen"], LiveFigures))
-        (side,) = recording["trace"]["sides"]
+        course.finish_live(codec.convert(recorded_step["seen"], LiveFigures))
+        (side,) = recorded_step["trace"]["sides"]
         side |= side_view(course.step.server, course.step.load, course.step.cores)
-        course.record(recording["trace"])
-    return page(course.recorded)
+        course.record(recorded_step["trace"])
+    return recorded_page(course.recording)
 
 
-def _hashes(scripts: Sequence[str]) -> str:
+def _script_hashes(scripts: Sequence[str]) -> str:
     """Hashes for the Content-Security-Policy, which blocks any other script."""
     digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
-def _escaped(words: str) -> str:
-    return words.replace("&", "&amp;").replace("<", "&lt;")
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -16,8 +16,8 @@ from workerlab import codec
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.law import side_view
 from workerlab.experiments.lesson.settings import (
-    LIMITS,
-    OWN_APPS,
+    BUNDLED_APPS,
+    MAX_VALUES,
     LoadSettings,
     Refused,
     ServerSettings,
@@ -25,8 +25,8 @@ from workerlab.experiments.lesson.settings import (
     changed_server,
 )
 from workerlab.experiments.lesson.steps import Lesson
-from workerlab.experiments.lesson.words import no_outcome
-from workerlab.experiments.live.classroom import Classroom, Put
+from workerlab.experiments.lesson.texts import no_result
+from workerlab.experiments.live.classroom import Classroom, Sender
 from workerlab.experiments.live.recording import Recorder
 from workerlab.experiments.live.side import Side
 from workerlab.report.player.places import as_rows
@@ -35,97 +35,102 @@ from workerlab.server.worker_classes import CLASSES
 
 TICK_S = 0.05
 TICKS_PER_SAMPLE = 10
-ALONE_S = 3.0  # enough for a tab to reload
-END_S = 5.0  # for a server to end
-LAW = ("blocked", "sentence", "law")  # parts of a side's view that give away the answer
+NO_TABS_GRACE_S = 3.0  # until the servers stop: enough for a tab to reload
+STOP_TIMEOUT_S = 5.0  # per server
+LAW_FIELDS = ("blocked", "sentence", "law")  # of a side's view: they give away the answer
 
 
 class Stage:
-    """`python`, `gunicorn`: as in `running.Launch`; `missing`: worker classes that cannot run here,
-    with the reason; `classroom`: the pupils of a shared lab; `begin`: begin with the lesson's first
-    question."""
+    """`python`, `gunicorn`: as in `running.Launch`; `unavailable`: worker classes that cannot run
+    here, with the reason; `classroom`: the pupils of a shared lab; `begin`: begin with the lesson's
+    first question."""
 
     def __init__(
         self,
         python: str,
         gunicorn: str,
-        missing: Mapping[str, str],
+        unavailable: Mapping[str, str],
         lesson: Lesson,
         classroom: Classroom,
         *,
         begin: bool = False,
     ) -> None:
-        self._python, self._gunicorn, self._missing = python, gunicorn, missing
+        self._python, self._gunicorn, self._unavailable = python, gunicorn, unavailable
         self._lesson = lesson
         self.classroom = classroom
         self._course: Course | None = None
-        self._left_course: Course | None = None  # can be resumed
-        self._running_since_s: float | None = None  # when the step's load began
+        self._paused_course: Course | None = None  # left, but can be resumed
+        self._load_began_s: float | None = None  # of the current step
         self._recorder = Recorder()
         self._origin_ns = time.monotonic_ns()
         self._lock = threading.RLock()
         self.load = LoadSettings()
         self.sides = [self._side(ServerSettings())]
-        self._tabs: dict[str, Put] = {}
-        self._driver: str | None = None
-        self._last_left_s = time.monotonic()  # when the last tab was closed
+        self._tabs: dict[str, Sender] = {}
+        self._controlling_tab: str | None = None
+        self._last_closed_s = time.monotonic()  # when a tab was last closed
         self._seed = 1
         self._closed = threading.Event()
         if begin:
-            self._go({})
-        self._ticker = threading.Thread(target=self._tick, daemon=True)
+            self._go_to_step({})
+        self._ticker = threading.Thread(target=self._send_ticks, daemon=True)
         self._ticker.start()
 
     def _side(self, settings: ServerSettings) -> Side:
-        return Side(settings, self._python, self._gunicorn, self._publish_state)
+        return Side(
+            settings,
+            python=self._python,
+            gunicorn=self._gunicorn,
+            on_change=self._publish_state,
+        )
 
     # --- tabs ------------------------------------------------------------------------------------
 
-    def join(self, put: Put) -> str:
+    def join(self, send: Sender) -> str:
         """Add a tab; the first one controls the lab. Returns its name."""
         with self._lock:
             name = secrets.token_hex(8)
-            self._tabs[name] = put
-            self._driver = self._driver or name
-            self._greet(name)
-            self._send_present(put)
+            self._tabs[name] = send
+            self._controlling_tab = self._controlling_tab or name
+            self._send_hello(name)
+            self._send_picture(send)
             if self._course is not None:
-                put(codec.encode(self._course.message()))
+                send(codec.encode(self._course.message()))
             self._publish_class()
             return name
 
-    def _send_present(self, put: Put) -> None:
-        put(self._state())
-        put(self._tick_message([self._present(side) for side in self.sides]))
+    def _send_picture(self, send: Sender) -> None:
+        send(self._state())
+        send(self._tick_message([self._in_flight(side) for side in self.sides]))
 
     def leave(self, name: str) -> None:
         with self._lock:
             self._tabs.pop(name, None)
-            self._last_left_s = time.monotonic()
-            if name == self._driver:
-                self._driver = next(iter(self._tabs), None)
-                if self._driver is not None:
-                    self._greet(self._driver)
+            self._last_closed_s = time.monotonic()
+            if name == self._controlling_tab:
+                self._controlling_tab = next(iter(self._tabs), None)
+                if self._controlling_tab is not None:
+                    self._send_hello(self._controlling_tab)
 
     @property
-    def alone_s(self) -> float:
+    def no_tabs_s(self) -> float:
         """Seconds for which no tab has been open."""
-        return 0.0 if self._tabs else time.monotonic() - self._last_left_s
+        return 0.0 if self._tabs else time.monotonic() - self._last_closed_s
 
-    def _greet(self, name: str) -> None:
-        role = "control" if name == self._driver else "watch"
-        self._tabs[name](self._hello(name, role))
+    def _send_hello(self, name: str) -> None:
+        role = "control" if name == self._controlling_tab else "watch"
+        self._tabs[name](self._hello_message(name, role))
 
-    def _hello(self, name: str, role: str) -> bytes:
+    def _hello_message(self, name: str, role: str) -> bytes:
         steps = [{"title": step.title} for step in self._lesson.steps]
         return codec.encode({
             "kind": "hello",
             "role": role,
             "tab": name,
-            "limits": LIMITS,
-            "classes": [{"name": name, "why": self._missing.get(name)} for name in CLASSES],
+            "limits": MAX_VALUES,
+            "classes": [{"name": name, "why": self._unavailable.get(name)} for name in CLASSES],
             "apps": [{"name": name, "title": app.title, "classes": app.classes}
-                     for name, app in OWN_APPS.items()],
+                     for name, app in BUNDLED_APPS.items()],
             "lesson": {"title": self._lesson.title, "steps": steps},
         })  # fmt: skip
 
@@ -135,8 +140,8 @@ class Stage:
             self.classroom.publish(message, tick=tick)
 
     def _send_tabs(self, message: bytes) -> None:
-        for put in self._tabs.values():
-            put(message)
+        for send in self._tabs.values():
+            send(message)
 
     # --- pupils ----------------------------------------------------------------------------------
 
@@ -145,27 +150,28 @@ class Stage:
         with self._lock:
             return self.classroom.admit(code, client, time.monotonic())
 
-    def guess_as_pupil(self, token: str, order: Mapping[str, Any]) -> None:
+    def guess_as_pupil(self, token: str, action: Mapping[str, Any]) -> None:
         with self._lock:
-            self.classroom.guess(token, self._course, order)
+            self.classroom.guess(token, self._course, action)
             self._publish_class()
 
-    def join_as_pupil(self, token: str, put: Put) -> Put:
+    def join_as_pupil(self, token: str, send: Sender) -> Sender:
         """Add a page of a pupil: it shows what the tabs show, and the pupil's own guesses."""
         with self._lock:
             pupil = self.classroom.pupil(token)
-            self.classroom.flush()  # else the new page would receive moves that it already has
-            put(self._hello(secrets.token_hex(8), "pupil"))
-            self._send_present(put)
+            # Otherwise the new page would receive moves that it already has
+            self.classroom.flush()
+            send(self._hello_message(secrets.token_hex(8), "pupil"))
+            self._send_picture(send)
             if self._course is not None:
-                put(codec.encode(self._course.message(pupil.guesses)))
-            pupil.streams.append(put)
+                send(codec.encode(self._course.message(pupil.guesses)))
+            pupil.streams.append(send)
             self._publish_class()
-            return put
+            return send
 
-    def leave_as_pupil(self, token: str, put: Put) -> None:
+    def leave_as_pupil(self, token: str, send: Sender) -> None:
         with self._lock:
-            self.classroom.pupil(token).streams.remove(put)
+            self.classroom.pupil(token).streams.remove(send)
             self._publish_class()
 
     def _publish_class(self) -> None:
@@ -174,39 +180,39 @@ class Stage:
 
     # --- actions of a tab ------------------------------------------------------------------------
 
-    def act(self, order: Mapping[str, Any]) -> None:
+    def act(self, action: Mapping[str, Any]) -> None:
         """Perform a tab's action. Raises Refused, without any effect, if it is not possible."""
         with self._lock:
-            if order.get("tab") != self._driver:
+            if action.get("tab") != self._controlling_tab:
                 raise Refused("another tab controls the lab; this one watches")
-            action = {
+            perform = {
                 "load": self._change_load, "server": self._change_server,
                 "compare": self._compare, "start": self._start, "restart": self._start,
-                "stop": self._stop, "lesson": self._go, "guess": self._guess, "leave": self._leave,
-                "tally": self._show_tally,
-            }.get(str(order.get("do")))  # fmt: skip
-            if action is None:
-                raise Refused(f"unknown action {order.get('do')!r:.40}", "do")
-            action({name: value for name, value in order.items() if name not in ("do", "tab")})
+                "stop": self._stop, "lesson": self._go_to_step, "guess": self._guess,
+                "leave": self._leave, "tally": self._show_tally,
+            }.get(str(action.get("do")))  # fmt: skip
+            if perform is None:
+                raise Refused(f"unknown action {action.get('do')!r:.40}", "do")
+            perform({name: value for name, value in action.items() if name not in ("do", "tab")})
             self._publish_state()
 
-    def _change_load(self, order: Mapping[str, Any]) -> None:
-        self._set_load(changed_load(self.load, order))
+    def _change_load(self, action: Mapping[str, Any]) -> None:
+        self._set_load(changed_load(self.load, action))
 
     def _set_load(self, load: LoadSettings) -> None:
         self.load = load
         self._seed += 1
         for side in self.sides:
-            side.change(self.load, self._seed)
+            side.change_load(self.load, self._seed)
 
-    def _change_server(self, order: Mapping[str, Any]) -> None:
-        number = order.get("side")
-        if type(number) is not int or number not in range(len(self.sides)):
+    def _change_server(self, action: Mapping[str, Any]) -> None:
+        index = action.get("side")
+        if type(index) is not int or index not in range(len(self.sides)):
             raise Refused("there is no such server", "side")
-        side = self.sides[number]
-        changes = {name: value for name, value in order.items() if name != "side"}
+        side = self.sides[index]
+        changes = {name: value for name, value in action.items() if name != "side"}
         settings = changed_server(side.settings, changes)
-        if why := self._missing.get(settings.worker_class):
+        if why := self._unavailable.get(settings.worker_class):
             raise Refused(f"{settings.worker_class}: {why}", "worker_class")
         if settings == side.settings:
             return
@@ -214,108 +220,108 @@ class Stage:
         if side.phase != "stopped":
             side.start(self.load, self._seed)
 
-    def _compare(self, order: Mapping[str, Any]) -> None:
+    def _compare(self, action: Mapping[str, Any]) -> None:
         """Add a second server of another class, or remove it."""
-        wanted = bool(order.get("on"))
-        if wanted and len(self.sides) == 1:
+        compare = bool(action.get("on"))
+        if compare and len(self.sides) == 1:
             first = self.sides[0]
             others = ("gevent", "gthread") if first.settings.worker_class == "sync" else ("sync",)
-            available = (name for name in others if name not in self._missing)
+            available = (name for name in others if name not in self._unavailable)
             other = next(available, others[-1])
             self.sides.append(self._side(changed_server(first.settings, {"worker_class": other})))
             if first.phase in ("running", "starting"):
                 self._start({})
-        elif not wanted and len(self.sides) > 1:
+        elif not compare and len(self.sides) > 1:
             self.sides.pop().stop()
 
-    def _start(self, _order: Mapping[str, Any]) -> None:
+    def _start(self, _action: Mapping[str, Any]) -> None:
         self._seed += 1
         for side in self.sides:
             side.start(self.load, self._seed)
 
-    def _stop(self, _order: Mapping[str, Any]) -> None:
+    def _stop(self, _action: Mapping[str, Any]) -> None:
         for side in self.sides:
             side.stop()
 
     # --- the lesson ------------------------------------------------------------------------------
 
-    def _go(self, order: Mapping[str, Any]) -> None:
-        """Go to a step and ask its question before anything runs. `order` without a step: the
+    def _go_to_step(self, action: Mapping[str, Any]) -> None:
+        """Go to a step and ask its question before anything runs. `action` without a step: the
         current or last one."""
-        course = self._course or self._left_course or Course(self._lesson)
-        course.go(order.get("step", course.place))
+        course = self._course or self._paused_course or Course(self._lesson)
+        course.go(action.get("step", course.step_index))
         self._course = course
         for side in self.sides:
             side.stop()
         if course.phase == "ask":
             del self.sides[1:]
             self.sides[0].settings, self.load = course.step.server, course.step.load
-            self.classroom.open_question(course.place)
+            self.classroom.open_question(course.step_index)
         self._publish_lesson()
 
-    def _guess(self, order: Mapping[str, Any]) -> None:
+    def _guess(self, action: Mapping[str, Any]) -> None:
         if self._course is None:
-            raise Refused("there is no lesson: begin with one of its steps", "choice")
-        self._course.guess(order.get("choice"))
-        self.classroom.start_step(self._course.place)
-        self._running_since_s, self._recorder = None, Recorder()
-        if why := self._missing.get(self._course.step.server.worker_class):
-            self._course.tell(None, no_outcome(why), left_out=True)
+            raise Refused("start a step of the lesson first", "choice")
+        self._course.guess(action.get("choice"))
+        self.classroom.start_step(self._course.step_index)
+        self._load_began_s, self._recorder = None, Recorder()
+        if why := self._unavailable.get(self._course.step.server.worker_class):
+            self._course.finish(None, no_result(why), skipped=True)
         else:
             self._start({})
         self._publish_lesson()
 
-    def _show_tally(self, _order: Mapping[str, Any]) -> None:
+    def _show_tally(self, _action: Mapping[str, Any]) -> None:
         self.classroom.shows_tally = True
         self._publish_class()
 
-    def _leave(self, _order: Mapping[str, Any]) -> None:
-        self._left_course, self._course = self._course or self._left_course, None
+    def _leave(self, _action: Mapping[str, Any]) -> None:
+        self._paused_course, self._course = self._course or self._paused_course, None
         if self.load.patience_s:  # clients give up only in the lesson
             self._set_load(replace(self.load, patience_s=0.0))
         self._publish(codec.encode({"kind": "lesson", "phase": "left"}))
 
     @property
-    def recorded(self) -> dict[str, object] | None:
-        """The steps of the lesson that have run, also after it was left; None: none yet."""
+    def recording(self) -> dict[str, object] | None:
+        """The steps of the lesson that have run, even if it was left since; None: none yet."""
         with self._lock:
-            course = self._course or self._left_course
-            recorded = course.recorded if course is not None else {}
-            return recorded if recorded.get("steps") else None
+            course = self._course or self._paused_course
+            recording = course.recording if course is not None else {}
+            return recording if recording.get("steps") else None
 
     def _publish_lesson(self) -> None:
         if self._course is not None:
             self._publish_class()  # first: a tally must not appear with the next question
             self._send_tabs(codec.encode(self._course.message()))
-            self.classroom.show(self._course)
+            self.classroom.send_lesson(self._course)
 
-    def _follow(self) -> None:
-        """Advance the lesson: once a step has run for long enough, show its result."""
+    def _advance_lesson(self) -> None:
+        """Show the result of the current step once it has run for long enough."""
         with self._lock:
             course, side = self._course, self.sides[0]
             if course is None or course.phase != "run":
                 return
             if side.phase == "failed":
-                course.tell(None, no_outcome(side.why or ""), left_out=True)
+                course.finish(None, no_result(side.why or ""), skipped=True)
                 self._publish_lesson()
             elif side.phase == "running":
-                self._running_since_s = self._running_since_s or time.monotonic()
-                if time.monotonic() - self._running_since_s < course.settles_s + course.measured_s:
+                self._load_began_s = self._load_began_s or time.monotonic()
+                if time.monotonic() - self._load_began_s < course.settling_s + course.measurement_s:
                     return
                 if self._recorder.measure(course, side):
                     self._publish_lesson()
 
     def close(self) -> None:
-        """Stop all servers; waits for each up to END_S."""
+        """Stop all servers; waits for each up to STOP_TIMEOUT_S."""
         self._closed.set()
         with self._lock:
             sides = list(self.sides)
         for side in sides:
             side.stop()
         for side in sides:
-            side.join(END_S)
+            side.join(STOP_TIMEOUT_S)
 
-    # --- what is sent ----------------------------------------------------------------------------
+    # --- messages --------------------------------------------------------------------------------
 
     def _publish_state(self) -> None:
         with self._lock:
@@ -329,48 +335,55 @@ class Stage:
     def _side_state(self, side: Side) -> dict[str, object]:
         view = side_view(side.settings, self.load, cores())
         if self._course is not None and self._course.phase == "ask":  # pupils could read it
-            view = {name: value for name, value in view.items() if name not in LAW}
-        return {"phase": side.phase, "why": side.why, "heeds": side.settings.heeds, **view}
+            view = {name: value for name, value in view.items() if name not in LAW_FIELDS}
+        return {
+            "phase": side.phase,
+            "why": side.why,
+            "heeds": side.settings.effective_settings,
+            **view,
+        }
 
-    def _tick(self) -> None:
-        number = 0
+    def _send_ticks(self) -> None:
+        ticks = 0
         while not self._closed.wait(TICK_S):
-            if self.alone_s > ALONE_S and any(side.phase != "stopped" for side in self.sides):
+            if self.no_tabs_s > NO_TABS_GRACE_S and any(
+                side.phase != "stopped" for side in self.sides
+            ):
                 with self._lock:
                     if not self._tabs:
                         self._stop({})
-            number += 1
-            self._follow()
+            ticks += 1
+            self._advance_lesson()
             sides = [
-                self._news_of(side, sampled=number % TICKS_PER_SAMPLE == 0) for side in self.sides
+                self._update_of(side, sampled=ticks % TICKS_PER_SAMPLE == 0) for side in self.sides
             ]
             if any(side is not None for side in sides) and self._tabs:
                 self._publish(self._tick_message(sides), tick=True)
 
     def _tick_message(self, sides: Sequence[dict[str, object] | None]) -> bytes:
-        t = (time.monotonic_ns() - self._origin_ns) / 1e6
-        return codec.encode({"kind": "tick", "t": round(t, 1), "sides": sides})
+        at_ms = (time.monotonic_ns() - self._origin_ns) / 1e6
+        return codec.encode({"kind": "tick", "t": round(at_ms, 1), "sides": sides})
 
-    def _present(self, side: Side) -> dict[str, object] | None:
-        """For a new tab: the requests in flight."""
-        moves = side.now()
+    def _in_flight(self, side: Side) -> dict[str, object] | None:
+        """The requests in flight, for a new tab."""
+        moves = side.snapshot()
         if moves is None:
             return None
         unknown = dict.fromkeys(("connections", "sample", "counts"))
         return {"moves": as_rows(moves, self._origin_ns), "drawn": 1, **unknown}
 
-    def _news_of(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
-        current = side.look()
+    def _update_of(self, side: Side, *, sampled: bool) -> dict[str, object] | None:
+        current = side.poll()
         if current is None:
             return None
-        look, server = current
+        update, server = current
         sample = server.sample() if sampled else None
         if self._course is not None and self._course.phase == "run":
-            self._recorder.add(look, sample)
+            self._recorder.add(update, sample)
         return {
-            "moves": as_rows(look.moves, self._origin_ns),
-            "connections": look.connections,
-            "drawn": look.drawn_one_in,
-            "counts": look.counts,
+            "moves": as_rows(update.moves, self._origin_ns),
+            "connections": update.connections,
+            "drawn": update.drawn_one_in,
+            "counts": update.counts,
             "sample": sample,
         }

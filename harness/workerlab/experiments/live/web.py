@@ -33,25 +33,25 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workerlab import codec
-from workerlab.experiments.lesson.course import TAKE_HOME
+from workerlab.experiments.lesson.course import RECORDING_URL
 from workerlab.experiments.lesson.settings import Refused
 from workerlab.experiments.live.classroom import (
     MAX_PUPILS,
     MAX_STREAMS,
     TICKS_PER_BATCH,
-    Put,
-    own_hosts,
+    Sender,
+    valid_hosts,
 )
-from workerlab.experiments.live.recording import page as page_of
+from workerlab.experiments.live.recording import recorded_page
 from workerlab.experiments.live.stage import Stage
 from workerlab.numbers.units import format_wait
 from workerlab.report import player
 from workerlab.terminal.console import tell
 from workerlab.terminal.interrupt import ending_signals
 
-PLACES = (Path(__file__).with_name("page"), player.PLACE)
-MAX_WAITING = 400  # messages, 20 s of them: a tab further behind is disconnected
-COOKIE = "workerlab_pupil"
+PAGE_DIRS = (Path(__file__).with_name("page"), player.PLACE)
+MAX_QUEUED_MESSAGES = 400  # 20 s of them: a tab further behind is disconnected
+PUPIL_COOKIE = "workerlab_pupil"
 KEEP_ALIVE_S = 10.0  # without a message, until a comment is sent
 MAX_BODY_BYTES = 10_000
 NOT_FOUND = PlainTextResponse("Not found.\n", 404)
@@ -102,8 +102,8 @@ def application(stage: Stage, token: str, port: int, ended: asyncio.Event) -> AS
     routes = [
         Route("/{token}/", with_token(site.page)),
         Route("/{token}/stream", with_token(site.stream)),
-        Route("/{token}/act", with_token(_or_refusal(site.act)), methods=["POST"]),
-        Route(f"/{{token}}/{TAKE_HOME}", with_token(site.take_home)),
+        Route("/{token}/act", with_token(_with_refusals(site.act)), methods=["POST"]),
+        Route(f"/{{token}}/{RECORDING_URL}", with_token(site.recording)),
         Route("/{token}/{name}", with_token(site.page)),
     ]
     hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
@@ -114,16 +114,16 @@ def pupil_application(stage: Stage, port: int, ended: asyncio.Event) -> ASGIApp:
     site = PupilSite(stage, ended)
     routes = [
         Route("/", site.page),
-        Route("/join", _or_refusal(site.join), methods=["POST"]),
-        Route("/guess", _or_refusal(site.guess), methods=["POST"]),
-        Route("/stream", _or_refusal(site.stream)),
+        Route("/join", _with_refusals(site.join), methods=["POST"]),
+        Route("/guess", _with_refusals(site.guess), methods=["POST"]),
+        Route("/stream", _with_refusals(site.stream)),
         Route("/{name}", site.page),
     ]
-    return OriginGuard(Starlette(routes=routes), own_hosts(port))
+    return OriginGuard(Starlette(routes=routes), valid_hosts(port))
 
 
-def _or_refusal(handler: Handler) -> Handler:
-    """Answer a Refused with status 400 and its reason."""
+def _with_refusals(handler: Handler) -> Handler:
+    """Turn a Refused into status 400 with its reason."""
 
     async def answered(request: Request) -> Response:
         try:
@@ -140,58 +140,61 @@ class LiveSite:
 
     async def page(self, request: Request) -> Response:
         name = request.path_params.get("name") or "page.html"
-        files = {path.name: path for place in PLACES for path in place.iterdir()}
+        files = {path.name: path for directory in PAGE_DIRS for path in directory.iterdir()}
         if name not in files or files[name].suffix == ".py":
             return NOT_FOUND
         return FileResponse(files[name], headers=HEADERS)
 
     async def stream(self, _request: Request) -> Response:
-        return _streamed(_events(self._stage.join, self._stage.leave, self._ended, MAX_WAITING))
+        join, leave = self._stage.join, self._stage.leave
+        events = _events(join, leave, self._ended, max_queued=MAX_QUEUED_MESSAGES)
+        return _event_stream(events)
 
     async def act(self, request: Request) -> Response:
-        await asyncio.to_thread(self._stage.act, await _order(request))
+        await asyncio.to_thread(self._stage.act, await _json_object(request))
         return JSONResponse({})
 
-    async def take_home(self, _request: Request) -> Response:
-        recorded = await asyncio.to_thread(lambda: self._stage.recorded)
-        return NOT_FOUND if recorded is None else HTMLResponse(page_of(recorded))
+    async def recording(self, _request: Request) -> Response:
+        recording = await asyncio.to_thread(lambda: self._stage.recording)
+        return NOT_FOUND if recording is None else HTMLResponse(recorded_page(recording))
 
 
 class PupilSite(LiveSite):
     async def join(self, request: Request) -> Response:
         """Admit a pupil, unless the cookie identifies one: a page may be reloaded."""
-        response, order = JSONResponse({}), await _order(request)
+        response, body = JSONResponse({}), await _json_object(request)
         try:
-            self._stage.classroom.pupil(request.cookies.get(COOKIE, ""))
+            self._stage.classroom.pupil(request.cookies.get(PUPIL_COOKIE, ""))
         except Refused:
             client = request.client.host if request.client else ""
-            token = await asyncio.to_thread(self._stage.admit, order.get("code"), client)
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            token = await asyncio.to_thread(self._stage.admit, body.get("code"), client)
+            response.set_cookie(PUPIL_COOKIE, token, httponly=True, samesite="strict")
         return response
 
     async def guess(self, request: Request) -> Response:
-        order, token = await _order(request), request.cookies.get(COOKIE, "")
-        await asyncio.to_thread(self._stage.guess_as_pupil, token, order)
+        action, token = await _json_object(request), request.cookies.get(PUPIL_COOKIE, "")
+        await asyncio.to_thread(self._stage.guess_as_pupil, token, action)
         return JSONResponse({})
 
     async def stream(self, request: Request) -> Response:
-        token = request.cookies.get(COOKIE, "")
+        token = request.cookies.get(PUPIL_COOKIE, "")
         if len(self._stage.classroom.pupil(token).streams) >= MAX_STREAMS:
             raise Refused(f"this page is open {MAX_STREAMS} times already")
         join = partial(self._stage.join_as_pupil, token)
         leave = partial(self._stage.leave_as_pupil, token)
-        return _streamed(_events(join, leave, self._ended, MAX_WAITING // TICKS_PER_BATCH))
+        max_queued = MAX_QUEUED_MESSAGES // TICKS_PER_BATCH
+        return _event_stream(_events(join, leave, self._ended, max_queued=max_queued))
 
 
-def _streamed(events: AsyncIterator[bytes]) -> Response:
+def _event_stream(events: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
 
-async def _order(request: Request) -> dict[str, Any]:
-    """The request's body. Raises Refused if it is too long or not a JSON object."""
+async def _json_object(request: Request) -> dict[str, Any]:
+    """The body of the request. Raises Refused if it is too long or not a JSON object."""
     data = b""
-    async for part in request.stream():
-        data += part
+    async for chunk in request.stream():
+        data += chunk
         if len(data) > MAX_BODY_BYTES:
             raise Refused("the request is too long")
     try:
@@ -201,31 +204,32 @@ async def _order(request: Request) -> dict[str, Any]:
 
 
 async def _events(
-    join: Callable[[Put], Viewer],
+    join: Callable[[Sender], Viewer],
     leave: Callable[[Viewer], None],
     ended: asyncio.Event,
-    max_waiting: int,
+    *,
+    max_queued: int,
 ) -> AsyncIterator[bytes]:
-    """The stream of events. It ends when `max_waiting` messages are waiting; the page then
+    """The stream of events. It ends when `max_queued` messages are waiting; the page then
     reconnects and continues with the current state."""
     loop, messages = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
 
-    def put(message: bytes) -> None:
-        def here() -> None:
-            if messages.qsize() < max_waiting:
+    def send(message: bytes) -> None:
+        def enqueue() -> None:
+            if messages.qsize() < max_queued:
                 messages.put_nowait(message)
-            elif messages.qsize() == max_waiting:
+            elif messages.qsize() == max_queued:
                 messages.put_nowait(None)
 
-        loop.call_soon_threadsafe(here)
+        loop.call_soon_threadsafe(enqueue)
 
-    viewer = await asyncio.to_thread(join, put)
-    ending, next_message = asyncio.create_task(ended.wait()), None
+    viewer = await asyncio.to_thread(join, send)
+    end_task, next_message = asyncio.create_task(ended.wait()), None
     try:
         while not ended.is_set():
             next_message = next_message or asyncio.create_task(messages.get())
             done, _ = await asyncio.wait(
-                {next_message, ending}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED
+                {next_message, end_task}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED
             )
             if next_message not in done:
                 yield b": still here\n\n"
@@ -235,19 +239,19 @@ async def _events(
                 return
             yield b"data: %b\n\n" % message
     finally:
-        ending.cancel()
+        end_task.cancel()
         if next_message is not None:
             next_message.cancel()
         leave(viewer)
 
 
-LOOK_S = 0.1
-GRACE_S = 1  # for streams to end
-MAX_CONNECTIONS = 6 * MAX_PUPILS  # a browser opens up to six
+CHECK_INTERVAL_S = 0.1
+SHUTDOWN_TIMEOUT_S = 1  # for streams to end
+MAX_CONNECTIONS = 6 * MAX_PUPILS  # a browser opens up to six per host
 
 
 class PageServer(uvicorn.Server):
-    """Leaves signals to `serve`: uvicorn would raise them again at its end, before the cleanup."""
+    """Leaves signals to `serve`: uvicorn would raise them again on exit, before the cleanup."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -258,10 +262,10 @@ async def serve(
     stage: Stage,
     token: str,
     sock: socket.socket,
-    unwatched_s: float,
+    max_no_tabs_s: float,
     pupil_sock: socket.socket | None = None,
 ) -> None:
-    """Serve until a signal arrives or no page has been open for `unwatched_s` seconds."""
+    """Serve until a signal arrives or no tab has been open for `max_no_tabs_s` seconds."""
     ended = asyncio.Event()
     servers = {_server(application(stage, token, sock.getsockname()[1], ended)): sock}
     if pupil_sock is not None:
@@ -279,19 +283,19 @@ async def serve(
 
     async def watch_viewers() -> None:
         while not ended.is_set():
-            await asyncio.sleep(LOOK_S)
-            if stage.alone_s > unwatched_s:
-                tell(f"no viewer for {format_wait(unwatched_s)}, shutting down")
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            if stage.no_tabs_s > max_no_tabs_s:
+                tell(f"no viewer for {format_wait(max_no_tabs_s)}, shutting down")
                 end()
 
-    watching = asyncio.create_task(watch_viewers())
+    watcher = asyncio.create_task(watch_viewers())
     await asyncio.gather(*(server.serve(sockets=[sock]) for server, sock in servers.items()))
     ended.set()
-    await watching
+    await watcher
 
 
 def _server(app: ASGIApp, max_connections: int | None = None) -> PageServer:
     return PageServer(uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off",
-        timeout_graceful_shutdown=GRACE_S, limit_concurrency=max_connections,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S, limit_concurrency=max_connections,
     ))  # fmt: skip

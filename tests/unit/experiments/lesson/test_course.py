@@ -1,4 +1,4 @@
-"""The lesson on the live page: what is told, and when."""
+"""What the lesson shows on the live page, and in which phase."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from msgspec.structs import replace
 
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import LoadSettings, Refused, ServerSettings
-from workerlab.experiments.lesson.steps import read
-from workerlab.experiments.lesson.words import LiveFigures, no_outcome
+from workerlab.experiments.lesson.steps import read_lesson
+from workerlab.experiments.lesson.texts import LiveFigures, no_result
 from workerlab.model import Breakdown
 from workerlab.report.player.places import PlacesSample
 
-LESSON = read()
-SEEN = PlacesSample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
-SECRETS = ("right", "law", "reaction", "why")
+LESSON = read_lesson()
+SAMPLE = PlacesSample(rps=3.99, mean=2.01, p50=2.0, p95=2.1, failed=0, answered=40, under_way=8)
+HIDDEN_FIELDS = ("right", "law", "reaction", "why")
 
 
-def course(step: int = 1) -> Course:
-    found = Course(LESSON)
-    found.go(step)
-    return found
+def course_at(step_index: int = 1) -> Course:
+    course = Course(LESSON)
+    course.go(step_index)
+    return course
 
 
-def test_before_the_guess_nothing_is_given_away() -> None:
-    message = course().message()
+def test_nothing_is_revealed_before_the_guess() -> None:
+    message = course_at().message()
     assert message["phase"] == "ask"
-    assert [message[name] for name in SECRETS] == [None] * len(SECRETS)
+    assert [message[name] for name in HIDDEN_FIELDS] == [None] * len(HIDDEN_FIELDS)
     assert message["outcome"] == []
     assert message["table"] == []
 
 
-def test_after_the_guess_the_law_and_a_reaction_to_it() -> None:
-    one = course()
-    one.guess(0)
-    message = one.message()
+def test_the_law_and_a_reaction_are_shown_after_the_guess() -> None:
+    course = course_at()
+    course.guess(0)
+    message = course.message()
     assert message["phase"] == "run"
     assert str(message["law"]).startswith("The law: min(8 connections, 4 slots)")
     assert message["reaction"] == LESSON.steps[1].reactions[0]
     assert (message["right"], message["why"], message["outcome"]) == (None, None, [])
 
 
-def test_who_guesses_nothing_gets_no_reaction() -> None:
-    one = course()
-    one.guess(None)
-    assert one.message()["reaction"] is None
-    assert one.message()["law"] is not None
+def test_no_guess_no_reaction() -> None:
+    course = course_at()
+    course.guess(None)
+    assert course.message()["reaction"] is None
+    assert course.message()["law"] is not None
 
 
-def test_once_it_is_measured_all_is_told() -> None:
-    one = course()
-    one.guess(2)
-    one.measure(LiveFigures(SEEN, 2.2, 1.0))
-    message: Any = one.message()
+def test_everything_is_shown_once_the_step_is_measured() -> None:
+    course = course_at()
+    course.guess(2)
+    course.finish_live(LiveFigures(SAMPLE, 2.2, 1.0))
+    message: Any = course.message()
     assert message["phase"] == "told"
     assert message["right"] == LESSON.steps[1].right
     assert message["why"] == LESSON.steps[1].why
@@ -63,134 +63,142 @@ def test_once_it_is_measured_all_is_told() -> None:
         "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run), a mean"
         " of 2.01 s each (in flight / throughput; the law: 2.00 s)."
     )
-    assert len(message["outcome"]) == 1  # none took much longer than the law says
+    assert len(message["outcome"]) == 1  # no request took much longer than the law says
 
 
-def test_where_the_time_went_is_told_where_it_is_known() -> None:
-    one = course()
-    one.guess(2)
-    split = Breakdown(connect_s=0.0001, accept_queue_s=1.004, in_worker_s=0.0, service_s=1.0)
-    one.measure(LiveFigures(SEEN, 2.2, 1.0, split))
-    message: Any = one.message()
-    assert message["outcome"][1] == (  # which is not the mean of all under way
+def test_the_parts_of_the_mean_are_shown_if_known() -> None:
+    course = course_at()
+    course.guess(2)
+    breakdown = Breakdown(connect_s=0.0001, accept_queue_s=1.004, in_worker_s=0.0, service_s=1.0)
+    course.finish_live(LiveFigures(SAMPLE, 2.2, 1.0, breakdown))
+    message: Any = course.message()
+    assert message["outcome"][1] == (  # not the mean of all requests in flight
         "Of the requests answered in that time, the mean is 2.00 s: connecting under 1 ms, accept"
         " queue 1.00 s, inside a worker under 1 ms, in the app 1.00 s."
     )
 
 
-def test_where_the_time_of_the_answered_went_does_not_explain_a_mean_of_all() -> None:
-    """Some have waited for long, and have no answer yet."""
-    one = course()
-    one.guess(2)
-    one.measure(LiveFigures(SEEN, 9.0, 1.0, Breakdown(accept_queue_s=0.1, service_s=1.0)))
-    assert "accept queue" not in str(one.message()["outcome"])
+def test_the_parts_of_answered_requests_are_hidden_if_they_do_not_add_up_to_the_mean() -> None:
+    """Some requests have waited for long and have no answer yet."""
+    course = course_at()
+    course.guess(2)
+    course.finish_live(LiveFigures(SAMPLE, 9.0, 1.0, Breakdown(accept_queue_s=0.1, service_s=1.0)))
+    assert "accept queue" not in str(course.message()["outcome"])
 
 
-def test_who_waited_for_long_is_told() -> None:
-    one = course()
-    one.guess(2)
-    one.measure(LiveFigures(SEEN, 7.1, 1.0))
-    assert "the slowest 7.10 s" in str(one.message()["outcome"])
-    one.measure(LiveFigures(SEEN, 16.0, 1.0, slowest_waits=True))  # longer than it was measured
-    assert "one request has waited for 16.0 s, and is not answered" in str(one.message()["outcome"])
-    one.measure(LiveFigures(SEEN, 7.1, 1.0))
-    one.go(len(LESSON.steps))
-    message: Any = one.message()
+def test_the_slowest_request_is_shown() -> None:
+    course = course_at()
+    course.guess(2)
+    course.finish_live(LiveFigures(SAMPLE, 7.1, 1.0))
+    assert "the slowest 7.10 s" in str(course.message()["outcome"])
+    # For longer than the measurement
+    course.finish_live(LiveFigures(SAMPLE, 16.0, 1.0, slowest_waits=True))
+    assert "one request has waited for 16.0 s, and is not answered" in str(
+        course.message()["outcome"]
+    )
+    course.finish_live(LiveFigures(SAMPLE, 7.1, 1.0))
+    course.go(len(LESSON.steps))
+    message: Any = course.message()
     assert [row[-1] for row in message["table"]] == ["3.99/s, up to 7.10 s"]
     assert message["end"] == LESSON.end
 
 
-def test_a_load_without_an_answer_is_told() -> None:
-    one = course()
-    one.guess(None)
-    one.measure(LiveFigures(PlacesSample(None, None, None, None, 3, 0, 8), None, None))
-    assert "3 requests failed" in str(one.message()["outcome"])
+def test_a_load_without_answers() -> None:
+    course = course_at()
+    course.guess(None)
+    sample = replace(SAMPLE, rps=None, mean=None, p50=None, p95=None, failed=3, answered=0)
+    course.finish_live(LiveFigures(sample, None, None))
+    assert "3 requests failed" in str(course.message()["outcome"])
 
 
-def test_answers_without_a_mean_are_told() -> None:
-    one = course()
-    one.guess(None)
-    one.measure(LiveFigures(replace(SEEN, mean=None), 2.2, 1.0))
-    assert one.message()["outcome"] == (
+def test_answers_without_a_mean() -> None:
+    course = course_at()
+    course.guess(None)
+    course.finish_live(LiveFigures(replace(SAMPLE, mean=None), 2.2, 1.0))
+    assert course.message()["outcome"] == (
         "Measured in the last 6.00 s: 3.99 requests/s (the law: 4 in the long run).",
     )
-    assert one.results[one.place].numbers[-1] == "3.99/s"
+    assert course.results[course.step_index].measured_summary == "3.99/s"
 
 
 def test_a_step_that_cannot_be_run_here_says_why() -> None:
-    one = course(2)
-    one.guess(0)
-    one.tell(None, no_outcome("needs eventlet"), left_out=True)
-    assert "needs eventlet" in str(one.message()["outcome"])
-    one.go(len(LESSON.steps))
-    assert one.message()["table"] == [
-        (LESSON.steps[2].title, *LESSON.steps[2].choices[:2], "8/s, 1.00 s", "left out")
+    course = course_at(2)
+    course.guess(0)
+    course.finish(None, no_result("needs eventlet"), skipped=True)
+    assert "needs eventlet" in str(course.message()["outcome"])
+    course.go(len(LESSON.steps))
+    assert course.message()["table"] == [
+        (LESSON.steps[2].title, *LESSON.steps[2].choices[:2], "8/s, 1.00 s", "skipped")
     ]
 
 
-def test_at_the_end_there_is_a_table_of_what_was_guessed() -> None:
-    one = Course(LESSON)
-    for place, step in enumerate(LESSON.steps):
-        one.go(place)
-        one.guess(0)
-        one.measure(LiveFigures(SEEN, None, None))
-        one.record({"length_ms": 1})
-        assert one.message()["step"] == place
-        assert one.step.server.worker_class == step.cell.server.worker_class
-        assert one.results[one.place].guess == 0
-    one.go(len(LESSON.steps))
-    message: Any = one.message()
+def test_a_table_of_the_guesses_at_the_end() -> None:
+    course = Course(LESSON)
+    for index, step in enumerate(LESSON.steps):
+        course.go(index)
+        course.guess(0)
+        course.finish_live(LiveFigures(SAMPLE, None, None))
+        course.record({"length_ms": 1})
+        assert course.message()["step"] == index
+        assert course.step.server.worker_class == step.cell.server.worker_class
+        assert course.results[course.step_index].guess == 0
+    course.go(len(LESSON.steps))
+    message: Any = course.message()
     assert [row[0] for row in message["table"]] == [step.title for step in LESSON.steps]
     assert message["score"].startswith(f"{sum(step.right == 0 for step in LESSON.steps)} of 10")
     assert message["page"] == "lesson.html"
-    recorded: Any = one.recorded
-    assert [step["trace"] for step in recorded["steps"]] == [{"length_ms": 1}] * 10
+    recording: Any = course.recording
+    assert [step["trace"] for step in recording["steps"]] == [{"length_ms": 1}] * 10
 
 
-def test_a_step_is_loaded_as_the_lesson_says() -> None:
-    assert course(1).step.server == ServerSettings()
-    assert course(1).step.load == LoadSettings(clients=8)
-    assert course(4).step.server.backlog == 4
-    blocked = course(5).step.server
+def test_server_and_load_of_a_step() -> None:
+    assert course_at(1).step.server == ServerSettings()
+    assert course_at(1).step.load == LoadSettings(clients=8)
+    assert course_at(4).step.server.backlog == 4
+    blocked = course_at(5).step.server
     assert (blocked.worker_class, blocked.app) == ("uvicorn", "blocking")
-    assert course(3).settles_s == 4  # the law of 16 clients and 4 slots
-    computing, random, impatient = course(7), course(8), course(9)
+    assert course_at(3).settling_s == 4  # the law of 16 clients and 4 slots
+    computing, random, impatient = course_at(7), course_at(8), course_at(9)
     assert computing.step.load == LoadSettings(clients=4, delay_s=0, cpu_ms=250)
     assert random.step.load == LoadSettings(model="open", rate=16, delay_s=0.1)
-    assert random.measured_s == 15
+    assert random.measurement_s == 15
     assert impatient.step.load == LoadSettings(clients=16, patience_s=2.5)
-    assert (impatient.settles_s, impatient.measured_s) == (2.5, 10)
+    assert (impatient.settling_s, impatient.measurement_s) == (2.5, 10)
 
 
-def test_what_was_served_in_vain_is_told() -> None:
-    one = course(9)
-    one.guess(2)
-    sample = PlacesSample(0.0, None, None, None, 67, 8, 16, {"gave_up": 66, "reset": 1})
-    one.measure(LiveFigures(sample, None, None, None, answered=0, wasted=40))
-    message: Any = one.message()
+def test_requests_served_after_their_clients_gave_up() -> None:
+    course = course_at(9)
+    course.guess(2)
+    sample = PlacesSample(
+        rps=0.0, mean=None, p50=None, p95=None, failed=67, answered=8, under_way=16,
+        causes={"gave_up": 66, "reset": 1},
+    )  # fmt: skip
+    course.finish_live(LiveFigures(sample, None, None, None, answered=0, wasted=40))
+    message: Any = course.message()
     assert message["outcome"] == (
         "Measured in the last 10.0 s: 0 requests/s answered in time (the law: 0). Meanwhile the"
         " workers served 40 requests of clients that had given up.",
         "In all, 8 requests were answered in time, and clients gave up 66 times.",
         "1 request failed.",
     )
-    assert one.results[one.place].numbers == ("0/s", "0/s")
+    result = course.results[course.step_index]
+    assert result.row(course.step.letters)[-2:] == ("0/s", "0/s")  # law, measured
 
 
-@pytest.mark.parametrize("place", [-1, 11, "1", None, True, 1.0])
-def test_there_is_no_such_step(place: object) -> None:
+@pytest.mark.parametrize("step_index", [-1, 11, "1", None, True, 1.0])
+def test_a_step_that_does_not_exist_is_refused(step_index: object) -> None:
     with pytest.raises(Refused, match="the lesson has 10 steps"):
-        course().go(place)
+        course_at().go(step_index)
 
 
 @pytest.mark.parametrize("choice", [-1, 9, "a", True])
-def test_there_is_no_such_choice(choice: object) -> None:
+def test_a_choice_that_does_not_exist_is_refused(choice: object) -> None:
     with pytest.raises(Refused, match="no such choice"):
-        course().guess(choice)
+        course_at().guess(choice)
 
 
-def test_nobody_guesses_twice() -> None:
-    one = course()
-    one.guess(0)
-    with pytest.raises(Refused, match="before the load"):
-        one.guess(1)
+def test_a_second_guess_is_refused() -> None:
+    course = course_at()
+    course.guess(0)
+    with pytest.raises(Refused, match="the step has started"):
+        course.guess(1)

@@ -1,4 +1,4 @@
-"""What may be set of a server and a load, and the law of what is set."""
+"""The settings of a server and a load, and the law for them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from workerlab.experiments.lesson.law import (
     side_view,
 )
 from workerlab.experiments.lesson.settings import (
-    DURATIONS,
-    LIMITS,
-    OWN_APPS,
+    BUNDLED_APPS,
+    DURATION_FIELDS,
+    MAX_VALUES,
     LoadSettings,
     Refused,
     ServerSettings,
@@ -33,21 +33,21 @@ from workerlab.experiments.lesson.settings import (
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
 
 
-@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("name", MAX_VALUES)
 def test_numbers_are_bounded(name: str) -> None:
-    now: Any = LoadSettings() if hasattr(LoadSettings(), name) else ServerSettings()
-    change: Any = changed_load if isinstance(now, LoadSettings) else changed_server
-    assert getattr(change(now, {name: LIMITS[name]}), name) == LIMITS[name]
-    too_little = -0.1 if name in DURATIONS else 0
-    for value in (LIMITS[name] + 1, too_little, "4", None, True, float("nan"), [4]):
+    settings: Any = LoadSettings() if hasattr(LoadSettings(), name) else ServerSettings()
+    change: Any = changed_load if isinstance(settings, LoadSettings) else changed_server
+    assert getattr(change(settings, {name: MAX_VALUES[name]}), name) == MAX_VALUES[name]
+    too_low = -0.1 if name in DURATION_FIELDS else 0
+    for value in (MAX_VALUES[name] + 1, too_low, "4", None, True, float("nan"), [4]):
         with pytest.raises(Refused) as refused:
-            change(now, {name: value})
+            change(settings, {name: value})
         assert refused.value.field == name
-        assert str(refused.value).startswith(f"{name} is a ")
+        assert str(refused.value).startswith(f"{name} must be a ")
 
 
 @pytest.mark.parametrize(
-    ("words", "field"),
+    ("changes", "field"),
     [
         ({"worker_class": "snyc"}, "worker_class"),
         ({"worker_class": 4}, "worker_class"),
@@ -58,13 +58,13 @@ def test_numbers_are_bounded(name: str) -> None:
         ({"patience_s": 1.0}, "patience_s"),
     ],
 )
-def test_what_no_server_can_be_is_refused(words: dict[str, Any], field: str) -> None:
+def test_invalid_server_settings_are_refused(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(Refused) as refused:
-        changed_server(ServerSettings(), words)
+        changed_server(ServerSettings(), changes)
     assert refused.value.field == field
 
 
-def test_a_class_that_cannot_serve_the_app_gets_one_that_all_can() -> None:
+def test_a_class_that_cannot_serve_the_app_gets_one_that_every_class_serves() -> None:
     blocking = changed_server(ServerSettings(), {"worker_class": "uvicorn", "app": "blocking"})
     assert blocking.server().app.target == "apps.blocking_asgi:app"
     assert changed_server(blocking, {"worker_class": "gevent"}).app == "sleep"
@@ -72,10 +72,10 @@ def test_a_class_that_cannot_serve_the_app_gets_one_that_all_can() -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_class_and_app_makes_a_server(name: str) -> None:
-    for app, row in OWN_APPS.items():
-        if name in row.classes:
+    for app, bundled in BUNDLED_APPS.items():
+        if name in bundled.classes:
             server = ServerSettings(worker_class=name, app=app, threads=4).server()
-            assert server.app.target == (row.asgi if name in ASGI_CLASSES else row.wsgi)
+            assert server.app.target == (bundled.asgi if name in ASGI_CLASSES else bundled.wsgi)
             assert server.threads == (4 if name == "gthread" else 1)
 
 
@@ -92,16 +92,16 @@ def test_the_law_of_a_closed_loop() -> None:
     assert (blocked.rps, blocked.knee) == (4, 4)
 
 
-def numbers(law: Law) -> tuple[object, ...]:
+def predictions(law: Law) -> tuple[object, ...]:
     return law.rps, law.knee, law.response, law.queue
 
 
 def test_the_law_of_clients_that_give_up() -> None:
     server = ServerSettings()
-    patient, usual = (
+    patient, without_patience = (
         law_of(server, LoadSettings(clients=8, patience_s=patience_s), 2) for patience_s in (2.5, 0)
     )
-    assert numbers(patient) == numbers(usual)
+    assert predictions(patient) == predictions(without_patience)
     law = law_of(server, LoadSettings(clients=16, patience_s=2.5), 2)
     assert (law.rps, law.knee, law.response_s) == (0, None, None)
     assert (law.response, law.queue) == (
@@ -111,8 +111,8 @@ def test_the_law_of_clients_that_give_up() -> None:
     assert "16 clients give up after 2.50 s, before their turn" in str(sentence(law))
 
 
-def test_the_queue_of_random_arrivals_holds_all_that_wait() -> None:
-    """Little: rate x mean wait. While some wait at one moment, slots are free at another."""
+def test_the_queue_of_random_arrivals_holds_all_waiting_requests() -> None:
+    """Little: rate x mean wait, although slots are free at other moments."""
     law = law_of(ServerSettings(workers=2), LoadSettings(model="open", rate=16, delay_s=0.1), 2)
     assert law.queue == pytest.approx(16 * allen_cunneen(16, 0.1, 0.01, 2))
     assert law_of(ServerSettings(), LoadSettings(model="open", rate=2), 2).queue == pytest.approx(
@@ -120,18 +120,18 @@ def test_the_queue_of_random_arrivals_holds_all_that_wait() -> None:
     )
 
 
-def test_hands_on_nobody_sets_a_patience() -> None:
+def test_patience_can_be_set_only_in_a_lesson() -> None:
     with pytest.raises(Refused) as refused:
         changed_load(LoadSettings(), {"patience_s": 1.0})
     assert refused.value.field == "patience_s"
 
 
-def test_the_law_says_nothing_of_requests_that_do_nothing() -> None:
+def test_no_prediction_for_requests_that_do_nothing() -> None:
     law = law_of(ServerSettings(), LoadSettings(delay_s=0), 2)
     assert (law.rps, law.knee, law.response_s) == (None, None, None)
 
 
-def test_who_computes_is_bounded_by_cores_and_workers() -> None:
+def test_requests_that_compute_are_limited_by_cores_and_workers() -> None:
     load = LoadSettings(clients=50, delay_s=0, cpu_ms=100)
     assert law_of(ServerSettings(worker_class="gevent"), load, 2).rps == 20
     assert law_of(ServerSettings(worker_class="gevent", workers=1), load, 2).rps == 10
@@ -140,7 +140,7 @@ def test_who_computes_is_bounded_by_cores_and_workers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "load", "words"),
+    ("server", "load", "text"),
     [
         ({}, {"clients": 4}, "sync with 4 workers serves up to 4 requests at once: with 4 clients"),
         ({}, {"clients": 8}, "of 8 clients, 4 wait in the kernel's accept queue."),
@@ -148,35 +148,35 @@ def test_who_computes_is_bounded_by_cores_and_workers() -> None:
         ({"worker_class": "gthread", "threads": 2}, {"clients": 9}, "4 workers of 2 threads"),
         ({"worker_class": "gthread"}, {"clients": 9}, "of 9 clients, 5 wait, most of them inside"),
         ({"worker_class": "uvicorn"}, {"clients": 99}, "unlimited number of requests"),
-        ({}, {"clients": 4, "cpu_ms": 5.0}, "What computes at the same time shares 2 cores."),
+        ({}, {"clients": 4, "cpu_ms": 5.0}, "compute at the same time share 2 cores."),
         ({"worker_class": "uvicorn", "app": "blocking"}, {"clients": 9}, "app blocks its worker"),
         ({"worker_class": "gthread"}, {"clients": 9, "keepalive": True}, "stays with its worker"),
-        ({"worker_class": "gevent"}, {"clients": 99, "cpu_ms": 50.0}, "2 cores do no more than 40"),
+        ({"worker_class": "gevent"}, {"clients": 99, "cpu_ms": 50.0}, "can serve at most 40 req"),
         ({"worker_class": "gevent", "workers": 1}, {"clients": 9, "delay_s": 0.0, "cpu_ms": 20.0},
-         "1 worker on 2 cores do no more than 50 requests/s. Of 9 clients,"),
+         "1 worker on 2 cores can serve at most 50 requests/s. Of 9 clients,"),
         ({"worker_class": "gevent", "app": "imported"}, {"clients": 9}, "or inside a worker."),
-        ({"worker_class": "asgi", "app": "blocking"}, {"clients": 4}, "out by chance: who finds 1"),
-        ({"worker_class": "asgi", "app": "blocking"}, {"clients": 1}, "1 client nobody waits for"),
+        ({"worker_class": "asgi", "app": "blocking"}, {"clients": 4}, "has more than 1, some wait"),
+        ({"worker_class": "asgi", "app": "blocking"}, {"clients": 1}, "1 client no request waits"),
         ({"worker_class": "gthread", "threads": 2}, {"clients": 8}, "at once, 2 in each worker."),
-        ({"worker_class": "gthread", "worker_connections": 1}, {"clients": 4}, "nobody waits for"),
+        ({"worker_class": "gthread", "worker_connections": 1}, {"clients": 4}, "no request waits"),
         ({"worker_class": "gthread", "threads": 2}, {"clients": 99, "patience_s": 2.5},
          "4 workers of 2 threads serves up to 8 requests at once. 99 clients give up"),
         ({}, {"delay_s": 0.0}, "A request has nothing to do"),
-        ({}, {"model": "open", "rate": 2.0}, "come close together wait, 43.5 ms on"),
-        ({"worker_class": "gevent"}, {"model": "open"}, "20 of 4000 slots are taken, so that"),
-        ({"workers": 10}, {"model": "open", "rate": 1.0}, "1 of 10 slots are taken, so that"),
-        ({"workers": 9}, {"model": "open", "rate": 3.0}, "on average 33 % of the slots are taken"),
+        ({}, {"model": "open", "rate": 2.0}, "arrive close together wait, 43.5 ms on"),
+        ({"worker_class": "gevent"}, {"model": "open"}, "20 of 4000 slots are busy, so hardly"),
+        ({"workers": 10}, {"model": "open", "rate": 1.0}, "1 of 10 slots are busy, so hardly"),
+        ({"workers": 9}, {"model": "open", "rate": 3.0}, "On average 33 % of the slots are busy"),
         ({"worker_class": "gevent"}, {"model": "open", "rate": 8.0, "cpu_ms": 50.0},
-         "of at most 40: the cores that it can use are busy 20 % of the time"),
-        ({}, {"model": "open", "rate": 8.0}, "no more than 4 can be served"),
+         "at most 40 can be served. The cores that the server can use are busy 20 % of the time"),
+        ({}, {"model": "open", "rate": 8.0}, "at most 4 can be served"),
         ({"worker_class": "asgi"}, {"model": "open"}, "nothing limits how many are served at once"),
     ],
 )  # fmt: skip
-def test_a_sentence_says_what_the_settings_make_of_it(
-    server: dict[str, Any], load: dict[str, Any], words: str
+def test_a_sentence_for_the_settings(
+    server: dict[str, Any], load: dict[str, Any], text: str
 ) -> None:
     law = str(sentence(law_of(ServerSettings(**server), LoadSettings(**load), 2)))
-    assert words in law
+    assert text in law
     assert "None" not in law
 
 
@@ -196,7 +196,7 @@ LOADS = st.builds(
 
 
 @given(SERVERS, LOADS)
-def test_sentence_and_law_say_the_same(server: ServerSettings, load: LoadSettings) -> None:
+def test_sentence_and_law_agree(server: ServerSettings, load: LoadSettings) -> None:
     prediction = law_of(server, load, 2)
     finding, service_s = sentence(prediction), load.service_s
     if prediction.response_s is not None:
@@ -226,10 +226,10 @@ def test_more_workers_than_cores_are_no_remedy(workers: int, remedy: str) -> Non
     assert finding.remedy == remedy
 
 
-def test_a_queue_is_told_as_long_as_the_class_makes_it() -> None:
+def test_asyncio_ignores_the_backlog() -> None:
     for name, backlog in (("uvicorn", 4), ("asgi", 100)):
         assert side_view(ServerSettings(name, backlog=4), LoadSettings(), 2)["backlog"] == backlog
 
 
-def test_what_is_asked_can_be_told() -> None:
-    assert json.loads(json.dumps(LIMITS)) == dict(LIMITS)
+def test_maximum_values_are_json() -> None:
+    assert json.loads(json.dumps(MAX_VALUES)) == dict(MAX_VALUES)

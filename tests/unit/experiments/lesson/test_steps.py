@@ -1,4 +1,4 @@
-"""The file of a lesson: what is shipped, and one sentence for each way to get it wrong."""
+"""The lesson file: the bundled one, and an error message for each kind of mistake."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from workerlab.cli import main
-from workerlab.experiments.lesson.settings import OWN_APPS
+from workerlab.experiments.lesson.settings import BUNDLED_APPS
 from workerlab.experiments.lesson.steps import (
-    OF_CHOICE,
-    OF_LESSON,
-    OF_STEP,
-    SHIPPED,
-    TOOL,
+    BUNDLED_LESSON,
+    CHOICE_FIELDS,
+    LESSON_FIELDS,
+    LOAD_TOOL,
+    STEP_FIELDS,
     LessonStep,
-    read,
+    read_lesson,
 )
-from workerlab.experiments.lesson.words import law_in_words
+from workerlab.experiments.lesson.texts import law_text
 from workerlab.model import UsageError
 from workerlab.server.worker_classes import CLASSES, configured_slots
 
@@ -42,19 +42,19 @@ reaction = "See?"
 """
 
 
-def written(place: Path, text: str = STEP) -> Path:
-    path = place / "own.toml"
+def lesson_file(directory: Path, text: str = STEP) -> Path:
+    path = directory / "own.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_a_step_that_says_no_more_than_it_must(tmp_path: Path) -> None:
-    lesson = read(written(tmp_path))
+def test_a_step_with_required_fields_only(tmp_path: Path) -> None:
+    lesson = read_lesson(lesson_file(tmp_path))
     (step,) = lesson.steps
     server = step.cell.server
     assert lesson.title == "T"
     assert (server.workers, server.threads, server.backlog) == (4, 1, 2048)
-    assert (step.cell.tool, step.cell.concurrency, step.cell.requests) == (TOOL, 8, 32)
+    assert (step.cell.tool, step.cell.concurrency, step.cell.requests) == (LOAD_TOOL, 8, 32)
     assert (step.load.delay_s, step.at_once, step.right) == (1.0, 4, 1)
     assert step.choices == ("nobody", "four")
     assert step.reactions == ("See.", "See?")
@@ -62,7 +62,7 @@ def test_a_step_that_says_no_more_than_it_must(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("worker_class", "more", "target", "at_once"),
+    ("worker_class", "more_fields", "target", "at_once"),
     [
         ("gthread", "threads = 3", "apps.sleep_wsgi:app", 12),
         ("asgi", "", "apps.sleep_asgi:app", None),
@@ -73,20 +73,24 @@ def test_a_step_that_says_no_more_than_it_must(tmp_path: Path) -> None:
     ],
 )
 def test_the_app_and_the_law_follow_from_the_settings(
-    tmp_path: Path, worker_class: str, more: str, target: str, at_once: int | None
+    tmp_path: Path, worker_class: str, more_fields: str, target: str, at_once: int | None
 ) -> None:
-    text = STEP.replace('worker_class = "sync"', f'worker_class = "{worker_class}"\n{more}')
-    (step,) = read(written(tmp_path, text)).steps
+    text = STEP.replace('worker_class = "sync"', f'worker_class = "{worker_class}"\n{more_fields}')
+    (step,) = read_lesson(lesson_file(tmp_path, text)).steps
     server = step.cell.server
     assert (server.app.target, step.at_once) == (target, at_once)
     assert server.app.sleep_s == step.load.delay_s
     assert dict(server.app.env)["WORKERLAB_SLEEP"] == f"{step.load.delay_s:g}"
-    assert server.preload == (target == "apps.imported_sleep:app")  # else there is no trap
+    assert server.preload == (
+        target == "apps.imported_sleep:app"
+    )  # otherwise the sleep would be patched
     assert step.law.rps == min(8, at_once or 8) / step.load.delay_s
 
 
 def test_a_step_that_computes(tmp_path: Path) -> None:
-    (step,) = read(written(tmp_path, STEP.replace("= 8", "= 8\ncpu = 0.2\nworkers = 1"))).steps
+    (step,) = read_lesson(
+        lesson_file(tmp_path, STEP.replace("= 8", "= 8\ncpu = 0.2\nworkers = 1"))
+    ).steps
     app = step.cell.server.app
     assert dict(app.env) == {"WORKERLAB_SLEEP": "0", "WORKERLAB_CPU": "200"}
     assert (app.sleep_s, step.load.delay_s, step.load.service_s) == (None, 0, 0.2)
@@ -95,7 +99,9 @@ def test_a_step_that_computes(tmp_path: Path) -> None:
 
 
 def test_a_step_with_random_arrivals(tmp_path: Path) -> None:
-    (step,) = read(written(tmp_path, STEP.replace("connections = 8", "rate = 3.5"))).steps
+    (step,) = read_lesson(
+        lesson_file(tmp_path, STEP.replace("connections = 8", "rate = 3.5"))
+    ).steps
     assert step.load.is_open
     assert (step.load.rate, step.law.rps, step.cell.duration_s) == (3.5, 3.5, 15)
     assert step.law.response_s is not None
@@ -103,30 +109,32 @@ def test_a_step_with_random_arrivals(tmp_path: Path) -> None:
 
 
 def test_a_step_whose_clients_give_up(tmp_path: Path) -> None:
-    (step,) = read(written(tmp_path, STEP.replace("= 8", "= 8\npatience = 1.5"))).steps
+    (step,) = read_lesson(lesson_file(tmp_path, STEP.replace("= 8", "= 8\npatience = 1.5"))).steps
     law = step.law
-    assert (step.load.patience_s, law.patient_s, law.in_vain, law.rps) == (1.5, 2, True, 0)
-    (patient,) = read(written(tmp_path, STEP.replace("= 8", "= 8\npatience = 2.5"))).steps
+    assert (step.load.patience_s, law.patient_s, law.clients_give_up, law.rps) == (1.5, 2, True, 0)
+    (patient,) = read_lesson(
+        lesson_file(tmp_path, STEP.replace("= 8", "= 8\npatience = 2.5"))
+    ).steps
     law = patient.law
-    assert (law.in_vain, law.rps, law.response_s) == (False, 4, 2)
+    assert (law.clients_give_up, law.rps, law.response_s) == (False, 4, 2)
 
 
-def test_threads_of_a_class_that_has_none_are_shown_and_ignored(tmp_path: Path) -> None:
-    (step,) = read(written(tmp_path, STEP.replace("= 8", "= 8\nthreads = 3"))).steps
-    assert (step.server.threads, "threads" in step.server.heeds) == (3, False)
+def test_threads_of_a_class_without_threads_are_kept_and_ignored(tmp_path: Path) -> None:
+    (step,) = read_lesson(lesson_file(tmp_path, STEP.replace("= 8", "= 8\nthreads = 3"))).steps
+    assert (step.server.threads, "threads" in step.server.effective_settings) == (3, False)
     assert (step.cell.server.worker_class, step.cell.server.threads) == ("sync", 1)
 
 
-def test_two_steps_alike_are_two_trials(tmp_path: Path) -> None:
-    again = STEP[STEP.index("[[step]]") :]
-    first, second = read(written(tmp_path, STEP + again)).steps
+def test_two_equal_steps_are_two_trials(tmp_path: Path) -> None:
+    same_step = STEP[STEP.index("[[step]]") :]
+    first, second = read_lesson(lesson_file(tmp_path, STEP + same_step)).steps
     assert first.cell.server == second.cell.server
     assert first.cell.name != second.cell.name
     assert first.cell.series == second.cell.series
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('title = "T"\n', "", "own.toml, title: is missing"),
         ('title = "T"\n', "title = 3\n", "own.toml, title: must be text, not 3"),
@@ -165,79 +173,80 @@ def test_two_steps_alike_are_two_trials(tmp_path: Path) -> None:
         (STEP, 'title = "T"\nstep = []', "own.toml, step: there must be 1 to 30 of them, not 0"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_place(
-    tmp_path: Path, old: str, new: str, said: str
+def test_an_error_names_file_step_and_field(
+    tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     assert old in STEP
     with pytest.raises(UsageError) as caught:
-        read(written(tmp_path, STEP.replace(old, new)))
-    assert said in str(caught.value)
+        read_lesson(lesson_file(tmp_path, STEP.replace(old, new)))
+    assert message in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path))
     assert "\n" not in str(caught.value)
 
 
-def test_a_choice_too_few(tmp_path: Path) -> None:
+def test_too_few_choices(tmp_path: Path) -> None:
     last = STEP.rindex("[[step.choice]]")
     with pytest.raises(UsageError, match="step 1, choice: there must be 2 to 8 of them, not 1"):
-        read(written(tmp_path, STEP[:last]))
+        read_lesson(lesson_file(tmp_path, STEP[:last]))
 
 
-def test_what_is_no_text_and_what_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_or_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_bytes(b"title = '\xff'")
     with pytest.raises(UsageError, match="is not a TOML file: 'utf-8' codec"):
-        read(path)
+        read_lesson(path)
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
-        read(tmp_path)
+        read_lesson(tmp_path)
 
 
-def test_a_bad_file_ends_the_command_and_nothing_is_started(
+def test_an_invalid_file_ends_the_command_before_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("something was started")
 
     monkeypatch.setattr("subprocess.Popen", never)
-    path = written(tmp_path, STEP.replace("= 8", "= 'eight'"))
+    path = lesson_file(tmp_path, STEP.replace("= 8", "= 'eight'"))
     out = tmp_path / "results"
     assert main(["demo", "--yes", "--lesson", str(path), "--out", str(out)]) == 2
-    wrong = "connections: must be a whole number from 1 to 500, not 'eight'"
-    assert capsys.readouterr().err == f"workerlab: {path}, step 1, {wrong}\n"
+    error = "connections: must be a whole number from 1 to 500, not 'eight'"
+    assert capsys.readouterr().err == f"workerlab: {path}, step 1, {error}\n"
     assert not out.exists()
     assert main(["demo", "--lesson", str(tmp_path / "other.toml")]) == 2
     assert "other.toml is not a file" in capsys.readouterr().err
 
 
-# --- what is shipped ------------------------------------------------------------------------------
+# --- the bundled lesson ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", read().steps, ids=lambda step: step.title)
-def test_what_is_shipped_can_be_shown_and_read(step: LessonStep) -> None:
-    """In ASCII, explained in three sentences, with a reaction for each choice that is one."""
-    words = (step.title, step.changed, step.question, step.why, *step.choices, *step.reactions)
-    assert all(one.isascii() for one in (*words, law_in_words(step)))
+@pytest.mark.parametrize("step", read_lesson().steps, ids=lambda step: step.title)
+def test_the_texts_of_the_bundled_lesson(step: LessonStep) -> None:
+    """ASCII only; three sentences of explanation, and one sentence for each reaction."""
+    texts = (step.title, step.changed, step.question, step.why, *step.choices, *step.reactions)
+    assert all(text.isascii() for text in (*texts, law_text(step)))
     assert len(re.findall(r"[.?](?= |$)", step.why)) == 3
-    assert all(len(re.findall(r"[.?](?= |$)", one)) == 1 for one in step.reactions)
+    assert all(len(re.findall(r"[.?](?= |$)", reaction)) == 1 for reaction in step.reactions)
     assert step.question.endswith("?")
-    assert not any(word in one.lower() for one in step.reactions for word in ("right", "wrong"))
+    reactions = " ".join(step.reactions).lower()
+    assert not any(word in reactions for word in ("right", "wrong"))
 
 
 def test_nothing_is_revealed_before_the_guess() -> None:
-    """Neither what is asked nor what has changed names the law's numbers."""
-    for step in read().steps:
-        asked = f"{step.changed} {step.question}"
-        assert "requests/s" not in asked
-        assert f"{step.law.patient_s:g} s" not in asked.replace("sleeps for 1 s", "")
+    """Neither the question nor the change names the law's numbers."""
+    for step in read_lesson().steps:
+        text = f"{step.changed} {step.question}"
+        assert "requests/s" not in text
+        assert f"{step.law.patient_s:g} s" not in text.replace("sleeps for 1 s", "")
 
 
-def test_every_field_is_explained_where_lessons_are_written() -> None:
-    head = SHIPPED.read_text(encoding="utf-8").partition("\ntitle = ")[0]
-    for name in {*OF_STEP, *OF_CHOICE, *OWN_APPS}:
-        assert re.search(rf"\b{name}s?\b", head), name
-    assert tomllib.loads(SHIPPED.read_text(encoding="utf-8")).keys() == OF_LESSON.keys()
+def test_every_field_is_documented_in_the_bundled_lesson() -> None:
+    header = BUNDLED_LESSON.read_text(encoding="utf-8").partition("\ntitle = ")[0]
+    for name in {*STEP_FIELDS, *CHOICE_FIELDS, *BUNDLED_APPS}:
+        assert re.search(rf"\b{name}s?\b", header), name
+    assert tomllib.loads(BUNDLED_LESSON.read_text(encoding="utf-8")).keys() == LESSON_FIELDS.keys()
 
 
-def test_the_law_that_is_shipped_is_that_of_the_settings() -> None:
-    for step in read().steps:
+def test_at_once_of_the_bundled_lesson_follows_from_the_settings() -> None:
+    for step in read_lesson().steps:
         slots = configured_slots(step.cell.server)
         assert step.at_once == (step.cell.server.workers if step.server.app != "sleep" else slots)

@@ -1,4 +1,4 @@
-"""Who is let into a shared lab, and what becomes of guesses."""
+"""Pupils of a shared lab: who may join, and which guesses count."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from hypothesis import strategies as st
 
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.settings import Refused
-from workerlab.experiments.lesson.steps import read
-from workerlab.experiments.lesson.words import LiveFigures
+from workerlab.experiments.lesson.steps import read_lesson
+from workerlab.experiments.lesson.texts import LiveFigures
 from workerlab.experiments.live.classroom import (
     MAX_PUPILS,
-    MAX_WRONG_CODES,
+    MAX_WRONG_CODES_PER_ADDRESS,
     TICKS_PER_BATCH,
     Classroom,
 )
 from workerlab.report.player.places import PlacesSample
 
-LESSON = read()
+LESSON = read_lesson()
 
 
-def asking(room: Classroom, step: int = 1) -> Course:
+def course_at_question(room: Classroom, step_index: int = 1) -> Course:
     course = Course(LESSON)
-    ask(room, course, step)
+    ask(room, course, step_index)
     return course
 
 
-def ask(room: Classroom, course: Course, step: int) -> None:
-    course.go(step)
-    room.open_question(step)
+def ask(room: Classroom, course: Course, step_index: int) -> None:
+    course.go(step_index)
+    room.open_question(step_index)
 
 
 def start(room: Classroom, course: Course) -> None:
     course.guess(None)
-    room.start_step(course.place)
+    room.start_step(course.step_index)
 
 
-def shown(room: Classroom, course: Course) -> dict[str, Any]:
+def class_message(room: Classroom, course: Course) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(room.message(course))
     return message
 
 
-def pupil(room: Classroom) -> tuple[str, list[bytes]]:
+def add_pupil(room: Classroom) -> tuple[str, list[bytes]]:
     token, messages = room.admit(room.code, "192.0.2.1", 0.0), list[bytes]()
     room.pupil(token).streams.append(messages.append)
     return token, messages
@@ -54,32 +54,32 @@ def pupil(room: Classroom) -> tuple[str, list[bytes]]:
 @given(st.lists(st.one_of(st.none(), st.integers(0, 2)), max_size=MAX_PUPILS))
 def test_the_tally_counts_each_pupil_once(choices: list[int | None]) -> None:
     room = Classroom("http://192.0.2.9:8471/")
-    course = asking(room)
+    course = course_at_question(room)
     for choice in choices:
-        token, _ = pupil(room)
+        token, _ = add_pupil(room)
         if choice is not None:
             room.guess(token, course, {"step": 1, "choice": 0})
             room.guess(token, course, {"step": 1, "choice": choice})
-    made = [choice for choice in choices if choice is not None]
-    assert shown(room, course)["tally"] == []
+    guesses = [choice for choice in choices if choice is not None]
+    assert class_message(room, course)["tally"] == []
     start(room, course)
     count = len(LESSON.steps[1].choices)
-    message = shown(room, course)
-    assert message["tally"] == [made.count(choice) for choice in range(count)]
-    assert (message["pupils"], message["guessed"]) == (len(choices), len(made))
+    message = class_message(room, course)
+    assert message["tally"] == [guesses.count(choice) for choice in range(count)]
+    assert (message["pupils"], message["guessed"]) == (len(choices), len(guesses))
 
 
-def test_a_guess_is_for_the_question_that_is_open() -> None:
+def test_a_guess_must_be_for_the_open_question() -> None:
     room = Classroom("here")
-    token, messages = pupil(room)
-    course = asking(room)
-    refused: list[dict[str, object]] = [
+    token, messages = add_pupil(room)
+    course = course_at_question(room)
+    invalid_actions: list[dict[str, object]] = [
         {"step": 0, "choice": 0}, {"step": 1, "choice": 99}, {"step": 1, "choice": True},
         {"step": 1, "choice": None}, {"choice": 0},
     ]  # fmt: skip
-    for words in refused:
+    for action in invalid_actions:
         with pytest.raises(Refused):
-            room.guess(token, course, words)
+            room.guess(token, course, action)
     with pytest.raises(Refused, match="room code"):
         room.guess("guessed", course, {"step": 1, "choice": 0})
     assert messages == []
@@ -91,37 +91,38 @@ def test_a_guess_is_for_the_question_that_is_open() -> None:
         room.guess(token, course, {"step": 1, "choice": 1})
 
 
-def test_guesses_outlast_a_pause_but_not_the_law() -> None:
+def test_guesses_are_kept_until_the_law_is_shown() -> None:
     room = Classroom("here")
-    token, messages = pupil(room)
-    course = asking(room)
+    token, messages = add_pupil(room)
+    course = course_at_question(room)
     room.guess(token, course, {"step": 1, "choice": 2})
     ask(room, course, 1)
-    room.show(course)
+    room.send_lesson(course)
     assert json.loads(messages[-1])["guess"] == 2
     start(room, course)
     ask(room, course, 1)
-    room.show(course)
+    room.send_lesson(course)
     assert json.loads(messages[-1])["guess"] is None
 
 
-def test_who_sees_the_score_sees_their_own() -> None:
+def test_each_pupil_sees_their_own_score() -> None:
     room = Classroom("here")
-    right, wrong = pupil(room), pupil(room)
-    course, step = asking(room), LESSON.steps[1]
+    right, wrong = add_pupil(room), add_pupil(room)
+    course, step = course_at_question(room), LESSON.steps[1]
     room.guess(right[0], course, {"step": 1, "choice": step.right})
     room.guess(wrong[0], course, {"step": 1, "choice": (step.right + 1) % 3})
     start(room, course)
-    course.measure(LiveFigures(PlacesSample(3.99, 2.01, 2.0, 2.1, 0, 40, 8), 2.2, 1.0))
+    sample = PlacesSample(rps=3.99, mean=2.01, p50=2.0, p95=2.1, failed=0, answered=40, under_way=8)
+    course.finish_live(LiveFigures(sample, slowest_s=2.2, fastest_s=1.0))
     course.go(len(LESSON.steps))
-    room.show(course)
+    room.send_lesson(course)
     scores = [json.loads(messages[-1])["score"] for _, messages in (right, wrong)]
     assert scores == ["1 of 1 guess was right.", "0 of 1 guess were right."]
 
 
-def test_a_full_room_lets_nobody_in_until_somebody_leaves() -> None:
+def test_a_full_room_admits_a_pupil_once_another_has_left() -> None:
     room = Classroom("here")
-    tokens = [pupil(room)[0] for _ in range(MAX_PUPILS)]
+    tokens = [add_pupil(room)[0] for _ in range(MAX_PUPILS)]
     with pytest.raises(Refused, match="the room is full"):
         room.admit(room.code, "192.0.2.1", 0.0)
     room.pupil(tokens[5]).streams.clear()
@@ -130,9 +131,9 @@ def test_a_full_room_lets_nobody_in_until_somebody_leaves() -> None:
         room.pupil(tokens[5])
 
 
-def test_wrong_codes_of_an_address_lock_that_address_for_a_minute() -> None:
+def test_wrong_codes_block_their_address_for_a_minute() -> None:
     room = Classroom("here")
-    for code in ["", None, *["WRONG2"] * MAX_WRONG_CODES]:
+    for code in ["", None, *["WRONG2"] * MAX_WRONG_CODES_PER_ADDRESS]:
         with pytest.raises(Refused, match="not the room code"):
             room.admit(code, "192.0.2.1", 1000.0)
     with pytest.raises(Refused, match="too many"):
@@ -141,9 +142,9 @@ def test_wrong_codes_of_an_address_lock_that_address_for_a_minute() -> None:
     assert room.admit(room.code, "192.0.2.1", 1061.0)
 
 
-def test_ticks_are_sent_to_all_pupils_as_one_message_in_their_order() -> None:
+def test_ticks_are_sent_to_all_pupils_in_order_in_one_message() -> None:
     room = Classroom("here")
-    streams = [pupil(room)[1] for _ in range(3)]
+    streams = [add_pupil(room)[1] for _ in range(3)]
     for n in range(TICKS_PER_BATCH + 2):
         room.publish(b"%d" % n, tick=True)
     assert [len(stream) for stream in streams] == [1, 1, 1]

@@ -1,4 +1,4 @@
-"""What was seen, as a page that needs nothing else."""
+"""The recording of a lesson, as a self-contained page."""
 
 from __future__ import annotations
 
@@ -17,31 +17,42 @@ from msgspec import convert
 from msgspec.structs import asdict, replace
 
 from workerlab.experiments.lesson.course import Course
-from workerlab.experiments.lesson.steps import read
-from workerlab.experiments.lesson.words import LiveFigures
-from workerlab.experiments.live.recording import LESSON, PAGE, Recorder, _follow, page, renewed
-from workerlab.experiments.live.side import Look
+from workerlab.experiments.lesson.steps import read_lesson
+from workerlab.experiments.lesson.texts import LiveFigures
+from workerlab.experiments.live.recording import (
+    LESSON_SCRIPT,
+    PAGE_DIR,
+    Recorder,
+    _measure,
+    rebuild_page,
+    recorded_page,
+)
+from workerlab.experiments.live.side import LiveUpdate
 from workerlab.report.player import SCRIPTS
 from workerlab.report.player.places import ANSWERED, CONNECTING, Move, PlacesSample
 
 ROOT = Path(__file__).resolve().parents[4]
 MS = 1_000_000
-SEEN = asdict(PlacesSample(4.0, 2.0, 2.0, 2.1, 0, 9, 8))
+SAMPLE = PlacesSample(rps=4.0, mean=2.0, p50=2.0, p95=2.1, failed=0, answered=9, under_way=8)
 
 
-class Brief(Course):
-    settles_s = measured_s = 0.1
+class BriefCourse(Course):
+    settling_s = measurement_s = 0.1
 
 
-def recorded() -> Recorder:
-    one = Recorder()
-    one.add(Look([Move(1, CONNECTING, None, 5000 * MS)], 0, 1, 1, []), None)
-    one.add(Look([Move(1, ANSWERED, 0, 6000 * MS)], 4, 1, 1, []), SEEN)
-    return one
+def update(move: Move, *, queue: int) -> LiveUpdate:
+    return LiveUpdate(moves=[move], queue=queue, connections=1, drawn_one_in=1, counts=[])
+
+
+def filled_recorder() -> Recorder:
+    recorder = Recorder()
+    recorder.add(update(Move(1, CONNECTING, None, 5000 * MS), queue=0), None)
+    recorder.add(update(Move(1, ANSWERED, 0, 6000 * MS), queue=4), asdict(SAMPLE))
+    return recorder
 
 
 def test_a_trace_begins_with_its_first_move() -> None:
-    trace: dict = recorded().trace(read().steps[1])
+    trace: dict = filled_recorder().trace(read_lesson().steps[1])
     (side,) = trace["sides"]
     assert side["moves"] == [[1, CONNECTING, None, 0.0], [1, ANSWERED, 0, 1000.0]]
     assert [sample[1:] for sample in side["samples"]] == [(4.0, 2.0, 2.1, 4, 8)]
@@ -49,32 +60,32 @@ def test_a_trace_begins_with_its_first_move() -> None:
     assert trace["length_ms"] >= side["samples"][0][0]
 
 
-def test_what_is_measured_is_of_the_last_look_that_is_recorded() -> None:
-    sample = PlacesSample(3.99, 2.01, 2.0, 2.1, 0, 40, 8)
+def test_figures_cover_the_last_recorded_update() -> None:
     numbers = count(1)
 
-    class Stub:
+    class RunningSide:
         phase = "running"
 
-        def look(self) -> Any:
+        def poll(self) -> Any:
             move = Move(next(numbers), CONNECTING, None, 5000 * MS)
-            return Look([move], 0, 1, 1, []), SimpleNamespace(sample=lambda: SEEN)
+            return update(move, queue=0), SimpleNamespace(sample=lambda: asdict(SAMPLE))
 
-        def measured(self, over_s: float) -> LiveFigures:
-            return LiveFigures(sample, 2.2, 1.0)
+        def figures(self, over_s: float) -> LiveFigures:
+            return LiveFigures(SAMPLE, slowest_s=2.2, fastest_s=1.0)
 
-    course = Brief(read())
+    course = BriefCourse(read_lesson())
     course.guess(None)
-    _follow(Stub(), course, None)  # type: ignore[arg-type]
-    (step,) = course.recorded["steps"]  # type: ignore[misc]
+    _measure(RunningSide(), course, None)  # type: ignore[arg-type]
+    (step,) = course.recording["steps"]  # type: ignore[misc]
     assert len(step["trace"]["sides"][0]["moves"]) == next(numbers) - 1
 
 
-def test_a_recorded_page_gets_todays_words_and_keeps_its_numbers() -> None:
+def test_a_rebuilt_page_has_the_current_texts_and_the_recorded_numbers() -> None:
     recorded = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
-    lesson = read()
-    fewer = replace(lesson, steps=tuple(replace(step, cores=0.5) for step in lesson.steps))
-    before, after = (data_of(page)["steps"] for page in (recorded, renewed(recorded, fewer)))
+    lesson = read_lesson()
+    half_a_core = replace(lesson, steps=tuple(replace(step, cores=0.5) for step in lesson.steps))
+    pages = recorded, rebuild_page(recorded, half_a_core)
+    before, after = (data_of(page)["steps"] for page in pages)
     for old, new in zip(before, after, strict=True):
         assert old["measured"] == new["measured"]
         assert convert(old["seen"], LiveFigures) == convert(new["seen"], LiveFigures)
@@ -82,7 +93,7 @@ def test_a_recorded_page_gets_todays_words_and_keeps_its_numbers() -> None:
         for name in ("moves", "samples", "load", "server"):
             assert old_side[name] == new_side[name]
         assert new["outcome"][0].startswith("Measured in the last ")
-    assert after[7]["trace"]["sides"][0]["law"]["rps"] == 4  # with the cores that it had
+    assert after[7]["trace"]["sides"][0]["law"]["rps"] == 4  # with the recorded cores
     assert after[8]["trace"]["sides"][0]["law"]["queue"] == pytest.approx(1.42, abs=0.01)
 
 
@@ -90,12 +101,12 @@ def data_of(page: str) -> Any:
     return json.loads(re.findall(r'id="lab-recorded-data">(.*?)</script>', page, re.DOTALL)[0])
 
 
-def test_the_page_holds_all_it_needs_and_lets_nothing_else_run() -> None:
+def test_the_page_is_self_contained_and_blocks_other_scripts() -> None:
     title = "A <b>lesson</b> & more</script>"
-    steps = [{"title": title, "trace": recorded().trace(read().steps[1])}]
-    whole = page({"title": title, "steps": steps})
+    steps = [{"title": title, "trace": filled_recorder().trace(read_lesson().steps[1])}]
+    whole = recorded_page({"title": title, "steps": steps})
     assert "<b>lesson" not in whole
-    assert not re.search(r"<!--[A-Z]+-->", whole)  # no place is left unfilled
+    assert not re.search(r"<!--[A-Z]+-->", whole)  # no placeholder is left
     assert not re.search(r"(src|href)=\"(?!data:)", whole)
     assert "http://" not in whole
     assert "https://" not in whole
@@ -111,6 +122,6 @@ def test_the_page_holds_all_it_needs_and_lets_nothing_else_run() -> None:
 
 
 def test_the_page_has_the_scripts_of_the_live_page_in_their_order() -> None:
-    live = re.findall(r'<script src="([^"]+)">', (PAGE / "page.html").read_text())
-    recorded = [*SCRIPTS, LESSON]
+    live = re.findall(r'<script src="([^"]+)">', (PAGE_DIR / "page.html").read_text())
+    recorded = [*SCRIPTS, LESSON_SCRIPT]
     assert [name for name in live if name in recorded] == recorded

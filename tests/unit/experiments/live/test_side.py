@@ -1,4 +1,4 @@
-"""What a look at a live server says, of a socket that listens and of clients that are written."""
+"""Polling a live server, with a real listener and scripted client events."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables 
 
 
 @linux
-def test_before_the_first_look_the_queue_takes_no_more_than_its_backlog(
+def test_the_first_poll_queues_no_more_requests_than_the_backlog_admits(
     stack: ExitStack, tmp_path: Path
 ) -> None:
-    """The picture plays what happened between two looks."""
+    """The page replays what happened between two polls."""
     listener = stack.enter_context(socket.socket())
     listener.bind(("127.0.0.1", 0))
     listener.listen(2)
-    events, clients = os.pipe()
+    events, client_end = os.pipe()
     os.set_blocking(events, False)
-    for end in (events, clients):
+    for end in (events, client_end):
         stack.callback(os.close, end)
     host, port = listener.getsockname()
     launch = SimpleNamespace(server=ServerSettings(backlog=2).server(), trial=tmp_path)
-    here = SimpleNamespace(pid=os.getpid())
-    server = SimpleNamespace(process=here, launch=launch, host=host, port=port, proofs={})
-    live = LiveServer(cast(Any, server), cast(Any, here), clients, events)
+    process = SimpleNamespace(pid=os.getpid())
+    server = SimpleNamespace(process=process, launch=launch, host=host, port=port, proofs={})
+    live = LiveServer(cast(Any, server), cast(Any, process), client_end, events)
     for number in range(1, 8):
-        os.write(clients, b"b %d %d -\nc %d %d -\n" % (number, number, number, number))
-    moves = live.look().moves
+        os.write(client_end, b"b %d %d -\nc %d %d -\n" % (number, number, number, number))
+    moves = live.poll().moves
     assert sum(move.place == QUEUED for move in moves) == 3

@@ -1,32 +1,40 @@
-"""What those who watch are told, without a server that runs."""
+"""The messages that pupils receive, without a running server."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from workerlab.experiments.lesson.steps import read
+from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.live.classroom import Classroom
-from workerlab.experiments.live.stage import LAW, Stage
+from workerlab.experiments.live.stage import LAW_FIELDS, Stage
 
 
-def test_nobody_is_sent_the_law_before_the_guess() -> None:
-    room, sent = Classroom(), list[bytes]()
-    stage = Stage("python", "gunicorn", {"sync": "not installed"}, read(), room, begin=True)
+def test_the_law_is_not_sent_before_the_guess() -> None:
+    room, messages = Classroom(), list[bytes]()
+    stage = Stage(
+        python="python",
+        gunicorn="gunicorn",
+        unavailable={"sync": "not installed"},
+        lesson=read_lesson(),
+        classroom=room,
+        begin=True,
+    )
 
-    def state() -> dict[str, Any]:
-        (message,) = (words for words in map(json.loads, sent) if words["kind"] == "state")
-        sent.clear()
-        (side,) = message["sides"]
+    def side_state() -> dict[str, Any]:
+        decoded = map(json.loads, messages)
+        (state,) = (message for message in decoded if message["kind"] == "state")
+        messages.clear()
+        (side,) = state["sides"]
         return dict(side)
 
     try:
         token = stage.admit(room.code, "127.0.0.1")
-        stage.join_as_pupil(token, sent.append)
-        assert state().keys().isdisjoint(LAW)
+        stage.join_as_pupil(token, messages.append)
+        assert side_state().keys().isdisjoint(LAW_FIELDS)
         tab = stage.join(lambda _: None)
-        sent.clear()
-        stage.act({"tab": tab, "do": "guess", "choice": 0})  # which is told that it cannot run
-        assert state()["law"]["rps"] == 4
+        messages.clear()
+        stage.act({"tab": tab, "do": "guess", "choice": 0})  # the step cannot run
+        assert side_state()["law"]["rps"] == 4
     finally:
         stage.close()

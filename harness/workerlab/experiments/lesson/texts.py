@@ -24,18 +24,19 @@ from workerlab.report.player.places import GAVE_UP, PlacesSample
 from workerlab.report.values import text
 
 # The parts of a response time, named as in the report, in chronological order
-PARTS = {
+PART_NAMES = {
     "connect_s": "connecting",
     "accept_queue_s": "accept queue",
     "in_worker_s": "inside a worker",
     "service_s": "in the app",
 }
-LONG_TIMES = 2  # times the law's mean: slower responses are reported
-MEAN_DIFFERS = 0.1  # share of the mean: beyond this difference, the parts are of other requests
+SLOW_RESPONSE_RATIO = 2  # to the law's mean: slower responses are reported
+# Of the mean: if the sum of the parts differs by more, they are parts of other requests
+MAX_MEAN_DIFFERENCE_SHARE = 0.1
 
 # --- the law --------------------------------------------------------------------------------------
 
-LITTLE = (
+LAW_RESULT = (
     "{law.rps:number} requests/s at best. By Little's law, each then takes {load.clients:#"
     " connection} / {law.rps:number} requests/s = {law.response_s:duration} on average."
 )
@@ -45,34 +46,34 @@ LAW_OF_CPU = (
     " = {law.slots_rps:number} requests/s, and the CPU min({law.server.workers:# worker},"
     " {law.cores:# core}) / {load.cpu_s:number} s = {law.cpu_rps:number}. The lower of the two is "
 )
-LAW_AT_RANDOM = (
-    "The law: {load.rate:number} requests/s come at random.[[ The slots can serve"
-    " {law.bound_rps:number}, so that they are busy {law.busy:percent} of the time.]] By queueing"
+LAW_OF_RANDOM_ARRIVALS = (
+    "The law: {load.rate:number} requests/s arrive at random.[[ The slots can serve"
+    " {law.bound_rps:number}, so they are busy {law.utilisation:percent} of the time.]] By queueing"
     " theory, a request then waits about {law.wait_s:duration} on average, and takes"
     " {law.response_s:duration}."
 )
-LAW_OF_IMPATIENCE = (
-    "The law: with patient clients, each request would take {law.patient_s:duration}. These give up"
-    " after {load.patience_s:duration}, but the workers serve abandoned requests, too. The queue"
-    " grows, and once its wait is too long, no request is answered in time."
+LAW_OF_GIVING_UP = (
+    "The law: if no client gave up, each request would take {law.patient_s:duration}. These clients"
+    " give up after {load.patience_s:duration}, but the workers serve abandoned requests, too. The"
+    " queue grows, and once its wait is too long, no request is answered in time."
 )
 
 
-def law_in_words(step: LessonStep) -> str:
+def law_text(step: LessonStep) -> str:
     """What the law predicts, with its numbers."""
     law, load = step.law, step.load
     slots = "unlimited slots" if law.at_once is None else counted(law.at_once, "slot")
-    if law.in_vain:
-        template = LAW_OF_IMPATIENCE
+    if law.clients_give_up:
+        template = LAW_OF_GIVING_UP
     elif load.is_open:
-        template = LAW_AT_RANDOM
+        template = LAW_OF_RANDOM_ARRIVALS
     else:
-        template = (LAW_OF_CPU if load.cpu_s else LAW_OF_SLOTS) + LITTLE
+        template = (LAW_OF_CPU if load.cpu_s else LAW_OF_SLOTS) + LAW_RESULT
     return fill(template, {"law": law, "load": load, "slots": slots})
 
 
-def law_in_short(step: LessonStep) -> str:
-    return Measured(step.law.rps or 0.0, step.law.response_s).short
+def law_summary(step: LessonStep) -> str:
+    return Figures(step.law.rps or 0.0, step.law.response_s).summary
 
 
 # --- the guess ------------------------------------------------------------------------------------
@@ -90,63 +91,64 @@ def answer(step: LessonStep, guess: int | None) -> str:
 # --- what was measured ----------------------------------------------------------------------------
 
 
-LITTLES_LAW, CLIENTS = "in flight / throughput", "from the scheduled time of each"
+BY_LITTLES_LAW = "in flight / throughput"
+FROM_SCHEDULED_TIME = "from the scheduled time of each"
 
 
-class Measured(Struct, frozen=True):
+class Figures(Struct, frozen=True):
     """`response_s`: the mean; None if clients give up, as the others would not represent them.
     `period`, `method`: when and how it was measured, as text. `slowest_s`: if far from the mean."""
 
     rps: float
     response_s: float | None
     period: str = ""
-    method: str = LITTLES_LAW
+    method: str = BY_LITTLES_LAW
     slowest_s: float | None = None
 
     @property
-    def short(self) -> str:
+    def summary(self) -> str:
         time = "{response_s:duration}" if self.slowest_s is None else "up to {slowest_s:duration}"
         return fill(f"{{rps:number}}/s[[, {time}]]", asdict(self))
 
 
-BESIDE_LAW = (
-    "Measured[[ {measured.period}]]: {measured.rps:number} requests/s (the law: {law.rps:number} in"
-    " the long run)[[, a mean of {measured.response_s:duration} each ({measured.method}; the law:"
+COMPARISON = (
+    "Measured[[ {figures.period}]]: {figures.rps:number} requests/s (the law: {law.rps:number} in"
+    " the long run)[[, a mean of {figures.response_s:duration} each ({figures.method}; the law:"
     " {law.response_s:duration})]]."
 )
 
 
-def beside_law(step: LessonStep, measured: Measured) -> str:
-    return fill(BESIDE_LAW, {"measured": measured, "law": step.law})
+def comparison(step: LessonStep, figures: Figures) -> str:
+    return fill(COMPARISON, {"figures": figures, "law": step.law})
 
 
 def failures(failed: int | None) -> list[str]:
     return [f"{counted(failed, 'request')} failed."] if failed else []
 
 
-def no_outcome(reason: str) -> str:
+def no_result(reason: str) -> str:
     return fill("No result: {reason:sentence}", {"reason": reason})
 
 
-def parts_of(split: Breakdown) -> str:
+def parts_text(breakdown: Breakdown) -> str:
     """The parts of a mean response time; "" if none is known."""
     return ", ".join(
-        f"{name} {'under 1 ms' if spent_s < 0.001 else format_duration(spent_s)}"
-        for field, name in PARTS.items()
-        if (spent_s := getattr(split, field)) is not None
+        f"{name} {'under 1 ms' if part_s < 0.001 else format_duration(part_s)}"
+        for field, name in PART_NAMES.items()
+        if (part_s := getattr(breakdown, field)) is not None
     )
 
 
 # --- of a trial -----------------------------------------------------------------------------------
 
 
-def overflowed(facts: Facts | None) -> bool:
+def queue_overflowed(facts: Facts | None) -> bool:
     """Whether the server's accept queue was full and the kernel dropped packets."""
     return facts is not None and handshakes(facts).dropped
 
 
-def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
-    """The figures of a trial; None if the cell is invalid."""
+def trial_figures(cell: CellResult, facts: Facts | None = None) -> Figures | None:
+    """None if the cell is invalid."""
     settings, rps, steady = cell.trial.cell, cell.throughput_rps, facts.window if facts else None
     response_s = cell.response.mean if settings.rate else cell.breakdown.response_s
     if rps is None or response_s is None:
@@ -155,56 +157,56 @@ def measured(cell: CellResult, facts: Facts | None = None) -> Measured | None:
     if steady is not None and not settings.rate:
         length, clients = format_duration(steady.length_s), counted(settings.concurrency, "client")
         period = f"over {length}, in which each of {clients} had a request under way"
-    if facts is not None and steady is not None and overflowed(facts):
+    if facts is not None and steady is not None and queue_overflowed(facts):
         mean_s = in_flight_integral_s(facts, steady) / steady.completed
-        slowest_s = max(_took_s(facts), default=None)
-        return Measured(steady.rps, mean_s, period, slowest_s=slowest_s)
+        slowest_s = max(_response_times_s(facts), default=None)
+        return Figures(rps=steady.rps, response_s=mean_s, period=period, slowest_s=slowest_s)
     stalled = any(isinstance(finding, IdleWhileClientsWait) for finding in cell.findings)
     if stalled and not settings.rate:
         period = "over the whole load"
-    method = CLIENTS if settings.rate else LITTLES_LAW
-    return Measured(rps, response_s, period, method)
+    method = FROM_SCHEDULED_TIME if settings.rate else BY_LITTLES_LAW
+    return Figures(rps=rps, response_s=response_s, period=period, method=method)
 
 
-def outcome(step: LessonStep, cell: CellResult, facts: Facts | None = None) -> list[str]:
-    """What was measured, compared to the law; what a full queue did, or where the time was spent;
-    and disturbances."""
-    figures = measured(cell, facts)
+def trial_outcome(step: LessonStep, cell: CellResult, facts: Facts | None = None) -> list[str]:
+    """What was measured, compared to the law; the effects of a full queue, or where the time was
+    spent; and disturbances."""
+    figures = trial_figures(cell, facts)
     if figures is None:
-        return [no_outcome(text(cell.reason))]
-    lines = [beside_law(step, figures), *failures(cell.failed)]
-    if facts is not None and overflowed(facts):
-        lines += _full(facts)
+        return [no_result(text(cell.reason))]
+    lines = [comparison(step, figures), *failures(cell.failed)]
+    if facts is not None and queue_overflowed(facts):
+        lines += _overflow_effects(facts)
     else:
         lines += [
             fill(IDLE, asdict(diagnosis.stall))
             for diagnosis in cell.findings
             if isinstance(diagnosis, IdleWhileClientsWait)
         ]
-        if parts := parts_of(cell.breakdown):
+        if parts := parts_text(cell.breakdown):
             lines.append(f"Where a request spent its time: {parts}.")
-    others = None if facts is None else disturbance(facts)
-    return lines if others is None else [*lines, text(others)]
+    disturbed = None if facts is None else disturbance(facts)
+    return lines if disturbed is None else [*lines, text(disturbed)]
 
 
-IDLE = "For {idle_s:duration} of {load_s:duration} slots were idle while clients waited."
+IDLE = "For {idle_s:duration} of {load_s:duration}, slots were idle while clients waited."
 IDLE_AT_END = (
-    "At the end, in the last {load_s:duration}, some clients had nothing more to send: for"
-    " {idle_s:duration} of it slots were idle while others still waited."
+    "In the last {load_s:duration}, some clients had nothing left to send: for {idle_s:duration} of"
+    " that time, slots were idle while other clients still waited."
 )
 QUEUE_FULL = (
     "The accept queue was full: the kernel dropped {drops:# packet} (SYNs, and last ACKs of"
-    " handshakes)[[, and clients sent a SYN again {repeats:# time}]][[; {steps}]]."
+    " handshakes)[[, and clients sent a SYN again {retransmits:# time}]][[; {steps}]]."
 )
 
 
-def _full(facts: Facts) -> Iterator[str]:
+def _overflow_effects(facts: Facts) -> Iterator[str]:
     """The effects of a full accept queue, which means would hide."""
     counts = handshakes(facts)
     syn_steps = steps_finding(counts)
     values = {
         "drops": counts.counters.listen_overflows or 0,
-        "repeats": counts.counters.syn_retransmits,
+        "retransmits": counts.counters.syn_retransmits,
         "steps": syn_steps and text(syn_steps),
     }
     yield fill(QUEUE_FULL, values)
@@ -212,12 +214,12 @@ def _full(facts: Facts) -> Iterator[str]:
     if whole is not None and steady is not None and whole.closes_ns > steady.closes_ns:
         end = idle_time(facts, Window(steady.closes_ns, whole.closes_ns, whole.rps))
         yield fill(IDLE_AT_END, {"idle_s": end.idle_s, "load_s": end.load_s})
-    if took_s := _took_s(facts):
-        fastest, slowest = format_duration(min(took_s)), format_duration(max(took_s))
+    if times_s := _response_times_s(facts):
+        fastest, slowest = format_duration(min(times_s)), format_duration(max(times_s))
         yield f"Of all requests, the fastest took {fastest}, the slowest {slowest}."
 
 
-def _took_s(facts: Facts) -> list[float]:
+def _response_times_s(facts: Facts) -> list[float]:
     return [timing.end_s for timing in facts.measurement.timings if timing.end_s is not None]
 
 
@@ -246,83 +248,85 @@ SLOWEST_WAITS = (
 SLOWEST_ANSWERED = (
     "In that time, the fastest answer took {fastest_s:duration}, the slowest {slowest_s:duration}."
 )
-IN_VAIN = (
+NONE_IN_TIME = (
     "Measured in the last {over_s:duration}: {rps:number} requests/s answered in time (the law: 0)."
     " Meanwhile the workers served {wasted:# request} of clients that had given up."
 )
-GIVEN_UP = (
+GAVE_UP_IN_ALL = (
     "In all, {answered:# request} {answered:was/were} answered in time, and clients gave up"
     " {gave_up:# time}."
 )
 
 
-def live_outcome(
-    step: LessonStep, figures: LiveFigures, over_s: float
-) -> tuple[Measured | None, list[str]]:
+def live_result(
+    step: LessonStep, live_figures: LiveFigures, over_s: float
+) -> tuple[Figures | None, list[str]]:
     """Figures of the last `over_s` seconds, None if nothing was answered; and their text."""
-    sample, slowest_s, law = figures.sample, figures.slowest_s, step.law
-    if law.in_vain:
+    sample, slowest_s, law = live_figures.sample, live_figures.slowest_s, step.law
+    if law.clients_give_up:
         gave_up = sample.causes.get(GAVE_UP, 0)
-        measured = Measured(figures.answered / over_s, None)
-        values = {"over_s": over_s, "rps": measured.rps, "wasted": figures.wasted}
-        counts = {"answered": sample.answered, "gave_up": gave_up}
-        others = failures(sample.failed - gave_up)
-        return measured, [fill(IN_VAIN, values), fill(GIVEN_UP, counts), *others]
+        rps = live_figures.answered / over_s
+        lines = [
+            fill(NONE_IN_TIME, {"over_s": over_s, "rps": rps, "wasted": live_figures.wasted}),
+            fill(GAVE_UP_IN_ALL, {"answered": sample.answered, "gave_up": gave_up}),
+        ]
+        return Figures(rps, None), [*lines, *failures(sample.failed - gave_up)]
     if not sample.rps:
-        return None, failures(sample.failed) or [no_outcome("there was no answer")]
-    if step.load.is_open or slowest_s is None or slowest_s <= LONG_TIMES * law.patient_s:
+        return None, failures(sample.failed) or [no_result("there was no answer")]
+    if step.load.is_open or slowest_s is None or slowest_s <= SLOW_RESPONSE_RATIO * law.patient_s:
         slowest_s = None
     period = f"in the last {format_duration(over_s)}"
-    measured = Measured(sample.rps, sample.mean, period, slowest_s=slowest_s)
-    lines = [beside_law(step, measured)]
-    if slowest_s is not None and figures.fastest_s is not None:
-        template = SLOWEST_WAITS if figures.slowest_waits else SLOWEST_ANSWERED
-        lines.append(fill(template, asdict(figures)))
-    return measured, [*lines, *parts_of_answered(figures), *failures(sample.failed)]
+    figures = Figures(rps=sample.rps, response_s=sample.mean, period=period, slowest_s=slowest_s)
+    lines = [comparison(step, figures)]
+    if slowest_s is not None and live_figures.fastest_s is not None:
+        template = SLOWEST_WAITS if live_figures.slowest_waits else SLOWEST_ANSWERED
+        lines.append(fill(template, asdict(live_figures)))
+    return figures, [*lines, *answered_parts(live_figures), *failures(sample.failed)]
 
 
-def parts_of_answered(figures: LiveFigures) -> list[str]:
-    """Empty if the mean differs from the sum of its parts: it includes waiting requests."""
-    split, mean_s = figures.where, figures.sample.mean
-    if split is None or mean_s is None:
+def answered_parts(figures: LiveFigures) -> list[str]:
+    """The parts of the mean; [] if their sum differs from it, as it includes waiting requests."""
+    breakdown, mean_s = figures.where, figures.sample.mean
+    if breakdown is None or mean_s is None:
         return []
-    spent_s = sum(getattr(split, part) or 0.0 for part in PARTS)
-    if abs(spent_s - mean_s) >= MEAN_DIFFERS * mean_s:
+    sum_s = sum(getattr(breakdown, part) or 0.0 for part in PART_NAMES)
+    if abs(sum_s - mean_s) >= MAX_MEAN_DIFFERENCE_SHARE * mean_s:
         return []
-    mean, parts = format_duration(spent_s), parts_of(split)
+    mean, parts = format_duration(sum_s), parts_text(breakdown)
     return [f"Of the requests answered in that time, the mean is {mean}: {parts}."]
 
 
 # --- at the end -----------------------------------------------------------------------------------
 
 
-class StepOutcome(Struct, frozen=True):
-    """`guess`: index of a choice, None for none; `left_out`: the step cannot run here."""
+class StepResult(Struct, frozen=True):
+    """`guess`: index of a choice, None for none; `skipped`: the step cannot run here."""
 
     step: LessonStep
     guess: int | None = None
-    measured: Measured | None = None
-    left_out: bool = False
+    figures: Figures | None = None
+    skipped: bool = False
 
     @property
-    def numbers(self) -> tuple[str, str]:
-        """The figures of the law and of the measurement, as short texts."""
-        if self.left_out:
-            return law_in_short(self.step), "left out"
-        return law_in_short(self.step), self.measured.short if self.measured else "-"
+    def measured_summary(self) -> str:
+        """The measured figures as a short text; "-" if there are none."""
+        if self.skipped:
+            return "skipped"
+        return self.figures.summary if self.figures else "-"
 
     def row(self, choices: Sequence[str]) -> tuple[str, str | None, str, str, str]:
         """Title, guess (None: no guess), right, law, measured; `choices`: their names."""
         guess = None if self.guess is None else choices[self.guess]
-        return (self.step.title, guess, choices[self.step.right], *self.numbers)
+        step = self.step
+        return step.title, guess, choices[step.right], law_summary(step), self.measured_summary
 
 
-def score(outcomes: Iterable[StepOutcome]) -> str:
+def score(results: Iterable[StepResult]) -> str:
     """How many guesses were right, of the steps that could run; "" without guesses."""
     correct = [
-        outcome.guess == outcome.step.right
-        for outcome in outcomes
-        if outcome.guess is not None and not outcome.left_out
+        result.guess == result.step.right
+        for result in results
+        if result.guess is not None and not result.skipped
     ]
     template = "{right} of {of:# guess/guesses} {right:was/were} right."
     return fill(template, {"right": sum(correct), "of": len(correct)}) if correct else ""
