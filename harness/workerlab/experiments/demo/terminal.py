@@ -77,7 +77,7 @@ def draw(
         count = UNKNOWN if syn_retransmits is None else syn_retransmits
         lines.append(_line("", "no room", "~" * no_room, f"{no_room}, SYN retransmits: {count}"))
     if requests is None:
-        return [*lines, _line("", "answered", "", answered)]
+        return _fit([*lines, _line("", "answered", "", answered)], width)
     sent = min(connections, requests - answered)
     elsewhere = max(0, sent - located)
     idle = max(0, connections - max(sent, located))

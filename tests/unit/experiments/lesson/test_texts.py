@@ -376,6 +376,11 @@ def test_a_narrow_picture_has_all_numbers_and_says_that_marks_are_hidden(width: 
     assert ("marks hidden" in text) == (width < MAX_WIDTH)
 
 
+@pytest.mark.parametrize("width", [30, 79])
+def test_a_narrow_picture_of_random_arrivals_fits(width: int) -> None:
+    assert max(map(len, picture(width=width, requests=None))) <= width
+
+
 def write_span(cells: memoryview, number: int, start: int, end: int) -> None:
     offset = (HEADER_BYTES + number * SPANS.record.size) // 8
     cells[offset], cells[offset + 1] = start, end
