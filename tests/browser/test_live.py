@@ -273,7 +273,7 @@ def test_the_counts_of_the_page_add_up(live: Lab) -> None:
     page = live.tab()
     press(page, "Start")
     wait_until_running(page)
-    page.get_by_label("open: they come at random (Poisson)").check()
+    page.get_by_label("open: they arrive at random (Poisson)").check()
     page.get_by_label("Requests a second", exact=True).fill("60")
     wait_for(page, "Lab.live.sides[0].scene.numbers().queued > 30")
     # Charts show their numbers even if there is no room for their lines

@@ -20,7 +20,7 @@
   ];
   const MODELS = [
     ["closed", "closed: each asks again when answered"],
-    ["open", "open: they come at random (Poisson)"],
+    ["open", "open: they arrive at random (Poisson)"],
   ];
   let serial = 0;
 
