@@ -1,4 +1,4 @@
-"""Load from other machines, planned: what is refused, and what the harness allows for."""
+"""Planning of load from other machines: what is rejected, and what the harness allows for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.builders.processes import default_signals
 from workerlab import codec
 from workerlab.load.locust import JOIN_S, host_command
 from workerlab.model import Cell, Plan, UsageError
-from workerlab.options import hosts as read
+from workerlab.options import hosts as parse_hosts
 from workerlab.plan import load_for
 from workerlab.server import preflight
 
@@ -28,13 +28,13 @@ PLAN = plan((CELL,))
 
 
 def test_names_and_addresses() -> None:
-    assert read("a,10.0.0.2, b-2.example,a") == ("a", "10.0.0.2", "b-2.example")
+    assert parse_hosts("a,10.0.0.2, b-2.example,a") == ("a", "10.0.0.2", "b-2.example")
 
 
 @pytest.mark.parametrize("text", ["", "a,,b", "-x", "a;b", "a b", "http://a", "a:5557"])
-def test_no_host_is_called_that(text: str) -> None:
+def test_invalid_host_lists_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"host|empty entry"):
-        read(text)
+        parse_hosts(text)
 
 
 def test_without_hosts_everything_stays_on_loopback() -> None:
@@ -42,45 +42,45 @@ def test_without_hosts_everything_stays_on_loopback() -> None:
     assert preflight.address_facing(("localhost",)) == "127.0.0.1"
 
 
-def test_an_unknown_host_is_one_sentence() -> None:
+def test_an_unknown_host_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"--load-hosts: unknown host a\.\.b"):
         preflight.address_facing(("a..b",))
     with pytest.raises(UsageError, match=r"--load-hosts: unknown host a\.\.b"):
         preflight.check_load_hosts(("a..b",), 0)
 
 
-def test_a_port_that_is_taken_is_one_sentence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def test_a_port_in_use_is_rejected() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port}"):
             preflight.check_load_hosts(("localhost",), port)
 
 
-def test_the_deadline_allows_for_the_hosts_to_come() -> None:
-    here = load_for(PLAN, CELL, 1.0)
-    away = load_for(replace(PLAN, load_hosts=("a", "b")), CELL, 1.0)
-    assert (here.hosts, away.hosts) == ((), ("a", "b"))
-    assert away.deadline_s == here.deadline_s + JOIN_S
+def test_the_deadline_includes_the_time_for_hosts_to_connect() -> None:
+    local_load = load_for(PLAN, CELL, 1.0)
+    remote_load = load_for(replace(PLAN, load_hosts=("a", "b")), CELL, 1.0)
+    assert (local_load.hosts, remote_load.hosts) == ((), ("a", "b"))
+    assert remote_load.deadline_s == local_load.deadline_s + JOIN_S
 
 
-def test_a_resumed_run_still_knows_its_hosts() -> None:
-    away = replace(PLAN, load_hosts=("a", "b"))
-    assert codec.decode(codec.encode(away), Plan) == away
+def test_a_stored_plan_keeps_its_hosts() -> None:
+    remote_plan = replace(PLAN, load_hosts=("a", "b"))
+    assert codec.decode(codec.encode(remote_plan), Plan) == remote_plan
 
 
-def dead(pid: int) -> bool:
-    """Ended, though nobody has collected it yet."""
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, even if it has not been waited for."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-@pytest.mark.parametrize("deaf", ["", "trap '' INT TERM; "])
-def test_ctrl_c_ends_what_runs_on_a_host(tmp_path: Path, deaf: str) -> None:
-    """Also a load tool that hears nothing: a signal in the instant of its start may be lost."""
+@pytest.mark.parametrize("signal_trap", ["", "trap '' INT TERM; "])
+def test_ctrl_c_ends_the_load_tool_on_a_host(tmp_path: Path, signal_trap: str) -> None:
+    """Even if the load tool ignores signals, as one that arrives during its start may be lost."""
     tool = tmp_path / "locust"
-    tool.write_text(f"#!/bin/sh\n{deaf}echo $$ > '{tmp_path}/pid'\nexec sleep 600\n")
+    tool.write_text(f"#!/bin/sh\n{signal_trap}echo $$ > '{tmp_path}/pid'\nexec sleep 600\n")
     tool.chmod(0o755)
     (tmp_path / "tmp").mkdir()
     shell = subprocess.Popen(
@@ -90,12 +90,15 @@ def test_ctrl_c_ends_what_runs_on_a_host(tmp_path: Path, deaf: str) -> None:
         preexec_fn=default_signals,
     )
     try:
-        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
-        started = int((tmp_path / "pid").read_text())
+        until(
+            lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(),
+            "the load tool runs",
+        )
+        tool_pid = int((tmp_path / "pid").read_text())
         assert len(list((tmp_path / "tmp").iterdir())) == 1
-        os.killpg(shell.pid, signal.SIGINT)  # as a terminal sends it, to all that runs in it
+        os.killpg(shell.pid, signal.SIGINT)  # to the whole process group, as a terminal does
         shell.wait(60)
-        until(lambda: dead(started), "the load tool is gone")
+        until(lambda: has_ended(tool_pid), "the load tool has ended")
         assert list((tmp_path / "tmp").iterdir()) == []
     finally:
         with contextlib.suppress(ProcessLookupError):

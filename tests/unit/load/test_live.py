@@ -1,4 +1,4 @@
-"""The load that is changed while it runs: it does what it is told, and tells what it does."""
+"""The load that can be changed while it runs: it follows commands and reports events."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ import pytest
 
 from workerlab.load.programs import GENERATORS
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0  # only a hang takes as long
 
 
 class Server(ThreadingHTTPServer):
-    """Answers as soon as it may."""
+    """Responds once `may_respond` is set."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.may = threading.Event()
+        self.may_respond = threading.Event()
         self.paths: list[str] = []
         self.status = 200
 
     def handle_error(self, *_: object) -> None:
-        """Clients that are gone are nobody's concern."""
+        """Clients may disconnect early."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -42,8 +42,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server: Any = self.server
         server.paths.append(f"{self.path} {self.headers['X-Workerlab-Request']}")
-        server.may.wait(PATIENCE_S)
-        time.sleep(0.002)  # or its clients take all of a core
+        server.may_respond.wait(TIMEOUT_S)
+        time.sleep(0.002)  # otherwise its clients would use a whole core
         self.send_response(server.status)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -54,9 +54,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Load:
-    def __init__(self, place: Path, url: str) -> None:
+    def __init__(self, directory: Path, url: str) -> None:
         self.url = url
-        commands, events = place / "commands", place / "events"
+        commands, events = directory / "commands", directory / "events"
         for path in (commands, events):
             os.mkfifo(path)
         self._commands = os.open(commands, os.O_RDWR)
@@ -65,12 +65,12 @@ class Load:
         self.process = subprocess.Popen(argv)
         self._unread, self.lines = b"", list[list[str]]()
 
-    def ask(self, path: str = "/", *, keepalive: bool = False, **words: Any) -> None:
-        asked = {"url": f"{self.url}{path}", "keepalive": keepalive, "seed": 1, **words}
-        os.write(self._commands, json.dumps(asked).encode() + b"\n")
+    def command(self, path: str = "/", *, keepalive: bool = False, **options: Any) -> None:
+        message = {"url": f"{self.url}{path}", "keepalive": keepalive, "seed": 1, **options}
+        os.write(self._commands, json.dumps(message).encode() + b"\n")
 
-    def heard(self) -> list[list[str]]:
-        """All events so far, in words."""
+    def read_events(self) -> list[list[str]]:
+        """All events so far, each as a list of its fields."""
         try:
             while data := os.read(self._events, 1 << 20):
                 *lines, self._unread = (self._unread + data).split(b"\n")
@@ -79,42 +79,42 @@ class Load:
             pass
         return self.lines
 
-    def until(self, true: Callable[[list[list[str]]], bool]) -> list[list[str]]:
-        give_up = time.monotonic() + PATIENCE_S
-        while not true(self.heard()):
-            assert time.monotonic() < give_up, self.lines[-20:]
+    def wait_until(self, condition: Callable[[list[list[str]]], bool]) -> list[list[str]]:
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while not condition(self.read_events()):
+            assert time.monotonic() < deadline_s, self.lines[-20:]
             assert self.process.poll() is None
             time.sleep(0.01)
         return self.lines
 
     def close(self) -> int:
         os.close(self._commands)
-        code = self.process.wait(PATIENCE_S)
+        code = self.process.wait(TIMEOUT_S)
         os.close(self._events)
         return code
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as found:
-        thread = threading.Thread(target=found.serve_forever, args=(0.01,))
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
-        yield found
-        found.may.set()
-        found.shutdown()
+        yield running
+        running.may_respond.set()
+        running.shutdown()
         thread.join()
 
 
 @pytest.fixture
 def load(server: Server, tmp_path: Path) -> Iterator[Load]:
-    one = Load(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
-    yield one
-    if one.process.poll() is None:
-        one.process.kill()
-        one.process.wait()
+    live_load = Load(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
+    yield live_load
+    if live_load.process.poll() is None:
+        live_load.process.kill()
+        live_load.process.wait()
 
 
-def under_way(lines: list[list[str]]) -> int:
+def in_flight(lines: list[list[str]]) -> int:
     kinds = [line[0] for line in lines]
     return kinds.count("b") - kinds.count("e") - kinds.count("f")
 
@@ -130,25 +130,25 @@ def test_it_waits_for_its_pipes(tmp_path: Path) -> None:
         process.wait(0.5)
     os.mkfifo(commands)
     os.mkfifo(events)
-    reads = os.open(events, os.O_RDONLY | os.O_NONBLOCK)
+    events_fd = os.open(events, os.O_RDONLY | os.O_NONBLOCK)
     commands.write_bytes(b"")
-    assert process.wait(PATIENCE_S) == 0
-    os.close(reads)
+    assert process.wait(TIMEOUT_S) == 0
+    os.close(events_fd)
 
 
-def test_clients_come_and_go(server: Server, load: Load) -> None:
-    load.ask("/?sleep=1", clients=3)
-    load.until(lambda lines: sum(line[0] == "c" for line in lines) == 3)
-    load.until(lambda _: len(server.paths) == 3)  # to be connected is not to be read
-    assert under_way(load.lines) == 3  # none is answered yet
-    load.ask(clients=5)
-    load.until(lambda lines: under_way(lines) == 5)
-    load.ask(clients=2)
-    server.may.set()
-    load.until(lambda lines: answered(lines) >= 20)
-    late = [line[0] for line in load.lines if line[0] in "be"][-20:]
-    assert under_way(load.lines) <= 2
-    assert late.count("b") >= 8
+def test_the_number_of_clients_changes(server: Server, load: Load) -> None:
+    load.command("/?sleep=1", clients=3)
+    load.wait_until(lambda lines: sum(line[0] == "c" for line in lines) == 3)
+    load.wait_until(lambda _: len(server.paths) == 3)  # the server reads requests only later
+    assert in_flight(load.lines) == 3  # none has been answered yet
+    load.command(clients=5)
+    load.wait_until(lambda lines: in_flight(lines) == 5)
+    load.command(clients=2)
+    server.may_respond.set()
+    load.wait_until(lambda lines: answered(lines) >= 20)
+    last_kinds = [line[0] for line in load.lines if line[0] in "be"][-20:]
+    assert in_flight(load.lines) <= 2
+    assert last_kinds.count("b") >= 8
     assert load.close() == 0
     assert all(path.startswith("/?sleep=1 ") for path in server.paths[:3])
     assert all(path.startswith("/ ") for path in server.paths[3:])
@@ -156,69 +156,67 @@ def test_clients_come_and_go(server: Server, load: Load) -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_what_becomes_of_a_request_is_told_in_its_order(server: Server, load: Load) -> None:
-    server.may.set()
-    load.ask(clients=1)
-    load.until(lambda lines: answered(lines) >= 3)
+def test_the_events_of_a_request_are_in_order(server: Server, load: Load) -> None:
+    server.may_respond.set()
+    load.command(clients=1)
+    load.wait_until(lambda lines: answered(lines) >= 3)
     load.close()
     for number in ("1", "2", "3"):
-        own = [(kind, int(at)) for kind, of, at in load.lines if kind != "o" and of == number]
-        assert [kind for kind, _ in own] == ["b", "c", "e"]
-        assert sorted(at for _, at in own) == [at for _, at in own]
+        moments = [(kind, int(at)) for kind, of, at in load.lines if kind != "o" and of == number]
+        assert [kind for kind, _ in moments] == ["b", "c", "e"]
+        assert sorted(at for _, at in moments) == [at for _, at in moments]
     assert {line[1] for line in load.lines if line[0] == "o"} <= {"0", "1"}
 
 
 def test_connections_may_be_kept(server: Server, load: Load) -> None:
-    server.may.set()
-    load.ask(clients=2, keepalive=True)
-    load.until(lambda lines: answered(lines) >= 20)
+    server.may_respond.set()
+    load.command(clients=2, keepalive=True)
+    load.wait_until(lambda lines: answered(lines) >= 20)
     kinds = [line[0] for line in load.lines]
     assert kinds.count("c") == 2
     assert kinds.count("k") >= 18
-    load.ask(clients=2)  # no longer
+    load.command(clients=2)  # without keepalive
     before = len(load.lines)
-    load.until(lambda lines: sum(line[0] == "c" for line in lines[before:]) >= 4)
+    load.wait_until(lambda lines: sum(line[0] == "c" for line in lines[before:]) >= 4)
 
 
-def test_at_a_rate_requests_come_whether_others_are_answered_or_not(
-    server: Server, load: Load
-) -> None:
-    load.ask(rate=200.0)
-    load.until(lambda lines: under_way(lines) >= 50)
-    server.may.set()
-    load.until(lambda lines: answered(lines) >= 50)
+def test_at_a_rate_requests_do_not_wait_for_responses(server: Server, load: Load) -> None:
+    load.command(rate=200.0)
+    load.wait_until(lambda lines: in_flight(lines) >= 50)
+    server.may_respond.set()
+    load.wait_until(lambda lines: answered(lines) >= 50)
     starts = [int(line[2]) for line in load.lines if line[0] == "b"]
     assert starts == sorted(starts)
     lasted_s = (starts[49] - starts[0]) / 1e9
     # 49 gaps of 5 ms on average; the schedule is that of seed 1, whatever this machine does
     assert 0.1 < lasted_s < 0.5
-    load.ask(clients=1)
-    load.until(lambda lines: under_way(lines) <= 1)
+    load.command(clients=1)
+    load.wait_until(lambda lines: in_flight(lines) <= 1)
 
 
-def test_what_nobody_is_free_to_send_fails(server: Server, load: Load) -> None:
-    """More than a thousand are under way, and two thousand wait for one of them to end."""
-    load.ask(rate=20_000.0)
-    load.until(lambda lines: any(line[0] == "f" and line[3] == "unsent" for line in lines))
+def test_requests_that_cannot_be_queued_fail(server: Server, load: Load) -> None:
+    """A thousand requests are in flight, and two thousand are queued."""
+    load.command(rate=20_000.0)
+    load.wait_until(lambda lines: any(line[0] == "f" and line[3] == "unsent" for line in lines))
     begun = {line[1] for line in load.lines if line[0] == "b"}
     failed = {line[1] for line in load.lines if line[0] == "f" and line[3] == "unsent"}
     assert failed <= begun
     load.process.kill()
     load.process.wait()
-    server.may.set()
+    server.may_respond.set()
 
 
 def test_a_failure_has_its_cause(server: Server, load: Load) -> None:
     server.status = 500
-    server.may.set()
-    load.ask(clients=1)
-    load.until(lambda lines: any(line[0] == "f" for line in lines))
+    server.may_respond.set()
+    load.command(clients=1)
+    load.wait_until(lambda lines: any(line[0] == "f" for line in lines))
     assert next(line[3] for line in load.lines if line[0] == "f") == "non_2xx"
 
 
-def test_where_nobody_listens_each_request_fails_and_others_follow(load: Load) -> None:
+def test_refused_requests_fail_and_others_follow(load: Load) -> None:
     load.url = "http://127.0.0.1:1"
-    load.ask(clients=2)
-    load.until(lambda lines: sum(line[0] == "f" for line in lines) >= 5)
+    load.command(clients=2)
+    load.wait_until(lambda lines: sum(line[0] == "f" for line in lines) >= 5)
     assert {line[3] for line in load.lines if line[0] == "f"} == {"refused"}
     assert load.close() == 0

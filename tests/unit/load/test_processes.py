@@ -1,4 +1,4 @@
-"""Processes of the load tool as an axis: who can, who is refused, and what it is held against."""
+"""Load tool processes as a sweep axis: supported tools, rejected plans, and usable cores."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from workerlab.model import UsageError
 from workerlab.plan import grid, load_for
 
 
-def planned(*words: str):  # type: ignore[no-untyped-def]
-    return plan_of(parse(["sweep", "sync", "8", *words]))[0]
+def planned(*arguments: str):  # type: ignore[no-untyped-def]
+    return plan_of(parse(["sweep", "sync", "8", *arguments]))[0]
 
 
 def test_each_number_of_processes_is_a_cell() -> None:
     plan = planned("--tool", "fast", "--tool-processes", "1,2,4")
     trials = grid(plan)
-    assert [one.cell.processes for one in trials] == [1, 2, 4]
-    assert [load_for(plan, one.cell, 1.0).processes for one in trials] == [1, 2, 4]
-    assert len({one.key for one in trials}) == 3
+    assert [trial.cell.processes for trial in trials] == [1, 2, 4]
+    assert [load_for(plan, trial.cell, 1.0).processes for trial in trials] == [1, 2, 4]
+    assert len({trial.key for trial in trials}) == 3
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("arguments", "why"),
     [
         (("--tool", "ab", "--tool-processes", "2"), "ab sends from one process only"),
         (("--tool", "wrk", "--tool-processes", "1,2"), "wrk sends from one process only"),
@@ -36,15 +36,15 @@ def test_each_number_of_processes_is_a_cell() -> None:
         (("--tool", "fast", "--tool-processes", "many"), "not a whole number"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
-    words: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_unsupported_plans_are_rejected(
+    arguments: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("ab", "wrk"):  # whether installed here or not
+    for name in ("ab", "wrk"):  # even if not installed here
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(UsageError, match=why):
-        planned(*words)
+        planned(*arguments)
 
 
 @pytest.mark.parametrize(
