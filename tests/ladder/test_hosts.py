@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.integration.conftest import ROOT
-from tests.integration.generators.test_locust_hosts import RESULT, Host, reported
+from tests.integration.generators.test_locust_hosts import RESULT_FILE, Host, reported
 from tests.integration.generators.test_locust_hosts import hosts as hosts
 
 
@@ -25,7 +25,7 @@ def test_a_ladder_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path:
     rates = [row for table in report["tables"] for row in table["rows"] if "factor" in row]
     assert len(rates) >= 3
     assert all(row["failed"] == 0 for row in rates)
-    results = list(tmp_path.rglob(f"raw/*/tool/{RESULT}"))
+    results = list(tmp_path.rglob(f"raw/*/tool/{RESULT_FILE}"))
     assert len(results) == len(rates)
     for result in results:
         assert len(json.loads(result.read_text())["parts"]) == 2

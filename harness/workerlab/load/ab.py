@@ -6,11 +6,12 @@ Checked against ab 2.4.71 and its source. Its peculiarities:
   include that request, and no record says which one it was, so it cannot be removed.
 - Its report has whole milliseconds. The `-e` file has microseconds, but its row i is
   `stats[floor(0.5 + n*i/100)]`, which for n <= 50 reads past the end of the array from some row on:
-  rows are order statistics of known rank, and those out of range are dropped (`_fill`).
+  rows are order statistics of known rank, and those out of range are dropped (`_exact_totals`).
 - If the server closes without answering, ab reports "Complete requests: n, Failed: 0" and exits
   with 0; the same for truncated bodies and bytes that are not HTTP. Only a report without a single
   byte received is certain to be a failure.
-- SIGINT gives a complete report of a part of the run and exit code 1. Only exit code 0 is accepted.
+- After SIGINT, ab prints a complete report on part of the run and exits with 1. Only exit code 0 is
+  accepted.
 - `-r` (continue after a reset) is used only if the accept queue is shorter than the number of
   connections: the kernel then drops connections that the client considers open, and the first
   reset would end ab without a report. With -r, ab counts the reset request as complete (and as a
@@ -54,17 +55,17 @@ from workerlab.model import (
 )
 from workerlab.numbers.samples import summarise
 
-ROWS, PERCENTILES = "gnuplot.tsv", "percentiles.csv"
+ROWS_FILE, PERCENTILES_FILE = "gnuplot.tsv", "percentiles.csv"
 MAX_CONCURRENCY = 20_000  # compiled into ab
-LONE_MIN_MS = 100  # from there on, rounding to whole ms is at most 0.5 %
+MIN_ROUNDED_LONE_MS = 100  # from here on, rounding to whole ms is an error of at most 0.5 %
 
 ROWS_HEADER = "starttime\tseconds\tctime\tdtime\tttime\twait"
 PERCENTILES_HEADER = "Percentage served,Time in ms"
 
-_N = r"(\d{1,15})"  # a whole number; ab prints no longer ones
+_N = r"(\d{1,15})"  # a whole number; ab prints at most 15 digits
 
 # Exit code and errno in ab's message, on Linux and on macOS. 70007 is APR_TIMEUP.
-ABORTS = {
+ABORT_REASONS = {
     **dict.fromkeys((104, 54), "the server reset a connection"),
     **dict.fromkeys((111, 61), "the server refused a connection"),
     **dict.fromkeys((70007, 119), "no connection made progress before the timeout"),
@@ -73,9 +74,9 @@ ABORTS = {
     22: "ab did not understand its arguments",
 }
 
-COUNTS = ("Concurrency Level", "Total transferred", "HTML transferred")  # of its report
-TIMES = ("Connect", "Processing", "Waiting", "Total")  # rows of its table of connection times
-# Rates in ab's report by label: the unit, and how many make a second or a byte per second
+REPORT_COUNTS = ("Concurrency Level", "Total transferred", "HTML transferred")
+TIME_ROWS = ("Connect", "Processing", "Waiting", "Total")  # of the table of connection times
+# Rates in ab's report by label: the unit, and how many units are a second or a byte per second
 RATES = {
     "Time per request": ("[ms] (mean)", 1000),
     "Time per request, across": ("[ms] (mean, across all concurrent requests)", 1000),
@@ -86,13 +87,13 @@ RATES = {
 class Ab(Tool):
     NAME = PROGRAM = "ab"
     VERSION_ARGV = ("ab", "-V")
-    LONE_FIRST = True
-    GOOD = range(200, 300)
+    SENDS_FIRST_ALONE = True
+    SUCCESS_STATUSES = range(200, 300)
     NO_KEEPALIVE = {  # noqa: RUF012
-        "asgi": "ab sends HTTP/1.0 and waits for a header that never comes, until it gives up",
-        "uvicorn": "ab asks in HTTP/1.0, after which it always closes",
+        "asgi": "ab sends HTTP/1.0 and waits for a keep-alive header, which asgi never sends",
+        "uvicorn": "ab sends HTTP/1.0, after which uvicorn always closes the connection",
     }
-    OUTPUT_FILES = (ROWS, PERCENTILES)
+    OUTPUT_FILES = (ROWS_FILE, PERCENTILES_FILE)
     INSTALL_HINT = (
         "ApacheBench comes with the package apache2-utils (Debian, Ubuntu: apt-get install "
         "apache2-utils) and with macOS."
@@ -102,7 +103,7 @@ class Ab(Tool):
         """ab refuses more connections than its limit, and fewer requests than connections."""
         if not 1 <= load.concurrency <= MAX_CONCURRENCY:
             raise UsageError(
-                f"ab makes 1 to {MAX_CONCURRENCY} connections at a time, not {load.concurrency}."
+                f"ab supports 1 to {MAX_CONCURRENCY} connections, not {load.concurrency}."
             )
         if load.requests < load.concurrency:
             raise UsageError(
@@ -112,36 +113,37 @@ class Ab(Tool):
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """-l: bodies may differ in length; -q: no progress. `-s` is the cell's deadline, not a
         timeout per request: ab gives up only if no connection had an event for that long."""
-        words = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
-        words += ["-s", str(max(1, math.ceil(load.deadline_s)))]
-        words += ["-k"] * load.keepalive + ["-r"] * load.drops
-        words += ["-g", f"{workdir}/{ROWS}", "-e", f"{workdir}/{PERCENTILES}"]
+        argv = ["ab", "-l", "-q", "-n", str(load.requests), "-c", str(load.concurrency)]
+        argv += ["-s", str(max(1, math.ceil(load.deadline_s)))]
+        argv += ["-k"] * load.keepalive + ["-r"] * load.drops
+        argv += ["-g", f"{workdir}/{ROWS_FILE}", "-e", f"{workdir}/{PERCENTILES_FILE}"]
         headers = list(load.headers)
         if load.body_file is not None:
-            types = [value for name, value in headers if name.lower() == "content-type"]
+            content_types = [value for name, value in headers if name.lower() == "content-type"]
             headers = [(name, value) for name, value in headers if name.lower() != "content-type"]
-            words += ["-u" if load.method == "PUT" else "-p", load.body_file]
-            words += ["-T", types[-1] if types else "application/octet-stream"]
+            argv += ["-u" if load.method == "PUT" else "-p", load.body_file]
+            argv += ["-T", content_types[-1] if content_types else "application/octet-stream"]
             if load.method not in ("POST", "PUT"):
-                words += ["-m", load.method]  # after -p, as the last option sets the method
+                argv += ["-m", load.method]  # after -p, as the last option sets the method
         elif load.method == "HEAD":
-            words.append("-i")
+            argv.append("-i")
         elif load.method != "GET":
-            words += ["-m", load.method]
-        words += [word for name, value in headers for word in ("-H", f"{name}: {value}")]
-        return Command(argv=(*words, url))
+            argv += ["-m", load.method]
+        argv += [argument for name, value in headers for argument in ("-H", f"{name}: {value}")]
+        return Command(argv=(*argv, url))
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError for anything but the complete report of a complete run, with its two files."""
+        """Raises ParseError unless it is the complete report of a complete run, with its files."""
         if output.exit_code != 0:
-            raise _aborted(output)
+            raise _abort_error(output)
         report = _Report(output.stdout)
         requests, errors = report.count("Complete requests"), report.errors()
         if requests == 0 or report.count("Total transferred") == 0:
             raise ParseError("the server sent no data", report.line("Total transferred"))
         duration_s, rps = report.rate(requests)
-        rows = _rows(output.files.get(ROWS), requests)
-        totals = _fill([row.total_ms for row in rows], _percentiles(output.files.get(PERCENTILES)))
+        rows = _read_rows(output.files.get(ROWS_FILE), requests)
+        percentiles_us = _read_percentiles(output.files.get(PERCENTILES_FILE))
+        totals = _exact_totals([row.total_ms for row in rows], percentiles_us)
         report.check_totals(totals)
         resets = min(errors.get("read", 0), errors.get("exception", 0))  # counted as both
         reused = report.count("Keep-Alive requests", optional=True)
@@ -153,37 +155,37 @@ class Ab(Tool):
             errors=errors,
             duration_s=duration_s,
             rps=rps,
-            response=_seconds(totals),
-            connect=_seconds(connects_ms),
-            first_byte=_seconds([row.connect_ms + row.wait_ms for row in rows]),
+            response=_summary_of(totals),
+            connect=_summary_of(connects_ms),
+            first_byte=_summary_of([row.connect_ms + row.wait_ms for row in rows]),
             lone_s=None if failed else _lone(rows, totals),
             responses_s=tuple(ms / 1000 for ms in totals),
             connects_s=tuple(ms / 1000 for ms in connects_ms),
             received_bytes=report.count("Total transferred"),
             notes=_notes(rows),
-            ab=report.printed(requests, duration_s),
+            ab=report.figures(requests, duration_s),
         )
 
 
 AB = Ab()
 
 
-def _aborted(output: Output) -> ParseError:
-    """Why ab did not exit with 0. It prints "func: message (errno)" to stderr."""
+def _abort_error(output: Output) -> ParseError:
+    """Why ab did not exit with 0. On an error it prints "func: message (errno)" to stderr."""
     code = output.exit_code
     for line in output.stderr.splitlines():
         if match := re.fullmatch(rf"[\w():]+: .* \({_N}\)", line.strip()):
-            why = ABORTS.get(int(match[1]), "an error of the network")
+            why = ABORT_REASONS.get(int(match[1]), "a network error")
             return ParseError(f"ab gave up: {why}", line)
     if code is None:
-        return ParseError("ab did not end")
+        return ParseError("ab did not exit")
     lines = output.stderr.strip().splitlines() or [""]
     last = lines[0 if code == 22 else -1]  # a usage error begins with its reason
     if code < 0:
-        return ParseError(f"ab was ended by signal {-code}", last)
+        return ParseError(f"ab was killed by signal {-code}", last)
     if "Complete requests:" in output.stdout:
-        return ParseError("ab was interrupted: its report covers a part of the run", last)
-    return ParseError(f"ab gave up: {ABORTS.get(code, f'exit code {code}')}", last)
+        return ParseError("ab was interrupted: its report covers only part of the run", last)
+    return ParseError(f"ab gave up: {ABORT_REASONS.get(code, f'exit code {code}')}", last)
 
 
 class _Row(NamedTuple):
@@ -203,21 +205,22 @@ class _Report:
         for line in text.splitlines():
             label, colon, value = line.partition(":")
             if colon:
-                label += ", across" if "across all" in value else ""  # else a duplicate
+                if "across all" in value:  # otherwise the label would occur twice
+                    label += ", across"
                 self._values.setdefault(label.strip(), []).append(value.strip())
 
     def line(self, label: str) -> str:
-        """The line with this label. ParseError if it is missing or not unique."""
+        """The line with this label. Raises ParseError if it is missing or not unique."""
         lines = [f"{label}: {value}" for value in self._values.get(label, [])]
         if len(lines) != 1:
-            raise ParseError(f'ab\'s report has {len(lines)} lines "{label}", not one', *lines[:1])
+            raise ParseError(f'ab\'s report has {len(lines)} "{label}" lines, not one', *lines[:1])
         return lines[0]
 
     def _match(self, label: str, pattern: str) -> re.Match[str]:
         line = self.line(label)
         match = re.fullmatch(pattern, line[len(label) + 2 :], re.ASCII)
         if match is None:
-            raise ParseError("ab's report has a line of an unknown form", line)
+            raise ParseError("ab's report has a line in an unknown format", line)
         return match
 
     def count(self, label: str, *, optional: bool = False) -> int:
@@ -235,30 +238,30 @@ class _Report:
             events = dict(zip(("connect", "read", "length", "exception"), counts, strict=True))
             events["other"] = failed - sum(events.values())
             if events["other"] < 0:
-                raise ParseError("ab's causes are more than its failures", self.line("(Connect"))
+                raise ParseError("ab reports more causes than failures", self.line("(Connect"))
         events["write"] = self.count("Write errors", optional=True)
         events["non_2xx"] = self.count("Non-2xx responses", optional=True)
         return {cause: count for cause, count in events.items() if count}
 
     def rate(self, requests: int) -> tuple[float, float | None]:
-        """(seconds, requests per second); None for the latter if ab measured no time at all."""
+        """(seconds, requests per second); the latter is None if ab measured no time at all."""
         seconds = float(self._match("Time taken for tests", r"(\d{1,9}\.\d{3}) seconds")[1])
         label = "Requests per second"
         if seconds == 0 and label not in self._values:
             return seconds, None
         rps = float(self._match(label, r"(\d{1,12}\.\d\d) \[#/sec\] \(mean\)")[1])
-        least = requests / (seconds + 0.0005) - 0.006
-        most = requests / (seconds - 0.0005) + 0.006 if seconds > 0.0005 else math.inf
-        if not least <= rps <= most:
-            raise ParseError("ab's rate is not its requests by its time", self.line(label))
+        low = requests / (seconds + 0.0005) - 0.006
+        high = requests / (seconds - 0.0005) + 0.006 if seconds > 0.0005 else math.inf
+        if not low <= rps <= high:
+            raise ParseError("ab's rate does not match its requests and time", self.line(label))
         return seconds, rps
 
-    def printed(self, requests: int, taken_s: float) -> AbReport:
-        """`requests` and `taken_s` as parsed. ab prints no rates for a run that took no time."""
-        rated = taken_s > 0 or "Transfer rate" in self._values
-        mean_s, across_s, rate = (self._rate(label) if rated else None for label in RATES)
-        concurrency, total, html = (self.count(label) for label in COUNTS)
-        times = {name.lower(): self.times(name) for name in TIMES}
+    def figures(self, requests: int, taken_s: float) -> AbReport:
+        """The report as printed. ab prints no rates for a run that took no time."""
+        has_rates = taken_s > 0 or "Transfer rate" in self._values
+        mean_s, across_s, rate = (self._rate(label) if has_rates else None for label in RATES)
+        concurrency, total, html = (self.count(label) for label in REPORT_COUNTS)
+        times = {name.lower(): self.times(name) for name in TIME_ROWS}
         return AbReport(
             concurrency=concurrency,
             requests=requests,
@@ -277,104 +280,107 @@ class _Report:
         return round(float(match[1]) / units, 6)
 
     def times(self, label: str) -> AbTimes:
-        """A row of the table of connection times; with ab's -S it lacks sd and median."""
+        """A row of the table of connection times, which lacks sd and median with ab's -S."""
         match = self._match(label, rf"{_N}\s+{_N}(?:\s+(\d{{1,15}}\.\d)\s+{_N})?\s+{_N}")
-        return AbTimes(*(None if ms is None else float(ms) / 1000 for ms in match.groups()))
+        low, mean, sd, median, high = (
+            None if ms is None else float(ms) / 1000 for ms in match.groups()
+        )
+        return AbTimes(min=low, mean=mean, sd=sd, median=median, max=high)
 
     def check_totals(self, totals: list[float]) -> None:
-        """ParseError unless the last line of the table agrees with the -g and -e files: minimum and
-        maximum to the millisecond, the mean within both roundings."""
+        """Raises ParseError unless the last line of the table agrees with the files: minimum and
+        maximum to the millisecond, the mean within the rounding of both."""
         line, row = self.line("Total"), self.times("Total")
         least, mean, greatest = (
             round(1000 * (value_s or 0.0)) for value_s in (row.min, row.mean, row.max)
         )
         gap = abs(mean - math.fsum(totals) / len(totals))
-        if (least, greatest) != (_whole(totals[0]), _whole(totals[-1])) or gap > 1.01:
+        if (least, greatest) != (_round_ms(totals[0]), _round_ms(totals[-1])) or gap > 1.01:
             raise ParseError("ab's table of connection times and its files disagree", line)
 
 
-def _whole(ms: float) -> int:
+def _round_ms(ms: float) -> int:
     """Rounded as ab does: (microseconds + 500) / 1000."""
     return (round(ms * 1000) + 500) // 1000
 
 
-def _rows(text: str | None, requests: int) -> list[_Row]:
+def _read_rows(text: str | None, requests: int) -> list[_Row]:
     """The -g file: a row per complete request, ordered by total time."""
     rows = []
-    for line in table_lines(text, "ab", ROWS, ROWS_HEADER):
+    for line in table_lines(text, "ab", ROWS_FILE, ROWS_HEADER):
         match = re.fullmatch(rf"[^\t]+\t{_N}\t{_N}\t{_N}\t{_N}\t{_N}", line, re.ASCII)
         if match is None:
-            raise ParseError(f"{ROWS} has a row of an unknown form", line)
+            raise ParseError(f"{ROWS_FILE} has a row in an unknown format", line)
         started_s, connect, processing, total, wait = map(int, match.groups())
         if abs(connect + processing - total) > 1:
-            raise ParseError(f"{ROWS} has a row whose parts are not its total", line)
-        rows.append(_Row(started_s, connect, total, wait))
+            raise ParseError(f"{ROWS_FILE} has a row whose times do not add up", line)
+        rows.append(_Row(started_s=started_s, connect_ms=connect, total_ms=total, wait_ms=wait))
     if len(rows) != requests:
-        raise ParseError(f"{ROWS} has {len(rows)} rows for {requests} complete requests")
+        raise ParseError(f"{ROWS_FILE} has {len(rows)} rows for {requests} complete requests")
     if any(a.total_ms > b.total_ms for a, b in pairwise(rows)):
-        raise ParseError(f"{ROWS} is not in order of total time")
+        raise ParseError(f"{ROWS_FILE} is not sorted by total time")
     return rows
 
 
-def _percentiles(text: str | None) -> list[int]:
+def _read_percentiles(text: str | None) -> list[int]:
     """The -e file: microseconds at 0, 1, ... 100 percent, including those out of range."""
-    lines = table_lines(text, "ab", PERCENTILES, PERCENTILES_HEADER)
-    figures = []
+    lines = table_lines(text, "ab", PERCENTILES_FILE, PERCENTILES_HEADER)
+    values_us = []
     for percent, line in enumerate(lines):
         match = re.fullmatch(r"(\d+),(-?\d{1,20})\.(\d{3})", line, re.ASCII)
         if match is None or int(match[1]) != percent:
-            raise ParseError(f"{PERCENTILES} has a row of an unknown form", line)
-        figures.append(int(match[2] + match[3]))
-    if len(figures) != 101:
-        raise ParseError(f"{PERCENTILES} has {len(figures)} rows, not 101")
-    return figures
+            raise ParseError(f"{PERCENTILES_FILE} has a row in an unknown format", line)
+        values_us.append(int(match[2] + match[3]))
+    if len(values_us) != 101:
+        raise ParseError(f"{PERCENTILES_FILE} has {len(values_us)} rows, not 101")
+    return values_us
 
 
-def _fill(rounded: list[int], microseconds: list[int]) -> list[float]:
+def _exact_totals(rounded_ms: list[int], percentiles_us: list[int]) -> list[float]:
     """Total times in ms, ascending: exact if the -e file has that rank (always up to 100 requests),
     else interpolated between the two exact neighbours, within the rounding of the -g file.
 
     Row i of the -e file has rank floor(0.5 + n*i/100), the last one n - 1; ab.c, output_results.
     """
-    n, exact = len(rounded), dict[int, int]()
-    for percent, us in enumerate(microseconds):
+    n, exact = len(rounded_ms), dict[int, int]()
+    for percent, us in enumerate(percentiles_us):
         rank = n - 1 if percent == 100 else int(0.5 + n * percent / 100.0)
         if rank >= n:
             continue
-        if (us + 500) // 1000 != rounded[rank] or exact.setdefault(rank, us) != us:
-            row = f"{percent},{us / 1000:.3f} and {rounded[rank]}"
-            raise ParseError(f"{PERCENTILES} and {ROWS} disagree", row)
-    filled = [float(ms) for ms in rounded]
+        if (us + 500) // 1000 != rounded_ms[rank] or exact.setdefault(rank, us) != us:
+            row = f"{percent},{us / 1000:.3f} and {rounded_ms[rank]}"
+            raise ParseError(f"{PERCENTILES_FILE} and {ROWS_FILE} disagree", row)
+    totals_ms = [float(ms) for ms in rounded_ms]
     for low, high in pairwise(sorted(exact)):
         for rank in range(low + 1, high):
             share = (rank - low) / (high - low)
             estimate = (exact[low] + share * (exact[high] - exact[low])) / 1000
-            filled[rank] = min(max(estimate, rounded[rank] - 0.5), rounded[rank] + 0.499)
+            totals_ms[rank] = min(max(estimate, rounded_ms[rank] - 0.5), rounded_ms[rank] + 0.499)
     for rank, us in exact.items():
-        filled[rank] = us / 1000
-    return filled
+        totals_ms[rank] = us / 1000
+    return totals_ms
 
 
-def _seconds(ms: list[float] | list[int]) -> Summary:
+def _summary_of(ms: list[float] | list[int]) -> Summary:
     return Summary(*summarise(value / 1000 for value in ms))
 
 
 def _lone(rows: list[_Row], totals: list[float]) -> float | None:
-    """Seconds the first request took, if no other started in the same second, as start times are
-    whole seconds. Times rounded to milliseconds count from LONE_MIN_MS on."""
+    """Seconds that the first request took, if it alone started in its second: start times are whole
+    seconds. Times rounded to milliseconds are accepted from MIN_ROUNDED_LONE_MS on."""
     first = min(row.started_s for row in rows)
     rank, *others = (rank for rank, row in enumerate(rows) if row.started_s == first)
-    rough = len(rows) > 100 and totals[rank] < LONE_MIN_MS
-    return None if others or rough else totals[rank] / 1000
+    too_coarse = len(rows) > 100 and totals[rank] < MIN_ROUNDED_LONE_MS
+    return None if others or too_coarse else totals[rank] / 1000
 
 
 class FirstByteAfterEnd(Finding):
-    """ab timed the first byte of {requests:# request} after the end of the same"""
+    """for {requests:# request}, ab recorded the first byte after the end of the response"""
 
     requests: int
 
 
 def _notes(rows: list[_Row]) -> tuple[Finding, ...]:
-    """Oddities in the rows that do not make the rest unreliable."""
+    """Notes on implausible rows; the other figures remain reliable."""
     early = sum(row.wait_ms > row.total_ms for row in rows)
     return (FirstByteAfterEnd(early),) if early else ()

@@ -5,7 +5,7 @@ addition to its document; the two must agree. Other loads have only the document
 
 The Measurement:
 
-- `timings`: every request sent, in order of start, with its number, which the server receives too.
+- `timings`: every request sent, in order of start, with its number, which the server also receives.
   All figures include the first request, even if it is sent alone.
 - `response`, `connect`, `first_byte`: from the request's start, before its connect(); with a rate
   from its due time. Response and first byte over complete responses, whatever their status;
@@ -23,49 +23,49 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from workerlab.load.generators.document import AGAIN, COLUMNS, KEPT, MIXED
-from workerlab.load.programs import GeneratorDocument, Program, measurement
+from workerlab.load.generators.document import COLUMNS, KEPT, MIX_COLUMNS, RESENT
+from workerlab.load.programs import GeneratorDocument, Program, measurement_of
 from workerlab.load.tool import table_lines
 from workerlab.model import Measurement, Output, ParseError, Summary, Timing
 from workerlab.numbers.samples import summarise
 
-ROWS = "requests.csv"
-# As in COLUMNS; the probe stores 16 bytes of a name
+ROWS_FILE = "requests.csv"
+# As in COLUMNS; request numbers have up to 16 digits, as the probe stores 16 bytes of them
 ROW = re.compile(
     r"(\d{1,18})" + r",(\d{0,18})" * 4 + r",([^,]*),(\d{1,16}),([0-2])(?:,(\d{1,9}))?", re.ASCII
 )
 
-Row = tuple[Timing, bool]  # a request, and whether it was repeated on a new connection
+Row = tuple[Timing, bool]  # a request, and whether it was resent on a new connection
 
 
 @dataclass(frozen=True)
 class FastTool(Program):
-    LONE_FIRST = NAMES_REQUESTS = OPEN_MODEL = MIX = LINGERS = True
-    OUTPUT_FILES = (ROWS,)
-    INSTALL_HINT = "It comes with the lab: there is nothing to install."
+    SENDS_FIRST_ALONE = NAMES_REQUESTS = OPEN_MODEL = MIX = LINGERS = True
+    OUTPUT_FILES = (ROWS_FILE,)
+    INSTALL_HINT = "It comes with workerlab."
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError if the document or a row is missing or cut short, or if they disagree."""
+        """Raises ParseError if document or rows are missing or incomplete, or if they disagree."""
         document = self.document_of(output)
         if not document.requested.rows:
-            return measurement(document)
-        rows = _rows(output.files.get(ROWS), MIXED if document.routes else COLUMNS)
-        _agree(document, rows)
-        return _exact(measurement(document), rows)
+            return measurement_of(document)
+        rows = _read_rows(output.files.get(ROWS_FILE), MIX_COLUMNS if document.routes else COLUMNS)
+        _check_agreement(document, rows)
+        return _with_exact_times(measurement_of(document), rows)
 
 
 FAST = FastTool("fast", PROCESSES=True)
 
 
-def _exact(summary: Measurement, rows: Sequence[Row]) -> Measurement:
+def _with_exact_times(measurement: Measurement, rows: Sequence[Row]) -> Measurement:
     """The measurement with exact times from the rows."""
     timings = tuple(timing for timing, _ in rows)
     response = _summary(t.end_s for t in timings)
-    exact = replace(summary, timings=timings, response=response, percentiles_s={})
-    if exact.asked_rps is not None:  # rows begin when a request was due, not when it connected
+    exact = replace(measurement, timings=timings, response=response, percentiles_s={})
+    if exact.asked_rps is not None:  # rows then begin when a request was due, not with connect()
         return exact
-    # A repeated request's row has its last attempt only
-    connects = [timing.connect_s for timing, again in rows if not (timing.reused or again)]
+    # The row of a resent request has only the time to connect of its last attempt
+    connects = [timing.connect_s for timing, resent in rows if not (timing.reused or resent)]
     return replace(
         exact,
         connect=_summary(connects),
@@ -78,25 +78,25 @@ def _summary(values_s: Iterable[float | None]) -> Summary:
     return Summary(*summarise(value_s for value_s in values_s if value_s is not None))
 
 
-def _rows(text: str | None, columns: str) -> list[Row]:
-    """Every request, by start. ParseError at the first malformed line."""
-    lines = table_lines(text, "fast", ROWS, columns)
-    return sorted(map(_row, lines), key=lambda row: row[0].start_s)
+def _read_rows(text: str | None, columns: str) -> list[Row]:
+    """All requests, by start. Raises ParseError for a malformed line."""
+    lines = table_lines(text, "fast", ROWS_FILE, columns)
+    return sorted(map(_parse_row, lines), key=lambda row: row[0].start_s)
 
 
-def _row(line: str) -> Row:
+def _parse_row(line: str) -> Row:
     if (match := ROW.fullmatch(line)) is None:
-        raise ParseError("a row of an unknown form", line)
-    *cells, cause, number, reused, route_text = match.groups()
-    start, *cells = cells
-    *moments, status = (int(cell) if cell else None for cell in cells)
-    reached = [moment for moment in moments if moment is not None]
-    in_order = moments[: len(reached)] == sorted(reached)
-    if not in_order or (status is None) != (moments[2] is None):
-        raise ParseError("a row whose moments are out of order", line)
-    connect_s, first_byte_s, end_s = (None if ns is None else ns / 1e9 for ns in moments)
-    connection = int(reused)
-    if connection == KEPT and connect_s != 0:
+        raise ParseError("a row in an unknown format", line)
+    *times, cause, number, reuse_text, route_text = match.groups()
+    start, *times = times
+    *times_ns, status = (int(text) if text else None for text in times)
+    reached_ns = [time_ns for time_ns in times_ns if time_ns is not None]
+    in_order = times_ns[: len(reached_ns)] == sorted(reached_ns)
+    if not in_order or (status is None) != (times_ns[2] is None):
+        raise ParseError("a row whose times are out of order", line)
+    connect_s, first_byte_s, end_s = (None if ns is None else ns / 1e9 for ns in times_ns)
+    reused = int(reuse_text)
+    if reused == KEPT and connect_s != 0:
         raise ParseError("a row on a kept connection has a connect time", line)
     timing = Timing(
         start_s=int(start) / 1e9,
@@ -106,26 +106,26 @@ def _row(line: str) -> Row:
         status=status,
         cause=cause or None,
         request_id=number,
-        reused=connection == KEPT,
+        reused=reused == KEPT,
         route=None if route_text is None else int(route_text),
     )
-    return timing, connection == AGAIN
+    return timing, reused == RESENT
 
 
-def _agree(document: GeneratorDocument, rows: Sequence[Row]) -> None:
-    """ParseError unless document and rows agree."""
+def _check_agreement(document: GeneratorDocument, rows: Sequence[Row]) -> None:
+    """Raises ParseError unless document and rows agree."""
     timings = [timing for timing, _ in rows]
     causes = Counter(timing.cause for timing in timings if timing.cause is not None)
-    silent = sum(timing.end_s is None and timing.cause is None for timing in timings)
-    lone_s = next((t.end_s for t in timings[:1] if t.cause is None), None)  # if it was a success
+    unexplained = sum(timing.end_s is None and timing.cause is None for timing in timings)
+    lone_s = next((t.end_s for t in timings[:1] if t.cause is None), None)
     lone_ns = None if document.lone_ns is None or lone_s is None else round(lone_s * 1e9)
     pairs = (
         ("sent", document.sent, len(timings)),
         ("complete", document.complete, sum(t.end_s is not None for t in timings)),
         ("errors", document.errors, dict(causes)),
-        ("reconnects", document.reconnects, sum(again for _, again in rows)),
-        ("rows without an end or a cause", 0, silent),
-        ("different numbers", len(timings), len({timing.request_id for timing in timings})),
+        ("reconnects", document.reconnects, sum(resent for _, resent in rows)),
+        ("rows without an end or a cause", 0, unexplained),
+        ("distinct request numbers", len(timings), len({timing.request_id for timing in timings})),
         ("lone_ns", document.lone_ns, lone_ns),
     )
     for figure, in_document, in_rows in pairs:

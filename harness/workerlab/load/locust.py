@@ -35,29 +35,29 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from workerlab.load.generators.document import WRONG
-from workerlab.load.programs import Digest, converted, rate_notes, recorded
+from workerlab.load.generators.document import WRONG_ANSWER_CAUSES
+from workerlab.load.programs import Digest, as_notes, convert, rate_notes
 from workerlab.load.tool import (
-    FILE,
+    MIX_FILE,
     Account,
     Count,
     Tool,
-    given_twice,
     mix_file,
     percentiles_of,
-    results,
+    repeated_header,
+    route_results,
     summary_of,
 )
 from workerlab.model import Command, Load, Measurement, Output, ParseError, UsageError
 from workerlab.numbers.histogram import Histogram
 
 LOCUSTFILE = str(Path(__file__).parent / "generators" / "locustfile.py")
-RESULT = "locust.json"
-FORMAT = 1
-PORT = 5557  # of the master for workers on other hosts: Locust's default
+RESULT_FILE = "locust.json"
+RESULT_FORMAT = 1
+PORT = 5557  # of the master, for workers on other hosts; Locust's default
 JOIN_S = 120  # for workers to connect
-GRACE_SHARE = 0.8  # of the time until the deadline, for requests in flight at the end
-PASSED_ON = (
+GRACE_SHARE = 0.8  # of the time between the end of the load and the deadline
+PASSED_ON_FIELDS = (
     *("method", "headers", "body_file", "keepalive", "expect_status", "same_body"),
     *("duration_s", "ramp_s", "rate_rps", "arrivals", "schedule"),
 )
@@ -71,7 +71,7 @@ class Locust(Tool):
     VERSION_ARGV = (sys.executable, "-I", "-m", "locust", "--version")
     COUNTED = False
     TIMED = PROCESSES = RAMPS = DISTRIBUTES = OPEN_MODEL = MIX = True
-    OUTPUT_FILES = (RESULT,)
+    OUTPUT_FILES = (RESULT_FILE,)
 
     def check(self, load: Load) -> None:
         if load.concurrency < 1:
@@ -81,53 +81,53 @@ class Locust(Tool):
         if _processes(load) > load.concurrency:
             raise UsageError(f"{self.NAME} cannot share {load.concurrency} users among"
                              f" {_processes(load)} processes.")  # fmt: skip
-        if twice := given_twice(load):
-            raise UsageError(f"{self.NAME} cannot send the header {twice} twice; use fast.")
+        if name := repeated_header(load):
+            raise UsageError(f"{self.NAME} cannot send the header {name} twice; use fast.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """All users start at once, or over the ramp; the locustfile ends the run, not
         --run-time."""
         spawn_rate = load.concurrency / load.ramp_s if load.ramp_s else load.concurrency
-        words = [sys.executable, "-I", "-m", "locust", "--locustfile", LOCUSTFILE]
-        words += ["--headless", "--only-summary", "--exit-code-on-error", "0"]
-        words += ["--users", str(load.concurrency), "--spawn-rate", f"{spawn_rate:g}"]
-        words += ["--stop-timeout", str(math.ceil(_grace_s(load)))]
-        request = {name: getattr(load, name) for name in PASSED_ON} | {
+        argv = [sys.executable, "-I", "-m", "locust", "--locustfile", LOCUSTFILE]
+        argv += ["--headless", "--only-summary", "--exit-code-on-error", "0"]
+        argv += ["--users", str(load.concurrency), "--spawn-rate", f"{spawn_rate:g}"]
+        argv += ["--stop-timeout", str(math.ceil(_grace_s(load)))]
+        request = {name: getattr(load, name) for name in PASSED_ON_FIELDS} | {
             "user": self.USER,
             "urls": [url, *load.urls],
             "together": not load.hosts,
             "grace_s": _grace_s(load),
             "timeout_s": load.deadline_s,
-            "result": f"{workdir}/{RESULT}",
-            "mix": f"{workdir}/{FILE}" if load.mix else None,
+            "result": f"{workdir}/{RESULT_FILE}",
+            "mix": f"{workdir}/{MIX_FILE}" if load.mix else None,
             "shares": _processes(load),
         }
-        words += ["--workerlab", json.dumps(request)]
+        argv += ["--workerlab", json.dumps(request)]
         if load.hosts:
-            words += ["--master", "--master-bind-port", str(PORT)]
-            words += ["--expect-workers", str(_processes(load))]
-            words += ["--expect-workers-max-wait", str(JOIN_S)]
+            argv += ["--master", "--master-bind-port", str(PORT)]
+            argv += ["--expect-workers", str(_processes(load))]
+            argv += ["--expect-workers-max-wait", str(JOIN_S)]
         elif load.processes > 1:
             port = str(20_000 + zlib.crc32(workdir.encode()) % 10_000)  # below the ephemeral ports
-            words += ["--processes", str(load.processes), "--master-bind-host", "127.0.0.1"]
-            words += ["--master-bind-port", port, "--master-port", port]
-        return Command(argv=(*words, self.USER), files=mix_file(load))
+            argv += ["--processes", str(load.processes), "--master-bind-host", "127.0.0.1"]
+            argv += ["--master-bind-port", port, "--master-port", port]
+        return Command(argv=(*argv, self.USER), files=mix_file(load))
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError if the result is missing, cut short, inconsistent or lacks a process, or if
-        hosts did not connect."""
-        if missing := missing_hosts(output.stderr):
-            raise ParseError(missing)
-        self.ended_well(output)
-        return _measurement(self.NAME, _result(self, output.files.get(RESULT, "")))
+        """Raises ParseError if the result is missing, incomplete or inconsistent, or if hosts did
+        not connect."""
+        if reason := missing_hosts(output.stderr):
+            raise ParseError(reason)
+        self.check_exit_code(output)
+        return _measurement(self.NAME, _read_result(self, output.files.get(RESULT_FILE, "")))
 
 
 def worker_command(load: Load, master_host: str, port: int = PORT) -> tuple[str, ...]:
     """The command that a host runs to be a worker for one trial."""
-    words = ["locust", "--worker", "--locustfile", "-"]
-    words += ["--master-host", master_host, "--master-port", str(port)]
-    words += ["--exit-code-on-error", "0"]
-    return (*words, *(["--processes", str(load.processes)] if load.processes > 1 else []))
+    argv = ["locust", "--worker", "--locustfile", "-"]
+    argv += ["--master-host", master_host, "--master-port", str(port)]
+    argv += ["--exit-code-on-error", "0"]
+    return (*argv, *(["--processes", str(load.processes)] if load.processes > 1 else []))
 
 
 def host_command(worker: Sequence[str]) -> str:
@@ -153,8 +153,8 @@ def missing_hosts(stderr: str) -> str | None:
     counts = re.findall(r"Waiting for workers to be ready, (\d+ of \d+) connected", stderr)
     connected = f"only {counts[-1]}" if counts else "not all"
     return (
-        f"{connected} workers came within {JOIN_S} s: run the command on each load host, and see"
-        f" that it reaches port {PORT} of this machine"
+        f"{connected} workers connected within {JOIN_S} s: run the command on each load host, and"
+        f" check that it can reach port {PORT} of this machine"
     )
 
 
@@ -169,7 +169,7 @@ def _grace_s(load: Load) -> float:
 
 
 class ProcessPart(Struct, frozen=True):
-    """The results of a process (`generators/locustfile.py`). ValueError if inconsistent."""
+    """The results of a process (`generators/locustfile.py`). Raises ValueError if inconsistent."""
 
     sent: Count
     complete: Count
@@ -196,9 +196,9 @@ class ProcessPart(Struct, frozen=True):
             raise ValueError("more failures than requests")
 
     @property
-    def right(self) -> int:
-        """Answers that are successes: expected status, and a body equal to the first one."""
-        return self.complete - sum(self.errors.get(cause, 0) for cause in WRONG)
+    def successes(self) -> int:
+        """Answers with an expected status, and a body equal to the process's first one."""
+        return self.complete - sum(self.errors.get(cause, 0) for cause in WRONG_ANSWER_CAUSES)
 
     @property
     def seconds(self) -> float:
@@ -209,6 +209,8 @@ class ProcessPart(Struct, frozen=True):
 
 
 class LocustResult(Struct, frozen=True):
+    """What the locustfile writes."""
+
     tool: str
     format: int
     user: str
@@ -219,22 +221,22 @@ class LocustResult(Struct, frozen=True):
     rate_rps: float | None = None  # open model: requested arrivals per second
 
 
-def _result(tool: Locust, text: str) -> LocustResult:
+def _read_result(tool: Locust, text: str) -> LocustResult:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        raise ParseError(f"{tool.NAME} left no whole {RESULT}", text) from None
+        raise ParseError(f"{tool.NAME} left no complete {RESULT_FILE}", text) from None
     try:
-        result = converted(document, LocustResult)
+        result = convert(document, LocustResult)
     except ValueError as error:
         raise ParseError(f"the result of {tool.NAME} is incomplete ({error})", text) from None
-    if (result.tool, result.format, result.user) != ("locust", FORMAT, tool.USER):
-        raise ParseError(f"not a result of {tool.NAME}, format {FORMAT}", text)
+    if (result.tool, result.format, result.user) != ("locust", RESULT_FORMAT, tool.USER):
+        raise ParseError(f"not a result of {tool.NAME}, format {RESULT_FORMAT}", text)
     if not result.whole:
-        raise ParseError(f"{tool.NAME} was interrupted: its result covers a part of the run")
+        raise ParseError(f"{tool.NAME} was interrupted: its result covers only part of the run")
     if lost := result.expected - len(result.parts):
         processes = f"{lost} of {result.expected} processes of {tool.NAME}"
-        raise ParseError(f"{processes} were lost under the load")
+        raise ParseError(f"{processes} were lost during the load")
     return result
 
 
@@ -243,18 +245,18 @@ def _errors(parts: Collection[ProcessPart], bodies: Sequence[str]) -> Counter[st
     errors = Counter[str]()
     for part in parts:
         errors.update(part.errors)
-    if mismatches := sum(part.right for part in parts if part.body_sha256 in bodies[1:]):
+    if mismatches := sum(part.successes for part in parts if part.body_sha256 in bodies[1:]):
         errors["body"] += mismatches
     return errors
 
 
-def _sockets(parts: Collection[ProcessPart], sent: int) -> dict[str, Any]:
+def _socket_fields(parts: Collection[ProcessPart], sent: int) -> dict[str, Any]:
     """The fields of a Measurement about sockets."""
     received = [part.received_bytes for part in parts if part.received_bytes is not None]
-    spent_ns = Counter[str]()
+    totals_ns = Counter[str]()
     for part in parts:
-        spent_ns.update(part.socket_ns)
-    calls_s = {name: spent_ns[name] / 1e9 / sent for name in sorted(spent_ns)}
+        totals_ns.update(part.socket_ns)
+    calls_s = {name: totals_ns[name] / 1e9 / sent for name in sorted(totals_ns)}
     return {"received_bytes": sum(received) if received else None, "calls_s": calls_s}
 
 
@@ -274,36 +276,33 @@ def _measurement(name: str, result: LocustResult) -> Measurement:
     sent, unsent = sum(part.sent for part in parts), sum(part.unsent for part in parts)
     rate_rps = result.rate_rps
     if rate_rps and not sent + unsent:
-        raise ParseError(f"no request was due at {rate_rps:g} requests/s: load for longer")
+        raise ParseError(f"no request was due at {rate_rps:g} requests/s: make the load longer")
     duration_s = max((part.seconds for part in parts), default=0.0)
     if not sent or not duration_s:
         raise ParseError(f"{name} sent nothing")
-    failed = errors.total()
-    alone = "local" in result.parts  # otherwise a master wrote the result, and has no part
-    firsts = [part.first_ns for part in parts if part.first_ns is not None]
+    timing = rate_notes(sent=sent, unsent=unsent, rate_rps=rate_rps, lag=lag) if rate_rps else ()
+    is_local = "local" in result.parts  # otherwise a master, without a part, wrote it
+    starts_ns = [part.first_ns for part in parts if part.first_ns is not None]
     return Measurement(
         requests=sum(part.complete for part in parts),
-        failed=failed,
+        failed=errors.total(),
         errors=dict(sorted(errors.items())),
         duration_s=duration_s,
-        rps=(sent - failed) / duration_s,
+        rps=(sent - errors.total()) / duration_s,
         response=summary_of(response),
         percentiles_s=percentiles_of(response),
-        origin_ns=min(firsts) if alone or (rate_rps and len(set(firsts)) == 1) else None,
+        origin_ns=min(starts_ns) if is_local or (rate_rps and len(set(starts_ns)) == 1) else None,
         achieved_concurrency=sum(part.in_flight_ns for part in parts) / 1e9 / duration_s,
         asked_rps=rate_rps,
         sent=sent,
         unsent=unsent if rate_rps else None,
         lag=summary_of(lag),
-        cpu_s=(sum(part.cpu_ns for part in parts) + (0 if alone else result.cpu_ns)) / 1e9,
+        cpu_s=(sum(part.cpu_ns for part in parts) + (0 if is_local else result.cpu_ns)) / 1e9,
         body_sha256=bodies[0] if bodies and not errors["body"] else None,
-        routes=results(part.routes for part in parts),
+        routes=route_results(part.routes for part in parts),
         answers_ns=tuple(answer for part in parts for answer in part.answers_ns),
-        **_sockets(parts, sent),
-        notes=(
-            *(rate_notes(sent, unsent, rate_rps, lag) if rate_rps else ()),
-            *recorded(part.note for part in parts if part.note),
-        ),
+        **_socket_fields(parts, sent),
+        notes=(*timing, *as_notes(part.note for part in parts if part.note)),
     )
 
 

@@ -20,14 +20,14 @@ from workerlab import codec
 from workerlab.finding import Finding, Note
 from workerlab.load.generators.document import FORMAT
 from workerlab.load.tool import (
-    FILE,
+    MIX_FILE,
     NS,
     Account,
     Count,
     Tool,
     mix_file,
     percentiles_of,
-    results,
+    route_results,
     summary_of,
 )
 from workerlab.model import (
@@ -43,15 +43,15 @@ from workerlab.numbers.histogram import Histogram
 T = TypeVar("T")
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256
 
-ALL_CORES = 1024  # more than any machine has
+ALL_CORES = 1024  # more cores than any machine has
 GENERATORS = str(Path(__file__).parent / "generators")
-LATE_NS = 10e6  # later than a timer's own delay
-DEADLINE_SHARE = 0.95  # the generator ends before the harness kills it
-MAX_ROW_ARRIVALS = 50_000  # of an open load with a row per request: so many rows cost little
+LATE_LAG_NS = 10e6  # more than the delay of a timer
+DEADLINE_SHARE = 0.95  # of the deadline, so that a generator ends before it is killed
+MAX_ROW_ARRIVALS = 50_000  # of an open load with a row per request, which is then cheap
 
 
-def followed(load: Load) -> bool:
-    """Whether to write a row per request: if their number is given or small, for a ramp (to show
+def writes_rows(load: Load) -> bool:
+    """Whether to write a row per request: if their number is set or small, for a ramp (to show
     response times over time), and for a mix (to match workers' spans with routes)."""
     if load.summed:
         return False
@@ -62,7 +62,7 @@ def followed(load: Load) -> bool:
 
 @dataclass(frozen=True)
 class Program(Tool):
-    """A generator of the lab as a Tool. `PROCESS_PER`: by default it starts a process for each."""
+    """A generator of the lab as a Tool. `PROCESS_PER`: what it starts a process for by default."""
 
     NAME: str
     NEEDS: tuple[str, ...] = ()
@@ -86,20 +86,20 @@ class Program(Tool):
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         """Uses -S if the generator needs no packages, which halves its start-up time."""
-        words = [sys.executable, *(["-I"] if self.NEEDS else ["-I", "-S"]), GENERATORS, self.NAME]
-        words += [word for address in (url, *load.urls) for word in ("--url", address)]
-        words += ["--concurrency", str(load.concurrency)]
+        argv = [sys.executable, *(["-I"] if self.NEEDS else ["-I", "-S"]), GENERATORS, self.NAME]
+        argv += [word for target in (url, *load.urls) for word in ("--url", target)]
+        argv += ["--concurrency", str(load.concurrency)]
         if load.timed or load.rate_rps:
-            words += ["--duration", f"{load.duration_s:.12g}"]
+            argv += ["--duration", f"{load.duration_s:.12g}"]
         else:
-            words += ["--requests", str(load.requests)]
-        words += ["--deadline", f"{load.deadline_s * DEADLINE_SHARE:.3f}"]
+            argv += ["--requests", str(load.requests)]
+        argv += ["--deadline", f"{load.deadline_s * DEADLINE_SHARE:.3f}"]
         options = {
             "processes": load.processes if load.processes > 1 else None,
             "rate": load.rate_rps,
             "arrivals": load.arrivals if load.rate_rps else None,
             "seed": load.schedule if load.rate_rps or load.mix else None,
-            "mix": f"{workdir}/{FILE}" if load.mix else None,
+            "mix": f"{workdir}/{MIX_FILE}" if load.mix else None,
             "ramp": f"{load.ramp_s:g}" if load.ramp_s else None,
             "linger": f"{load.linger_s:g}" if load.linger_s else None,
             "source": ",".join(load.sources),
@@ -108,20 +108,20 @@ class Program(Tool):
             "body-file": load.body_file,
             "expect-status": load.expect_status if load.expect_status != 200 else None,
         }
-        words += [f"--{name}={value}" for name, value in options.items() if value]
-        words += ["--keepalive"] * load.keepalive + ["--same-body"] * load.same_body
-        words += ["--together"] * (load.together and self.LONE_FIRST)
-        words += [f"--header={name}: {value}" for name, value in load.headers]
-        if self.NAMES_REQUESTS and followed(load):
-            words += ["--rows", f"{workdir}/{self.OUTPUT_FILES[0]}"]
-        return Command(argv=tuple(words), files=mix_file(load))
+        argv += [f"--{name}={value}" for name, value in options.items() if value]
+        argv += ["--keepalive"] * load.keepalive + ["--same-body"] * load.same_body
+        argv += ["--together"] * (load.together and self.SENDS_FIRST_ALONE)
+        argv += [f"--header={name}: {value}" for name, value in load.headers]
+        if self.NAMES_REQUESTS and writes_rows(load):
+            argv += ["--rows", f"{workdir}/{self.OUTPUT_FILES[0]}"]
+        return Command(argv=tuple(argv), files=mix_file(load))
 
     def parse(self, output: Output) -> Measurement:
-        return measurement(self.document_of(output))
+        return measurement_of(self.document_of(output))
 
     def document_of(self, output: Output) -> GeneratorDocument:
-        """ParseError unless the generator exited with 0 and printed a complete document."""
-        self.ended_well(output)
+        """Raises ParseError unless the generator exited with 0 and printed a complete document."""
+        self.check_exit_code(output)
         name, line = self.NAME, output.stdout.strip()
         try:
             printed = json.loads(line)
@@ -131,18 +131,18 @@ class Program(Tool):
             raise ParseError(f"not a document of {name}", line)
         if printed.get("format") != FORMAT:
             raise ParseError(
-                f"a document of another version of {name}, not of format {FORMAT}", line
+                f"a document from another version of {name}, not of format {FORMAT}", line
             )
         try:
-            document = converted(printed, GeneratorDocument)
+            document = convert(printed, GeneratorDocument)
         except ValueError as error:
             raise ParseError(f"the document of {name} is incomplete ({error})", line) from None
-        _agree(name, document, line)
+        _check_consistency(name, document, line)
         return document
 
 
 class RequestedLoad(msgspec.Struct, frozen=True):
-    """The requested load, as the generator understood it."""
+    """The requested load, as the generator parsed it."""
 
     requests: int | None
     duration_s: float | None
@@ -153,7 +153,7 @@ class RequestedLoad(msgspec.Struct, frozen=True):
 
 
 class GeneratorDocument(msgspec.Struct, frozen=True):
-    """What a generator prints, see `generators/document.py`."""
+    """What a generator prints; see `generators/document.py`."""
 
     requested: RequestedLoad = msgspec.field(name="asked")
     sent: Count
@@ -179,13 +179,13 @@ class GeneratorDocument(msgspec.Struct, frozen=True):
     routes: dict[str, Account] = {}  # of a mix, by label
 
 
-def converted(printed: object, kind: type[T]) -> T:
-    """What a generator printed, as a struct of this kind. Raises ValueError."""
+def convert(printed: object, kind: type[T]) -> T:
+    """What a generator printed, as a struct of this kind. Raises ValueError if it does not fit."""
     return codec.convert(printed, kind, lambda _, value: Histogram.from_json(value))
 
 
-def _agree(name: str, document: GeneratorDocument, line: str) -> None:
-    """ParseError unless the document is consistent."""
+def _check_consistency(name: str, document: GeneratorDocument, line: str) -> None:
+    """Raises ParseError unless the document is consistent."""
     load, sent = document.requested, document.sent
     complete, failed = document.complete, document.failed
     pairs = [
@@ -203,17 +203,18 @@ def _agree(name: str, document: GeneratorDocument, line: str) -> None:
         ]
     for figure, count, total in pairs:
         if count != total:
-            raise ParseError(f"{name} disagrees with itself on {figure}: {count}, {total}", line)
+            raise ParseError(f"{name} is inconsistent on {figure}: {count}, {total}", line)
     if load.rate_rps and not sent + document.unsent:
         due = f"in {load.duration_s:g} s at {load.rate_rps:g} requests/s"
         raise ParseError(f"no request was due {due}: make the load longer")
     if not sent:
         raise ParseError(f"{name} sent nothing", line)
     if max(complete, failed) > sent:
-        raise ParseError(f"{name} counts more answers than requests", line)
+        raise ParseError(f"{name} counts more answers or failures than requests", line)
 
 
-def measurement(document: GeneratorDocument) -> Measurement:
+def measurement_of(document: GeneratorDocument) -> Measurement:
+    """The measurement of a consistent document."""
     duration_s = document.duration_ns / NS
     return Measurement(
         requests=document.complete,
@@ -235,20 +236,20 @@ def measurement(document: GeneratorDocument) -> Measurement:
         lag=summary_of(document.lag),
         cpu_s=document.cpu_ns / NS,
         body_sha256=document.body_sha256,
-        routes=results([document.routes]),
+        routes=route_results([document.routes]),
         notes=tuple(_notes(document)),
     )
 
 
-def recorded(texts: Iterable[str]) -> tuple[Finding, ...]:
-    """The notes a program printed, without duplicates."""
+def as_notes(texts: Iterable[str]) -> tuple[Finding, ...]:
+    """The notes that programs printed, without duplicates."""
     return tuple(map(Note, dict.fromkeys(texts)))
 
 
 class RequestsSentAgain(Finding):
-    """{requests:# kept connection} {requests:was/were} closed by the server as a request was sent
-    on {requests:it/them}; {requests:it was/they were} sent again on {requests:a new one/new ones}
-    """
+    """the server closed {requests:# kept connection} as a request was sent on {requests:it/each};
+    {requests:that request was/those requests were} resent on
+    {requests:a new connection/new connections}"""
 
     requests: int
 
@@ -282,15 +283,18 @@ def _notes(document: GeneratorDocument) -> Iterator[Finding]:
         yield StoppedAtDeadline(document.unsent)
     elif document.requested.rate_rps:
         yield from rate_notes(
-            document.sent, document.unsent, document.requested.rate_rps, document.lag
+            sent=document.sent,
+            unsent=document.unsent,
+            rate_rps=document.requested.rate_rps,
+            lag=document.lag,
         )
-    yield from recorded(document.notes)
+    yield from as_notes(document.notes)
 
 
-def rate_notes(sent: int, unsent: int, rate_rps: float, lag: Histogram) -> Iterator[Finding]:
+def rate_notes(*, sent: int, unsent: int, rate_rps: float, lag: Histogram) -> Iterator[Finding]:
     """Notes on requests of an open load that were sent late or never."""
     median_lag_ns = lag.quantile(0.5)
     if unsent:
         yield RequestsNeverSent(unsent, due=sent + unsent, rate_rps=rate_rps)
-    elif median_lag_ns is not None and median_lag_ns > LATE_NS:
+    elif median_lag_ns is not None and median_lag_ns > LATE_LAG_NS:
         yield RequestsSentLate(median_lag_ns / NS)

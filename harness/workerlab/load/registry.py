@@ -1,4 +1,4 @@
-"""The load tools, by name. To add one, write a file with its `Tool` and add that to TOOLS."""
+"""The load tools, by name. To add one, write a module with its `Tool` and add that to TOOLS."""
 
 from workerlab.load import locust
 from workerlab.load.ab import AB
@@ -28,6 +28,6 @@ ALIASES = {"python": "fast", "processes\u00d7coroutines": "processes-coroutines"
 
 def tool_named(name: str) -> Tool:
     """The tool with that name or alias, or one of the deliberate mistakes, which no option offers.
-    KeyError for others."""
+    Raises KeyError for other names."""
     key = ALIASES.get(name, name)
     return TOOLS[key] if key in TOOLS else MISTAKES[key]

@@ -25,27 +25,27 @@ from workerlab.numbers.units import first_lines
 
 
 class Tool(ABC):
-    """A load tool. It starts no process and opens no file itself: the harness runs its command in a
+    """A load tool. It starts no process and opens no file: the harness runs its command in a
     directory made for it, and passes the output files to `parse`."""
 
     NAME: str  # what the user calls it; the key in TOOLS
     PROGRAM: str | None = None  # looked up on PATH; None: part of the lab
     NEEDS: tuple[str, ...] = ()  # Python packages that it imports from the lab's environment
-    VERSION_ARGV: tuple[str, ...] | None = None  # prints the version first, whatever the exit code
-    COUNTED = True  # it sends `load.requests`; False: it runs for `load.duration_s`
-    TIMED = False  # it can run for `load.duration_s`
-    LONE_FIRST = False  # sends its first request alone, the others once that is answered
-    GOOD: range | None = None  # statuses that count as success; None: the expected one
-    NAMES_REQUESTS = False  # each request carries its name in the header X-Workerlab-Request
-    OPEN_MODEL = False  # it can send at `load.rate_rps`
-    PROCESSES = False  # it can send from `load.processes`
-    RAMPS = False  # it can spread the start of its connections over `load.ramp_s`
-    LINGERS = False  # its clients can close `load.linger_s` late
-    MIX = False  # it can send requests of several kinds, `load.mix`
-    DISTRIBUTES = False  # it can send from `load.hosts`
-    # Worker classes with which it cannot keep connections alive, and what happens
+    VERSION_ARGV: tuple[str, ...] | None = None  # prints the version first, with any exit code
+    COUNTED = True  # sends `load.requests`; False: runs for `load.duration_s`
+    TIMED = False  # can run for `load.duration_s`
+    SENDS_FIRST_ALONE = False  # sends the others once the first request is answered
+    SUCCESS_STATUSES: range | None = None  # statuses that count as success; None: the expected one
+    NAMES_REQUESTS = False  # sends the name of each request in the header X-Workerlab-Request
+    OPEN_MODEL = False  # can send at `load.rate_rps`
+    PROCESSES = False  # can send from `load.processes`
+    RAMPS = False  # can spread the start of its connections over `load.ramp_s`
+    LINGERS = False  # its clients can close connections `load.linger_s` late
+    MIX = False  # can send requests of several kinds, `load.mix`
+    DISTRIBUTES = False  # can send from `load.hosts`
+    # Worker classes with which it cannot keep connections alive, and why
     NO_KEEPALIVE: Mapping[str, str] = {}
-    OUTPUT_FILES: tuple[str, ...] = ()  # in its directory, for `parse`
+    OUTPUT_FILES: tuple[str, ...] = ()  # in its directory, read by `parse`
 
     @property
     def INSTALL_HINT(self) -> str:
@@ -53,7 +53,7 @@ class Tool(ABC):
         return "Install it with: pip install 'workerlab[generators]'."
 
     def cores_used(self, concurrency: int, processes: int) -> int:
-        """The number of cores it can keep busy: its CPU usage is compared with that."""
+        """The number of cores it can keep busy, with which its CPU usage is compared."""
         return processes
 
     def check(self, load: Load) -> None:  # noqa: B027
@@ -65,38 +65,38 @@ class Tool(ABC):
 
     @abstractmethod
     def parse(self, output: Output) -> Measurement:
-        """The measurement. Raises ParseError, and nothing else, if the output is in any doubt: an
-        aborted or partial run, a truncated or empty file, unknown text."""
+        """The measurement. Raises only ParseError, for output that is in any doubt: an aborted or
+        partial run, a truncated or empty file, unknown text."""
 
-    def ended_well(self, output: Output) -> None:
-        """ParseError with the last line of stderr unless it exited with 0."""
+    def check_exit_code(self, output: Output) -> None:
+        """Raises ParseError, with the last line of stderr, unless the tool exited with 0."""
         if output.exit_code != 0:
             last = output.stderr.strip().rpartition("\n")[2]
             raise ParseError(f"{self.NAME} ended with exit code {output.exit_code}", last)
 
 
 def table_lines(text: str | None, tool: str, name: str, header: str) -> list[str]:
-    """The lines of a file below its header. ParseError if it is missing or cut short."""
+    """The lines of a file below its header. Raises ParseError if it is missing or cut short."""
     if not text:
         raise ParseError(f"{tool} left no {name}")
     first, *lines = text.split("\n")
     if first != header:
-        raise ParseError(f"{name} has other columns", first)
+        raise ParseError(f"{name} has unexpected columns", first)
     if not lines or lines.pop():
         raise ParseError(f"{name} is cut short", text.rpartition("\n")[2])
     return lines
 
 
-def given_twice(load: Load) -> str | None:
-    """The name of a header that is given more than once, or None."""
+def repeated_header(load: Load) -> str | None:
+    """The name of a header that occurs more than once in a request, or None."""
     for headers in (load.headers, *(route.headers for route in load.mix)):
         names = [name.lower() for name, _ in headers]
-        if twice := min((name for name in names if names.count(name) > 1), default=None):
-            return twice
+        if repeated := min((name for name in names if names.count(name) > 1), default=None):
+            return repeated
     return None
 
 
-FILE = "mix.json"
+MIX_FILE = "mix.json"
 NS = 1e9
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -114,13 +114,13 @@ class Account(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if max(self.complete, sum(self.errors.values())) > self.sent:
-            raise ValueError("a route has more answers than requests")
+            raise ValueError("a route has more answers or errors than requests")
         if self.response.count > self.complete:
             raise ValueError("a route has more successes than answers")
 
 
 def mix_file(load: Load) -> dict[str, str]:
-    """{file name: text} of the mix's file; empty if all requests are the same."""
+    """The file of the mix, as {name: text}; empty if all requests are the same."""
     if not load.mix:
         return {}
     kinds = [
@@ -135,19 +135,19 @@ def mix_file(load: Load) -> dict[str, str]:
         }
         for route in load.mix
     ]
-    return {FILE: json.dumps(kinds)}
+    return {MIX_FILE: json.dumps(kinds)}
 
 
-def results(parts: Iterable[Mapping[str, Account]]) -> dict[str, RouteResult]:
-    """The results by label, added up over processes."""
+def route_results(parts: Iterable[Mapping[str, Account]]) -> dict[str, RouteResult]:
+    """The results by route label, of all processes."""
     by_label: dict[str, list[Account]] = {}
     for part in parts:
         for label, account in part.items():
             by_label.setdefault(label, []).append(account)
-    return {label: _result(accounts) for label, accounts in by_label.items()}
+    return {label: _route_result(accounts) for label, accounts in by_label.items()}
 
 
-def _result(accounts: Iterable[Account]) -> RouteResult:
+def _route_result(accounts: Iterable[Account]) -> RouteResult:
     errors, statuses, response = Counter[str](), Counter[str](), Histogram()
     requests, body = 0, ""
     for account in accounts:
@@ -174,6 +174,15 @@ def percentiles_of(histogram: Histogram) -> dict[float, float]:
 
 def summary_of(histogram: Histogram) -> Summary:
     """In seconds, from a histogram of nanoseconds."""
-    at = histogram.quantile
-    values_ns = (histogram.mean, at(0.50), at(0.95), at(0.99), histogram.most, at(0.90))
-    return Summary(*(None if value is None else value / NS for value in values_ns))
+    return Summary(
+        mean=_seconds(histogram.mean),
+        p50=_seconds(histogram.quantile(0.50)),
+        p90=_seconds(histogram.quantile(0.90)),
+        p95=_seconds(histogram.quantile(0.95)),
+        p99=_seconds(histogram.quantile(0.99)),
+        max=_seconds(histogram.most),
+    )
+
+
+def _seconds(ns: float | None) -> float | None:
+    return None if ns is None else ns / NS

@@ -1,7 +1,7 @@
 """wrk: its command and its report.
 
-Checked against wrk 4.1.0 and its source. wrk prints figures for humans (three digits, changing
-units), so a small Lua script prints a line of exact ones at the end; the text must agree with
+Checked against wrk 4.1.0 and its source. wrk prints figures for humans (three digits, varying
+units), so a small Lua script prints a line of exact ones at the end. The text must agree with
 it, within its rounding. The script defines neither `request` nor `response`: wrk would call both
 for each request, which costs CPU that the load needs.
 
@@ -10,12 +10,12 @@ has closed. Without that header it keeps its connections.
 
 The Measurement:
 
-- `requests`: responses wrk read to the end, whatever their status; not those in flight when the
-  time is over, which the server still works on.
+- `requests`: responses that wrk read to the end, whatever their status; not those in flight at the
+  end of the run, which the server is still processing.
 - `errors`: connect, read, write, timeout, and non_2xx, which for wrk means a status of 400 and
   above. A response later than --timeout is a timeout *and* a request. wrk does not retry a failed
   connection, so it then keeps fewer connections busy than requested.
-- `failed`: the sum of all these, but at most requests plus broken connections.
+- `failed`: their sum, but at most requests plus broken connections.
 - `response`: wrk "corrects" its latencies with synthetic samples, so they cannot be compared with
   another tool's (`exact_mean` is False). They do not include late responses.
 - `connect`, `first_byte`, `lone_s`: not available.
@@ -30,7 +30,7 @@ import msgspec
 
 from workerlab import codec
 from workerlab.finding import Finding
-from workerlab.load.tool import Count, Tool, given_twice
+from workerlab.load.tool import Count, Tool, repeated_header
 from workerlab.model import (
     Command,
     Load,
@@ -44,12 +44,12 @@ from workerlab.numbers.units import scan_bytes, scan_count, scan_duration
 
 SCRIPT = "report.lua"
 MARKER = "workerlab-wrk "
-ONE_THREAD_UP_TO = 64  # connections that one thread drives without being the bottleneck
+MAX_CONNECTIONS_PER_THREAD = 64  # that one thread drives without being the bottleneck
 
-# Relative error of wrk's text: two decimals of a figure that is at least 0.85 of its unit.
-ROUNDING = 0.01
+# Relative error of wrk's text, which has two decimals of a figure that is at least 0.85 of its unit
+ROUNDING_ERROR = 0.01
 
-DONE = r"""
+DONE_FUNCTION = r"""
 local function number(value)
   if value ~= value or value == math.huge or value == -math.huge then return "null" end
   return string.format("%.3f", value)
@@ -74,12 +74,12 @@ end
 """
 
 
-def threads(concurrency: int) -> int:
+def threads_for(concurrency: int) -> int:
     """wrk gives each thread floor(c / t) connections, so t must divide c."""
-    return 2 if concurrency > ONE_THREAD_UP_TO and concurrency % 2 == 0 else 1
+    return 2 if concurrency > MAX_CONNECTIONS_PER_THREAD and concurrency % 2 == 0 else 1
 
 
-def _asked_s(load: Load) -> int:
+def _run_s(load: Load) -> int:
     return max(1, math.ceil(load.duration_s))
 
 
@@ -88,31 +88,31 @@ def _script(load: Load) -> str:
     if load.body_file is not None and not any(n.lower() == "content-type" for n, _ in load.headers):
         headers["Content-Type"] = "application/octet-stream"
     # wrk looks for "Host" in this spelling before it adds its own
-    given = {"Host" if name.lower() == "host" else name: value for name, value in load.headers}
-    headers |= {name: value for name, value in given.items() if name.lower() != "connection"}
-    lines = [f"local MARKER, ASKED_S = {_lua(MARKER)}, {_asked_s(load)}"]
+    custom = {"Host" if name.lower() == "host" else name: value for name, value in load.headers}
+    headers |= {name: value for name, value in custom.items() if name.lower() != "connection"}
+    lines = [f"local MARKER, ASKED_S = {_lua(MARKER)}, {_run_s(load)}"]
     lines.append(f"wrk.method = {_lua(load.method)}")
     lines += [f"wrk.headers[{_lua(name)}] = {_lua(value)}" for name, value in headers.items()]
     if load.body_file is not None:
         lines.append(f'local body = assert(io.open({_lua(load.body_file)}, "rb"))')
         lines += ['wrk.body = body:read("*a")', "body:close()"]
-    return "\n".join(lines) + "\n" + DONE
+    return "\n".join(lines) + "\n" + DONE_FUNCTION
 
 
 def _lua(text: str) -> str:
-    """A Lua string literal. All bytes except printable ASCII are escaped by their numbers."""
+    """A Lua string literal. Bytes that are not printable ASCII are escaped by number."""
     codes = text.encode("utf-8", "surrogateescape")
-    plain = (
+    characters = (
         chr(code) if 32 <= code < 127 and code not in b'"\\' else f"\\{code:03d}" for code in codes
     )
-    return f'"{"".join(plain)}"'
+    return f'"{"".join(characters)}"'
 
 
 Figure = Annotated[float, msgspec.Meta(gt=-1e21, lt=1e21)]
 
 
 class _Exact(msgspec.Struct, frozen=True):
-    """The script's line. Microseconds as in wrk; None if wrk had no sample."""
+    """The script's line, in microseconds as in wrk; None if wrk had no sample."""
 
     asked_s: Count
     duration_us: Count
@@ -136,10 +136,22 @@ class _Exact(msgspec.Struct, frozen=True):
 
     @property
     def response(self) -> Summary:
-        """Empty if wrk had no sample: it prints zeros. Uses max_us: percentile(100) is always 0."""
-        middle_us = (self.mean_us, self.p50_us, self.p95_us, self.p99_us)
-        values_us = (*middle_us, self.max_us, self.p90_us) if self.max_us else ()
-        return Summary(*(None if us is None else us / 1e6 for us in values_us))
+        """Empty if wrk had no sample and printed zeros. The maximum is max_us, as percentile(100)
+        is always 0."""
+        if not self.max_us:
+            return Summary()
+        return Summary(
+            mean=_seconds(self.mean_us),
+            p50=_seconds(self.p50_us),
+            p90=_seconds(self.p90_us),
+            p95=_seconds(self.p95_us),
+            p99=_seconds(self.p99_us),
+            max=_seconds(self.max_us),
+        )
+
+
+def _seconds(us: float | None) -> float | None:
+    return None if us is None else us / 1e6
 
 
 class Wrk(Tool):
@@ -147,30 +159,30 @@ class Wrk(Tool):
     VERSION_ARGV = ("wrk", "-v")
     COUNTED = False
     TIMED = True
-    GOOD = range(100, 400)
+    SUCCESS_STATUSES = range(100, 400)
     INSTALL_HINT = (
         "wrk is packaged as wrk (Debian, Ubuntu: apt-get install wrk; macOS: brew install wrk)."
     )
 
     def cores_used(self, concurrency: int, processes: int) -> int:
-        return threads(concurrency)
+        return threads_for(concurrency)
 
     def check(self, load: Load) -> None:
         """wrk's table of headers has one value per name."""
         if load.concurrency < 1:
             raise UsageError("wrk needs at least one connection.")
-        if twice := given_twice(load):
-            raise UsageError(f"wrk cannot send the header {twice} twice; use another tool.")
+        if name := repeated_header(load):
+            raise UsageError(f"wrk cannot send the header {name} twice; use another tool.")
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
-        """Times are rounded up to whole seconds: wrk accepts no others."""
-        argv = ["wrk", "-t", str(threads(load.concurrency)), "-c", str(load.concurrency)]
-        argv += ["-d", f"{_asked_s(load)}s", "--timeout", f"{max(1, math.ceil(load.deadline_s))}s"]
+        """Rounds times up to whole seconds, as wrk accepts no others."""
+        argv = ["wrk", "-t", str(threads_for(load.concurrency)), "-c", str(load.concurrency)]
+        argv += ["-d", f"{_run_s(load)}s", "--timeout", f"{max(1, math.ceil(load.deadline_s))}s"]
         argv += ["-s", f"{workdir}/{SCRIPT}", url]
         return Command(argv=tuple(argv), files={SCRIPT: _script(load)})
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError for a run that was cut short or got no response, and for text that is
+        """Raises ParseError for a run that was cut short or got no response, and for text that is
         incomplete or disagrees with the script's line."""
         if output.exit_code != 0:
             text = output.stderr.strip() or output.stdout.strip()
@@ -178,10 +190,10 @@ class Wrk(Tool):
         exact, line = _read_marker(output.stdout, output.stderr)
         requests, duration_s = exact.requests, exact.duration_us / 1e6
         if duration_s <= 0 or duration_s < 0.99 * exact.asked_s:
-            raise ParseError("wrk was interrupted: its report covers a part of the run", line)
+            raise ParseError("wrk was interrupted: its report covers only part of the run", line)
         if requests == 0:
             raise ParseError("wrk received no complete response", line)
-        _agree(output.stdout, exact)
+        _check_agreement(output.stdout, exact)
         causes = {"non_2xx": exact.status, **exact.socket_errors}
         broken = exact.connect + exact.read + exact.write
         return Measurement(
@@ -201,13 +213,13 @@ WRK = Wrk()
 
 
 class ConnectionsLost(Finding):
-    """wrk lost {connections:# connection} when connecting, for the whole run"""
+    """wrk could not open {connections:# connection} and ran without {connections:it/them}"""
 
     connections: int
 
 
 class ResponsesAfterTimeout(Finding):
-    """{responses:# response} came after wrk's timeout, and {responses:is/are} in none of its
+    """{responses:# response} arrived after wrk's timeout and {responses:is/are} missing from its
     latencies"""
 
     responses: int
@@ -225,51 +237,56 @@ def _read_marker(stdout: str, stderr: str) -> tuple[_Exact, str]:
     stderr and continues without it."""
     *_, last = ["", *stdout.splitlines()]
     if not last.startswith(MARKER) or stdout.count(MARKER) != 1 or not stdout.endswith("\n"):
-        why = "wrk's report is not whole: its last line is not the script's"
+        why = "wrk's report is incomplete: its last line is not the script's"
         raise ParseError(why, stderr.strip().partition("\n")[0] or last)
-    try:  # not strict: Lua's whole numbers have decimals
+    try:  # not strict, as Lua prints whole numbers with decimals
         return codec.decode(last.removeprefix(MARKER), _Exact, strict=False), last
     except (ValueError, RecursionError) as error:
         raise ParseError(f"the script's line cannot be read ({error})", last) from None
 
 
-def _agree(stdout: str, exact: _Exact) -> None:
-    """ParseError unless wrk's own text is complete and agrees, within its rounding."""
+def _check_agreement(stdout: str, exact: _Exact) -> None:
+    """Raises ParseError unless wrk's own text is complete and agrees, within its rounding."""
     seconds, figure, anything = exact.duration_us / 1e6, r" +(\S+)", (str, None)
-    _check(stdout, r" *(\d+) requests in (\S+), (\S+) read",
-           (int, exact.requests), (scan_duration, seconds), (scan_bytes, exact.bytes))  # fmt: skip
-    _check(stdout, r"Requests/sec: +(\d+\.\d\d)", (float, exact.requests / seconds))
-    _check(stdout, r"Transfer/sec: +(\S+)", (scan_bytes, exact.bytes / seconds))
+    _check_line(
+        stdout,
+        r" *(\d+) requests in (\S+), (\S+) read",
+        (int, exact.requests),
+        (scan_duration, seconds),
+        (scan_bytes, exact.bytes),
+    )
+    _check_line(stdout, r"Requests/sec: +(\d+\.\d\d)", (float, exact.requests / seconds))
+    _check_line(stdout, r"Transfer/sec: +(\S+)", (scan_bytes, exact.bytes / seconds))
     if any(exact.socket_errors.values()):  # wrk prints the line only then
         pattern = " +Socket errors: " + ", ".join(rf"{name} (\d+)" for name in exact.socket_errors)
-        _check(stdout, pattern, *((int, count) for count in exact.socket_errors.values()))
+        _check_line(stdout, pattern, *((int, count) for count in exact.socket_errors.values()))
     if exact.status:
-        _check(stdout, r" +Non-2xx or 3xx responses: (\d+)", (int, exact.status))
+        _check_line(stdout, r" +Non-2xx or 3xx responses: (\d+)", (int, exact.status))
     mean, most = (
         (scan_duration, (us or 0.0) / 1e6) if exact.max_us else anything
         for us in (exact.mean_us, exact.max_us)
     )
-    _check(stdout, rf" +Latency{figure * 3} +(\S+)%", mean, anything, most, anything)
+    _check_line(stdout, rf" +Latency{figure * 3} +(\S+)%", mean, anything, most, anything)
     rate = (lambda text: 0.0 if text in ("nan", "-nan") else scan_count(text), None)
-    _check(stdout, rf" +Req/Sec{figure * 3} +(\S+)%", rate, rate, rate, anything)
+    _check_line(stdout, rf" +Req/Sec{figure * 3} +(\S+)%", rate, rate, rate, anything)
 
 
-def _check(
-    stdout: str, pattern: str, *wanted: tuple[Callable[[str], float | str], float | None]
+def _check_line(
+    stdout: str, pattern: str, *expected: tuple[Callable[[str], float | str], float | None]
 ) -> None:
-    """ParseError unless the only line of this form has these figures: whole numbers exactly, others
-    within wrk's rounding; None: any figure that can be scanned."""
+    """Raises ParseError unless the only line of this form has these figures: whole numbers exactly,
+    others within wrk's rounding. None accepts any figure that can be scanned."""
     matches = [m for line in stdout.splitlines() if (m := re.fullmatch(pattern, line, re.ASCII))]
     if len(matches) != 1:
         raise ParseError(f"wrk's report has {len(matches)} lines of the form {pattern.strip()!r}")
-    for text, (scan, exact) in zip(matches[0].groups(), wanted, strict=True):
+    for text, (scan, exact) in zip(matches[0].groups(), expected, strict=True):
         try:
             figure = scan(text)
         except ValueError as error:
             raise ParseError(str(error), matches[0][0]) from None
         if exact is None or isinstance(figure, str):
             continue
-        slack = 0 if scan is int else ROUNDING * max(1e-6, abs(exact)) + 0.005
-        if abs(figure - exact) > slack:
+        tolerance = 0 if scan is int else ROUNDING_ERROR * max(1e-6, abs(exact)) + 0.005
+        if abs(figure - exact) > tolerance:
             why = f"wrk's text and its exact figures disagree ({exact:g})"
             raise ParseError(why, matches[0][0])

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from tests.builders.processes import default_signals
 from tests.integration.conftest import LONG_S, ROOT, until
-from workerlab.load.locust import FAST, RESULT, worker_command
+from workerlab.load.locust import FAST, RESULT_FILE, worker_command
 from workerlab.model import Load, Measurement, Output
 from workerlab.numbers.schedule import schedule
 from workerlab.server.null_server import PROGRAM
@@ -160,9 +160,9 @@ def loaded(hosts: dict[str, Host], load: Load, place: Path) -> Loaded:
     assert leading.wait(LONG_S * 2) == 0, told(place)
     os.kill(target.pid, signal.SIGTERM)
     target.wait(LONG_S)
-    files = {RESULT: (work / RESULT).read_text()}
+    files = {RESULT_FILE: (work / RESULT_FILE).read_text()}
     said = FAST.parse(Output("", (work / "stderr").read_text(), 0, files))
-    return Loaded(said, json.loads(files[RESULT])["parts"], json.loads(report.read_text()))
+    return Loaded(said, json.loads(files[RESULT_FILE])["parts"], json.loads(report.read_text()))
 
 
 def loaded_for_long_enough(hosts: dict[str, Host], load: Load, place: Path) -> Loaded:
@@ -246,7 +246,7 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
     assert all(cell["failed"] == 0 for cell in report["cells"])
     listening = [json.loads(p.read_text()) for p in tmp_path.rglob("raw/*/listening.json")]
     assert {one["address"][0] for one in listening} == {here.address}
-    for result in tmp_path.rglob(f"raw/*/tool/{RESULT}"):
+    for result in tmp_path.rglob(f"raw/*/tool/{RESULT_FILE}"):
         parts = json.loads(result.read_text())["parts"]
         assert [part["sent"] > 0 for part in parts.values()] == [True, True]
     for host in senders:  # as Ctrl-C does it: to all of its terminal
@@ -262,6 +262,6 @@ def test_a_host_that_dies_is_not_passed_over(hosts: dict[str, Host], tmp_path: P
     until(lambda: json.loads(report.read_text())["connections"] == 2, "both send")
     hosts["two"].stop()
     assert leading.wait(LONG_S * 2) == 0
-    files = {RESULT: (work / RESULT).read_text()}
+    files = {RESULT_FILE: (work / RESULT_FILE).read_text()}
     with pytest.raises(Exception, match="1 of 2 processes of locust-fast were lost"):
         FAST.parse(Output("", "", 0, files))

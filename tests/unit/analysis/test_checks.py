@@ -197,7 +197,12 @@ REFUSED = {"failed": 41, "errors": {"non_2xx": 41}}
 
 @pytest.mark.parametrize(
     ("good", "expect_status", "counted"),
-    [(AB.GOOD, 302, REFUSED), (WRK.GOOD, 404, REFUSED), (WRK.GOOD, 302, {}), (None, 302, {})],
+    [
+        (AB.SUCCESS_STATUSES, 302, REFUSED),
+        (WRK.SUCCESS_STATUSES, 404, REFUSED),
+        (WRK.SUCCESS_STATUSES, 302, {}),
+        (None, 302, {}),
+    ],
     ids=["ab calls a redirect wrong", "wrk calls 404 wrong", "wrk does not a redirect", "told"],
 )
 def test_an_expected_status_is_no_failure(
@@ -218,9 +223,11 @@ def test_a_tool_that_waits_for_a_core_cannot_keep_its_connections_busy(
 
 
 def test_an_unexpected_success_is_a_failure() -> None:
-    found = outcome(replace(said(BASE), failed=30, errors={"non_2xx": 30}), 302, AB.GOOD)
+    found = outcome(
+        replace(said(BASE), failed=30, errors={"non_2xx": 30}), 302, AB.SUCCESS_STATUSES
+    )
     assert (found.failed, found.wrong, dict(found.errors)) == (11, 11, {"unexpected_2xx": 11})
-    assert outcome(said(BASE), 302, AB.GOOD).success_share == 0
+    assert outcome(said(BASE), 302, AB.SUCCESS_STATUSES).success_share == 0
 
 
 def test_a_span_that_never_ended_is_no_contradiction_in_a_timed_load() -> None:

@@ -63,7 +63,7 @@ def rows(totals: tuple[int, ...] = TOTALS_US, starts: tuple[int, ...] = STARTS) 
 
 
 def percentiles(totals: tuple[int, ...] = TOTALS_US, past_the_end: str = "0.257") -> str:
-    """As ab writes it, what lies behind its array included."""
+    """As ab writes it, including values from beyond the end of its array."""
     n, lines = len(totals), [ab.PERCENTILES_HEADER]
     for percent in range(101):
         rank = n - 1 if percent == 100 else int(0.5 + n * percent / 100)
@@ -75,7 +75,10 @@ def percentiles(totals: tuple[int, ...] = TOTALS_US, past_the_end: str = "0.257"
 def output(
     stdout: str = REPORT, row_file: str | None = None, percentile_file: str | None = None
 ) -> Output:
-    files = {ab.ROWS: row_file or rows(), ab.PERCENTILES: percentile_file or percentiles()}
+    files = {
+        ab.ROWS_FILE: row_file or rows(),
+        ab.PERCENTILES_FILE: percentile_file or percentiles(),
+    }
     return Output(stdout=stdout, files=files)
 
 
@@ -96,12 +99,12 @@ def load(**changes: object) -> Load:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def words(**changes: object) -> list[str]:
+def argv_of(**changes: object) -> list[str]:
     return list(ab.AB.command(load(**changes), URL, "/run/x").argv)
 
 
-def test_the_words_of_a_plain_load() -> None:
-    assert words() == [
+def test_the_command_of_a_plain_load() -> None:
+    assert argv_of() == [
         *("ab", "-l", "-q", "-n", "21", "-c", "4", "-s", "31"),
         *("-g", "/run/x/gnuplot.tsv", "-e", "/run/x/percentiles.csv"),
         URL,
@@ -126,45 +129,43 @@ def test_the_words_of_a_plain_load() -> None:
         ({"headers": (("X-A", "1"), ("X-A", "2"))}, ["-H", "X-A: 1", "-H", "X-A: 2"]),
     ],
 )
-def test_the_words_for_a_request_of_another_kind(
-    changes: dict[str, object], added: list[str]
-) -> None:
-    assert words(**changes) == [*words()[:-1], *added, URL]
+def test_the_command_for_other_requests(changes: dict[str, object], added: list[str]) -> None:
+    assert argv_of(**changes) == [*argv_of()[:-1], *added, URL]
 
 
-def test_ab_keeps_connections_alive_where_it_is_asked_to() -> None:
-    assert "-k" not in words(method="POST", body_file="/b")
-    with_k = words(keepalive=True)
-    assert [word for word in with_k if word != "-k"] == words()
-    assert with_k.count("-k") == 1
+def test_dash_k_keeps_connections_alive() -> None:
+    assert "-k" not in argv_of(method="POST", body_file="/b")
+    keepalive_argv = argv_of(keepalive=True)
+    assert [argument for argument in keepalive_argv if argument != "-k"] == argv_of()
+    assert keepalive_argv.count("-k") == 1
 
 
 @pytest.mark.parametrize(
     ("kept", "connects"), [(None, [0, 0, 0, 0, 0]), (0, [0, 0, 0, 0, 0]), (4, [])]
 )
-def test_no_times_to_connect_where_some_did_not(kept: int | None, connects: list[int]) -> None:
-    """A request on a kept connection has 0 ms there, as one that connected at once has."""
+def test_no_connect_times_if_connections_were_kept(kept: int | None, connects: list[int]) -> None:
+    """ab reports 0 ms for a request on a kept connection, as for one that connected at once."""
     lines = [] if kept is None else [f"Keep-Alive requests:    {kept}"]
-    found = ab.AB.parse(output(with_line("Failed requests", *lines)))
-    assert found.connects_s == tuple(connects)
-    assert found.connect.mean == (0 if connects else None)
-    assert found.first_byte.mean is not None
+    measurement = ab.AB.parse(output(with_line("Failed requests", *lines)))
+    assert measurement.connects_s == tuple(connects)
+    assert measurement.connect.mean == (0 if connects else None)
+    assert measurement.first_byte.mean is not None
 
 
-def test_a_strange_count_of_kept_connections_is_refused() -> None:
-    with pytest.raises(ParseError, match="unknown form"):
+def test_an_invalid_count_of_kept_connections_is_rejected() -> None:
+    with pytest.raises(ParseError, match="unknown format"):
         ab.AB.parse(output(with_line("Failed requests", "Keep-Alive requests:    some")))
 
 
 @pytest.mark.parametrize(
     "changes", [{"concurrency": 0}, {"concurrency": 20_001, "requests": 30_000}, {"requests": 3}]
 )
-def test_a_load_ab_refuses_is_refused_first(changes: dict[str, object]) -> None:
+def test_a_load_that_ab_would_refuse_is_rejected(changes: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         ab.AB.check(load(**changes))
 
 
-def test_a_load_ab_can_do_passes() -> None:
+def test_a_load_at_the_limits_of_ab_is_accepted() -> None:
     ab.AB.check(load(concurrency=20_000, requests=20_000))
 
 
@@ -172,28 +173,28 @@ def test_a_load_ab_can_do_passes() -> None:
 
 
 def test_the_figures_are_exact_to_the_microsecond() -> None:
-    found = ab.AB.parse(output())
-    assert (found.requests, found.failed, found.errors) == (5, 0, {})
-    assert (found.duration_s, found.rps) == (0.3, 16.67)
-    assert found.response.mean == pytest.approx(sum(TOTALS_US) / 5e6)
-    assert (found.response.p50, found.response.max) == (0.102, 0.112)
+    measurement = ab.AB.parse(output())
+    assert (measurement.requests, measurement.failed, measurement.errors) == (5, 0, {})
+    assert (measurement.duration_s, measurement.rps) == (0.3, 16.67)
+    assert measurement.response.mean == pytest.approx(sum(TOTALS_US) / 5e6)
+    assert (measurement.response.p50, measurement.response.max) == (0.102, 0.112)
 
 
-def test_the_first_request_is_known_where_it_is_alone_in_its_second() -> None:
+def test_the_first_request_is_identified_if_it_alone_starts_in_its_second() -> None:
     assert ab.AB.parse(output()).lone_s == 0.1
-    together = output(row_file=rows(starts=(10, 10, 11, 11, 11)))
-    assert ab.AB.parse(together).lone_s is None
+    same_second = output(row_file=rows(starts=(10, 10, 11, 11, 11)))
+    assert ab.AB.parse(same_second).lone_s is None
 
 
-def test_no_lone_request_where_one_failed() -> None:
+def test_no_lone_time_if_a_request_failed() -> None:
     text = with_line("Failed requests", "Non-2xx responses:      1")
     assert ab.AB.parse(output(text)).lone_s is None
 
 
-@pytest.mark.parametrize("lying", ["0.000", "0.257", "-14.001", "99999999999999.999"])
-def test_percentiles_behind_the_array_are_not_read(lying: str) -> None:
-    text = percentiles(past_the_end=lying)
-    assert text.count(f",{lying}\n") == 10  # 90 to 99 % of 5 requests
+@pytest.mark.parametrize("value", ["0.000", "0.257", "-14.001", "99999999999999.999"])
+def test_percentiles_beyond_the_array_are_ignored(value: str) -> None:
+    text = percentiles(past_the_end=value)
+    assert text.count(f",{value}\n") == 10  # 90 to 99 % of 5 requests
     assert ab.AB.parse(output(percentile_file=text)) == ab.AB.parse(output())
 
 
@@ -220,22 +221,22 @@ def test_percentiles_behind_the_array_are_not_read(lying: str) -> None:
         ),
     ],
 )
-def test_lines_of_other_versions_and_modes_change_nothing(added: tuple[str, ...]) -> None:
+def test_lines_of_other_versions_and_modes_are_ignored(added: tuple[str, ...]) -> None:
     assert ab.AB.parse(output(with_line("Total transferred", *added))) == ab.AB.parse(output())
 
 
-def test_the_table_of_dash_s() -> None:
+def test_the_table_with_dash_s() -> None:
     text = REPORT.replace(
         "Total:        100  104   5.0    102     112", "Total:        100   104  112"
     )
-    found, usual = ab.AB.parse(output(text)), ab.AB.parse(output())
-    assert replace(found, ab=None) == replace(usual, ab=None)
-    assert found.ab is not None
+    short, usual = ab.AB.parse(output(text)), ab.AB.parse(output())
+    assert replace(short, ab=None) == replace(usual, ab=None)
+    assert short.ab is not None
     assert usual.ab is not None
-    assert found.ab.times["total"] == replace(usual.ab.times["total"], sd=None, median=None)
+    assert short.ab.times["total"] == replace(usual.ab.times["total"], sd=None, median=None)
 
 
-def test_the_report_as_ab_prints_it() -> None:
+def test_the_figures_that_ab_prints() -> None:
     times = AbTimes(0.1, 0.104, 0.005, 0.102, 0.112)
     figures = (2, 5, 0.3, 0.12, 0.06, pytest.approx(2.43 * 1024), 745, 45)
     assert ab.AB.parse(output()).ab == AbReport(
@@ -251,13 +252,13 @@ def test_a_run_that_took_no_time_has_no_rates() -> None:
     labels = ("Requests per", "Time per", "Transfer rate")
     lines = [line for line in REPORT.splitlines() if not line.startswith(labels)]
     text = "\n".join([*lines, ""]).replace("0.300 seconds", "0.000 seconds")
-    printed = ab.AB.parse(output(text)).ab
-    assert printed is not None
-    assert printed.time_per_request_s is printed.transfer_rate_bytes_per_s is None
+    report = ab.AB.parse(output(text)).ab
+    assert report is not None
+    assert report.time_per_request_s is report.transfer_rate_bytes_per_s is None
 
 
 @pytest.mark.parametrize(
-    ("bad", "added", "errors", "failed"),
+    ("failed_requests", "added", "errors", "failed"),
     [
         (0, ("Non-2xx responses:      2",), {"non_2xx": 2}, 2),
         (0, ("Write errors:           1",), {"write": 1}, 1),
@@ -268,14 +269,14 @@ def test_a_run_that_took_no_time_has_no_rates() -> None:
             3,
         ),
         (2, ("   (Connect: 0, Length: 2, Exceptions: 0)",), {"length": 2}, 2),
-        # One reset is two events to ab.
+        # ab counts a reset as two events
         (
             4,
             ("   (Connect: 0, Receive: 2, Length: 0, Exceptions: 2)",),
             {"read": 2, "exception": 2},
             2,
         ),
-        # A response may be both too long and a 500: never more failures than requests.
+        # A response may be both too long and a 500, but there are never more failures than requests
         (
             5,
             (
@@ -297,13 +298,12 @@ def test_a_run_that_took_no_time_has_no_rates() -> None:
     ],
 )
 def test_failures_by_cause(
-    bad: int, added: tuple[str, ...], errors: dict[str, int], failed: int
+    failed_requests: int, added: tuple[str, ...], errors: dict[str, int], failed: int
 ) -> None:
     text = with_line("Failed requests", *added)
-    found = ab.AB.parse(
-        output(text.replace("Failed requests:        0", f"Failed requests:        {bad}"))
-    )
-    assert (found.errors, found.failed) == (errors, failed)
+    old, new = "Failed requests:        0", f"Failed requests:        {failed_requests}"
+    measurement = ab.AB.parse(output(text.replace(old, new)))
+    assert (measurement.errors, measurement.failed) == (errors, failed)
 
 
 def test_a_first_byte_after_the_end_is_noted() -> None:
@@ -338,7 +338,7 @@ def test_a_first_byte_after_the_end_is_noted() -> None:
         ("Server Port:            8000", "Complete requests:      5"),
     ],
 )
-def test_a_doubtful_report_is_refused(old: str, new: str) -> None:
+def test_an_inconsistent_report_is_rejected(old: str, new: str) -> None:
     assert REPORT.count(old) == 1
     with pytest.raises(ParseError):
         ab.AB.parse(output(REPORT.replace(old, new)))
@@ -359,7 +359,7 @@ def test_a_doubtful_report_is_refused(old: str, new: str) -> None:
         (None, percentiles().replace("100,112.000\n", "")),
     ],
 )
-def test_doubtful_files_are_refused(row_file: str | None, percentile_file: str | None) -> None:
+def test_inconsistent_files_are_rejected(row_file: str | None, percentile_file: str | None) -> None:
     with pytest.raises(ParseError):
         ab.AB.parse(output(row_file=row_file, percentile_file=percentile_file))
 
@@ -376,22 +376,22 @@ def test_doubtful_files_are_refused(row_file: str | None, percentile_file: str |
         (113, "apr_socket_connect(): No route to host (113)", "network"),
         (22, "ab: Invalid Concurrency\nUsage: ab", "arguments"),
         (-9, "", "signal 9"),
-        (None, "", "did not end"),
+        (None, "", "did not exit"),
         (7, "", "exit code 7"),
     ],
 )
-def test_an_aborted_run_says_why(exit_code: int | None, stderr: str, why: str) -> None:
+def test_an_aborted_run_has_a_reason(exit_code: int | None, stderr: str, why: str) -> None:
     with pytest.raises(ParseError, match=why):
         ab.AB.parse(Output(stdout="", stderr=stderr, exit_code=exit_code))
 
 
 @given(st.lists(st.integers(0, 90_000_000), min_size=101, max_size=700))
 def test_every_total_of_a_large_sample_rounds_to_its_row(us: list[int]) -> None:
-    """And every hundredth of them exactly."""
+    """And each percentile is exact."""
     totals = tuple(sorted(us))
     figures = [int(line.partition(",")[2].replace(".", "")) for line in
                percentiles(totals).splitlines()[1:]]  # fmt: skip
-    filled = ab._fill([milliseconds(t) for t in totals], figures)
+    filled = ab._exact_totals([milliseconds(t) for t in totals], figures)
     assert filled == sorted(filled)
     assert all(abs(ms - t / 1000) <= 1.0 for ms, t in zip(filled, totals, strict=True))
     assert [milliseconds(round(ms * 1000)) for ms in filled] == [milliseconds(t) for t in totals]
@@ -401,23 +401,23 @@ def test_every_total_of_a_large_sample_rounds_to_its_row(us: list[int]) -> None:
 
 
 @given(st.text(), st.text(), st.text(), st.text(), st.sampled_from([0, 0, 0, 1, 104, -9, None]))
-def test_garbage_is_an_error_and_nothing_else(
+def test_garbage_raises_parse_error(
     stdout: str, stderr: str, row_file: str, percentile_file: str, exit_code: int | None
 ) -> None:
-    files = {ab.ROWS: row_file, ab.PERCENTILES: percentile_file}
+    files = {ab.ROWS_FILE: row_file, ab.PERCENTILES_FILE: percentile_file}
     with pytest.raises(ParseError):
         ab.AB.parse(Output(stdout, stderr, exit_code, files))
 
 
 @given(st.data())
-def test_a_line_of_garbage_is_an_error_or_nothing(data: st.DataObject) -> None:
-    """Any line replaced by any other: the same meaning, or ParseError, or an honest other cause."""
+def test_a_replaced_line_is_rejected_or_harmless(data: st.DataObject) -> None:
+    """Any line replaced by another: ParseError, or the same measurement but for failures."""
     lines = REPORT.splitlines()
-    where = data.draw(st.integers(0, len(lines) - 1))
-    lines[where] = data.draw(st.text(max_size=60) | st.sampled_from(lines))
+    index = data.draw(st.integers(0, len(lines) - 1))
+    lines[index] = data.draw(st.text(max_size=60) | st.sampled_from(lines))
     try:
-        found = ab.AB.parse(output("\n".join([*lines, ""])))
+        measurement = ab.AB.parse(output("\n".join([*lines, ""])))
     except ParseError:
         return
-    wanted = ab.AB.parse(output())
-    assert replace(found, errors={}, failed=0, lone_s=0.1) == wanted
+    expected = ab.AB.parse(output())
+    assert replace(measurement, errors={}, failed=0, lone_s=0.1) == expected

@@ -1,4 +1,4 @@
-"""What is recognised is what http1 reads, whatever the bytes; and what is usual is recognised."""
+"""Recognised responses are what http1 parses, for any bytes, and usual responses are recognised."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from workerlab.load.generators.answers import (
     MAX_CACHED,
-    MAX_HEAD_BYTES,
+    MAX_RECOGNISED_HEAD_BYTES,
     AnswerBody,
-    Answers,
     ParsedAnswer,
+    Recogniser,
 )
 from workerlab.load.generators.http1 import MalformedResponse, Response
 
@@ -22,29 +22,36 @@ LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 OTHER = LENGTH.replace(b"hello", b"hullo")
 
 
-def judge(status: int) -> str | None:
+def failure_cause(status: int) -> str | None:
     return None if 200 <= status < 400 else "status"
 
 
-def answers_of(method: str = "GET", *, compared: bool = False) -> Answers:
-    return Answers(method, judge, compared=compared)
+def recogniser_for(method: str = "GET", *, compare_bodies: bool = False) -> Recogniser:
+    return Recogniser(method, failure_cause, compare_bodies=compare_bodies)
 
 
-def fed(answers: Answers, data: bytes, method: str = "GET") -> tuple[ParsedAnswer, int] | None:
-    """What http1 says of these bytes where they are a success, whole; remembered by `answers`.
-    (what it is, checksum of its body)."""
-    response = Response(method, summed=True)
+def parse(
+    recogniser: Recogniser, data: bytes, method: str = "GET"
+) -> tuple[ParsedAnswer, int] | None:
+    """(the complete success that http1 parses, the checksum of its body), which `recogniser` then
+    remembers. None for other bytes."""
+    response = Response(method, checksummed=True)
     try:
         complete = response.feed(data)
     except MalformedResponse:
         return None
-    if not complete or response.status is None or judge(response.status):
+    if not complete or response.status is None or failure_cause(response.status):
         return None
-    answers.remember(data, response)
-    return ParsedAnswer(response.status, response.body_bytes, response.keeps), response.checksum
+    recogniser.remember(data, response)
+    answer = ParsedAnswer(
+        status=response.status,
+        body_bytes=response.body_bytes,
+        keeps_connection=response.keeps_connection,
+    )
+    return answer, response.checksum
 
 
-# --- responses, right and wrong -----------------------------------------------------------
+# --- valid and invalid responses ----------------------------------------------------------
 
 STATUS_LINES = st.one_of(
     st.sampled_from([b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK", b"HTTP/1.0 200 OK"]),
@@ -68,12 +75,12 @@ FIELDS = st.one_of(
 
 @st.composite
 def responses(draw: st.DrawFn) -> bytes:
-    """Some right, some nearly so; most with a length that fits."""
+    """Valid and almost valid responses, most of them with the right length."""
     body = draw(st.binary(max_size=40))
     fields = draw(st.lists(FIELDS, max_size=3))
     if draw(st.booleans()):
-        place = draw(st.integers(0, len(fields)))
-        fields.insert(place, b"Content-Length: %d" % len(body))
+        index = draw(st.integers(0, len(fields)))
+        fields.insert(index, b"Content-Length: %d" % len(body))
     head = b"\r\n".join([draw(STATUS_LINES), *fields])
     after = draw(st.sampled_from([b"", b"", b"\r\n", LENGTH]))
     return head + b"\r\n\r\n" + body + after
@@ -84,41 +91,46 @@ def responses(draw: st.DrawFn) -> bytes:
 @example([b"HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n"], "GET")
 @example([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"], "GET")
 @example([LENGTH.removesuffix(b"hello"), LENGTH], "HEAD")
-def test_what_is_recognised_is_what_http1_reads(texts: list[bytes], method: str) -> None:
-    """In any order, so that heads seen before cannot lend their meaning to other bytes."""
-    answers = answers_of(method)
+def test_recognised_responses_are_those_that_http1_parses(texts: list[bytes], method: str) -> None:
+    """In any order: a recognised head must not affect how other bytes are recognised."""
+    recogniser = recogniser_for(method)
     for data in [*texts, *texts]:
-        answer = answers.recognised(data)
-        read = fed(answers, data, method)
-        assert answer is None or (read is not None and answer == read[0])
+        answer = recogniser.recognise(data)
+        parsed = parse(recogniser, data, method)
+        assert answer is None or (parsed is not None and answer == parsed[0])
 
 
 @given(st.lists(responses(), min_size=1, max_size=4), st.data())
-def test_cut_anywhere_it_is_what_http1_reads(texts: list[bytes], draw: st.DataObject) -> None:
-    answers = answers_of()
+def test_truncated_responses_are_those_that_http1_parses(
+    texts: list[bytes], draw: st.DataObject
+) -> None:
+    recogniser = recogniser_for()
     for data in texts:
-        fed(answers, data)
+        parse(recogniser, data)
         part = data[: draw.draw(st.integers(0, len(data)))]
-        answer, read = answers.recognised(part), fed(answers_of(), part)
-        assert answer is None or (read is not None and answer == read[0])
+        answer, parsed = recogniser.recognise(part), parse(recogniser_for(), part)
+        assert answer is None or (parsed is not None and answer == parsed[0])
 
 
 def state_of(reader: Response | AnswerBody) -> tuple[object, ...]:
-    return (reader.complete, reader.body_bytes, reader.complete and (reader.status, reader.keeps),
-            reader.checksum)  # fmt: skip
+    outcome = reader.complete and (reader.status, reader.keeps_connection)
+    return reader.complete, reader.body_bytes, outcome, reader.checksum
 
 
 @given(responses(), st.lists(st.integers(1, 40)), st.booleans(), st.booleans())
 @example(LENGTH + LENGTH, [38], False, True)
 @example(LENGTH, [38, 1, 1], True, True)
-def test_in_pieces_it_is_read_as_http1_reads_it(
-    data: bytes, sizes: list[int], known: bool, compared: bool
+def test_responses_in_pieces_are_read_as_by_http1(
+    data: bytes, sizes: list[int], is_known: bool, compared: bool
 ) -> None:
-    """After each piece: what has come so far, and in the end how the stream ended."""
-    answers, response = answers_of(compared=compared), Response("GET", summed=compared)
-    answers.reference = (0, 0)
-    if known:
-        answers.recognised(data)
+    """Compares both readers after each piece, and at the end of the stream."""
+    recogniser, response = (
+        recogniser_for(compare_bodies=compared),
+        Response("GET", checksummed=compared),
+    )
+    recogniser.reference = (0, 0)
+    if is_known:
+        recogniser.recognise(data)
     stops = [*accumulate(sizes), len(data)]
     reader = None
     for start, stop in pairwise([0, *stops]):
@@ -128,10 +140,10 @@ def test_in_pieces_it_is_read_as_http1_reads_it(
             response.feed(piece)
         except MalformedResponse:
             with pytest.raises(MalformedResponse):
-                reader.feed(piece) if reader is not None else answers.begun(piece)
+                reader.feed(piece) if reader is not None else recogniser.start_reader(piece)
             return
         if reader is None:
-            reader = answers.begun(piece)
+            reader = recogniser.start_reader(piece)
         else:
             reader.feed(piece)
         assert state_of(reader) == state_of(response)
@@ -140,69 +152,76 @@ def test_in_pieces_it_is_read_as_http1_reads_it(
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=4))
-def test_where_bodies_are_compared_only_the_reference_is_recognised(
+def test_only_the_reference_is_recognised_if_bodies_are_compared(
     first: bytes, other: bytes, date: bytes
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\nDate: %b\r\nContent-Length: %d\r\n\r\n"
-    answers = answers_of(compared=True)
-    assert answers.recognised(head % (b"x", len(first)) + first) is None  # nothing to compare with
-    answers.reference = len(first), zlib.crc32(first)
+    recogniser = recogniser_for(compare_bodies=True)
+    assert recogniser.recognise(head % (b"x", len(first)) + first) is None
+    recogniser.reference = len(first), zlib.crc32(first)
     if b"\r" in date or b"\n" in date:
         return
-    answer = answers.recognised(head % (date, len(other)) + other)
+    answer = recogniser.recognise(head % (date, len(other)) + other)
     assert (answer is not None) == (first == other)
 
 
-# --- what is usual ------------------------------------------------------------------------
+# --- usual responses ----------------------------------------------------------------------
 
 
-def test_bodies_that_differ_are_recognised_by_their_head_and_counted() -> None:
-    answers = answers_of()
+def test_responses_with_different_bodies_are_recognised_by_their_heads() -> None:
+    recogniser = recogniser_for()
     for body in (b"a", b"b", b"hello", b""):
         head = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: %d\r\n\r\n" % len(body)
-        answer = answers.recognised(head + body)
-        assert answer == ParsedAnswer(200, len(body), keeps=True)
+        answer = recogniser.recognise(head + body)
+        assert answer == ParsedAnswer(200, len(body), keeps_connection=True)
 
 
-def test_only_the_rest_of_a_body_is_read_where_its_head_came_first() -> None:
+def test_after_a_recognised_head_only_the_body_is_read() -> None:
     head, body = LENGTH[:-5], LENGTH[-5:]
-    assert isinstance(answers_of().begun(head), AnswerBody)
-    assert isinstance(answers_of().begun(head + body[:2]), AnswerBody)
-    assert isinstance(answers_of().begun(head[:-1]), Response)
-    assert isinstance(answers_of(compared=True).begun(head), Response)  # the first is digested
+    assert isinstance(recogniser_for().start_reader(head), AnswerBody)
+    assert isinstance(recogniser_for().start_reader(head + body[:2]), AnswerBody)
+    assert isinstance(recogniser_for().start_reader(head[:-1]), Response)
+    comparing = recogniser_for(compare_bodies=True)
+    assert isinstance(comparing.start_reader(head), Response)  # the first body is hashed
 
 
 @pytest.mark.parametrize(
-    ("data", "wanted"),
+    ("data", "expected"),
     [
-        (LENGTH, ParsedAnswer(200, 5, keeps=True)),
-        (LENGTH.replace(b"1.1", b"1.0"), ParsedAnswer(200, 5, keeps=False)),
+        (LENGTH, ParsedAnswer(200, 5, keeps_connection=True)),
+        (LENGTH.replace(b"1.1", b"1.0"), ParsedAnswer(200, 5, keeps_connection=False)),
         (
             LENGTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
-            ParsedAnswer(200, 5, keeps=False),
+            ParsedAnswer(200, 5, keeps_connection=False),
         ),
-        (LENGTH.replace(b"200 OK", b"302 Found"), ParsedAnswer(302, 5, keeps=True)),
-        (b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", ParsedAnswer(304, 0, keeps=True)),
+        (LENGTH.replace(b"200 OK", b"302 Found"), ParsedAnswer(302, 5, keeps_connection=True)),
+        (
+            b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n",
+            ParsedAnswer(304, 0, keeps_connection=True),
+        ),
         (LENGTH.replace(b"200 OK", b"404 Not Found"), None),
         (LENGTH + b"x", None),
         (LENGTH[:-1], None),
         (b"HTTP/1.1 200 OK\r\n\r\nhello", None),
-        (LENGTH.replace(b"5", b"5\r\nX: " + b"x" * MAX_HEAD_BYTES), None),
+        (LENGTH.replace(b"5", b"5\r\nX: " + b"x" * MAX_RECOGNISED_HEAD_BYTES), None),
         (b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n", None),
     ],
 )
-def test_each_by_its_kind(data: bytes, wanted: ParsedAnswer | None) -> None:
-    assert answers_of().recognised(data) == wanted
+def test_recognised_and_other_responses(data: bytes, expected: ParsedAnswer | None) -> None:
+    assert recogniser_for().recognise(data) == expected
 
 
-def test_heads_that_all_differ_take_no_memory() -> None:
-    answers = answers_of()
+def test_caches_are_bounded_if_all_heads_differ() -> None:
+    recogniser = recogniser_for()
     for number in range(3 * MAX_CACHED):
         data = LENGTH.replace(b"\r\n\r\n", b"\r\nETag: %d\r\n\r\n" % number)
-        assert answers.recognised(data) == ParsedAnswer(200, 5, keeps=True)
-        assert max(len(answers._heads), len(answers._tells)) <= MAX_CACHED
+        assert recogniser.recognise(data) == ParsedAnswer(200, 5, keeps_connection=True)
+        assert max(len(recogniser._heads), len(recogniser._frames_body)) <= MAX_CACHED
 
 
-def test_an_interim_response_is_no_answer_whatever_is_expected() -> None:
-    answers = Answers("GET", lambda status: None if status == 103 else "status", compared=False)
-    assert answers.recognised(b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n") is None
+def test_an_interim_response_is_not_recognised_even_if_expected() -> None:
+    def failure_cause(status: int) -> str | None:
+        return None if status == 103 else "status"
+
+    recogniser = Recogniser("GET", failure_cause, compare_bodies=False)
+    assert recogniser.recognise(b"HTTP/1.1 103 Early Hints\r\nContent-Length: 0\r\n\r\n") is None

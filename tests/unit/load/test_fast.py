@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from workerlab.load import programs
-from workerlab.load.fast import FAST
-from workerlab.load.fast import ROWS as FILE
+from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators.document import COLUMNS, Tally, document
-from workerlab.load.generators.words import OPTIONAL, Words
-from workerlab.load.generators.words import parse as words_of
+from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions
+from workerlab.load.generators.options import parse as parse_options
 from workerlab.load.programs import RequestsSentAgain, StoppedAtDeadline
 from workerlab.load.registry import ALIASES, TOOLS, tool_named
 from workerlab.model import Load, Output, ParseError, Timing, UsageError
@@ -26,17 +25,17 @@ SECOND = 1_000_000_000
 
 
 def histogram(*values: int) -> dict[str, object]:
-    made = Histogram()
-    made.record_all(values)
-    return made.to_json()
+    values_histogram = Histogram()
+    values_histogram.record_all(values)
+    return values_histogram.to_json()
 
 
-ASKED = {
+REQUESTED = {
     "concurrency": 2, "processes": 1, "requests": 4, "duration_s": None, "rate_rps": None,
     "keepalive": False, "rows": True,
 }  # fmt: skip
 DOCUMENT: dict[str, object] = {
-    "generator": "fast", "format": 3, "asked": ASKED, "sent": 3, "unsent": 1, "complete": 2,
+    "generator": "fast", "format": 3, "asked": REQUESTED, "sent": 3, "unsent": 1, "complete": 2,
     "failed": 2, "errors": {"non_2xx": 1, "timeout": 1}, "connections": 3, "reconnects": 0,
     "body_bytes": 10, "origin_ns": 5, "duration_ns": 2 * SECOND, "cpu_ns": 1,
     "in_flight_ns": 3 * SECOND, "deadline_struck": True, "notes": [],
@@ -56,7 +55,7 @@ FIRST = "10,1000000,500000000,600000000,200,,1,0\n"
 
 
 def output(text: str = ROWS, /, **changes: object) -> Output:
-    return Output(json.dumps(DOCUMENT | changes) + "\n", files={FILE: text})
+    return Output(json.dumps(DOCUMENT | changes) + "\n", files={ROWS_FILE: text})
 
 
 def load(**changes: object) -> Load:
@@ -64,28 +63,28 @@ def load(**changes: object) -> Load:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def asked_for(**changes: object) -> Words:
-    """What the generator understands of the tool's words for such a load."""
+def parsed_options(**changes: object) -> LoadOptions:
+    """The options that the generator parses from the tool's command for this load."""
     argv = FAST.command(load(**changes), URL, "/run/x").argv
-    return words_of(argv[5:], "fast", supports=OPTIONAL)
+    return parse_options(argv[5:], "fast", supports=OPTIONAL_FIELDS)
 
 
-def test_every_tool_is_called_by_its_name() -> None:
+def test_each_tool_is_registered_under_its_name() -> None:
     assert {name: tool.NAME for name, tool in TOOLS.items()} == {name: name for name in TOOLS}
     for tool in TOOLS.values():
-        words = tool.command(load(), URL, "/run/x").argv
-        assert words[0] == (tool.PROGRAM or sys.executable)
+        argv = tool.command(load(), URL, "/run/x").argv
+        assert argv[0] == (tool.PROGRAM or sys.executable)
         assert tool.INSTALL_HINT.endswith(".")
         tool.check(load())
 
 
-def test_old_names_are_understood() -> None:
+def test_aliases() -> None:
     assert tool_named("python") is FAST
-    for other, name in ALIASES.items():
-        assert tool_named(other) is TOOLS[name]
+    for alias, name in ALIASES.items():
+        assert tool_named(alias) is TOOLS[name]
 
 
-def test_the_words_of_a_plain_load() -> None:
+def test_the_command_of_a_plain_load() -> None:
     assert FAST.command(load(), URL, "/run/x").argv == (
         *(sys.executable, "-I", "-S", programs.GENERATORS, "fast", "--url", URL),
         *("--concurrency", "4", "--requests", "21", "--deadline", "28.500"),
@@ -93,15 +92,15 @@ def test_the_words_of_a_plain_load() -> None:
     )
 
 
-def test_the_generator_understands_every_word(tmp_path: Path) -> None:
+def test_the_generator_parses_every_option(tmp_path: Path) -> None:
     body = tmp_path / "-b"
     body.write_bytes(b"abc")
-    found = asked_for(
+    options = parsed_options(
         method="POST", headers=(("-X", "-1"), ("A", "b: c")), body_file=str(body),
         expect_status=404, processes=2, keepalive=True, ramp_s=1.5, same_body=True, linger_s=5.0,
         sources=("127.0.0.2", "127.0.0.3"), urls=("http://127.0.0.1:2/",),
     )  # fmt: skip
-    assert found == Words(
+    assert options == LoadOptions(
         urls=(URL, "http://127.0.0.1:2/"), concurrency=4, requests=21, processes=2,
         keepalive=True, method="POST", headers=(("-X", "-1"), ("A", "b: c")), body=b"abc",
         expect_status=404, deadline_s=28.5, ramp_s=1.5, sources=("127.0.0.2", "127.0.0.3"),
@@ -109,49 +108,49 @@ def test_the_generator_understands_every_word(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_load_for_a_time_and_one_at_a_rate() -> None:
-    timed = asked_for(timed=True)
+def test_options_of_timed_and_open_loads() -> None:
+    timed = parsed_options(timed=True)
     assert (timed.requests, timed.duration_s) == (None, 5.0)
-    open_model = asked_for(rate_rps=0.1 + 0.2)
+    open_model = parsed_options(rate_rps=0.1 + 0.2)
     assert (open_model.requests, open_model.duration_s) == (None, 5.0)
     assert open_model.rate_rps == 0.1 + 0.2
     assert (open_model.arrivals, open_model.seed) == ("even", 0)
-    poisson = asked_for(rate_rps=5.0, duration_s=61.23456, arrivals="poisson", schedule=70_001)
-    assert poisson.moments() == schedule("poisson", 5.0, 61.23456, 70_001)
+    poisson = parsed_options(rate_rps=5.0, duration_s=61.23456, arrivals="poisson", schedule=70_001)
+    assert poisson.due_times_ns() == schedule("poisson", 5.0, 61.23456, 70_001)
 
 
 @pytest.mark.parametrize("changes", [{"concurrency": 0}, {"requests": 0}])
-def test_no_connection_or_no_request_is_refused(changes: dict[str, object]) -> None:
+def test_no_connections_or_no_requests_is_rejected(changes: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         FAST.check(load(**changes))
 
 
 def test_every_request_is_timed() -> None:
-    found = FAST.parse(output())
-    assert found.timings == (
+    measurement = FAST.parse(output())
+    assert measurement.timings == (
         Timing(1e-8, 0.001, 0.5, 0.6, 200, None, "1"),
         Timing(0.6, 0.001, 0.09, 0.1, 500, "non_2xx", "2"),
         Timing(0.7, 0.002, None, None, None, "timeout", "3"),
     )
-    assert (found.requests, found.failed) == (2, 2)
-    assert found.errors == {"non_2xx": 1, "timeout": 1}
-    assert (found.duration_s, found.rps, found.lone_s) == (2.0, 0.5, 0.6)
-    assert found.response.mean == pytest.approx(0.35)
-    assert found.first_byte.max == 0.5
-    assert found.connect.max == 0.002
-    assert sorted(found.connects_s) == [0.001, 0.001, 0.002]
-    assert found.origin_ns == 5
-    assert [type(note) for note in found.notes] == [StoppedAtDeadline]
+    assert (measurement.requests, measurement.failed) == (2, 2)
+    assert measurement.errors == {"non_2xx": 1, "timeout": 1}
+    assert (measurement.duration_s, measurement.rps, measurement.lone_s) == (2.0, 0.5, 0.6)
+    assert measurement.response.mean == pytest.approx(0.35)
+    assert measurement.first_byte.max == 0.5
+    assert measurement.connect.max == 0.002
+    assert sorted(measurement.connects_s) == [0.001, 0.001, 0.002]
+    assert measurement.origin_ns == 5
+    assert [type(note) for note in measurement.notes] == [StoppedAtDeadline]
 
 
-def test_a_load_in_which_nothing_was_due_is_refused_with_the_reason() -> None:
-    asked = {**ASKED, "rows": False, "requests": None, "duration_s": 5.0, "rate_rps": 0.1}
-    nothing = {"sent": 0, "unsent": 0, "complete": 0, "failed": 0, "errors": {}, "lone_ns": None}
+def test_a_load_without_a_due_request_is_rejected() -> None:
+    requested = {**REQUESTED, "rows": False, "requests": None, "duration_s": 5.0, "rate_rps": 0.1}
+    counts = {"sent": 0, "unsent": 0, "complete": 0, "failed": 0, "errors": {}, "lone_ns": None}
     with pytest.raises(ParseError, match=r"no request was due in 5 s at 0\.1 requests/s"):
-        FAST.parse(output(asked=asked, **nothing, response=histogram(), first_byte=histogram()))
+        FAST.parse(output(asked=requested, **counts, response=histogram(), first_byte=histogram()))
 
 
-def test_no_lone_time_where_the_first_request_failed() -> None:
+def test_no_lone_time_if_the_first_request_failed() -> None:
     rows = ROWS.replace("200,,", "500,non_2xx,")
     failed = {"failed": 3, "errors": {"non_2xx": 2, "timeout": 1}}
     assert FAST.parse(output(rows, **failed, lone_ns=None)).lone_s is None
@@ -185,7 +184,7 @@ def test_no_lone_time_where_the_first_request_failed() -> None:
         {"deadline_struck": None},
     ],
 )
-def test_a_doubtful_document_is_refused(changes: dict[str, object]) -> None:
+def test_an_inconsistent_document_is_rejected(changes: dict[str, object]) -> None:
     with pytest.raises(ParseError):
         FAST.parse(output(**changes))
 
@@ -215,42 +214,42 @@ def test_a_doubtful_document_is_refused(changes: dict[str, object]) -> None:
         ("timeout", "reset"),
     ],
 )
-def test_a_doubtful_row_is_refused(old: str, new: str) -> None:
+def test_an_inconsistent_row_is_rejected(old: str, new: str) -> None:
     assert ROWS.count(old) == 1
     with pytest.raises(ParseError):
         FAST.parse(output(ROWS.replace(old, new)))
 
 
-def test_an_older_document_is_refused_by_its_format() -> None:
+def test_an_older_document_is_rejected_by_its_format() -> None:
     with pytest.raises(ParseError, match=r"another version.*not of format 3"):
         FAST.parse(output(format=2))
 
 
-def test_a_kept_connection_has_no_time_to_connect() -> None:
-    """And of a request that was sent again, only the last try is known: not how long it took."""
+def test_connect_times_of_kept_connections_and_resent_requests() -> None:
+    """A resent request has only the row of its last attempt, so its connect time is not counted."""
     rows = ROWS.replace(",2,0\n", ",2,2\n").replace(FIRST, FIRST.replace("1000000,5", "0,5", 1))
     rows = rows.replace("200,,1,0", "200,,1,1")
-    found = FAST.parse(output(rows, reconnects=1))
-    assert [timing.reused for timing in found.timings] == [True, False, False]
-    assert found.timings[0].connect_s == 0
-    assert found.connects_s == (0.002,)
-    assert found.connect.mean == 0.002
-    assert found.notes[0] == RequestsSentAgain(1)
+    measurement = FAST.parse(output(rows, reconnects=1))
+    assert [timing.reused for timing in measurement.timings] == [True, False, False]
+    assert measurement.timings[0].connect_s == 0
+    assert measurement.connects_s == (0.002,)
+    assert measurement.connect.mean == 0.002
+    assert measurement.notes[0] == RequestsSentAgain(1)
 
 
-def test_a_generator_that_failed_is_told_with_its_last_words() -> None:
+def test_a_failed_generator_is_reported_with_its_last_line() -> None:
     with pytest.raises(ParseError, match=r"exit code 3.*no space left"):
         FAST.parse(Output("", "fast: no space left\n", 3))
 
 
 @given(st.text(), st.text(), st.sampled_from([0, 0, 0, 1, -2, None]))
-def test_garbage_is_an_error_and_nothing_else(stdout: str, rows: str, code: int | None) -> None:
+def test_garbage_raises_parse_error(stdout: str, rows: str, code: int | None) -> None:
     with pytest.raises(ParseError):
-        FAST.parse(Output(stdout, "", code, {FILE: rows}))
+        FAST.parse(Output(stdout, "", code, {ROWS_FILE: rows}))
 
 
-# What hangs on one value alone
-SAYS = {
+# Fields of the measurement that depend on one value of the document
+DEPENDENT_FIELDS = {
     "duration_ns": ("duration_s", "rps", "achieved_concurrency"),
     "in_flight_ns": ("achieved_concurrency",),
     "origin_ns": ("origin_ns",),
@@ -261,45 +260,53 @@ SAYS = {
 
 
 @given(st.sampled_from([*DOCUMENT]), st.none() | st.text() | st.floats() | st.integers())
-def test_a_strange_value_is_an_error_or_changes_nothing_else(name: str, value: object) -> None:
+def test_a_strange_value_is_rejected_or_changes_only_its_fields(name: str, value: object) -> None:
     try:
-        found = FAST.parse(output(**{name: value}))
+        measurement = FAST.parse(output(**{name: value}))
     except ParseError:
         return
-    same = FAST.parse(output())
-    same = replace(same, **{it: getattr(found, it) for it in SAYS.get(name, ())})
-    assert found == same
+    expected = FAST.parse(output())
+    expected = replace(
+        expected, **{field: getattr(measurement, field) for field in DEPENDENT_FIELDS.get(name, ())}
+    )
+    assert measurement == expected
 
 
 @given(st.text())
-def test_rows_of_garbage_are_an_error_and_nothing_else(rows: str) -> None:
+def test_garbage_rows_raise_parse_error(rows: str) -> None:
     with pytest.raises(ParseError):
         FAST.parse(output(f"{COLUMNS}\n{rows}\n"))
 
 
-# --- what all bodies were -----------------------------------------------------------------
+# --- the digest of the bodies -------------------------------------------------------------
 
 PAGE, OTHER = "a" * 64, "b" * 64
 
 
-def test_a_documents_digest_is_the_measurements() -> None:
+def test_the_measurement_has_the_digest_of_the_document() -> None:
     assert FAST.parse(output(body_sha256=PAGE)).body_sha256 == PAGE
     assert FAST.parse(output(body_sha256=None)).body_sha256 is None
-    assert FAST.parse(output()).body_sha256 is None  # as it was before there was one
+    assert FAST.parse(output()).body_sha256 is None  # as in older documents
 
 
 @pytest.mark.parametrize("value", [1, "", "A" * 64, PAGE + "a"])
-def test_what_is_no_digest_is_an_error(value: object) -> None:
+def test_an_invalid_digest_is_rejected(value: object) -> None:
     with pytest.raises(ParseError):
         FAST.parse(output(body_sha256=value))
 
 
-def tally(digest: str | None, right: int, wrong: int = 0) -> Tally:
-    found = Tally(body_sha256=digest)
-    for place in range(right + wrong):
-        found.begin(place)
-        found.done(place, place, place + 1, None if place < right else "body", 0)
-    return found
+def tally(digest: str | None, successes: int, failures: int = 0) -> Tally:
+    total = Tally(body_sha256=digest)
+    for at_ns in range(successes + failures):
+        total.begin_request(at_ns)
+        total.add_answer(
+            start_ns=at_ns,
+            first_byte_ns=at_ns,
+            end_ns=at_ns + 1,
+            cause=None if at_ns < successes else "body",
+            body_bytes=0,
+        )
+    return total
 
 
 @pytest.mark.parametrize(
@@ -310,10 +317,15 @@ def tally(digest: str | None, right: int, wrong: int = 0) -> Tally:
         (tally(OTHER, 3, 1), None, 4),
         (tally(PAGE, 3, 1), None, 1),
     ],
-    ids=["the same", "nothing", "another", "one differs"],
+    ids=["same body", "no body", "another body", "one body differs"],
 )
-def test_processes_must_have_seen_the_same(other: Tally, digest: str | None, failed: int) -> None:
-    found = tally(PAGE, 2)
-    found.add(other)
-    said = document("fast", asked_for(requests=6), found)
-    assert (said["body_sha256"], said["errors"]) == (digest, {"body": failed} if failed else {})
+def test_all_processes_must_receive_the_same_body(
+    other: Tally, digest: str | None, failed: int
+) -> None:
+    total = tally(PAGE, 2)
+    total.add(other)
+    printed = document("fast", parsed_options(requests=6), total)
+    assert (printed["body_sha256"], printed["errors"]) == (
+        digest,
+        {"body": failed} if failed else {},
+    )

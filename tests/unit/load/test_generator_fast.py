@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import errno
 import json
 import signal
@@ -23,18 +22,18 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.processes import default_signals
-from workerlab.load.fast import FAST, ROWS
+from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators import fast
 from workerlab.load.generators.document import Tally, document
+from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions, parse
 from workerlab.load.generators.request import destination
 from workerlab.load.generators.share import FORK
-from workerlab.load.generators.words import OPTIONAL, Words, parse
 from workerlab.load.programs import RequestsSentAgain
 from workerlab.model import Load, Measurement, Output
 from workerlab.numbers.schedule import schedule
 
 T = TypeVar("T")
-PATIENCE_S = 60.0  # a bound for hanging, also where other tests have the cores
+TIMEOUT_S = 60.0  # only a hang takes as long, even on a busy machine
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = (
@@ -46,19 +45,19 @@ NO_CONTENT = b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + LENGTH
 
 
-def tally_of(*words: str) -> Tally:
-    """Runs the generator here, without rows."""
-    return fast.run(parse(words, "fast", supports=OPTIONAL))
+def run_generator(*arguments: str) -> Tally:
+    """Run the generator in this process, without rows."""
+    return fast.run(parse(arguments, "fast", supports=OPTIONAL_FIELDS))
 
 
-def said_of(*words: str) -> tuple[Output, Tally]:
-    """Runs the generator here, with rows; what the tool would read of it."""
-    with tempfile.TemporaryDirectory() as place:
-        rows = f"{place}/{ROWS}"
-        asked = parse([*words, "--rows", rows], "fast", supports=OPTIONAL)
-        tally = fast.run(asked)
-        said = json.dumps(document("fast", asked, tally))
-        return Output(said, files={ROWS: Path(rows).read_text()}), tally
+def output_of(*arguments: str) -> tuple[Output, Tally]:
+    """Run the generator in this process, with rows. Returns the output that the tool would read."""
+    with tempfile.TemporaryDirectory() as directory:
+        rows = f"{directory}/{ROWS_FILE}"
+        options = parse([*arguments, "--rows", rows], "fast", supports=OPTIONAL_FIELDS)
+        tally = fast.run(options)
+        stdout = json.dumps(document("fast", options, tally))
+        return Output(stdout, files={ROWS_FILE: Path(rows).read_text()}), tally
 
 
 # --- the load -----------------------------------------------------------------------------
@@ -68,16 +67,14 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 @dataclass
 class Site:
-    """A server on loopback; what it saw."""
+    """A server on loopback, and what it received."""
 
     answer: Handler
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
     open: int = 0
     in_flight: int = 0
-    most_in_flight: int = 0
     in_flight_at_arrival: list[int] = field(default_factory=list)
-    closed_by_client: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -101,9 +98,9 @@ class Site:
             writer.close()
 
 
-def saying(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
-    """Answers with these bytes, then waits for the client to close, closes, resets, or stays for
-    the next request."""
+def respond(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
+    """Sends these bytes, then does as `then` says: wait for the client to close, close, reset, or
+    stay for the next request."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(after_s)
@@ -121,97 +118,101 @@ def saying(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
     return answer
 
 
-def answers(turns: Iterable[tuple[bytes, str]]) -> Handler:
-    """One after the other: (what it answers, what it does then), as `saying`."""
-    left = iter(turns)
+def respond_in_turn(responses: Iterable[tuple[bytes, str]]) -> Handler:
+    """Sends one response after the other, each (bytes, `then`) as in `respond`."""
+    remaining = iter(responses)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        data, then = next(left)
-        await saying(data, then=then)(reader, writer)
+        data, then = next(remaining)
+        await respond(data, then=then)(reader, writer)
 
     return answer
 
 
-async def against(site: Site, load: Callable[..., T], *words: str, path: str = "/") -> T:
-    """What `load` says of that server: both in one event loop."""
+async def load_against(site: Site, load: Callable[..., T], *arguments: str, path: str = "/") -> T:
+    """The result of `load` against this server, both in one event loop."""
     async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
-        asked = ("--url", url, "--deadline", str(PATIENCE_S), *words)
-        return await asyncio.to_thread(load, *asked)
+        arguments = ("--url", url, "--deadline", str(TIMEOUT_S), *arguments)
+        return await asyncio.to_thread(load, *arguments)
 
 
-def within_patience(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, 2 * PATIENCE_S))
+def run_with_timeout(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, 2 * TIMEOUT_S))
 
 
 def load_site(
     answer: Handler,
     concurrency: int = 2,
     requests: int = 5,
-    words: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
     site: Site | None = None,
 ) -> tuple[Measurement, Site]:
-    """The measurement as the tool reads it."""
+    """The measurement that the tool reads."""
     site = site or Site(answer)
     amount = ("--concurrency", str(concurrency), "--requests", str(requests))
-    output, _ = within_patience(against(site, said_of, *amount, *words, path="/x?y=1"))
+    output, _ = run_with_timeout(load_against(site, output_of, *amount, *arguments, path="/x?y=1"))
     return FAST.parse(output), site
 
 
-def run_site(answer: Handler, *words: str) -> tuple[Tally, Site]:
-    """As `load_site`, for loads that leave no rows."""
+def run_site(answer: Handler, *arguments: str) -> tuple[Tally, Site]:
+    """As `load_site`, for loads without rows."""
     site = Site(answer)
-    return within_patience(against(site, tally_of, *words)), site
+    return run_with_timeout(load_against(site, run_generator, *arguments)), site
 
 
-def all_of(clients: int, *, but_the_first: bool = False, then: str = "wait") -> Handler:
-    """Answers when so many ask, and then does as `saying`."""
+def respond_together(clients: int, *, but_the_first: bool = False, then: str = "wait") -> Handler:
+    """Waits until this many clients have sent a request, then responds."""
     barrier, numbers = asyncio.Barrier(clients), count()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if next(numbers) or not but_the_first:
             await barrier.wait()
-        await saying(LENGTH, then=then)(reader, writer)
+        await respond(LENGTH, then=then)(reader, writer)
 
     return answer
 
 
 def test_the_first_request_is_alone_and_then_all_connections_are_busy() -> None:
-    found, site = load_site(all_of(4, but_the_first=True), concurrency=4, requests=13)
-    assert (found.requests, found.failed, found.errors) == (13, 0, {})
+    measurement, site = load_site(
+        respond_together(4, but_the_first=True), concurrency=4, requests=13
+    )
+    assert (measurement.requests, measurement.failed, measurement.errors) == (13, 0, {})
     assert len(site.requests) == 13
     assert site.in_flight_at_arrival[:2] == [1, 1]
     assert max(site.in_flight_at_arrival) == 4
-    first, *others = found.timings
+    first, *others = measurement.timings
     assert first.end_s is not None
     assert all(other.start_s >= first.start_s + first.end_s for other in others)
-    assert found.lone_s == first.end_s
+    assert measurement.lone_s == first.end_s
 
 
-def test_together_no_request_is_alone() -> None:
-    """The first is not answered before the others are there."""
-    words = ("--together",)
-    found, site = load_site(all_of(4), concurrency=4, requests=12, words=words)
-    assert (found.requests, found.failed, found.lone_s) == (12, 0, None)
+def test_with_together_no_request_is_sent_alone() -> None:
+    """The first request is answered only once the others have arrived."""
+    arguments = ("--together",)
+    measurement, site = load_site(
+        respond_together(4), concurrency=4, requests=12, arguments=arguments
+    )
+    assert (measurement.requests, measurement.failed, measurement.lone_s) == (12, 0, None)
     assert max(site.in_flight_at_arrival[:4]) == 4
-    first, *others = found.timings
+    first, *others = measurement.timings
     assert first.end_s is not None
     assert sum(other.start_s < first.start_s + first.end_s for other in others) >= 3
 
 
 def test_fewer_requests_than_connections() -> None:
-    found, site = load_site(saying(LENGTH), concurrency=8, requests=3)
-    assert found.requests == len(site.requests) == 3
+    measurement, site = load_site(respond(LENGTH), concurrency=8, requests=3)
+    assert measurement.requests == len(site.requests) == 3
 
 
-def test_one_request_is_all() -> None:
-    found, _ = load_site(saying(LENGTH), concurrency=4, requests=1)
-    assert (found.requests, len(found.timings)) == (1, 1)
+def test_a_load_of_one_request() -> None:
+    measurement, _ = load_site(respond(LENGTH), concurrency=4, requests=1)
+    assert (measurement.requests, len(measurement.timings)) == (1, 1)
 
 
-def test_moments_are_in_order_and_no_shorter_than_the_work() -> None:
-    found, _ = load_site(saying(LENGTH, after_s=0.02))
-    for timing in found.timings:
+def test_times_are_in_order_and_include_the_delay() -> None:
+    measurement, _ = load_site(respond(LENGTH, after_s=0.02))
+    for timing in measurement.timings:
         assert timing.connect_s is not None
         assert timing.first_byte_s is not None
         assert timing.end_s is not None
@@ -219,7 +220,7 @@ def test_moments_are_in_order_and_no_shorter_than_the_work() -> None:
         assert timing.first_byte_s >= 0.02
 
 
-def test_a_body_that_comes_later_ends_later() -> None:
+def test_a_response_ends_with_its_body() -> None:
     async def in_two_parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(LENGTH[:-1])
         await writer.drain()
@@ -227,18 +228,18 @@ def test_a_body_that_comes_later_ends_later() -> None:
         writer.write(LENGTH[-1:])
         await reader.read()
 
-    found, _ = load_site(in_two_parts, requests=1)
-    (timing,) = found.timings
+    measurement, _ = load_site(in_two_parts, requests=1)
+    (timing,) = measurement.timings
     assert timing.end_s is not None
     assert timing.first_byte_s is not None
-    assert timing.end_s >= 0.019  # how soon a busy client sees the first byte, nobody promises
+    assert timing.end_s >= 0.019  # a busy client may see the first byte late
     assert timing.first_byte_s <= timing.end_s
 
 
 @pytest.mark.parametrize(
     ("data", "then"),
     [
-        (LENGTH, "wait"),  # the server waits for us to close: we do at once
+        (LENGTH, "wait"),  # the server waits for the client to close, which it does at once
         (LENGTH, "close"),
         (LENGTH + b"and more than that", "wait"),
         (CHUNKED, "wait"),
@@ -248,9 +249,9 @@ def test_a_body_that_comes_later_ends_later() -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n" + bytes(3_000_000), "wait"),
     ],
 )
-def test_answers_of_every_framing(data: bytes, then: str) -> None:
-    found, site = load_site(saying(data, then=then))
-    assert (found.requests, found.errors) == (5, {})
+def test_responses_of_every_framing(data: bytes, then: str) -> None:
+    measurement, site = load_site(respond(data, then=then))
+    assert (measurement.requests, measurement.errors) == (5, {})
     assert len(site.requests) == 5
 
 
@@ -268,18 +269,18 @@ def test_answers_of_every_framing(data: bytes, then: str) -> None:
         (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n", "wait", "non_2xx"),
     ],
 )
-def test_misbehaviour_by_cause(data: bytes, then: str, cause: str) -> None:
-    found, site = load_site(saying(data, then=then))
-    assert found.errors == {cause: 5}
-    assert found.requests == (5 if cause == "non_2xx" else 0)
+def test_failures_by_cause(data: bytes, then: str, cause: str) -> None:
+    measurement, site = load_site(respond(data, then=then))
+    assert measurement.errors == {cause: 5}
+    assert measurement.requests == (5 if cause == "non_2xx" else 0)
     assert len(site.requests) == 5
-    assert found.lone_s is None
+    assert measurement.lone_s is None
 
 
-def test_one_bad_answer_of_three() -> None:
+def test_one_failure_in_three() -> None:
     every_third = cycle([(LENGTH, "close"), (LENGTH, "close"), (b"", "close")])
-    found, _ = load_site(answers(every_third), concurrency=3, requests=9)
-    assert (found.requests, found.errors) == (6, {"closed": 3})
+    measurement, _ = load_site(respond_in_turn(every_third), concurrency=3, requests=9)
+    assert (measurement.requests, measurement.errors) == (6, {"closed": 3})
 
 
 @pytest.mark.parametrize(
@@ -287,23 +288,23 @@ def test_one_bad_answer_of_three() -> None:
     [(200, 200, {}), (201, 200, {}), (404, 404, {}), (200, 404, {"status": 5})],
 )
 def test_the_expected_status(status: int, expect: int, errors: dict[str, int]) -> None:
-    answer = saying(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
-    found, _ = load_site(answer, words=("--expect-status", str(expect)))
-    assert (found.requests, found.errors) == (5, errors)
+    answer = respond(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+    measurement, _ = load_site(answer, arguments=("--expect-status", str(expect)))
+    assert (measurement.requests, measurement.errors) == (5, errors)
 
 
-def test_a_stalling_server_ends_with_the_deadline() -> None:
+def test_a_stalled_load_stops_at_the_deadline() -> None:
     after_the_first = chain([(LENGTH, "wait")], repeat((b"HTTP/1.1 200 OK\r\n", "wait")))
-    found, _ = load_site(
-        answers(after_the_first), concurrency=3, requests=10, words=("--deadline", "6")
+    measurement, _ = load_site(
+        respond_in_turn(after_the_first), concurrency=3, requests=10, arguments=("--deadline", "6")
     )
-    assert (found.requests, found.errors) == (1, {"timeout": 3})
-    assert [note.values["unsent"] for note in found.notes] == [6]
-    assert 6 <= found.duration_s < PATIENCE_S
-    assert found.lone_s is not None
+    assert (measurement.requests, measurement.errors) == (1, {"timeout": 3})
+    assert [note.values["unsent"] for note in measurement.notes] == [6]
+    assert 6 <= measurement.duration_s < TIMEOUT_S
+    assert measurement.lone_s is not None
 
 
-def test_an_endless_answer_ends_with_the_deadline() -> None:
+def test_an_endless_response_stops_at_the_deadline() -> None:
     async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         while True:
@@ -311,12 +312,12 @@ def test_an_endless_answer_ends_with_the_deadline() -> None:
             await writer.drain()
             await asyncio.sleep(0)
 
-    found, _ = load_site(endless, words=("--deadline", "1"))
-    assert found.errors == {"timeout": 1}
+    measurement, _ = load_site(endless, arguments=("--deadline", "1"))
+    assert measurement.errors == {"timeout": 1}
 
 
-def test_what_is_sent() -> None:
-    _, site = load_site(saying(LENGTH), requests=1, words=("--header", "X-A: é"))
+def test_the_bytes_of_a_request() -> None:
+    _, site = load_site(respond(LENGTH), requests=1, arguments=("--header", "X-A: é"))
     lines = site.requests[0].decode("latin-1").split("\r\n")
     host = lines[1]
     assert lines[0] == "GET /x?y=1 HTTP/1.1"
@@ -330,23 +331,23 @@ def test_what_is_sent() -> None:
 def test_a_body_is_sent_whole(tmp_path: Path) -> None:
     body = bytes(range(256)) * 8_000
     (tmp_path / "body").write_bytes(body)
-    seen: list[bytes] = []
+    bodies: list[bytes] = []
 
     async def collect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(await reader.readexactly(len(body)))
-        await saying(LENGTH)(reader, writer)
+        bodies.append(await reader.readexactly(len(body)))
+        await respond(LENGTH)(reader, writer)
 
-    words = ("--method", "PUT", "--body-file", str(tmp_path / "body"), "--header", "expect: x")
-    found, site = load_site(collect, requests=3, words=words)
-    assert found.failed == 0
-    assert seen == [body] * 3
+    arguments = ("--method", "PUT", "--body-file", str(tmp_path / "body"), "--header", "expect: x")
+    measurement, site = load_site(collect, requests=3, arguments=arguments)
+    assert measurement.failed == 0
+    assert bodies == [body] * 3
     assert b"Content-Length: 2048000\r\n" in site.requests[0]
     assert b"Content-Type: application/octet-stream\r\n" in site.requests[0]
     assert b"expect" not in site.requests[0]
 
 
 @pytest.mark.parametrize(
-    ("headers", "wanted"),
+    ("headers", "expected"),
     [
         ([("host", "a"), ("User-agent", "b")], b"/1.1\r\nAccept: */*\r\nContent-Type"),
         ([("host", "a")], b"octet-stream\r\nhost: a\r\nConnection: close\r\n"),
@@ -355,11 +356,13 @@ def test_a_body_is_sent_whole(tmp_path: Path) -> None:
         ([("x-workerlab-request", "me")], b"octet-stream\r\nConnection: close\r\n"),
     ],
 )
-def test_given_headers_replace_ours(headers: list[tuple[str, str]], wanted: bytes) -> None:
-    words = Words(("http://h/",), 1, requests=1, method="POST", headers=tuple(headers), body=b"x")
-    goes = destination(dataclasses.replace(words, urls=()), "http://127.0.0.1:1/")
-    before, after = goes.parts
-    assert wanted in before
+def test_custom_headers_replace_defaults(headers: list[tuple[str, str]], expected: bytes) -> None:
+    options = LoadOptions(
+        urls=(), concurrency=1, requests=1, method="POST", headers=tuple(headers), body=b"x"
+    )
+    target = destination(options, "http://127.0.0.1:1/")
+    before, after = target.parts
+    assert expected in before
     assert before.endswith(b"\r\nX-Workerlab-Request: ")
     assert after == b"\r\n\r\nx"
 
@@ -367,36 +370,42 @@ def test_given_headers_replace_ours(headers: list[tuple[str, str]], wanted: byte
 @pytest.mark.parametrize(
     ("method", "target", "value"), [("GE T", "/", "x"), ("GET", "/ /", "x"), ("GET", "/", "x\r\ny")]
 )
-def test_what_no_request_can_carry(method: str, target: str, value: str) -> None:
-    words = Words((), 1, requests=1, method=method, headers=(("A", value),))
-    with pytest.raises(ValueError, match="line break or a blank"):
-        destination(words, f"http://127.0.0.1:1{target}")
+def test_a_request_that_http_cannot_express_is_rejected(
+    method: str, target: str, value: str
+) -> None:
+    options = LoadOptions(
+        urls=(), concurrency=1, requests=1, method=method, headers=(("A", value),)
+    )
+    with pytest.raises(ValueError, match="line break or space"):
+        destination(options, f"http://127.0.0.1:1{target}")
 
 
 # --- keep-alive ---------------------------------------------------------------------------
 
 
-def kept(answer: Handler, concurrency: int = 2, requests: int = 9) -> tuple[Measurement, Site]:
+def load_keepalive(
+    answer: Handler, concurrency: int = 2, requests: int = 9
+) -> tuple[Measurement, Site]:
     return load_site(answer, concurrency, requests, ("--keepalive",))
 
 
 def test_each_client_keeps_its_connection() -> None:
-    """The first of them is that of the request that was alone."""
-    served = all_of(3, but_the_first=True, then="stay")
-    found, site = kept(served, concurrency=3, requests=13)
-    assert (found.requests, found.failed, site.connections) == (13, 0, 3)
-    assert len(found.connects_s) == 3
-    assert sum(timing.reused for timing in found.timings) == 10
+    """One of them is that of the request that was sent alone."""
+    handler = respond_together(3, but_the_first=True, then="stay")
+    measurement, site = load_keepalive(handler, concurrency=3, requests=13)
+    assert (measurement.requests, measurement.failed, site.connections) == (13, 0, 3)
+    assert len(measurement.connects_s) == 3
+    assert sum(timing.reused for timing in measurement.timings) == 10
     assert max(site.in_flight_at_arrival) == 3
-    for timing in found.timings:
+    for timing in measurement.timings:
         assert timing.connect_s is not None
         assert (timing.connect_s == 0) == timing.reused
     assert b"Connection:" not in site.requests[0]
 
 
 def test_requests_are_numbered_from_1() -> None:
-    found, site = kept(saying(LENGTH, then="stay"))
-    names = [timing.request_id for timing in found.timings]
+    measurement, site = load_keepalive(respond(LENGTH, then="stay"))
+    names = [timing.request_id for timing in measurement.timings]
     assert sorted(names, key=lambda name: int(name or 0)) == [str(n) for n in range(1, 10)]
     for number in range(1, 10):
         line = b"\r\nX-Workerlab-Request: %d\r\n" % number
@@ -412,13 +421,13 @@ def test_requests_are_numbered_from_1() -> None:
         (UNTIL_CLOSE, "close"),
         (LENGTH.replace(b"200 OK", b"101 Up").replace(b"5", b"0"), "stay"),
     ],
-    ids=["says so", "http 1.0", "unasked bytes", "until close", "protocol switch"],
+    ids=["connection: close", "http 1.0", "unrequested bytes", "until close", "protocol switch"],
 )
 def test_a_connection_that_cannot_be_used_again_is_not(data: bytes, then: str) -> None:
-    found, site = kept(saying(data, then=then))
+    measurement, site = load_keepalive(respond(data, then=then))
     assert site.connections == len(site.requests) == 9
-    assert not any(timing.reused for timing in found.timings)
-    assert not any(isinstance(note, RequestsSentAgain) for note in found.notes)
+    assert not any(timing.reused for timing in measurement.timings)
+    assert not any(isinstance(note, RequestsSentAgain) for note in measurement.notes)
 
 
 @pytest.mark.parametrize(
@@ -432,53 +441,55 @@ def test_a_connection_that_cannot_be_used_again_is_not(data: bytes, then: str) -
     ],
 )
 def test_any_framed_answer_leaves_the_connection_usable(data: bytes) -> None:
-    _, site = kept(saying(data, then="stay"))
+    _, site = load_keepalive(respond(data, then="stay"))
     assert (site.connections, len(site.requests)) == (2, 9)
 
 
-def in_the_face(every: int, then: str) -> Handler:
-    """Answers, but ends a connection on its `every`th request, whose bytes it has read."""
-    seen: dict[asyncio.StreamWriter, int] = {}
+def ends_connection(every: int, then: str) -> Handler:
+    """Responds, but ends a connection once it has read the `every`th request on it."""
+    requests: dict[asyncio.StreamWriter, int] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen[writer] = seen.get(writer, 0) + 1
-        last = seen[writer] == every
-        await saying(b"" if last else LENGTH, then=then if last else "stay")(reader, writer)
+        requests[writer] = requests.get(writer, 0) + 1
+        last = requests[writer] == every
+        await respond(b"" if last else LENGTH, then=then if last else "stay")(reader, writer)
 
     return answer
 
 
 @pytest.mark.parametrize("then", ["close", "reset"])
-def test_a_kept_connection_closed_in_the_face_of_a_request_is_no_failure(then: str) -> None:
-    found, site = kept(in_the_face(3, then), concurrency=1, requests=9)
-    assert (found.requests, found.failed) == (9, 0)
+def test_a_request_on_a_kept_connection_that_closes_is_resent(then: str) -> None:
+    measurement, site = load_keepalive(ends_connection(3, then), concurrency=1, requests=9)
+    assert (measurement.requests, measurement.failed) == (9, 0)
     # 1 2 (3) | 3 4 (5) | 5 6 (7) | 7 8 (9) | 9
     assert site.connections == 5
     assert len(site.requests) == 13
-    assert found.notes[0] == RequestsSentAgain(4)
-    assert len(found.connects_s) == 1
-    again = [t for t in found.timings if not t.reused and t.connect_s not in found.connects_s]
-    assert [timing.request_id for timing in again] == ["3", "5", "7", "9"]
+    assert measurement.notes[0] == RequestsSentAgain(4)
+    assert len(measurement.connects_s) == 1
+    resent = [
+        t for t in measurement.timings if not t.reused and t.connect_s not in measurement.connects_s
+    ]
+    assert [timing.request_id for timing in resent] == ["3", "5", "7", "9"]
 
 
-def test_it_is_tried_once_more_and_not_for_ever() -> None:
-    """A new connection that ends without an answer is a failure, as it is without keep-alive."""
+def test_a_request_is_resent_only_once() -> None:
+    """On a new connection, an end without a response is a failure."""
     after_the_first = chain([(LENGTH, "stay")], repeat((b"", "close")))
-    found, site = kept(answers(after_the_first), concurrency=1, requests=3)
-    assert (found.requests, found.errors) == (1, {"closed": 2})
+    measurement, site = load_keepalive(respond_in_turn(after_the_first), concurrency=1, requests=3)
+    assert (measurement.requests, measurement.errors) == (1, {"closed": 2})
     assert len(site.requests) == 4
-    assert found.notes[0] == RequestsSentAgain(1)
+    assert measurement.notes[0] == RequestsSentAgain(1)
 
 
-def test_an_answer_that_breaks_off_is_a_failure_on_a_kept_connection_too() -> None:
+def test_a_truncated_response_on_a_kept_connection_is_a_failure() -> None:
     every_other = cycle([(LENGTH, "stay"), (LENGTH[:9], "close")])
-    found, site = kept(answers(every_other), concurrency=1, requests=4)
-    assert (found.requests, found.errors) == (2, {"truncated": 2})
+    measurement, site = load_keepalive(respond_in_turn(every_other), concurrency=1, requests=4)
+    assert (measurement.requests, measurement.errors) == (2, {"truncated": 2})
     assert site.connections == 2
 
 
-def test_a_connection_closed_right_after_its_answer_costs_a_new_one_and_nothing_else() -> None:
-    """Whether the client notices before or after it sends its next request."""
+def test_a_connection_closed_after_a_response_is_replaced() -> None:
+    """Whether or not the client notices before it sends its next request."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(LENGTH)
@@ -486,35 +497,35 @@ def test_a_connection_closed_right_after_its_answer_costs_a_new_one_and_nothing_
         await reader.read()
         writer.close()
 
-    found, site = kept(answer, concurrency=1, requests=3)
-    assert (found.requests, found.failed, site.connections) == (3, 0, 3)
+    measurement, site = load_keepalive(answer, concurrency=1, requests=3)
+    assert (measurement.requests, measurement.failed, site.connections) == (3, 0, 3)
 
 
 def test_a_client_with_nothing_more_to_send_closes_its_connection() -> None:
-    """Or it would take a slot from those who wait: the last one is answered only then."""
+    """It would occupy a slot otherwise. The last request is answered only once it has closed."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(site.requests) == 5:
             while site.open > 1:
                 await asyncio.sleep(0.001)
-        await saying(LENGTH, then="stay")(reader, writer)
+        await respond(LENGTH, then="stay")(reader, writer)
 
     site = Site(answer)
-    found, _ = load_site(answer, 4, 5, ("--keepalive",), site=site)
-    assert (found.requests, found.failed) == (5, 0)
+    measurement, _ = load_site(answer, 4, 5, ("--keepalive",), site=site)
+    assert (measurement.requests, measurement.failed) == (5, 0)
 
 
 # --- connecting ---------------------------------------------------------------------------
 
 
-def load_port(port: int, deadline_s: float = PATIENCE_S, requests: int = 3) -> Measurement:
-    words = ["--url", f"http://127.0.0.1:{port}", "--concurrency", "2"]
-    words += ["--requests", str(requests), "--deadline", str(deadline_s)]
-    return FAST.parse(said_of(*words)[0])
+def load_port(port: int, deadline_s: float = TIMEOUT_S, requests: int = 3) -> Measurement:
+    arguments = ["--url", f"http://127.0.0.1:{port}", "--concurrency", "2"]
+    arguments += ["--requests", str(requests), "--deadline", str(deadline_s)]
+    return FAST.parse(output_of(*arguments)[0])
 
 
-class Slammed(asyncio.Protocol):
-    """The door, in the client's face: before it could send a byte."""
+class EarlyServer(asyncio.Protocol):
+    """Acts on a connection before the client has sent a byte."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -533,33 +544,35 @@ class Slammed(asyncio.Protocol):
         self.resets, self.banner = resets, banner
 
 
-@pytest.mark.parametrize("words", [(), ("--keepalive",)])
+@pytest.mark.parametrize("arguments", [(), ("--keepalive",)])
 @pytest.mark.parametrize(
     ("behaviour", "causes"),
     [({}, {"closed", "reset"}), ({"resets": True}, {"reset"}), ({"banner": True}, {"protocol"})],
 )
-def test_a_server_that_acts_before_it_is_asked(
-    behaviour: dict[str, bool], causes: set[str], words: tuple[str, ...]
+def test_a_server_that_acts_before_the_request(
+    behaviour: dict[str, bool], causes: set[str], arguments: tuple[str, ...]
 ) -> None:
     async def both() -> Tally:
         loop = asyncio.get_running_loop()
-        async with await loop.create_server(lambda: Slammed(**behaviour), "127.0.0.1", 0) as server:
+        async with await loop.create_server(
+            lambda: EarlyServer(**behaviour), "127.0.0.1", 0
+        ) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            asked = ["--url", url, "--concurrency", "4", "--requests", "41", *words]
-            return (await asyncio.to_thread(said_of, *asked))[1]
+            load = ("--url", url, "--concurrency", "4", "--requests", "41", *arguments)
+            return (await asyncio.to_thread(output_of, *load))[1]
 
-    run = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
-    assert run.errors.total() == 41
-    assert set(run.errors) <= causes
-    assert run.reconnects == 0
+    tally = asyncio.run(asyncio.wait_for(both(), TIMEOUT_S))
+    assert tally.errors.total() == 41
+    assert set(tally.errors) <= causes
+    assert tally.reconnects == 0
 
 
-def test_nobody_listens() -> None:
+def test_refused_connections() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        found = load_port(bound.getsockname()[1])
-    assert (found.requests, found.errors) == (0, {"refused": 3})
-    assert found.response.mean is None
+        measurement = load_port(bound.getsockname()[1])
+    assert (measurement.requests, measurement.errors) == (0, {"refused": 3})
+    assert measurement.response.mean is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a full queue drops SYNs on Linux only")
@@ -573,12 +586,12 @@ def test_a_full_accept_queue_is_a_connect_timeout() -> None:
                 waiting.append(socket.socket())
                 waiting[-1].setblocking(False)
                 waiting[-1].connect_ex(listener.getsockname())
-            found = load_port(listener.getsockname()[1], deadline_s=0.2)
+            measurement = load_port(listener.getsockname()[1], deadline_s=0.2)
         finally:
             for sock in waiting:
                 sock.close()
-    assert found.errors == {"connect_timeout": 1}
-    assert found.connect.mean is None
+    assert measurement.errors == {"connect_timeout": 1}
+    assert measurement.connect.mean is None
 
 
 @pytest.mark.parametrize(
@@ -591,23 +604,21 @@ def test_a_full_accept_queue_is_a_connect_timeout() -> None:
         (errno.EHOSTUNREACH, "connect"),
     ],
 )
-def test_errors_of_connecting_by_cause(
-    number: int, cause: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connect_errors_by_cause(number: int, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(socket.socket):
         def connect_ex(self, _address: object) -> int:
-            seen.append(self)
+            sockets.append(self)
             return number
 
-    seen: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     monkeypatch.setattr(socket, "socket", Failing)
-    found = load_port(1)
-    assert found.errors == {cause: 3}
-    assert len(seen) == 3
-    assert all(sock.fileno() == -1 for sock in seen)
+    measurement = load_port(1)
+    assert measurement.errors == {cause: 3}
+    assert len(sockets) == 3
+    assert all(sock.fileno() == -1 for sock in sockets)
 
 
-def test_no_files_left_for_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -616,18 +627,18 @@ def test_no_files_left_for_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_socket_stays_open() -> None:
-    async def requests_seen() -> int:
-        site = Site(saying(LENGTH))
-        await against(site, said_of, "--concurrency", "4", "--requests", "21")
-        # The server sees the end of the last connections in the next turns of the loop.
+    async def count_requests() -> int:
+        site = Site(respond(LENGTH))
+        await load_against(site, output_of, "--concurrency", "4", "--requests", "21")
+        # The server sees the end of the last connections in the next iterations of the loop
         while site.in_flight:
             await asyncio.sleep(0)
         return len(site.requests)
 
-    assert within_patience(requests_seen()) == 21
+    assert run_with_timeout(count_requests()) == 21
 
 
-# --- known answers, and others ------------------------------------------------------------
+# --- recognised responses ----------------------------------------------------------------
 
 
 BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 5\r\n\r\nhello"
@@ -636,26 +647,26 @@ LONGER = LENGTH.replace(b"5", b"6").replace(b"hello", b"hello!")
 DATED = LENGTH.replace(b"\r\n\r\n", b"\r\nDate: x\r\n\r\n")
 
 
-@pytest.mark.parametrize("words", [(), ("--keepalive",)])
-def test_an_answer_like_others_is_judged_for_itself(words: tuple[str, ...]) -> None:
-    """One that is known is not read again: what differs must be."""
-    then = "stay" if words else "wait"
-    turns = cycle([(data, then) for data in (LENGTH, LENGTH, BUSY, LENGTH)])
-    found, _ = load_site(answers(turns), 1, 40, words)
-    assert (found.requests, found.errors) == (40, {"non_2xx": 10})
+@pytest.mark.parametrize("arguments", [(), ("--keepalive",)])
+def test_a_response_that_differs_slightly_is_parsed(arguments: tuple[str, ...]) -> None:
+    """Only identical responses are recognised."""
+    then = "stay" if arguments else "wait"
+    responses = cycle([(data, then) for data in (LENGTH, LENGTH, BUSY, LENGTH)])
+    measurement, _ = load_site(respond_in_turn(responses), 1, 40, arguments)
+    assert (measurement.requests, measurement.errors) == (40, {"non_2xx": 10})
 
 
 @pytest.mark.parametrize("other", [OTHER, LONGER])
-def test_every_body_must_equal_the_first_where_that_is_asked_for(other: bytes) -> None:
-    served = answers(cycle([(data, "stay") for data in (LENGTH, LENGTH, DATED, other)]))
-    found, _ = load_site(served, 1, 40, ("--keepalive", "--same-body"))
-    assert (found.requests, found.errors) == (40, {"body": 10})
-    found, _ = load_site(served, 1, 40, ("--keepalive",))
-    assert found.errors == {}
+def test_with_same_body_every_body_must_equal_the_first(other: bytes) -> None:
+    handler = respond_in_turn(cycle([(data, "stay") for data in (LENGTH, LENGTH, DATED, other)]))
+    measurement, _ = load_site(handler, 1, 40, ("--keepalive", "--same-body"))
+    assert (measurement.requests, measurement.errors) == (40, {"body": 10})
+    measurement, _ = load_site(handler, 1, 40, ("--keepalive",))
+    assert measurement.errors == {}
 
 
 def numbered(sizes: Iterable[int], bad_every: int = 0) -> Handler:
-    """Every answer differs from all others, and has a body of the next of these sizes."""
+    """Every response differs from all others. Their bodies have these sizes in turn."""
     numbers, lengths = count(1), cycle(sizes)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -663,21 +674,27 @@ def numbered(sizes: Iterable[int], bad_every: int = 0) -> Handler:
         bad = bad_every and number % bad_every == 0
         head = b"HTTP/1.1 %d X\r\nX-Number: %d\r\nContent-Length: %d\r\n\r\n"
         body = b"%d" % number * length
-        await saying(head % (500 if bad else 200, number, length) + body[:length], then="stay")(
+        await respond(head % (500 if bad else 200, number, length) + body[:length], then="stay")(
             reader, writer
         )
 
     return answer
 
 
-@pytest.mark.parametrize("load", [tally_of, lambda *words: said_of(*words)[1]], ids=["", "rows"])
-@pytest.mark.parametrize("words", [("--requests", "600"), ("--duration", "0.5", "--rate", "600")])
+@pytest.mark.parametrize(
+    "load", [run_generator, lambda *arguments: output_of(*arguments)[1]], ids=["", "rows"]
+)
+@pytest.mark.parametrize(
+    "arguments", [("--requests", "600"), ("--duration", "0.5", "--rate", "600")]
+)
 @pytest.mark.parametrize("sizes", [(5,), (0, 5, 700, 3_000, 200_000)])
-def test_answers_that_all_differ_are_each_counted(
-    sizes: tuple[int, ...], words: tuple[str, ...], load: Callable[..., Tally]
+def test_responses_that_all_differ_are_counted(
+    sizes: tuple[int, ...], arguments: tuple[str, ...], load: Callable[..., Tally]
 ) -> None:
     site = Site(numbered(sizes, bad_every=3))
-    tally = within_patience(against(site, load, "--concurrency", "4", "--keepalive", *words))
+    tally = run_with_timeout(
+        load_against(site, load, "--concurrency", "4", "--keepalive", *arguments)
+    )
     sent = len(site.requests)
     assert tally.sent == tally.complete == tally.response.count == tally.first_byte.count == sent
     assert tally.errors == {"non_2xx": sent // 3}
@@ -685,32 +702,32 @@ def test_answers_that_all_differ_are_each_counted(
     assert site.connections <= 4
 
 
-def test_rows_of_answers_that_all_differ_say_what_the_document_says() -> None:
-    """The parser compares them."""
-    found, site = load_site(numbered((5, 3_000), bad_every=4), 4, 400, ("--keepalive",))
-    assert (found.requests, found.errors) == (400, {"non_2xx": 100})
-    assert {t.request_id for t in found.timings} == {str(n) for n in range(1, 401)}
-    assert sum(timing.status == 500 for timing in found.timings) == 100
+def test_rows_and_document_agree_on_responses_that_all_differ() -> None:
+    """The parser compares the two."""
+    measurement, site = load_site(numbered((5, 3_000), bad_every=4), 4, 400, ("--keepalive",))
+    assert (measurement.requests, measurement.errors) == (400, {"non_2xx": 100})
+    assert {t.request_id for t in measurement.timings} == {str(n) for n in range(1, 401)}
+    assert sum(timing.status == 500 for timing in measurement.timings) == 100
     site = Site(numbered((5, 3_000)))
-    words = ("--concurrency", "4", "--duration", "0.5", "--rate", "400", "--keepalive")
-    output, tally = within_patience(against(site, said_of, *words))
+    arguments = ("--concurrency", "4", "--duration", "0.5", "--rate", "400", "--keepalive")
+    output, tally = run_with_timeout(load_against(site, output_of, *arguments))
     rows = FAST.parse(output).timings
     assert len(rows) == tally.sent == len(site.requests)
     assert all(row.end_s is not None and row.end_s >= (row.first_byte_s or 0) > 0 for row in rows)
 
 
 @pytest.mark.parametrize("then", ["close", "reset"])
-@pytest.mark.parametrize("words", [(), ("--same-body",)])
-def test_a_body_that_breaks_off_is_no_answer_however_well_its_head_is_known(
-    then: str, words: tuple[str, ...]
+@pytest.mark.parametrize("arguments", [(), ("--same-body",)])
+def test_a_truncated_body_is_a_failure_even_with_a_recognised_head(
+    then: str, arguments: tuple[str, ...]
 ) -> None:
-    turns = cycle([(LENGTH, "stay"), (DATED, "stay"), (LENGTH, "stay"), (DATED[:-1], then)])
-    found, _ = load_site(answers(turns), 1, 40, ("--keepalive", *words))
+    responses = cycle([(LENGTH, "stay"), (DATED, "stay"), (LENGTH, "stay"), (DATED[:-1], then)])
+    measurement, _ = load_site(respond_in_turn(responses), 1, 40, ("--keepalive", *arguments))
     cause = "truncated" if then == "close" else "reset"
-    assert (found.requests, found.errors) == (30, {cause: 10})
+    assert (measurement.requests, measurement.errors) == (30, {cause: 10})
 
 
-def test_a_known_answer_in_pieces_is_one_answer() -> None:
+def test_a_recognised_response_in_pieces_counts_once() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pieces = 1 + len(site.requests) % 3
         step = len(LENGTH) // pieces + 1
@@ -720,64 +737,64 @@ def test_a_known_answer_in_pieces_is_one_answer() -> None:
             await asyncio.sleep(0.001)
 
     site = Site(answer)
-    found, _ = load_site(answer, 3, 31, ("--keepalive",), site=site)
-    assert (found.requests, found.errors, site.connections) == (31, {}, 3)
+    measurement, _ = load_site(answer, 3, 31, ("--keepalive",), site=site)
+    assert (measurement.requests, measurement.errors, site.connections) == (31, {}, 3)
     assert len(site.requests) == 31
 
 
-# --- how much, how often, from where ------------------------------------------------------
+# --- amounts, rates, addresses -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [(), ("--keepalive",)])
-def test_a_load_for_a_time_ends_what_it_began(words: tuple[str, ...]) -> None:
-    then = "stay" if words else "wait"
+@pytest.mark.parametrize("arguments", [(), ("--keepalive",)])
+def test_a_timed_load_completes_its_requests(arguments: tuple[str, ...]) -> None:
+    then = "stay" if arguments else "wait"
     for _ in range(5):
         tally, site = run_site(
-            saying(LENGTH, 0.01, then=then), "--concurrency", "4", "--duration", "0.2", *words
+            respond(LENGTH, 0.01, then=then), "--concurrency", "4", "--duration", "0.2", *arguments
         )
         assert tally.sent == tally.complete == len(site.requests)
         if tally.sent >= 4:
             break
     else:
-        pytest.fail("the time was over each time before all connections had a request")
+        pytest.fail("no run was long enough for all connections to have a request")
     assert tally.response.count == tally.first_byte.count == tally.complete
     assert tally.origin_ns is not None
     assert tally.last_ns is not None
     assert tally.last_ns - tally.origin_ns >= 0.2e9
     assert tally.unsent == 0
-    # Four connections, each with a request at every moment
+    # Four connections, each with one request at a time
     assert tally.in_flight_ns <= 4 * (tally.last_ns - tally.origin_ns)
 
 
-def test_histograms_say_what_the_rows_say() -> None:
-    served = saying(LENGTH, after_s=0.003, then="stay")
-    found, _ = load_site(served, 4, 200, ("--keepalive",))
-    tally, _ = run_site(served, "--concurrency", "4", "--requests", "200", "--keepalive")
-    assert (tally.complete, tally.errors) == (found.requests, {})
+def test_histograms_agree_with_rows() -> None:
+    handler = respond(LENGTH, after_s=0.003, then="stay")
+    measurement, _ = load_site(handler, 4, 200, ("--keepalive",))
+    tally, _ = run_site(handler, "--concurrency", "4", "--requests", "200", "--keepalive")
+    assert (tally.complete, tally.errors) == (measurement.requests, {})
     assert tally.response.least is not None
     assert tally.response.least >= 3_000_000 - 1_000_000  # a timer of asyncio may fire early
 
 
-@pytest.mark.parametrize("words", [(), ("--keepalive",)])
-def test_arrivals_come_at_their_rate_and_none_is_forgotten(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("arguments", [(), ("--keepalive",)])
+def test_arrivals_follow_the_rate_and_none_is_lost(arguments: tuple[str, ...]) -> None:
     tally, site = run_site(
-        saying(LENGTH, then="stay" if words else "wait"),
-        *("--concurrency", "50", "--duration", "0.5", "--rate", "200", *words),
+        respond(LENGTH, then="stay" if arguments else "wait"),
+        *("--concurrency", "50", "--duration", "0.5", "--rate", "200", *arguments),
     )
     assert tally.sent + tally.unsent == 100
     assert tally.sent == len(site.requests) == tally.complete
     assert tally.lag.count == tally.sent
 
 
-def test_a_response_is_timed_from_when_it_was_due() -> None:
-    """One connection, 50 ms an answer, 100 arrivals a second: the k-th that is answered was due
-    long before it was sent."""
+def test_a_response_is_timed_from_its_due_time() -> None:
+    """One connection, 50 ms per response, 100 arrivals per second: later requests are sent long
+    after they were due."""
     tally, _ = run_site(
-        saying(LENGTH, after_s=0.05, then="stay"),
+        respond(LENGTH, after_s=0.05, then="stay"),
         *("--concurrency", "1", "--duration", "0.5", "--rate", "100", "--keepalive"),
     )
     assert tally.sent + tally.unsent == 50
-    assert 1 <= tally.sent <= 11  # 0.5 s / 50 ms, and the one under way at the end
+    assert 1 <= tally.sent <= 11  # 0.5 s / 50 ms, and the request in flight at the end
     assert tally.lag.most is not None
     assert tally.response.most is not None
     assert tally.response.most >= tally.lag.most + 49_000_000
@@ -787,111 +804,113 @@ def test_a_response_is_timed_from_when_it_was_due() -> None:
 
 def test_the_open_model_opens_only_the_connections_it_needs() -> None:
     tally, site = run_site(
-        saying(LENGTH, then="stay"),
+        respond(LENGTH, then="stay"),
         *("--concurrency", "500", "--duration", "0.3", "--rate", "100", "--keepalive"),
     )
-    # What is still due when the time is over is not sent, where this machine was late
+    # On a busy machine, some requests are still due at the end and never sent
     assert tally.sent + tally.unsent == 30
     assert tally.connections == site.connections <= tally.sent
 
 
-def test_a_ramp_begins_one_after_the_other() -> None:
-    found, site = load_site(
-        saying(LENGTH, 0.001, then="stay"), 5, 400, ("--keepalive", "--ramp", "0.2")
+def test_a_ramp_starts_connections_one_after_another() -> None:
+    measurement, site = load_site(
+        respond(LENGTH, 0.001, then="stay"), 5, 400, ("--keepalive", "--ramp", "0.2")
     )
-    begins = [t.start_s for t in found.timings if not t.reused]
-    assert site.connections == len(begins) == 5
-    for i, start_s in enumerate(begins):
+    starts_s = [t.start_s for t in measurement.timings if not t.reused]
+    assert site.connections == len(starts_s) == 5
+    for i, start_s in enumerate(starts_s):
         assert start_s >= 0.2 * i / 5
-    assert found.lone_s is None
+    assert measurement.lone_s is None
 
 
 def test_clients_that_linger_keep_their_connections_open() -> None:
-    """They go on with new ones: the server waits for each of them to close."""
-    found, site = load_site(saying(LENGTH), 2, 7, ("--linger", "60"))
-    assert (found.requests, found.failed, site.connections) == (7, 0, 7)
+    """They continue on new ones, while the server waits for each old one to be closed."""
+    measurement, site = load_site(respond(LENGTH), 2, 7, ("--linger", "60"))
+    assert (measurement.requests, measurement.failed, site.connections) == (7, 0, 7)
     assert site.in_flight_at_arrival[-1] == 7
-    assert (site.open, site.in_flight) == (0, 0)  # nothing outlives the load
+    assert (site.open, site.in_flight) == (0, 0)  # all are closed at the end of the load
 
 
-def test_a_client_lingers_only_for_so_long() -> None:
-    _, site = load_site(saying(LENGTH, 0.05), 1, 12, ("--linger", "0.01"))
+def test_a_client_lingers_for_a_limited_time() -> None:
+    _, site = load_site(respond(LENGTH, 0.05), 1, 12, ("--linger", "0.01"))
     assert max(site.in_flight_at_arrival) < 12
 
 
-def test_where_too_many_linger_the_oldest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workerlab.load.generators.engine.MAX_LINGERING", 3)
-    found, site = load_site(saying(LENGTH, 0.02), 1, 12, ("--linger", "60"))
-    assert (found.requests, found.failed) == (12, 0)
+def test_the_oldest_of_too_many_lingering_connections_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workerlab.load.generators.engine.MAX_LINGERING_CONNECTIONS", 3)
+    measurement, site = load_site(respond(LENGTH, 0.02), 1, 12, ("--linger", "60"))
+    assert (measurement.requests, measurement.failed) == (12, 0)
     assert 4 <= max(site.in_flight_at_arrival) < 12
 
 
-def test_several_processes_share_the_load_and_miss_nothing() -> None:
-    all_there = asyncio.Event()
+def test_several_processes_share_the_load() -> None:
+    all_connected = asyncio.Event()
     site: Site
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """But for the first one, nobody is answered before all are there: or a process that begins
-        late finds nothing left to send."""
+        """Only the first request is answered before all have connected: otherwise a process that
+        starts late would find no requests left."""
         if site.connections == 5:
-            all_there.set()
+            all_connected.set()
         if len(site.requests) > 1:
-            await all_there.wait()
+            await all_connected.wait()
         writer.write(LENGTH)
 
     site = Site(answer)
-    found, _ = load_site(answer, 4, 42, ("--keepalive", "--processes", "3"), site)
-    assert (found.requests, found.failed, len(site.requests)) == (42, 0, 42)
+    measurement, _ = load_site(answer, 4, 42, ("--keepalive", "--processes", "3"), site)
+    assert (measurement.requests, measurement.failed, len(site.requests)) == (42, 0, 42)
     assert site.connections == 5  # the first request's, then four
-    assert {int(t.request_id or 0) for t in found.timings} == set(range(1, 43))
-    assert found.timings[0].request_id == "1"
-    assert found.lone_s == found.timings[0].end_s
+    assert {int(t.request_id or 0) for t in measurement.timings} == set(range(1, 43))
+    assert measurement.timings[0].request_id == "1"
+    assert measurement.lone_s == measurement.timings[0].end_s
     assert site.in_flight_at_arrival[:2] == [1, 1]
 
 
-def test_all_processes_are_there_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or connections are idle for as long as it takes to fork them, after it was answered."""
-    arrived: list[int] = []
-    at_fork: list[int] = []
+def test_all_processes_are_forked_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise connections would be idle while they are forked, after the first response."""
+    arrivals: list[int] = []
+    arrivals_at_fork: list[int] = []
     start = FORK.Process.start
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        arrived.append(1)
-        await saying(LENGTH)(reader, writer)
+        arrivals.append(1)
+        await respond(LENGTH)(reader, writer)
 
-    def noting(process: Any) -> None:
-        at_fork.append(len(arrived))
+    def recording_start(process: Any) -> None:
+        arrivals_at_fork.append(len(arrivals))
         start(process)
 
-    monkeypatch.setattr(FORK.Process, "start", noting)
-    found, site = load_site(answer, 4, 9, ("--processes", "2"))
-    assert at_fork == [0, 0]
-    assert (found.requests, found.failed, len(site.requests)) == (9, 0, 9)
+    monkeypatch.setattr(FORK.Process, "start", recording_start)
+    measurement, site = load_site(answer, 4, 9, ("--processes", "2"))
+    assert arrivals_at_fork == [0, 0]
+    assert (measurement.requests, measurement.failed, len(site.requests)) == (9, 0, 9)
     assert site.in_flight_at_arrival[0] == 1
 
 
-def test_a_process_that_is_served_slowly_is_not_left_alone_with_its_rest() -> None:
-    """One of two connections gets no answer until the other one has had nearly all."""
+def test_other_processes_send_the_requests_of_a_slow_one() -> None:
+    """One of two connections gets no response until the other has sent nearly all requests."""
     slow: list[asyncio.StreamWriter] = []
     site: Site
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not slow and site.connections == 2:  # the first one's request was alone
+        if not slow and site.connections == 2:  # the first request was sent alone
             slow.append(writer)
         while writer in slow and len(site.requests) < 380:
             await asyncio.sleep(0.001)
         writer.write(LENGTH)
 
     site = Site(answer)
-    words = ("--keepalive", "--processes", "2")
-    found, _ = load_site(answer, 2, 401, words, site)
-    assert (found.requests, found.errors) == (401, {})
-    assert {int(t.request_id or 0) for t in found.timings} == set(range(1, 402))
+    arguments = ("--keepalive", "--processes", "2")
+    measurement, _ = load_site(answer, 2, 401, arguments, site)
+    assert (measurement.requests, measurement.errors) == (401, {})
+    assert {int(t.request_id or 0) for t in measurement.timings} == set(range(1, 402))
 
 
 def test_arrivals_of_several_processes_are_one_stream() -> None:
     tally, site = run_site(
-        saying(LENGTH, then="stay"),
+        respond(LENGTH, then="stay"),
         *("--concurrency", "10", "--duration", "0.5", "--rate", "90", "--processes", "2"),
     )
     assert tally.sent + tally.unsent == 45
@@ -900,35 +919,39 @@ def test_arrivals_of_several_processes_are_one_stream() -> None:
 
 @pytest.mark.parametrize("processes", ["1", "3"])
 @pytest.mark.parametrize("kind", ["even", "poisson"])
-def test_the_moments_of_all_processes_are_those_of_the_schedule(kind: str, processes: str) -> None:
-    """Every row begins when its request was due, whenever it was sent."""
-    with tempfile.TemporaryDirectory() as place:
-        rows = f"{place}/{ROWS}"
+def test_all_processes_follow_the_schedule(kind: str, processes: str) -> None:
+    """Every row begins when its request was due, not when it was sent."""
+    with tempfile.TemporaryDirectory() as directory:
+        rows = f"{directory}/{ROWS_FILE}"
         tally, _ = run_site(
-            saying(LENGTH, then="stay"),
+            respond(LENGTH, then="stay"),
             *("--concurrency", "30", "--duration", "0.5", "--rate", "300", "--rows", rows),
             *("--arrivals", kind, "--seed", "10001", "--processes", processes, "--keepalive"),
         )
-        begun = [int(row.split(",")[0]) for row in Path(rows).read_text().splitlines()[1:]]
-    due = list(schedule(kind, 300, 0.5, 10_001))
-    assert tally.sent + tally.unsent == len(due)
-    assert sorted(begun) == due[: len(begun)] if processes == "1" else set(begun) <= set(due)
-    assert len(begun) == len(set(begun)) == tally.sent
+        starts_ns = [int(row.split(",")[0]) for row in Path(rows).read_text().splitlines()[1:]]
+    due_ns = list(schedule(kind, 300, 0.5, 10_001))
+    assert tally.sent + tally.unsent == len(due_ns)
+    assert (
+        sorted(starts_ns) == due_ns[: len(starts_ns)]
+        if processes == "1"
+        else set(starts_ns) <= set(due_ns)
+    )
+    assert len(starts_ns) == len(set(starts_ns)) == tally.sent
 
 
-def test_a_schedule_begins_once_all_processes_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it took to fork them: longer than the load here."""
+def test_a_schedule_begins_once_all_processes_are_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forking takes longer than the load here."""
     start, forked_ns = FORK.Process.start, 0
 
-    def slowly(process: Any) -> None:
+    def slow_start(process: Any) -> None:
         nonlocal forked_ns
         start(process)
         time.sleep(0.3)
         forked_ns = time.monotonic_ns()
 
-    monkeypatch.setattr(FORK.Process, "start", slowly)
+    monkeypatch.setattr(FORK.Process, "start", slow_start)
     tally, site = run_site(
-        saying(LENGTH, then="stay"),
+        respond(LENGTH, then="stay"),
         *("--concurrency", "10", "--duration", "0.5", "--rate", "90", "--processes", "2"),
     )
     assert tally.origin_ns is not None
@@ -938,12 +961,12 @@ def test_a_schedule_begins_once_all_processes_are_there(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
-def test_it_connects_from_the_addresses_it_is_given() -> None:
+def test_connections_come_from_the_source_addresses() -> None:
     peers: set[str] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peers.add(writer.get_extra_info("peername")[0])
-        await saying(LENGTH)(reader, writer)
+        await respond(LENGTH)(reader, writer)
 
     tally, _ = run_site(
         answer, "--concurrency", "4", "--requests", "9", "--source", "127.0.0.2,127.0.0.3"
@@ -951,79 +974,79 @@ def test_it_connects_from_the_addresses_it_is_given() -> None:
     assert (tally.complete, peers) == (9, {"127.0.0.2", "127.0.0.3"})
 
 
-def test_an_address_that_is_not_ours_is_said_by_cause() -> None:
+def test_a_source_address_of_another_machine_is_a_failure() -> None:
     tally, _ = run_site(
-        saying(LENGTH), "--concurrency", "1", "--requests", "2", "--source", "192.0.2.1"
+        respond(LENGTH), "--concurrency", "1", "--requests", "2", "--source", "192.0.2.1"
     )
     assert tally.errors == {"no_address": 2}
 
 
-def test_several_servers_get_their_part() -> None:
-    other = Site(saying(LENGTH))
+def test_several_servers_share_the_load() -> None:
+    other = Site(respond(LENGTH))
 
     async def both() -> tuple[Tally, Site]:
-        site = Site(saying(LENGTH))
+        site = Site(respond(LENGTH))
         async with (
-            await asyncio.start_server(site.serve, "127.0.0.1", 0) as one,
-            await asyncio.start_server(other.serve, "127.0.0.1", 0) as two,
+            await asyncio.start_server(site.serve, "127.0.0.1", 0) as first_server,
+            await asyncio.start_server(other.serve, "127.0.0.1", 0) as second_server,
         ):
-            ports = [server.sockets[0].getsockname()[1] for server in (one, two)]
+            ports = [server.sockets[0].getsockname()[1] for server in (first_server, second_server)]
             urls = [word for port in ports for word in ("--url", f"http://127.0.0.1:{port}/")]
-            words = parse(
-                [*urls, "--concurrency", "2", "--requests", "200"], "fast", supports=OPTIONAL
+            options = parse(
+                [*urls, "--concurrency", "2", "--requests", "200"], "fast", supports=OPTIONAL_FIELDS
             )
-            return await asyncio.to_thread(fast.run, words), site
+            return await asyncio.to_thread(fast.run, options), site
 
-    tally, site = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
+    tally, site = asyncio.run(asyncio.wait_for(both(), TIMEOUT_S))
     assert tally.complete == 200
     assert len(site.requests) + len(other.requests) == 200
-    # By a fair coin: fewer than 50 of 200 have a chance of less than one in 10^12
+    # With a fair coin, fewer than 50 of 200 have a probability of less than 10^-12
     assert min(len(site.requests), len(other.requests)) >= 50
 
 
-def test_failures_do_not_hold_up_the_others() -> None:
-    """Every connection is refused at once: no recursion, no hang, no request forgotten."""
+def test_thousands_of_refused_connections() -> None:
+    """All are refused at once: without recursion, without a hang, and none is lost."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        found = load_port(bound.getsockname()[1], requests=5_000)
-    assert found.errors == {"refused": 5_000}
+        measurement = load_port(bound.getsockname()[1], requests=5_000)
+    assert measurement.errors == {"refused": 5_000}
 
 
 # --- the program --------------------------------------------------------------------------
 
 
-async def run_program(*words: str, cwd: Path) -> Output:
+async def run_program(*arguments: str, cwd: Path) -> Output:
     process = await asyncio.create_subprocess_exec(
-        *words, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *arguments, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     stdout, stderr = await process.communicate()
-    rows = cwd / ROWS
-    files = {ROWS: rows.read_text()} if rows.exists() else {}
+    rows = cwd / ROWS_FILE
+    files = {ROWS_FILE: rows.read_text()} if rows.exists() else {}
     return Output(stdout.decode(), stderr.decode(), process.returncode, files)
 
 
-PLAIN = Load(concurrency=3, requests=10, duration_s=1.0, deadline_s=PATIENCE_S)
+PLAIN = Load(concurrency=3, requests=10, duration_s=1.0, deadline_s=TIMEOUT_S)
 
 
-def test_the_program_does_as_the_tool_commands(tmp_path: Path) -> None:
+def test_the_program_runs_the_command_of_the_tool(tmp_path: Path) -> None:
     async def both() -> Output:
-        site = Site(saying(LENGTH))
+        site = Site(respond(LENGTH))
         async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
             argv = FAST.command(PLAIN, url, str(tmp_path)).argv
             return await run_program(*argv, cwd=tmp_path)
 
-    output = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
-    found = FAST.parse(output)
-    assert (found.requests, found.failed, len(found.timings)) == (10, 0, 10)
+    output = asyncio.run(asyncio.wait_for(both(), TIMEOUT_S))
+    measurement = FAST.parse(output)
+    assert (measurement.requests, measurement.failed, len(measurement.timings)) == (10, 0, 10)
     assert output.stderr == ""
 
 
-def test_an_interrupted_load_leaves_the_rows_of_what_was_answered(tmp_path: Path) -> None:
-    """But those of the turn in which the interrupt came: never more than there are connections."""
+def test_an_interrupted_load_keeps_the_rows_of_its_responses(tmp_path: Path) -> None:
+    """All but those of the interrupted iteration, at most one per connection."""
 
     async def both() -> int:
-        site = Site(saying(LENGTH, then="stay"))
+        site = Site(respond(LENGTH, then="stay"))
         async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
             load = replace(PLAIN, requests=10_000_000, keepalive=True)
@@ -1044,14 +1067,14 @@ def test_an_interrupted_load_leaves_the_rows_of_what_was_answered(tmp_path: Path
             assert process.returncode == 130
             return len(site.requests)
 
-    sent = asyncio.run(asyncio.wait_for(both(), PATIENCE_S))
-    rows = (tmp_path / ROWS).read_text()
+    sent = asyncio.run(asyncio.wait_for(both(), TIMEOUT_S))
+    rows = (tmp_path / ROWS_FILE).read_text()
     assert rows.endswith("\n")
     assert sent - 2 * PLAIN.concurrency <= rows.count("\n") - 1 <= sent
 
 
 @pytest.mark.parametrize(
-    ("load", "url", "code"),
+    ("load", "url", "exit_code"),
     [
         (PLAIN, "https://127.0.0.1/", 2),
         (PLAIN, "http://127.0.0.1/ /", 2),
@@ -1061,21 +1084,21 @@ def test_an_interrupted_load_leaves_the_rows_of_what_was_answered(tmp_path: Path
         (replace(PLAIN, body_file="missing"), "http://127.0.0.1/", 3),
     ],
 )
-def test_the_program_refuses_with_one_sentence(
-    load: Load, url: str, code: int, tmp_path: Path
+def test_the_program_rejects_invalid_options(
+    load: Load, url: str, exit_code: int, tmp_path: Path
 ) -> None:
     argv = FAST.command(load, url, str(tmp_path)).argv
     output = asyncio.run(run_program(*argv, cwd=tmp_path))
-    assert output.exit_code == code
+    assert output.exit_code == exit_code
     assert output.stdout == ""
     assert "Traceback" not in output.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_said(tmp_path: Path) -> None:
-    words = list(FAST.command(PLAIN, "http://127.0.0.1:1/", str(tmp_path)).argv)
-    words[words.index("--rows") + 1] = "/dev/full"
-    output = asyncio.run(run_program(*words, cwd=tmp_path))
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
+    arguments = list(FAST.command(PLAIN, "http://127.0.0.1:1/", str(tmp_path)).argv)
+    arguments[arguments.index("--rows") + 1] = "/dev/full"
+    output = asyncio.run(run_program(*arguments, cwd=tmp_path))
     assert output.exit_code == 3
     assert "No space left" in output.stderr
     assert "Traceback" not in output.stderr

@@ -1,4 +1,4 @@
-"""`fast` under a mix: what was sent is what the server saw, and each route has its own account."""
+"""`fast` with a mix: it sends what the server receives, and each route has its own account."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from workerlab.load.fast import FAST, ROWS
+from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators import fast
 from workerlab.load.generators.document import document
-from workerlab.load.generators.words import OPTIONAL, parse
-from workerlab.load.tool import FILE
+from workerlab.load.generators.options import OPTIONAL_FIELDS, parse
+from workerlab.load.tool import MIX_FILE
 from workerlab.model import Load, Measurement, Output, ParseError, Route
 from workerlab.numbers.schedule import sequence
 
-DEADLINE_S = 60.0  # nothing here takes a tenth of it; only a hang does
+DEADLINE_S = 60.0  # only a hang takes as long
 MIX = (
     Route("/", weight=6),
     Route("/post/1", weight=1, name="GET /post/{id}"),
@@ -40,7 +40,7 @@ PAGE = "<html><head><style>p {}</style></head><h1>KeyError</h1>\n<p>'cart'</p></
 
 @dataclass
 class Site:
-    """A server on loopback; what it saw."""
+    """A server on loopback, and what it received."""
 
     url: str = ""
     requests: list[tuple[str, str, str | None, bytes]] = field(default_factory=list)
@@ -90,106 +90,117 @@ def serving() -> Iterator[Site]:
             thread.join()
 
 
-def loaded(place: Path, load: Load) -> tuple[Measurement, Site]:
-    """What the tool reads of a load that the program's own code sent."""
-    place.joinpath("body").write_bytes(b'{"a": 1}')
+def run_load(directory: Path, load: Load) -> tuple[Measurement, Site]:
+    """Send a load in this process. Returns the measurement that the tool reads, and the server."""
+    directory.joinpath("body").write_bytes(b'{"a": 1}')
     with serving() as site:
-        command = FAST.command(load, site.url, str(place))
+        command = FAST.command(load, site.url, str(directory))
         for name, text in command.files.items():
-            body = json.dumps(str(place / "body"))
-            place.joinpath(name).write_text(text.replace('"BODY"', body))
-        words = command.argv[command.argv.index("fast") + 1 :]
-        asked = parse(words, "fast", supports=OPTIONAL)
-        said = json.dumps(document("fast", asked, fast.run(asked)))
-        rows = place / ROWS
-        files = {ROWS: rows.read_text()} if rows.exists() else {}
-        return FAST.parse(Output(said, files=files)), site
+            body = json.dumps(str(directory / "body"))
+            directory.joinpath(name).write_text(text.replace('"BODY"', body))
+        arguments = command.argv[command.argv.index("fast") + 1 :]
+        options = parse(arguments, "fast", supports=OPTIONAL_FIELDS)
+        stdout = json.dumps(document("fast", options, fast.run(options)))
+        rows = directory / ROWS_FILE
+        files = {ROWS_FILE: rows.read_text()} if rows.exists() else {}
+        return FAST.parse(Output(stdout, files=files)), site
 
 
-def a_load(**more: Any) -> Load:
+def mix_load(**changes: Any) -> Load:
     return Load(**{"concurrency": 4, "requests": 200, "duration_s": 1.0, "mix": MIX,
-                   "deadline_s": DEADLINE_S, "schedule": 7, **more})  # fmt: skip
+                   "deadline_s": DEADLINE_S, "schedule": 7, **changes})  # fmt: skip
 
 
 LOADS = {
-    "counted": a_load(),
-    "kept": a_load(keepalive=True),
-    "kept, without rows": a_load(keepalive=True, summed=True),
-    "two processes": a_load(processes=2),
-    "timed": a_load(timed=True, duration_s=0.5, keepalive=True),
-    "at a rate": a_load(rate_rps=300.0, arrivals="poisson"),
-    "at a rate, kept, two processes": a_load(rate_rps=300.0, keepalive=True, processes=2),
+    "counted": mix_load(),
+    "kept": mix_load(keepalive=True),
+    "kept, without rows": mix_load(keepalive=True, summed=True),
+    "two processes": mix_load(processes=2),
+    "timed": mix_load(timed=True, duration_s=0.5, keepalive=True),
+    "at a rate": mix_load(rate_rps=300.0, arrivals="poisson"),
+    "at a rate, kept, two processes": mix_load(rate_rps=300.0, keepalive=True, processes=2),
 }
 
 
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
-def test_each_route_has_the_account_of_what_the_server_saw(tmp_path: Path, load: Load) -> None:
-    found, site = loaded(tmp_path, load)
-    seen = site.counts()
-    assert found.sent is not None
-    assert found.sent == seen.total() - seen["GET /gone"] + found.routes["GET /gone"].failed
-    posts, broken = seen["GET /post/1"] + seen["GET /post/2"], seen["GET /broken"]
+def test_each_route_counts_what_the_server_received(tmp_path: Path, load: Load) -> None:
+    measurement, site = run_load(tmp_path, load)
+    received = site.counts()
+    assert measurement.sent is not None
+    assert (
+        measurement.sent
+        == received.total() - received["GET /gone"] + measurement.routes["GET /gone"].failed
+    )
+    posts, broken = received["GET /post/1"] + received["GET /post/2"], received["GET /broken"]
     expected = {
-        "GET /": (seen["GET /"], 0, {}),
+        "GET /": (received["GET /"], 0, {}),
         "GET /post/{id}": (posts, 0, {}),
-        "GET /moved": (seen["GET /moved"], 0, {}),
-        "HEAD /missing": (seen["HEAD /missing"], 0, {}),
-        "POST /comment": (seen["POST /comment"], 0, {}),
+        "GET /moved": (received["GET /moved"], 0, {}),
+        "HEAD /missing": (received["HEAD /missing"], 0, {}),
+        "POST /comment": (received["POST /comment"], 0, {}),
         "broken": (broken, broken, {"status": broken} if broken else {}),
     }
-    routes = dict(found.routes)
+    routes = dict(measurement.routes)
     gone = routes.pop("GET /gone")
-    assert {n: (one.requests, one.failed, one.errors) for n, one in routes.items()} == expected
+    assert {
+        label: (route.requests, route.failed, route.errors) for label, route in routes.items()
+    } == expected
     assert gone.requests == 0
     assert gone.errors == ({"closed": gone.failed} if gone.failed else {})
-    assert gone.failed <= seen["GET /gone"] <= 2 * gone.failed  # on a kept connection sent twice
+    assert gone.failed <= received["GET /gone"] <= 2 * gone.failed  # resent on a kept connection
     assert {(kind, body) for _, path, kind, body in site.requests if path == "/comment"} == {
         ("comment", b'{"a": 1}')
     }
 
 
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
-def test_the_n_th_request_is_the_n_th_of_the_sequence(tmp_path: Path, load: Load) -> None:
-    found, _ = loaded(tmp_path, load)
+def test_requests_follow_the_sequence(tmp_path: Path, load: Load) -> None:
+    measurement, _ = run_load(tmp_path, load)
     if load.summed:
-        assert not found.timings
+        assert not measurement.timings
         return
-    drawn = list(islice(sequence([one.weight for one in MIX], 7), 2 * len(found.timings)))
-    for timing in found.timings:
+    indices = list(
+        islice(sequence([route.weight for route in MIX], 7), 2 * len(measurement.timings))
+    )
+    for timing in measurement.timings:
         assert timing.request_id is not None
-        assert timing.route == drawn[int(timing.request_id) - 1]
-    by_label = Counter(MIX[one.route or 0].label for one in found.timings if one.end_s is not None)
-    assert by_label == {n: one.requests for n, one in found.routes.items() if one.requests}
+        assert timing.route == indices[int(timing.request_id) - 1]
+    by_label = Counter(
+        MIX[timing.route or 0].label for timing in measurement.timings if timing.end_s is not None
+    )
+    assert by_label == {
+        n: route.requests for n, route in measurement.routes.items() if route.requests
+    }
 
 
-def test_the_first_answer_that_was_not_expected_is_told(tmp_path: Path) -> None:
-    found, _ = loaded(tmp_path, a_load())
-    broken = found.routes["broken"]
+def test_the_first_unexpected_answer_is_kept(tmp_path: Path) -> None:
+    measurement, _ = run_load(tmp_path, mix_load())
+    broken = measurement.routes["broken"]
     assert broken.statuses == {"500": broken.failed}
     assert broken.answer == "KeyError / 'cart'"
     assert broken.response.p50 is None  # of successes
-    assert found.routes["GET /"].answer == ""
-    assert (found.routes["GET /"].response.p50 or 0) > 0
+    assert measurement.routes["GET /"].answer == ""
+    assert (measurement.routes["GET /"].response.p50 or 0) > 0
 
 
 def test_a_load_without_a_mix_has_no_routes(tmp_path: Path) -> None:
-    found, site = loaded(tmp_path, a_load(mix=(), requests=20))
-    assert found.routes == {}
-    assert {one.route for one in found.timings} == {None}
+    measurement, site = run_load(tmp_path, mix_load(mix=(), requests=20))
+    assert measurement.routes == {}
+    assert {timing.route for timing in measurement.timings} == {None}
     assert site.counts() == {"GET /elsewhere": 20}
-    assert FAST.command(a_load(mix=()), "http://h/", "/w").files == {}
-    assert list(FAST.command(a_load(), "http://h/", "/w").files) == [FILE]
+    assert FAST.command(mix_load(mix=()), "http://h/", "/w").files == {}
+    assert list(FAST.command(mix_load(), "http://h/", "/w").files) == [MIX_FILE]
 
 
-def test_routes_that_disagree_with_the_load_are_refused(tmp_path: Path) -> None:
-    words = ("--url", "http://127.0.0.1:9/", "--concurrency", "1", "--requests", "1")
-    asked = parse(words, "fast", supports=OPTIONAL)
-    said = document("fast", asked, fast.run(asked))
-    nothing = {"count": 0, "sum": 0, "least": None, "most": None, "buckets": {}}
+def test_routes_that_disagree_with_the_load_are_rejected(tmp_path: Path) -> None:
+    arguments = ("--url", "http://127.0.0.1:9/", "--concurrency", "1", "--requests", "1")
+    options = parse(arguments, "fast", supports=OPTIONAL_FIELDS)
+    printed = document("fast", options, fast.run(options))
+    histogram = {"count": 0, "sum": 0, "least": None, "most": None, "buckets": {}}
     account = {"sent": 2, "complete": 0, "errors": {"refused": 1}, "statuses": {}, "body": "",
-               "response": nothing}  # fmt: skip
-    with pytest.raises(ParseError, match="disagrees with itself on requests by route"):
-        FAST.parse(Output(json.dumps({**said, "routes": {"GET /": account}})))
+               "response": histogram}  # fmt: skip
+    with pytest.raises(ParseError, match="inconsistent on requests by route"):
+        FAST.parse(Output(json.dumps({**printed, "routes": {"GET /": account}})))
     account["sent"] = 0
     with pytest.raises(ParseError, match="incomplete"):
-        FAST.parse(Output(json.dumps({**said, "routes": {"GET /": account}})))
+        FAST.parse(Output(json.dumps({**printed, "routes": {"GET /": account}})))

@@ -1,4 +1,4 @@
-"""What the units of a load have in common, and what they say of their failures."""
+"""State shared by the units of a load, request headers, and names of failures."""
 
 from __future__ import annotations
 
@@ -10,69 +10,69 @@ from pathlib import Path
 import pytest
 
 from workerlab.load.generators import share
-from workerlab.load.generators.document import CAUSES, Tally, cause_of_errno
+from workerlab.load.generators.document import CAUSE_BY_ERRNO, Tally, cause_of_errno
+from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import header_lines
-from workerlab.load.generators.words import Words
 
 URL = "http://127.0.0.1:1/"
 
 
-def words(**changes: object) -> Words:
-    return Words(**{"urls": (URL,), "concurrency": 4, "requests": 3, **changes})  # type: ignore[arg-type]
+def options(**changes: object) -> LoadOptions:
+    return LoadOptions(**{"urls": (URL,), "concurrency": 4, "requests": 3, **changes})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("of", [share.Share, share.of_processes])
-def test_as_many_requests_as_asked_for(of: object) -> None:
-    one = of(words())  # type: ignore[operator]
-    one.begin()
-    assert [one.take() for _ in range(5)] == [True, True, True, False, False]
+@pytest.mark.parametrize("create", [share.SharedState, share.shared_by_processes])
+def test_only_the_requested_number_of_requests_can_be_claimed(create: object) -> None:
+    shared = create(options())  # type: ignore[operator]
+    shared.begin()
+    assert [shared.claim() for _ in range(5)] == [True, True, True, False, False]
 
 
-def test_no_more_requests_when_the_time_is_over() -> None:
-    one = share.Share(words(requests=None, duration_s=3600.0))
-    one.begin()
-    assert one.take()
-    over = share.Share(words(requests=None, duration_s=1e-9))
-    over.begin()
-    assert not over.take()
+def test_no_request_can_be_claimed_after_the_duration() -> None:
+    shared = share.SharedState(options(requests=None, duration_s=3600.0))
+    shared.begin()
+    assert shared.claim()
+    ended = share.SharedState(options(requests=None, duration_s=1e-9))
+    ended.begin()
+    assert not ended.claim()
 
 
-def test_processes_that_stood_still_with_their_parent_are_waited_for(
+def test_processes_that_were_suspended_with_their_parent_can_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """When all go on, its time is over, and none of them has had a moment to say what it saw."""
+    """Once they resume, the deadline has passed, but none has had the time to report."""
     result, child = Pipe(duplex=False)
-    waits = list[float]()
+    timeouts_s = list[float]()
 
-    def wait(waiting: list[Connection], for_s: float) -> list[Connection]:
-        waits.append(for_s)
-        if len(waits) == 1:
+    def wait(waiting: list[Connection], timeout_s: float) -> list[Connection]:
+        timeouts_s.append(timeout_s)
+        if len(timeouts_s) == 1:
             return []
         child.send(Tally(sent=7))
         return waiting
 
     monkeypatch.setattr(share, "wait", wait)
-    of = share.of_processes(words())
-    assert share._collect(of, [result]).sent == 7
-    assert len(waits) == 2
+    shared = share.shared_by_processes(options())
+    assert share._collect(shared, [result]).sent == 7
+    assert len(timeouts_s) == 2
 
 
-def test_the_ramp_is_dealt_evenly() -> None:
-    one = share.Share(words(ramp_s=2.0))
-    assert [one.wait_s(unit) for unit in range(4)] == [0, 0.5, 1, 1.5]
+def test_the_ramp_starts_units_at_even_intervals() -> None:
+    shared = share.SharedState(options(ramp_s=2.0))
+    assert [shared.wait_s(unit) for unit in range(4)] == [0, 0.5, 1, 1.5]
 
 
-@pytest.mark.parametrize("of", [share.Share, share.of_processes])
-def test_the_first_body_is_the_measure(of: object) -> None:
-    one = of(words(same_body=True))  # type: ignore[operator]
-    assert one.judge(500, b"another") == "non_2xx"  # and is not the first one
-    assert one.judge(200, b"") is None
-    assert [one.judge(200, body) for body in (b"", b"x", b"")] == [None, "body", None]
+@pytest.mark.parametrize("create", [share.SharedState, share.shared_by_processes])
+def test_bodies_are_compared_with_the_first_one(create: object) -> None:
+    shared = create(options(same_body=True))  # type: ignore[operator]
+    assert shared.failure_cause(500, b"another") == "non_2xx"  # does not count as the first body
+    assert shared.failure_cause(200, b"") is None
+    assert [shared.failure_cause(200, body) for body in (b"", b"x", b"")] == [None, "body", None]
 
 
-def test_without_being_asked_bodies_may_differ() -> None:
-    one = share.Share(words())
-    assert [one.judge(200, body) for body in (b"a", b"b")] == [None, None]
+def test_without_same_body_bodies_may_differ() -> None:
+    shared = share.SharedState(options())
+    assert [shared.failure_cause(200, body) for body in (b"a", b"b")] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_without_being_asked_bodies_may_differ() -> None:
         (None, "connect"),
     ],
 )
-def test_system_errors_have_names(number: int | None, cause: str) -> None:
+def test_causes_of_system_errors(number: int | None, cause: str) -> None:
     assert cause_of_errno(number) == cause
 
 
-def test_what_frames_the_message_is_not_the_users_to_say() -> None:
-    given = (("Connection", "upgrade"), ("user-agent", "me"), ("X", "1"), ("X", "2"))
-    lines = header_lines(words(headers=given, body=b"b"))
+def test_users_cannot_set_framing_headers() -> None:
+    headers = (("Connection", "upgrade"), ("user-agent", "me"), ("X", "1"), ("X", "2"))
+    lines = header_lines(options(headers=headers, body=b"b"))
     assert lines == [
         ("Accept", "*/*"),
         ("Accept-Encoding", "identity"),
@@ -102,13 +102,13 @@ def test_what_frames_the_message_is_not_the_users_to_say() -> None:
         ("X", "2"),
         ("Connection", "close"),
     ]
-    assert ("Connection", "close") not in header_lines(words(keepalive=True))
+    assert ("Connection", "close") not in header_lines(options(keepalive=True))
 
 
-def test_the_locustfile_names_failures_like_the_others() -> None:
-    """It cannot import them: it runs on hosts that have nothing but Locust."""
+def test_the_locustfile_uses_the_same_causes() -> None:
+    """It cannot import them, as it runs on hosts with only Locust installed."""
     source = (Path(share.__file__).parent / "locustfile.py").read_text()
     assert "harness" not in source.replace("harness's", "")
-    for number, cause in CAUSES.items():
+    for number, cause in CAUSE_BY_ERRNO.items():
         if cause not in ("no_address", "no_files"):
             assert f'errno.{errno.errorcode[number]}: "{cause}"' in source

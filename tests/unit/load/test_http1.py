@@ -1,4 +1,4 @@
-"""Responses as they come, byte by byte: whole, cut short, followed by more, and not HTTP."""
+"""Responses in piece_bytes: complete, truncated, followed by more bytes, and not HTTP."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ NO_CONTENT = b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n"
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + LENGTH
 
 
-def read(data: bytes, pieces: int = 1, method: str = "GET") -> tuple[str, int | None]:
-    """How the response ends when these bytes come in this many bytes at a time, then the end."""
+def outcome_of(data: bytes, piece_bytes: int = 1, method: str = "GET") -> tuple[str, int | None]:
+    """(outcome, status) of a response in pieces of this size, at the end of the stream."""
     response = Response(method)
     try:
-        for start in range(0, len(data), pieces):
-            if response.feed(data[start : start + pieces]):
+        for start in range(0, len(data), piece_bytes):
+            if response.feed(data[start : start + piece_bytes]):
                 return "complete", response.status
     except MalformedResponse:
         return "garbage", response.status
     return response.end() or "complete at the end", response.status
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 7, 10_000])
+@pytest.mark.parametrize("piece_bytes", [1, 2, 7, 10_000])
 @pytest.mark.parametrize(
-    ("data", "wanted"),
+    ("data", "expected"),
     [
         (LENGTH, ("complete", 200)),
         (CHUNKED, ("complete", 200)),
@@ -49,22 +49,22 @@ def read(data: bytes, pieces: int = 1, method: str = "GET") -> tuple[str, int | 
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nx", ("complete at the end", 200)),
     ],
 )  # fmt: skip
-def test_whole_responses(data: bytes, pieces: int, wanted: tuple[str, int]) -> None:
-    assert read(data, pieces) == wanted
+def test_complete_responses(data: bytes, piece_bytes: int, expected: tuple[str, int]) -> None:
+    assert outcome_of(data, piece_bytes) == expected
 
 
 @pytest.mark.parametrize("data", [LENGTH, CHUNKED, NO_CONTENT, INTERIM])
 def test_a_response_is_complete_at_its_last_byte_and_not_before(data: bytes) -> None:
     for stop in range(len(data)):
-        assert read(data[:stop])[0] == ("truncated" if stop else "closed")
-    assert read(data + b"more")[0] == "complete"
+        assert outcome_of(data[:stop])[0] == ("truncated" if stop else "closed")
+    assert outcome_of(data + b"more")[0] == "complete"
 
 
 def test_a_response_to_head_has_no_body() -> None:
-    assert read(LENGTH.removesuffix(b"hello"), method="HEAD") == ("complete", 200)
+    assert outcome_of(LENGTH.removesuffix(b"hello"), method="HEAD") == ("complete", 200)
 
 
-@pytest.mark.parametrize("pieces", [1, 10_000])
+@pytest.mark.parametrize("piece_bytes", [1, 10_000])
 @pytest.mark.parametrize(
     "data",
     [
@@ -87,22 +87,22 @@ def test_a_response_to_head_has_no_body() -> None:
         b"HTTP/1.1 100 Continue\r\n\r\n" * 3_000,
     ],
 )
-def test_what_is_not_http(data: bytes, pieces: int) -> None:
-    assert read(data, pieces)[0] == "garbage"
+def test_malformed_responses(data: bytes, piece_bytes: int) -> None:
+    assert outcome_of(data, piece_bytes)[0] == "garbage"
 
 
 @given(st.binary(max_size=200), st.integers(1, 50), st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n"]))
-def test_any_bytes_have_an_outcome(data: bytes, pieces: int, before: bytes) -> None:
-    outcome = read(before + data, pieces)[0]
+def test_any_bytes_have_an_outcome(data: bytes, piece_bytes: int, before: bytes) -> None:
+    outcome = outcome_of(before + data, piece_bytes)[0]
     assert outcome in ("complete", "complete at the end", "garbage", "truncated", "closed")
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.integers(1, 60))
-def test_any_chunks_in_any_pieces(chunks: list[bytes], pieces: int) -> None:
+def test_any_chunks_in_any_pieces(chunks: list[bytes], piece_bytes: int) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
-    assert read(head + body + b"0\r\n\r\n", pieces) == ("complete", 200)
-    assert read(head + body, pieces)[0] == "truncated"
+    assert outcome_of(head + body + b"0\r\n\r\n", piece_bytes) == ("complete", 200)
+    assert outcome_of(head + body, piece_bytes)[0] == "truncated"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_any_chunks_in_any_pieces(chunks: list[bytes], pieces: int) -> None:
         b"HTTP/1.1 200 OK\r\n\r\n",
     ],
 )
-def test_no_body_is_kept(head: bytes) -> None:
+def test_bodies_are_not_kept_in_memory(head: bytes) -> None:
     response, block = Response("GET"), bytes(100_000)
     tracemalloc.start()
     try:
@@ -126,7 +126,7 @@ def test_no_body_is_kept(head: bytes) -> None:
     assert peak < 5 * len(block)
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 10_000])
+@pytest.mark.parametrize("piece_bytes", [1, 3, 10_000])
 @pytest.mark.parametrize(
     ("data", "body"),
     [
@@ -137,10 +137,10 @@ def test_no_body_is_kept(head: bytes) -> None:
         (INTERIM, b"hello"),
     ],
 )
-def test_a_body_is_measured_and_summed(data: bytes, body: bytes, pieces: int) -> None:
-    response = Response("GET", summed=True, hashed=True)
-    for start in range(0, len(data), pieces):
-        response.feed(data[start : start + pieces])
+def test_the_size_checksum_and_digest_of_a_body(data: bytes, body: bytes, piece_bytes: int) -> None:
+    response = Response("GET", checksummed=True, hashed=True)
+    for start in range(0, len(data), piece_bytes):
+        response.feed(data[start : start + piece_bytes])
     assert response.end() is None
     assert (response.body_bytes, response.checksum) == (len(body), zlib.crc32(body))
     assert response.digest is not None

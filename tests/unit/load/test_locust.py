@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from workerlab.finding import Note
 from workerlab.load import locust
 from workerlab.load.registry import TOOLS
-from workerlab.load.tool import FILE
+from workerlab.load.tool import MIX_FILE
 from workerlab.model import Load, Output, ParseError, Route, UsageError
 from workerlab.numbers.histogram import Histogram
 from workerlab.numbers.schedule import NS, schedule, sequence
@@ -33,7 +33,7 @@ def load(**changes: object) -> Load:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def words(**changes: object) -> tuple[str, ...]:
+def argv_of(**changes: object) -> tuple[str, ...]:
     return locust.FAST.command(load(**changes), URL, "/run/x").argv
 
 
@@ -41,15 +41,15 @@ def option(name: str, argv: tuple[str, ...]) -> str | None:
     return argv[argv.index(name) + 1] if name in argv else None
 
 
-def asked(**changes: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(option("--workerlab", words(**changes)) or "")
-    return found
+def request_of(**changes: object) -> dict[str, Any]:
+    request: dict[str, Any] = json.loads(option("--workerlab", argv_of(**changes)) or "")
+    return request
 
 
 def histogram(*values_ns: int) -> dict[str, Any]:
-    found = Histogram()
-    found.record_all(values_ns)
-    return found.to_json()
+    result = Histogram()
+    result.record_all(values_ns)
+    return result.to_json()
 
 
 def part(**changes: object) -> dict[str, Any]:
@@ -61,14 +61,14 @@ def part(**changes: object) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def result(*parts: dict[str, Any], **changes: object) -> Output:
+def output_of(*parts: dict[str, Any], **changes: object) -> Output:
     names = ["local"] if len(parts) == 1 else [f"host_{n}" for n in range(len(parts))]
     document = {
         "tool": "locust", "format": 1, "version": "2.47.0", "user": "Fast", "whole": True,
         "expected": len(parts), "cpu_ns": 1_000_000, "parts": dict(zip(names, parts, strict=True)),
         **changes,
     }  # fmt: skip
-    return Output("", files={locust.RESULT: json.dumps(document) + "\n"})
+    return Output("", files={locust.RESULT_FILE: json.dumps(document) + "\n"})
 
 
 # --- the command --------------------------------------------------------------------------
@@ -80,21 +80,21 @@ def test_both_clients_are_tools() -> None:
 
 
 def test_all_users_at_once_or_over_the_ramp() -> None:
-    argv = words()
+    argv = argv_of()
     assert argv[:4] == (sys.executable, "-I", "-m", "locust")
     assert (option("--users", argv), option("--spawn-rate", argv)) == ("8", "8")
-    assert option("--spawn-rate", words(ramp_s=4.0)) == "2"
-    assert asked(ramp_s=4.0)["ramp_s"] == 4.0
+    assert option("--spawn-rate", argv_of(ramp_s=4.0)) == "2"
+    assert request_of(ramp_s=4.0)["ramp_s"] == 4.0
     assert "--headless" in argv
     assert option("--exit-code-on-error", argv) == "0"
 
 
-def test_one_process_knows_no_master() -> None:
-    assert not [word for word in words() if "master" in word or "processes" in word]
+def test_a_single_process_has_no_master() -> None:
+    assert not [word for word in argv_of() if "master" in word or "processes" in word]
 
 
-def test_processes_meet_on_loopback_at_a_port_of_their_trial() -> None:
-    argv = words(processes=2)
+def test_processes_connect_on_loopback_at_a_port_of_their_trial() -> None:
+    argv = argv_of(processes=2)
     assert option("--processes", argv) == "2"
     assert option("--master-bind-host", argv) == "127.0.0.1"
     port = option("--master-port", argv)
@@ -105,36 +105,40 @@ def test_processes_meet_on_loopback_at_a_port_of_their_trial() -> None:
     assert option("--master-port", other) != port
 
 
-def test_hosts_are_waited_for_but_not_for_ever() -> None:
-    argv = words(hosts=("a", "b"), processes=3, deadline_s=200.0)
+def test_the_master_waits_for_hosts_for_a_limited_time() -> None:
+    argv = argv_of(hosts=("a", "b"), processes=3, deadline_s=200.0)
     assert "--master" in argv
     assert option("--expect-workers", argv) == "6"
     assert option("--expect-workers-max-wait", argv) == str(locust.JOIN_S)
-    assert "--processes" not in argv  # the hosts' own
+    assert "--processes" not in argv  # of the master itself
 
 
-def test_what_a_host_runs() -> None:
+def test_the_command_of_a_host() -> None:
     hosts = load(hosts=("a", "b"))
     assert locust.worker_command(hosts, "10.0.0.1", 5557) == (
         *("locust", "--worker", "--locustfile", "-"),
         *("--master-host", "10.0.0.1", "--master-port", "5557", "--exit-code-on-error", "0"),
     )
-    several = locust.worker_command(replace(hosts, processes=2), "10.0.0.1", 5557)
-    assert several[-2:] == ("--processes", "2")
+    with_processes = locust.worker_command(replace(hosts, processes=2), "10.0.0.1", 5557)
+    assert with_processes[-2:] == ("--processes", "2")
 
 
-def test_what_is_under_way_at_the_end_has_until_shortly_before_the_deadline() -> None:
-    assert asked()["grace_s"] == pytest.approx(24)
-    assert asked(hosts=("a",), deadline_s=4.0 + locust.JOIN_S + 10)["grace_s"] == pytest.approx(8)
-    assert asked(deadline_s=3.0)["grace_s"] == 1
+def test_requests_in_flight_at_the_end_may_take_most_of_the_time_to_the_deadline() -> None:
+    assert request_of()["grace_s"] == pytest.approx(24)
+    assert request_of(hosts=("a",), deadline_s=4.0 + locust.JOIN_S + 10)[
+        "grace_s"
+    ] == pytest.approx(8)
+    assert request_of(deadline_s=3.0)["grace_s"] == 1
 
 
-def test_the_request_as_the_locustfile_is_told() -> None:
-    found = asked(method="POST", headers=(("X", 'q"'),), body_file="/b", urls=("http://h/2",))
-    assert found["urls"] == [URL, "http://h/2"]
-    assert found["headers"] == [["X", 'q"']]
-    assert (found["method"], found["body_file"]) == ("POST", "/b")
-    assert found["result"] == "/run/x/locust.json"
+def test_the_request_that_the_locustfile_receives() -> None:
+    request = request_of(
+        method="POST", headers=(("X", 'q"'),), body_file="/b", urls=("http://h/2",)
+    )
+    assert request["urls"] == [URL, "http://h/2"]
+    assert request["headers"] == [["X", 'q"']]
+    assert (request["method"], request["body_file"]) == ("POST", "/b")
+    assert request["result"] == "/run/x/locust.json"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ def test_the_request_as_the_locustfile_is_told() -> None:
         ({"mix": (Route(), Route("/b", headers=(("X-A", "1"), ("x-a", "2"))))}, "x-a twice"),
     ],
 )
-def test_what_it_cannot_do_is_one_sentence(changes: dict[str, object], why: str) -> None:
+def test_unsupported_loads_are_rejected(changes: dict[str, object], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         locust.FAST.check(load(**changes))
 
@@ -156,8 +160,8 @@ def test_what_it_cannot_do_is_one_sentence(changes: dict[str, object], why: str)
 # --- at a rate ----------------------------------------------------------------------------
 
 
-def own(name: str) -> Callable[..., Any]:
-    """The locustfile's, without importing Locust, which patches the standard library."""
+def locustfile_function(name: str) -> Callable[..., Any]:
+    """A function of the locustfile, loaded without Locust, which patches the standard library."""
     source = ast.parse(Path(locust.LOCUSTFILE).read_text())
     (function,) = [
         node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == name
@@ -165,8 +169,8 @@ def own(name: str) -> Callable[..., Any]:
     names: dict[str, Any] = {"random": random, "math": math, "NS": NS, "Iterator": Iterator}
     names |= {"accumulate": accumulate, "bisect": bisect}
     exec(compile(ast.Module([function], []), locust.LOCUSTFILE, "exec"), names)
-    found: Callable[..., Any] = names[name]
-    return found
+    result: Callable[..., Any] = names[name]
+    return result
 
 
 @pytest.mark.parametrize("kind", ["even", "poisson"])
@@ -174,169 +178,178 @@ def own(name: str) -> Callable[..., Any]:
 def test_the_locustfile_has_the_same_schedule(
     kind: str, rate_rps: float, duration_s: float, seed: int
 ) -> None:
-    found = own("schedule")(kind, rate_rps, duration_s, seed)
-    assert found == list(schedule(kind, rate_rps, duration_s, seed))
+    due_times_ns = locustfile_function("schedule")(kind, rate_rps, duration_s, seed)
+    assert due_times_ns == list(schedule(kind, rate_rps, duration_s, seed))
 
 
-def test_the_schedule_as_the_locustfile_is_told() -> None:
-    found = asked(rate_rps=7.5, arrivals="poisson", schedule=70_001, duration_s=20.0)
+def test_the_schedule_that_the_locustfile_receives() -> None:
+    request = request_of(rate_rps=7.5, arrivals="poisson", schedule=70_001, duration_s=20.0)
     names = ("rate_rps", "arrivals", "schedule", "duration_s", "together")
-    assert [found[name] for name in names] == [7.5, "poisson", 70_001, 20.0, True]
-    assert not asked(hosts=("a",), rate_rps=7.5)["together"]  # no clock is shared
-    assert asked()["rate_rps"] is None
+    assert [request[name] for name in names] == [7.5, "poisson", 70_001, 20.0, True]
+    assert not request_of(hosts=("a",), rate_rps=7.5)["together"]  # hosts do not share a clock
+    assert request_of()["rate_rps"] is None
 
 
-def test_what_was_sent_at_a_rate_and_how_late() -> None:
+def test_unsent_requests_and_lag_at_a_rate() -> None:
     late = {"unsent": 2, "lag": histogram(1_000_000, 2_000_000, 6_000_000)}
-    found = locust.FAST.parse(result(part(**late), part(**late), rate_rps=50.0))
-    assert (found.asked_rps, found.sent, found.unsent) == (50.0, 6, 4)
-    assert found.lag.mean == pytest.approx(0.003)
-    assert found.lag.max == 0.006
-    assert found.origin_ns == 1_000_000_000  # both began at the same moment
-    (note,) = found.notes
+    measurement = locust.FAST.parse(output_of(part(**late), part(**late), rate_rps=50.0))
+    assert (measurement.asked_rps, measurement.sent, measurement.unsent) == (50.0, 6, 4)
+    assert measurement.lag.mean == pytest.approx(0.003)
+    assert measurement.lag.max == 0.006
+    assert measurement.origin_ns == 1_000_000_000  # both began at the same time
+    (note,) = measurement.notes
     assert note.values == {"due": 10, "unsent": 4, "rate_rps": 50.0}
-    apart = locust.FAST.parse(result(part(**late), part(first_ns=1_000_000_001), rate_rps=50.0))
+    apart = locust.FAST.parse(output_of(part(**late), part(first_ns=1_000_000_001), rate_rps=50.0))
     assert apart.origin_ns is None
-    assert locust.FAST.parse(result(part())).unsent is None
+    assert locust.FAST.parse(output_of(part())).unsent is None
 
 
-def test_nothing_due_is_refused_with_the_reason() -> None:
+def test_a_load_without_a_due_request_is_rejected() -> None:
     idle = part(sent=0, complete=0, last_ns=None, in_flight_ns=0, response=histogram())
     with pytest.raises(ParseError, match=r"no request was due at 0\.1 requests/s"):
-        locust.FAST.parse(result(idle, rate_rps=0.1))
+        locust.FAST.parse(output_of(idle, rate_rps=0.1))
 
 
 # --- the result ---------------------------------------------------------------------------
 
 
-def test_one_process() -> None:
-    found = locust.FAST.parse(result(part()))
-    assert (found.requests, found.failed, found.sent, found.errors) == (3, 0, 3, {})
-    assert found.duration_s == pytest.approx(0.06)
-    assert found.rps == pytest.approx(50)
-    assert found.response.mean == pytest.approx(0.02)
-    assert found.response.p50 == pytest.approx(0.02, rel=0.004)
-    assert found.response.max == 0.03
-    assert found.achieved_concurrency == pytest.approx(1)
-    assert found.cpu_s == pytest.approx(0.005)
-    assert found.origin_ns == 1_000_000_000
+def test_a_single_process() -> None:
+    measurement = locust.FAST.parse(output_of(part()))
+    assert (measurement.requests, measurement.failed, measurement.sent, measurement.errors) == (
+        3,
+        0,
+        3,
+        {},
+    )
+    assert measurement.duration_s == pytest.approx(0.06)
+    assert measurement.rps == pytest.approx(50)
+    assert measurement.response.mean == pytest.approx(0.02)
+    assert measurement.response.p50 == pytest.approx(0.02, rel=0.004)
+    assert measurement.response.max == 0.03
+    assert measurement.achieved_concurrency == pytest.approx(1)
+    assert measurement.cpu_s == pytest.approx(0.005)
+    assert measurement.origin_ns == 1_000_000_000
 
 
-def test_several_processes_are_added_up_without_comparing_their_clocks() -> None:
+def test_the_results_of_processes_are_added_without_comparing_clocks() -> None:
     later = part(
         first_ns=9_000_000_000, last_ns=9_120_000_000, in_flight_ns=120_000_000, sent=4,
         errors={"reset": 1, "non_2xx": 2}, note="odd",
     )  # fmt: skip
-    found = locust.FAST.parse(result(part(), later))
-    assert (found.requests, found.sent, found.failed) == (6, 7, 3)
-    assert found.errors == {"non_2xx": 2, "reset": 1}
-    assert found.duration_s == pytest.approx(0.12)
-    assert found.rps == pytest.approx(4 / 0.12)
-    assert found.response.mean == pytest.approx(0.02)
-    assert found.achieved_concurrency == pytest.approx(0.18 / 0.12)
-    assert found.origin_ns is None
-    assert found.cpu_s == pytest.approx(0.011)  # the master's too
-    assert found.notes == (Note("odd"),)
+    measurement = locust.FAST.parse(output_of(part(), later))
+    assert (measurement.requests, measurement.sent, measurement.failed) == (6, 7, 3)
+    assert measurement.errors == {"non_2xx": 2, "reset": 1}
+    assert measurement.duration_s == pytest.approx(0.12)
+    assert measurement.rps == pytest.approx(4 / 0.12)
+    assert measurement.response.mean == pytest.approx(0.02)
+    assert measurement.achieved_concurrency == pytest.approx(0.18 / 0.12)
+    assert measurement.origin_ns is None
+    assert measurement.cpu_s == pytest.approx(0.011)  # the master's too
+    assert measurement.notes == (Note("odd"),)
 
 
-def test_a_process_that_had_no_user_adds_nothing() -> None:
+def test_a_process_without_users_adds_nothing() -> None:
     idle = part(
         sent=0, complete=0, first_ns=None, last_ns=None, in_flight_ns=0, response=histogram()
     )
-    assert locust.FAST.parse(result(part(), idle)).requests == 3
+    assert locust.FAST.parse(output_of(part(), idle)).requests == 3
 
 
 @pytest.mark.parametrize(
     ("output", "why"),
     [
-        (result(part(), whole=False), "interrupted"),
-        (result(part(), expected=2), "1 of 2 processes of locust-fast were lost"),
-        (result(part(), user="Http"), "not a result of locust-fast"),
-        (result(part(), format=2), "not a result"),
-        (result(part(complete=2)), "disagree"),
-        (result(part(sent=2)), "disagree"),
-        (result(part(errors={"reset": 4})), "more failures"),
-        (result(part(last_ns=0)), "more failures than requests"),
-        (result(part(first_ns=None)), "sent nothing"),
-        (result(part(cpu_ns=-1)), "cpu_ns"),
-        (result(part(), expected=0, parts={}), "sent nothing|lost|incomplete"),
-        (Output("", files={}), "no whole locust.json"),
+        (output_of(part(), whole=False), "interrupted"),
+        (output_of(part(), expected=2), "1 of 2 processes of locust-fast were lost"),
+        (output_of(part(), user="Http"), "not a result of locust-fast"),
+        (output_of(part(), format=2), "not a result"),
+        (output_of(part(complete=2)), "disagree"),
+        (output_of(part(sent=2)), "disagree"),
+        (output_of(part(errors={"reset": 4})), "more failures"),
+        (output_of(part(last_ns=0)), "more failures than requests"),
+        (output_of(part(first_ns=None)), "sent nothing"),
+        (output_of(part(cpu_ns=-1)), "cpu_ns"),
+        (output_of(part(), expected=0, parts={}), "sent nothing|lost|incomplete"),
+        (Output("", files={}), "no complete locust.json"),
         (Output("", "Traceback\nOSError: no\n", 1), "exit code 1"),
     ],
 )
-def test_doubt_is_an_error(output: Output, why: str) -> None:
+def test_inconsistent_results_are_rejected(output: Output, why: str) -> None:
     with pytest.raises(ParseError, match=why):
         locust.FAST.parse(output)
 
 
-def test_hosts_that_did_not_come_are_named_by_their_number() -> None:
+def test_missing_hosts_are_counted() -> None:
     stderr = (
         "INFO/root: Waiting for workers to be ready, 0 of 2 connected\n"
         "INFO/root: Waiting for workers to be ready, 1 of 2 connected\n"
         "ERROR/locust.main: Gave up waiting for workers to connect\n"
     )
-    assert str(locust.missing_hosts(stderr)).startswith("only 1 of 2 workers came within 120 s")
+    assert str(locust.missing_hosts(stderr)).startswith(
+        "only 1 of 2 workers connected within 120 s"
+    )
     assert locust.missing_hosts("INFO/root: Waiting for workers to be ready, 1 of 2") is None
     with pytest.raises(ParseError, match="only 1 of 2 workers"):
         locust.FAST.parse(Output("", stderr, 1))
 
 
 @given(st.text(), st.sampled_from([0, 0, 1, -9, None]))
-def test_garbage_is_an_error_and_nothing_else(text: str, exit_code: int | None) -> None:
+def test_garbage_raises_parse_error(text: str, exit_code: int | None) -> None:
     with pytest.raises(ParseError):
-        locust.FAST.parse(Output("", text, exit_code, {locust.RESULT: text}))
+        locust.FAST.parse(Output("", text, exit_code, {locust.RESULT_FILE: text}))
 
 
-STRANGE = (
+STRANGE_VALUES = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just([])
 )
 
 
-@given(st.sampled_from(sorted(part())), STRANGE)
-def test_a_strange_figure_is_an_error_and_nothing_else(name: str, value: object) -> None:
+@given(st.sampled_from(sorted(part())), STRANGE_VALUES)
+def test_a_strange_figure_is_rejected_or_changes_nothing_else(name: str, value: object) -> None:
     try:
-        found = locust.FAST.parse(result(part(**{name: value})))
+        measurement = locust.FAST.parse(output_of(part(**{name: value})))
     except ParseError:
         return
-    assert found.requests == 3 or name == "complete"
+    assert measurement.requests == 3 or name == "complete"
 
 
-def test_the_locustfile_writes_what_is_read() -> None:
-    """Every field of the recorded results stands in the locustfile of today."""
+def test_the_locustfile_writes_all_recorded_fields() -> None:
+    """Every field of the recorded results occurs in the current locustfile."""
     source = Path(locust.LOCUSTFILE).read_text()
     recorded = [*DATA.glob("locust*/*.locust.json")]
     assert len(recorded) >= 10
     for path in recorded:
         document = json.loads(path.read_text())
-        fields = {*document, *(name for one in document["parts"].values() for name in one)}
+        fields = {*document, *(name for process in document["parts"].values() for name in process)}
         assert all(f'"{name}"' in source for name in fields)
 
 
 PAGE, OTHER = "a" * 64, "b" * 64
 
 
-def test_the_page_that_all_processes_saw() -> None:
-    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE), part(body_sha256=PAGE)))
-    assert (said.body_sha256, said.errors) == (PAGE, {})
-    assert TOOLS["locust-fast"].parse(result(part())).body_sha256 is None  # nobody compared
+def test_the_body_that_all_processes_received() -> None:
+    measurement = TOOLS["locust-fast"].parse(
+        output_of(part(body_sha256=PAGE), part(body_sha256=PAGE))
+    )
+    assert (measurement.body_sha256, measurement.errors) == (PAGE, {})
+    assert TOOLS["locust-fast"].parse(output_of(part())).body_sha256 is None  # not compared
 
 
-def test_a_process_that_saw_another_page_has_failed() -> None:
-    """What it had right, it had right by its own first page."""
+def test_a_process_that_received_another_body_has_failed() -> None:
+    """Its successes were compared only with its own first body."""
     other = part(body_sha256=OTHER, errors={"status": 1, "body": 1})
-    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE), other))
-    assert (said.body_sha256, said.errors) == (None, {"status": 1, "body": 2})
+    measurement = TOOLS["locust-fast"].parse(output_of(part(body_sha256=PAGE), other))
+    assert (measurement.body_sha256, measurement.errors) == (None, {"status": 1, "body": 2})
 
 
-def test_a_page_that_changed_has_no_digest() -> None:
-    said = TOOLS["locust-fast"].parse(result(part(body_sha256=PAGE, errors={"body": 1})))
-    assert (said.body_sha256, said.failed) == (None, 1)
+def test_a_body_that_changed_has_no_digest() -> None:
+    measurement = TOOLS["locust-fast"].parse(output_of(part(body_sha256=PAGE, errors={"body": 1})))
+    assert (measurement.body_sha256, measurement.failed) == (None, 1)
 
 
 @pytest.mark.parametrize("value", [1, "", "A" * 64, PAGE + "a"])
-def test_what_is_no_digest_is_an_error(value: object) -> None:
+def test_an_invalid_digest_is_rejected(value: object) -> None:
     with pytest.raises(ParseError):
-        TOOLS["locust-fast"].parse(result(part(body_sha256=value)))
+        TOOLS["locust-fast"].parse(output_of(part(body_sha256=value)))
 
 
 # --- a mix --------------------------------------------------------------------------------
@@ -344,63 +357,65 @@ def test_what_is_no_digest_is_an_error(value: object) -> None:
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20), st.integers(0, 2**45))
 def test_the_locustfile_has_the_same_sequence(weights: list[float], seed: int) -> None:
-    found = islice(own("sequence")(weights, seed), 100)
-    assert list(found) == list(islice(sequence(weights, seed), 100))
+    indices = islice(locustfile_function("sequence")(weights, seed), 100)
+    assert list(indices) == list(islice(sequence(weights, seed), 100))
 
 
-def test_the_mix_as_the_locustfile_is_told() -> None:
-    """In a file: the words of a program must not be so many."""
+def test_the_mix_that_the_locustfile_receives() -> None:
+    """In a file, as a command line is limited in length."""
     mix = (Route("/a", weight=2, name="both"), Route("/b", "POST", 1, (("X", "y"),), "/c", (201,)))
-    found = asked(mix=mix, schedule=7, hosts=("a", "b"), processes=2)
+    request = request_of(mix=mix, schedule=7, hosts=("a", "b"), processes=2)
     names = ("mix", "schedule", "shares")
-    assert [found[name] for name in names] == [f"/run/x/{FILE}", 7, 4]
+    assert [request[name] for name in names] == [f"/run/x/{MIX_FILE}", 7, 4]
     ((name, text),) = locust.FAST.command(load(mix=mix), URL, "/run/x").files.items()
-    assert name == FILE
+    assert name == MIX_FILE
     assert json.loads(text) == [
         {"label": "both", "weight": 2, "method": "GET", "path": "/a", "headers": [],
          "body_file": None, "expect": []},
         {"label": "POST /b", "weight": 1, "method": "POST", "path": "/b", "headers": [["X", "y"]],
          "body_file": "/c", "expect": [201]},
     ]  # fmt: skip
-    assert asked()["mix"] is None
+    assert request_of()["mix"] is None
     assert not locust.FAST.command(load(), URL, "/run/x").files
 
 
 def account(**changes: object) -> dict[str, Any]:
-    nothing = {"sent": 0, "complete": 0, "errors": {}, "statuses": {}, "body": ""}
-    return {**nothing, "response": histogram(), **changes}
+    zeros = {"sent": 0, "complete": 0, "errors": {}, "statuses": {}, "body": ""}
+    return {**zeros, "response": histogram(), **changes}
 
 
-def test_the_routes_of_all_processes_are_added_up() -> None:
+def test_the_routes_of_all_processes_are_added() -> None:
     failing = account(sent=2, complete=2, errors={"status": 1}, statuses={"500": 1}, body="<p>no",
                       response=histogram(4_000_000))  # fmt: skip
     fine = account(sent=1, complete=1, response=histogram(2_000_000))
-    one, other = {"GET /": fine, "cart": failing}, {"cart": fine}
-    found = locust.FAST.parse(result(part(routes=one), part(routes=other))).routes
-    assert list(found) == ["GET /", "cart"]
-    cart = found["cart"]
+    first, second = {"GET /": fine, "cart": failing}, {"cart": fine}
+    routes = locust.FAST.parse(output_of(part(routes=first), part(routes=second))).routes
+    assert list(routes) == ["GET /", "cart"]
+    cart = routes["cart"]
     assert (cart.requests, cart.failed, cart.statuses, cart.answer) == (3, 1, {"500": 1}, "no")
     assert cart.response.mean == pytest.approx(0.003)
     assert cart.errors == {"status": 1}
 
 
-def test_an_account_that_cannot_be_is_refused() -> None:
-    for wrong in (account(complete=1), account(errors={"reset": 1}),
+def test_an_inconsistent_account_is_rejected() -> None:
+    for invalid in (account(complete=1), account(errors={"reset": 1}),
                   account(sent=1, response=histogram(1))):  # fmt: skip
         with pytest.raises(ParseError, match="incomplete"):
-            locust.FAST.parse(result(part(routes={"GET /": wrong})))
+            locust.FAST.parse(output_of(part(routes={"GET /": invalid})))
 
 
-# --- what its sockets did ---------------------------------------------------------------------
+# --- sockets ------------------------------------------------------------------------------
 
 
-def test_time_in_socket_calls_is_told_per_request_and_answers_of_all_processes() -> None:
+def test_socket_times_per_request_and_answers_of_all_processes() -> None:
     def sockets(receive_ns: int, received: int, *answers_ns: tuple[int, int]) -> dict[str, Any]:
         calls = {"connect": 300_000, "send": 600_000, "receive": receive_ns}
         return part(socket_ns=calls, received_bytes=received, answers_ns=answers_ns)
 
-    said = locust.FAST.parse(result(sockets(30_000_000, 400, (5, 1)), sockets(60_000_000, 500)))
-    assert said.calls_s == pytest.approx({"connect": 1e-4, "send": 2e-4, "receive": 0.015})
-    assert (said.received_bytes, said.answers_ns) == (900, ((5, 1),))
-    before = locust.FAST.parse(result(part()))  # a run of before
-    assert (before.calls_s, before.received_bytes, before.answers_ns) == ({}, None, ())
+    measurement = locust.FAST.parse(
+        output_of(sockets(30_000_000, 400, (5, 1)), sockets(60_000_000, 500))
+    )
+    assert measurement.calls_s == pytest.approx({"connect": 1e-4, "send": 2e-4, "receive": 0.015})
+    assert (measurement.received_bytes, measurement.answers_ns) == (900, ((5, 1),))
+    older = locust.FAST.parse(output_of(part()))  # an older run
+    assert (older.calls_s, older.received_bytes, older.answers_ns) == ({}, None, ())

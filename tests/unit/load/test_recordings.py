@@ -1,9 +1,9 @@
-"""Pairs: what a real tool left, and what it means.
+"""Recorded outputs of real tools, and the measurements expected from them.
 
 NAME.stdout, NAME.stderr and NAME.<file of the tool> were recorded with ab 2.4.71 and wrk 4.1.0
-against Gunicorn 25.3.0 (sync, 4 workers; where the name says so, gthread with 2) and a server that
-misbehaves on purpose, with the lab's generators against its target. NAME.expected.json has the
-words that were run, the exit code, and the measurement or the error.
+against Gunicorn 25.3.0 (sync, 4 workers, or gthread with 2 if the name says so) and a server that
+misbehaves on purpose, and with the lab's generators against the lab's target. NAME.expected.json
+has the command, the exit code, and the measurement or the error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAIRS = sorted(
     for path in (DATA / tool).glob("*.expected.json")
 )
 
-LINES = 40  # at the beginning and at the end of a text: it is cut at each of them
+CUT_LINES = 40  # a text is cut at each of so many lines at its beginning and at its end
 
 
 def expected(tool: str, name: str) -> dict[str, Any]:
@@ -42,21 +42,21 @@ def recorded(tool: str, name: str) -> Output:
         path = DATA / tool / f"{name}.{suffix}"
         return path.read_text() if path.exists() else None
 
-    found = {file: text(file) for file in TOOLS[tool].OUTPUT_FILES}
+    files = {file: text(file) for file in TOOLS[tool].OUTPUT_FILES}
     return Output(
         stdout=text("stdout") or "",
         stderr=text("stderr") or "",
         exit_code=expected(tool, name)["exit_code"],
-        files={file: content for file, content in found.items() if content is not None},
+        files={file: content for file, content in files.items() if content is not None},
     )
 
 
 def cut_short(text: str) -> Iterator[str]:
-    """The text cut at each line boundary, and in the middle of each line; of a long table, whose
-    lines are alike, at each tenth."""
+    """The text, cut at each line boundary and in the middle of each line; for a long table, whose
+    lines are alike, only at every tenth line."""
     stop, lines = 0, text.splitlines(keepends=True)
-    for place, line in enumerate(lines):
-        if LINES <= place < len(lines) - LINES and place % 10:
+    for index, line in enumerate(lines):
+        if CUT_LINES <= index < len(lines) - CUT_LINES and index % 10:
             stop += len(line)
             continue
         yield text[:stop]
@@ -70,10 +70,10 @@ def truncations(output: Output) -> Iterator[Output]:
     for stdout in cut_short(output.stdout):
         yield replace(output, stdout=stdout)
     for name, content in output.files.items():
-        rest = {other: text for other, text in output.files.items() if other != name}
-        yield replace(output, files=rest)
+        other_files = {other: text for other, text in output.files.items() if other != name}
+        yield replace(output, files=other_files)
         for text in cut_short(content):
-            yield replace(output, files={**rest, name: text})
+            yield replace(output, files={**other_files, name: text})
 
 
 def outcome(tool: str, output: Output) -> Measurement | None:
@@ -83,7 +83,7 @@ def outcome(tool: str, output: Output) -> Measurement | None:
         return None
 
 
-def test_there_are_recordings_of_every_tool() -> None:
+def test_there_are_recordings_of_the_main_tools() -> None:
     counts = {tool: sum(pair[0] == tool for pair in PAIRS) for tool in TOOLS}
     assert counts["ab"] >= 12
     assert counts["wrk"] >= 8
@@ -91,60 +91,72 @@ def test_there_are_recordings_of_every_tool() -> None:
 
 
 @pytest.mark.parametrize(("tool", "name"), PAIRS)
-def test_recording_means_what_stands_beside_it(tool: str, name: str) -> None:
-    wanted = expected(tool, name)
-    if "error" in wanted:
+def test_a_recording_has_the_expected_measurement(tool: str, name: str) -> None:
+    document = expected(tool, name)
+    if "error" in document:
         with pytest.raises(ParseError) as caught:
             TOOLS[tool].parse(recorded(tool, name))
-        assert (caught.value.why, caught.value.line) == (wanted["error"], wanted["line"])
+        assert (caught.value.why, caught.value.line) == (document["error"], document["line"])
         return
     measurement = TOOLS[tool].parse(recorded(tool, name))
-    seen = to_builtins(measurement)
-    assert len(seen.pop("responses_s")) == (measurement.requests if tool == "ab" else 0)
-    percentiles_s = seen.pop("percentiles_s")
-    apart = bool(measurement.timings or measurement.responses_s)
-    told = tool not in ("ab", "wrk") and not apart and measurement.requests > 1
-    assert bool(percentiles_s) is told
+    actual = to_builtins(measurement)
+    assert len(actual.pop("responses_s")) == (measurement.requests if tool == "ab" else 0)
+    percentiles_s = actual.pop("percentiles_s")
+    has_response_times = bool(measurement.timings or measurement.responses_s)
+    has_percentiles = (
+        tool not in ("ab", "wrk") and not has_response_times and measurement.requests > 1
+    )
+    assert bool(percentiles_s) is has_percentiles
     if percentiles_s:
         assert percentiles_s[50.0] == measurement.response.p50
         assert list(percentiles_s.values()) == sorted(percentiles_s.values())
-    seen |= {name: len(seen[name]) for name in ("timings", "connects_s")}
-    seen["notes"] = [[note.code, note.values] for note in measurement.notes]
-    nothing = to_builtins(Measurement(0, 0, {}, 0.0, None, Summary()))
-    del nothing["responses_s"], nothing["percentiles_s"]
-    want = {**nothing, "timings": 0, "connects_s": 0, "notes": [], **wanted["measurement"]}
-    assert seen == want
+    actual |= {name: len(actual[name]) for name in ("timings", "connects_s")}
+    actual["notes"] = [[note.code, note.values] for note in measurement.notes]
+    empty = to_builtins(Measurement(0, 0, {}, 0.0, None, Summary()))
+    del empty["responses_s"], empty["percentiles_s"]
+    expected_values = {
+        **empty,
+        "timings": 0,
+        "connects_s": 0,
+        "notes": [],
+        **document["measurement"],
+    }
+    assert actual == expected_values
 
 
 @pytest.mark.parametrize(("tool", "name"), PAIRS)
-def test_cut_short_it_says_the_same_or_nothing(tool: str, name: str) -> None:
-    whole = recorded(tool, name)
-    meaning = outcome(tool, whole)
-    outcomes = [outcome(tool, part) for part in truncations(whole)]
-    assert all(part is None or part == meaning for part in outcomes)
-    assert None in outcomes or not whole.stdout
+def test_a_truncated_recording_is_rejected_or_means_the_same(tool: str, name: str) -> None:
+    complete = recorded(tool, name)
+    measurement = outcome(tool, complete)
+    outcomes = [outcome(tool, part) for part in truncations(complete)]
+    assert all(part is None or part == measurement for part in outcomes)
+    assert None in outcomes or not complete.stdout
 
 
 @pytest.mark.parametrize(("tool", "name"), PAIRS)
 @pytest.mark.parametrize("exit_code", [1, -9, None])
-def test_only_exit_code_0_is_believed(tool: str, name: str, exit_code: int | None) -> None:
+def test_only_exit_code_0_is_accepted(tool: str, name: str, exit_code: int | None) -> None:
     assert outcome(tool, replace(recorded(tool, name), exit_code=exit_code)) is None
 
 
-WHOLE_AB = [name for tool, name in PAIRS if tool == "ab" and "error" not in expected(tool, name)]
+AB_MEASUREMENTS = [
+    name for tool, name in PAIRS if tool == "ab" and "error" not in expected(tool, name)
+]
 
 
-@pytest.mark.parametrize("name", WHOLE_AB)
-def test_ab_rows_say_what_its_files_say(name: str) -> None:
-    """A second reading, by other means: the mean and the middle of the -g file, in whole ms."""
+@pytest.mark.parametrize("name", AB_MEASUREMENTS)
+def test_ab_measurements_agree_with_the_rows(name: str) -> None:
+    """A second reading of the -g file, in whole milliseconds."""
     output = recorded("ab", name)
-    meaning = ab.AB.parse(output)
-    totals = [int(row.split("\t")[4]) for row in output.files["gnuplot.tsv"].splitlines()[1:]]
-    assert meaning.requests == len(totals)
-    assert meaning.response.mean == pytest.approx(sum(totals) / len(totals) / 1000, abs=5.1e-4)
-    assert meaning.response.max == pytest.approx(max(totals) / 1000, abs=5.1e-4)
-    middle = sorted(totals)[(len(totals) - 1) // 2 : len(totals) // 2 + 1]
-    assert meaning.response.p50 == pytest.approx(sum(middle) / len(middle) / 1000, abs=5.1e-4)
-    if len(totals) > 1:
-        p90_ms = quantiles(totals, n=10, method="inclusive")[8]
-        assert meaning.response.p90 == pytest.approx(p90_ms / 1000, abs=5.1e-4)
+    measurement = ab.AB.parse(output)
+    totals_ms = [int(row.split("\t")[4]) for row in output.files["gnuplot.tsv"].splitlines()[1:]]
+    assert measurement.requests == len(totals_ms)
+    mean_s = sum(totals_ms) / len(totals_ms) / 1000
+    assert measurement.response.mean == pytest.approx(mean_s, abs=5.1e-4)
+    assert measurement.response.max == pytest.approx(max(totals_ms) / 1000, abs=5.1e-4)
+    middle_ms = sorted(totals_ms)[(len(totals_ms) - 1) // 2 : len(totals_ms) // 2 + 1]
+    median_s = sum(middle_ms) / len(middle_ms) / 1000
+    assert measurement.response.p50 == pytest.approx(median_s, abs=5.1e-4)
+    if len(totals_ms) > 1:
+        p90_ms = quantiles(totals_ms, n=10, method="inclusive")[8]
+        assert measurement.response.p90 == pytest.approx(p90_ms / 1000, abs=5.1e-4)

@@ -52,7 +52,7 @@ def script(**changes: object) -> str:
 # --- the command --------------------------------------------------------------------------
 
 
-def test_the_words_round_times_up_to_whole_seconds() -> None:
+def test_the_command_rounds_times_up_to_whole_seconds() -> None:
     assert wrk.WRK.command(load(), URL, "/run/x").argv == (
         *("wrk", "-t", "1", "-c", "4", "-d", "5s", "--timeout", "31s"),
         *("-s", "/run/x/report.lua", URL),
@@ -61,13 +61,13 @@ def test_the_words_round_times_up_to_whole_seconds() -> None:
 
 @given(st.integers(1, 20_000))
 def test_threads_always_divide_the_connections(concurrency: int) -> None:
-    threads = wrk.threads(concurrency)
+    threads = wrk.threads_for(concurrency)
     assert concurrency % threads == 0
     assert threads == 1 or concurrency > 64
 
 
 def test_more_than_64_connections_get_a_second_thread() -> None:
-    assert [wrk.threads(c) for c in (64, 65, 66)] == [1, 1, 2]
+    assert [wrk.threads_for(c) for c in (64, 65, 66)] == [1, 1, 2]
 
 
 def test_the_script_asks_for_a_connection_per_request() -> None:
@@ -88,12 +88,12 @@ def test_the_script_carries_method_headers_and_body() -> None:
     assert 'io.open("/b \\195\\169", "rb")' in text
 
 
-def test_the_users_content_type_stays() -> None:
+def test_a_custom_content_type_is_kept() -> None:
     text = script(method="POST", headers=(("content-type", "a/b"),), body_file="/b")
     assert "octet-stream" not in text
 
 
-def test_a_header_twice_is_refused() -> None:
+def test_a_repeated_header_is_rejected() -> None:
     with pytest.raises(UsageError, match="x-a"):
         wrk.WRK.check(load(headers=(("X-A", "1"), ("x-a", "2"))))
     wrk.WRK.check(load(headers=(("X-A", "1"), ("X-B", "2"))))
@@ -101,7 +101,7 @@ def test_a_header_twice_is_refused() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_lua_reads_back_what_was_quoted(text: str) -> None:
-    """A Lua string holds a backslash, a quote or a byte outside ASCII only by number."""
+    """Backslashes, quotes and bytes outside ASCII are escaped by number."""
     literal = re.fullmatch(r'"((?:[ -!#-\[\]-~]|\\[0-9]{3})*)"', wrk._lua(text))
     assert literal is not None
     numbers = re.sub(r"\\([0-9]{3})", lambda match: chr(int(match[1])), literal[1])
@@ -111,16 +111,16 @@ def test_lua_reads_back_what_was_quoted(text: str) -> None:
 # --- the report ---------------------------------------------------------------------------
 
 
-def test_the_figures_are_the_scripts() -> None:
-    found = wrk.WRK.parse(report())
-    assert (found.requests, found.failed, found.errors) == (156, 0, {})
-    assert found.duration_s == pytest.approx(2.006409)
-    assert found.rps == pytest.approx(156 / 2.006409)
-    assert found.response.mean == pytest.approx(0.0509305)
-    assert found.response.max == pytest.approx(0.051825)
-    assert found.connect.mean is None
-    assert found.lone_s is None
-    assert not found.exact_mean
+def test_the_figures_are_those_of_the_script() -> None:
+    measurement = wrk.WRK.parse(report())
+    assert (measurement.requests, measurement.failed, measurement.errors) == (156, 0, {})
+    assert measurement.duration_s == pytest.approx(2.006409)
+    assert measurement.rps == pytest.approx(156 / 2.006409)
+    assert measurement.response.mean == pytest.approx(0.0509305)
+    assert measurement.response.max == pytest.approx(0.051825)
+    assert measurement.connect.mean is None
+    assert measurement.lone_s is None
+    assert not measurement.exact_mean
 
 
 @pytest.mark.parametrize(
@@ -145,32 +145,32 @@ def test_the_figures_are_the_scripts() -> None:
 def test_failures_by_cause(
     line: str, changes: dict[str, float], errors: dict[str, int], failed: int
 ) -> None:
-    found = wrk.WRK.parse(report(with_line(line), **changes))
-    assert (found.errors, found.failed) == (errors, failed)
+    measurement = wrk.WRK.parse(report(with_line(line), **changes))
+    assert (measurement.errors, measurement.failed) == (errors, failed)
 
 
-def test_no_sample_is_no_latency() -> None:
+def test_without_samples_there_is_no_latency() -> None:
     text = TEXT.replace(
         "50.93ms  261.97us  51.83ms   70.51%", " 0.00us    0.00us   0.00us    -nan%"
     )
-    found = wrk.WRK.parse(report(text, mean_us=None, max_us=0, p50_us=0))
-    assert found.response.mean is None
-    assert found.response.max is None
+    measurement = wrk.WRK.parse(report(text, mean_us=None, max_us=0, p50_us=0))
+    assert measurement.response.mean is None
+    assert measurement.response.max is None
 
 
 @pytest.mark.parametrize(
     ("text", "changes"),
     [
-        # Every unit wrk may print.
+        # Every unit that wrk may print
         ("Latency   890.00us  261.97us   0.99ms   70.51%", {"mean_us": 890, "max_us": 990}),
         ("Latency     1.20s   261.97us   1.02m    70.51%", {"mean_us": 1.2e6, "max_us": 61.2e6}),
         ("Latency     1.50m     0.91h    1.10h    70.51%", {"mean_us": 90e6, "max_us": 3960e6}),
     ],
 )
 def test_times_in_every_unit(text: str, changes: dict[str, float]) -> None:
-    whole = TEXT.replace("Latency    50.93ms  261.97us  51.83ms   70.51%", text)
-    assert whole != TEXT
-    assert wrk.WRK.parse(report(whole, **changes)).requests == 156
+    report_text = TEXT.replace("Latency    50.93ms  261.97us  51.83ms   70.51%", text)
+    assert report_text != TEXT
+    assert wrk.WRK.parse(report(report_text, **changes)).requests == 156
 
 
 def test_counts_and_bytes_in_large_units() -> None:
@@ -194,7 +194,7 @@ def test_counts_and_bytes_in_large_units() -> None:
         ("    Req/Sec    78.00      8.94    80.00     95.00%\n", ""),
     ],
 )
-def test_text_that_disagrees_is_refused(old: str, new: str) -> None:
+def test_text_that_disagrees_is_rejected(old: str, new: str) -> None:
     assert TEXT.count(old) == 1
     with pytest.raises(ParseError):
         wrk.WRK.parse(report(TEXT.replace(old, new)))
@@ -214,20 +214,18 @@ def test_text_that_disagrees_is_refused(old: str, new: str) -> None:
         ({"max_us": float("nan")}, "cannot be read"),
     ],
 )
-def test_doubtful_figures_are_refused(changes: dict[str, float | None], why: str) -> None:
+def test_inconsistent_figures_are_rejected(changes: dict[str, float | None], why: str) -> None:
     with pytest.raises(ParseError, match=why):
         wrk.WRK.parse(report(**changes))
 
 
-def test_the_scripts_own_error_is_the_reason() -> None:
+def test_an_error_of_the_script_is_the_reason() -> None:
     with pytest.raises(ParseError, match=r"report\.lua:5: no such file"):
         wrk.WRK.parse(Output(TEXT, stderr="report.lua:5: no such file\n"))
 
 
 @given(st.text(), st.text(), st.sampled_from([0, 0, 0, 1, -2, None]))
-def test_garbage_is_an_error_and_nothing_else(
-    stdout: str, stderr: str, exit_code: int | None
-) -> None:
+def test_garbage_raises_parse_error(stdout: str, stderr: str, exit_code: int | None) -> None:
     with pytest.raises(ParseError):
         wrk.WRK.parse(Output(stdout, stderr, exit_code))
 
@@ -240,25 +238,23 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_a_strange_line_of_the_script_is_an_error_and_nothing_else(document: object) -> None:
+def test_a_strange_line_of_the_script_raises_parse_error(document: object) -> None:
     with pytest.raises(ParseError):
         wrk.WRK.parse(Output(f"{TEXT}{wrk.MARKER}{json.dumps(document)}\n"))
 
 
 @given(st.sampled_from([*FIELDS]), st.none() | st.integers() | st.floats() | st.just(10**400))
-def test_a_strange_figure_is_an_error_or_changes_nothing_else(
-    name: str, value: float | None
-) -> None:
+def test_a_strange_figure_is_rejected_or_changes_no_count(name: str, value: float | None) -> None:
     try:
-        found = wrk.WRK.parse(report(**{name: value}))
+        measurement = wrk.WRK.parse(report(**{name: value}))
     except ParseError:
         return
-    same = wrk.WRK.parse(report())
-    assert (found.requests, found.failed) == (same.requests, same.failed)
+    expected = wrk.WRK.parse(report())
+    assert (measurement.requests, measurement.failed) == (expected.requests, expected.failed)
 
 
-def test_recordings_hold_the_script_of_today() -> None:
-    """The marker of every recorded report has the fields that the script writes now."""
+def test_recordings_are_of_the_current_script() -> None:
+    """The script's line in each recorded report has the fields that the script writes now."""
     data = Path(__file__).parents[2] / "data" / "wrk"
     lines = [
         line.removeprefix(wrk.MARKER)

@@ -1,4 +1,4 @@
-"""Runs a generator by its name: `python harness/workerlab/load/generators NAME WORDS...`.
+"""Runs a generator by its name: `python harness/workerlab/load/generators NAME OPTIONS...`.
 
 Works in isolated mode (`python -I -S`), with the standard library and this checkout alone.
 """
@@ -19,17 +19,17 @@ if __name__ == "__main__":
     gc.disable()  # imported objects stay alive: collecting took a tenth of the start-up time
 
 from workerlab.load.generators.document import Tally, document
-from workerlab.load.generators.words import OPTIONAL, Words, parse
+from workerlab.load.generators.options import OPTIONAL_FIELDS, LoadOptions, parse
 
 
 class Generator(NamedTuple):
     module: str  # imported by name, as most need packages that may be missing
-    options: Collection[str] = ()  # of OPTIONAL
-    process_per: str = ""  # starts by default a process per "connection" or "core"; "": only one
+    optional_fields: Collection[str] = ()  # those of OPTIONAL_FIELDS that it supports
+    process_per: str = ""  # by default a process per "connection" or "core"; "": only one
 
 
 GENERATORS = {
-    "fast": Generator("fast", OPTIONAL),
+    "fast": Generator("fast", OPTIONAL_FIELDS),
     "processes": Generator("blocking", process_per="connection"),
     "threads": Generator("blocking"),
     "coroutines": Generator("coroutines"),
@@ -38,57 +38,57 @@ GENERATORS = {
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0 whatever the server did, 2 for wrong usage, 3 for a missing package or file."""
+    """Returns 0 whatever the server did, 2 for invalid options, 3 for a missing package or file."""
     name, names = (*argv, "")[0], ", ".join(GENERATORS)
     if name in ("-h", "--help"):
-        print(f"usage: generators NAME OPTIONS...: {names}; NAME --help lists them")
+        print(f"usage: generators NAME OPTIONS...; NAME --help lists them; names: {names}")
         return 0
     if name == "live":  # not a load tool: it prints no document
-        from workerlab.load.generators.live import main as live
+        from workerlab.load.generators.live import main as run_live
 
-        _collect_again()
-        return live(argv[1:])
+        _enable_collection()
+        return run_live(argv[1:])
     if name not in GENERATORS:
-        print(f"generators: unknown generator {name!r}: there are {names}", file=sys.stderr)
+        print(f"generators: unknown generator {name!r}; choose from {names}", file=sys.stderr)
         return 2
     try:
-        words, tally = _run(name, argv[1:])
+        options, tally = _run(name, argv[1:])
     except ModuleNotFoundError as error:
         print(f"{name}: {error}: pip install {error.name}", file=sys.stderr)
         return 3
     except (OSError, ValueError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 3 if isinstance(error, OSError) else 2
-    print(json.dumps(document(name, words, tally)), flush=True)
+    print(json.dumps(document(name, options, tally)), flush=True)
     return 0
 
 
-def _collect_again() -> None:
-    """Enable garbage collection, after the imports and before the first request."""
+def _enable_collection() -> None:
+    """Enable garbage collection once imports are done, before the first request."""
     gc.freeze()
     gc.enable()
 
 
-def _run(name: str, argv: list[str]) -> tuple[Words, Tally]:
-    module, options, process_per = GENERATORS[name]
-    words = parse(argv, name, options)
-    if process_per and words.processes == 1:
+def _run(name: str, argv: list[str]) -> tuple[LoadOptions, Tally]:
+    module, optional_fields, process_per = GENERATORS[name]
+    options = parse(argv, name, optional_fields)
+    if process_per and options.processes == 1:
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        wanted = words.concurrency if process_per == "connection" else cores
-        words = replace(words, processes=min(wanted, words.concurrency))
+        processes = options.concurrency if process_per == "connection" else cores
+        options = replace(options, processes=min(processes, options.concurrency))
     generator = importlib.import_module(f"workerlab.load.generators.{module}")
-    _collect_again()
+    _enable_collection()
     if module == "fast":
-        return words, generator.run(words)
-    from workerlab.load.generators.share import Share, fork
+        return options, generator.run(options)
+    from workerlab.load.generators.share import SharedState, fork
 
     if process_per:
         # The kernel ends the process: Python would lose an interrupt that arrives during a fork
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         gc.freeze()  # keeps these pages shared: no collection in a child writes to them
-        return words, fork(words, generator.load)
-    return words, generator.load(Share(words), range(words.concurrency))
+        return options, fork(options, generator.load)
+    return options, generator.load(SharedState(options), range(options.concurrency))
 
 
 if __name__ == "__main__":

@@ -17,37 +17,37 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
 from workerlab.load.generators.document import Tally, cause_of_errno
+from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import header_lines
-from workerlab.load.generators.share import Share
-from workerlab.load.generators.words import Words
+from workerlab.load.generators.share import SharedState
 
 BODILESS = (204, 304)
-HERE = threading.local()  # `unit`: the unit that the current thread runs
+CURRENT = threading.local()  # `unit`: the unit that the current thread runs
 
 
 class TimedConnection(HTTPConnection):
-    """Reports to the unit of its thread how long it took to connect."""
+    """Tells the unit of its thread how long it took to connect."""
 
     def connect(self) -> None:
         start_ns = time.monotonic_ns()
         super().connect()
-        HERE.unit.connected(self, time.monotonic_ns() - start_ns)
+        CURRENT.unit.on_connect(self, time.monotonic_ns() - start_ns)
 
 
 urllib3.HTTPConnectionPool.ConnectionCls = TimedConnection  # process-wide
 
 
-def load(share: Share, units: Sequence[int]) -> Tally:
-    """Run these units until no requests are left, or until the deadline."""
+def load(shared: SharedState, units: Sequence[int]) -> Tally:
+    """Run these units until no request is left, or until the deadline."""
     ready = threading.Event()  # otherwise busy threads would delay the start of the others
-    own_units = [ThreadUnit(share, number, ready) for number in units]
+    own_units = [ThreadUnit(shared, number, ready) for number in units]
     threads = [threading.Thread(target=unit.run, daemon=True) for unit in own_units]
     for thread in threads:
         thread.start()
-    share.begin()
+    shared.begin()
     ready.set()
     for thread in threads:
-        thread.join(share.left_s())
+        thread.join(shared.remaining_s())
     tally = Tally(deadline_struck=any(thread.is_alive() for thread in threads))
     for unit in own_units:
         tally.add(unit.close())
@@ -57,62 +57,62 @@ def load(share: Share, units: Sequence[int]) -> Tally:
 class ThreadUnit:
     """A closed-loop client: sends one request at a time."""
 
-    def __init__(self, share: Share, number: int, ready: threading.Event) -> None:
-        self._share, self._number, self._ready = share, number, ready
+    def __init__(self, shared: SharedState, number: int, ready: threading.Event) -> None:
+        self._shared, self._number, self._ready = shared, number, ready
         self._tally = Tally()
-        self._lock = threading.Lock()  # for the tally, and for the two below
+        self._lock = threading.Lock()  # for the tally and the next two fields
         self._start_ns: int | None = None  # of the request in flight
         self._closed = False
         self._connection: HTTPConnection | None = None
-        self._connected = False  # whether the request in flight has a new connection
+        self._has_new_connection = False  # of the request in flight
         self._session = requests.Session()
         self._session.trust_env = False
-        urls = share.words.urls
+        urls = shared.options.urls
         # Keeps one connection per server
         self._session.mount("http://", HTTPAdapter(pool_connections=len(urls), pool_maxsize=1))
-        self._requests = [_prepared(share.words, url) for url in urls]
+        self._requests = [_prepared(shared.options, url) for url in urls]
 
     def run(self) -> None:
-        HERE.unit = self
+        CURRENT.unit = self
         self._ready.wait()
-        if wait_s := self._share.wait_s(self._number):
+        if wait_s := self._shared.wait_s(self._number):
             time.sleep(wait_s)
-        while self._share.take() and (start_ns := self._begin()):
-            cause = self._ask(start_ns)
-            if not self._connected and cause in ("closed", "reset"):
+        while self._shared.claim() and (start_ns := self._begin()):
+            cause = self._send(start_ns)
+            if not self._has_new_connection and cause in ("closed", "reset"):
                 with self._lock:  # the server may close an idle connection
                     self._tally.reconnects += 1
-                cause = self._ask(start_ns)
+                cause = self._send(start_ns)
             if cause is not None:
                 with self._lock:
-                    self._tally.failed(cause, start_ns, time.monotonic_ns())
+                    self._tally.end_request(cause, start_ns, time.monotonic_ns())
                     self._start_ns = None
         self._session.close()
 
     def close(self) -> Tally:
-        """Return the tally of the unit; later results are ignored."""
+        """Return the tally of the unit and ignore later results."""
         with self._lock:
             tally, self._tally, self._closed = self._tally, Tally(), True
             if self._start_ns is not None:
-                tally.failed("timeout", self._start_ns, time.monotonic_ns())
+                tally.end_request("timeout", self._start_ns, time.monotonic_ns())
             return tally
 
-    def connected(self, connection: HTTPConnection, took_ns: int) -> None:
-        self._connection, self._connected = connection, True
+    def on_connect(self, connection: HTTPConnection, took_ns: int) -> None:
+        self._connection, self._has_new_connection = connection, True
         with self._lock:
-            self._tally.connected(took_ns)
+            self._tally.add_connection(took_ns)
 
     def _begin(self) -> int | None:
         """Begin the next request. Returns its start time, or None once the unit is closed."""
         with self._lock:
             if self._closed:
                 return None
-            self._connected, self._start_ns = False, time.monotonic_ns()
-            self._tally.begin(self._start_ns)
+            self._has_new_connection, self._start_ns = False, time.monotonic_ns()
+            self._tally.begin_request(self._start_ns)
             return self._start_ns
 
-    def _ask(self, start_ns: int) -> str | None:
-        """Send a request. Returns None if its answer is complete and counted, else the cause."""
+    def _send(self, start_ns: int) -> str | None:
+        """Send a request. Returns None if its complete answer was counted, else the cause."""
         try:
             response = self._session.send(
                 random.choice(self._requests), stream=True, allow_redirects=False
@@ -121,38 +121,44 @@ class ThreadUnit:
             body = response.content
             end_ns = time.monotonic_ns()
         except Exception as error:  # the libraries' parsers may raise anything
-            self._drop()
+            self._close_connection()
             if (cause := cause_of(error)) == "exception":
-                self._tally.exception(error)
+                self._tally.note_exception(error)
             return cause
-        if not self._share.words.keepalive:
-            self._drop()
-        if _cut(response, body):
+        if not self._shared.options.keepalive:
+            self._close_connection()
+        if _is_cut_in_head(response, body):
             return "truncated"
-        failure = self._share.judge(response.status_code, body)
+        failure = self._shared.failure_cause(response.status_code, body)
         with self._lock:
-            self._tally.done(start_ns, first_byte_ns, end_ns, failure, len(body))
+            self._tally.add_answer(
+                start_ns=start_ns,
+                first_byte_ns=first_byte_ns,
+                end_ns=end_ns,
+                cause=failure,
+                body_bytes=len(body),
+            )
             self._start_ns = None
         return None
 
-    def _drop(self) -> None:
+    def _close_connection(self) -> None:
         """Close the connection, even if the server would keep it."""
         if self._connection is not None:
             self._connection.close()
 
 
-def _prepared(words: Words, url: str) -> requests.PreparedRequest:
+def _prepared(options: LoadOptions, url: str) -> requests.PreparedRequest:
     """The request for a URL. Joins headers of the same name with commas (RFC 9110, 5.3)."""
     headers: dict[str, str] = {}
-    for name, value in header_lines(words):
+    for name, value in header_lines(options):
         key = next((other for other in headers if other.lower() == name.lower()), name)
         headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    return requests.Request(words.method, url, headers=headers, data=words.body).prepare()
+    return requests.Request(options.method, url, headers=headers, data=options.body).prepare()
 
 
-def _cut(response: requests.Response, body: bytes) -> bool:
-    """Whether the connection closed within the head. The library takes that for an empty answer
-    without a length; genuine ones are rare."""
+def _is_cut_in_head(response: requests.Response, body: bytes) -> bool:
+    """Whether the connection closed within the head. The library returns an empty answer then,
+    without a length; genuine answers like that are rare."""
     raw, head = response.raw, response.headers
     if body or response.request.method == "HEAD" or response.status_code in BODILESS:
         return False

@@ -16,47 +16,47 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from workerlab.load.generators.document import Tally, cause_of_errno
+from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import header_lines
-from workerlab.load.generators.share import Share
-from workerlab.load.generators.words import Words
+from workerlab.load.generators.share import SharedState
 
 UNIT: ContextVar[CoroutineUnit] = ContextVar("UNIT")  # the unit that the current task runs
 
 
-def load(share: Share, units: Sequence[int]) -> Tally:
-    """Run these units until no requests are left, or until the deadline."""
-    return asyncio.run(_load(share, units))
+def load(shared: SharedState, units: Sequence[int]) -> Tally:
+    """Run these units until no request is left, or until the deadline."""
+    return asyncio.run(_load(shared, units))
 
 
-async def _load(share: Share, units: Sequence[int]) -> Tally:
+async def _load(shared: SharedState, units: Sequence[int]) -> Tally:
     tally = Tally()
-    share.begin()
-    async with _session(share.words, len(units)) as session:
+    shared.begin()
+    async with _session(shared.options, len(units)) as session:
         try:
-            async with asyncio.timeout(share.left_s()), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(shared.remaining_s()), asyncio.TaskGroup() as group:
                 for number in units:
-                    group.create_task(CoroutineUnit(share, tally, session).run(number))
+                    group.create_task(CoroutineUnit(shared, tally, session).run(number))
         except TimeoutError:
             tally.deadline_struck = True
     return tally
 
 
 class Connector(aiohttp.TCPConnector):
-    """Reports each new connection to the unit that waits for it. aiohttp's tracing could do the
+    """Tells the unit that waits for it about each new connection. aiohttp's tracing could do the
     same, but would take a fifth of the CPU of each request."""
 
-    async def _create_connection(self, *words: Any, **more: Any) -> ResponseHandler:
+    async def _create_connection(self, *args: Any, **kwargs: Any) -> ResponseHandler:
         start_ns = time.monotonic_ns()
-        handler = await super()._create_connection(*words, **more)
-        UNIT.get().connected(time.monotonic_ns() - start_ns)
+        handler = await super()._create_connection(*args, **kwargs)
+        UNIT.get().on_connect(time.monotonic_ns() - start_ns)
         return handler
 
 
-def _session(words: Words, connections: int) -> aiohttp.ClientSession:
+def _session(options: LoadOptions, connections: int) -> aiohttp.ClientSession:
     session = aiohttp.ClientSession(
-        connector=Connector(limit=connections, force_close=not words.keepalive),
+        connector=Connector(limit=connections, force_close=not options.keepalive),
         timeout=aiohttp.ClientTimeout(total=None),
-        headers=CIMultiDict(header_lines(words)),
+        headers=CIMultiDict(header_lines(options)),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
     )
@@ -68,53 +68,59 @@ def _session(words: Words, connections: int) -> aiohttp.ClientSession:
 class CoroutineUnit:
     """A closed-loop client: sends one request at a time. All units of a process share a tally."""
 
-    def __init__(self, share: Share, tally: Tally, session: aiohttp.ClientSession) -> None:
-        self._share, self._tally, self._session = share, tally, session
-        self._urls = [URL(url, encoded=True) for url in share.words.urls]
-        self._connected = False  # whether the request in flight has a new connection
+    def __init__(self, shared: SharedState, tally: Tally, session: aiohttp.ClientSession) -> None:
+        self._shared, self._tally, self._session = shared, tally, session
+        self._urls = [URL(url, encoded=True) for url in shared.options.urls]
+        self._has_new_connection = False  # of the request in flight
 
     async def run(self, number: int) -> None:
         UNIT.set(self)
-        if wait_s := self._share.wait_s(number):
+        if wait_s := self._shared.wait_s(number):
             await asyncio.sleep(wait_s)
-        while self._share.take():
+        while self._shared.claim():
             await self._send_next()
 
-    def connected(self, took_ns: int) -> None:
-        self._connected = True
-        self._tally.connected(took_ns)
+    def on_connect(self, took_ns: int) -> None:
+        self._has_new_connection = True
+        self._tally.add_connection(took_ns)
 
     async def _send_next(self) -> None:
         start_ns = time.monotonic_ns()
-        self._connected = False
-        self._tally.begin(start_ns)
+        self._has_new_connection = False
+        self._tally.begin_request(start_ns)
         try:
-            cause = await self._ask(start_ns)
-            if cause in ("closed", "reset") and not self._connected:
+            cause = await self._send(start_ns)
+            if cause in ("closed", "reset") and not self._has_new_connection:
                 self._tally.reconnects += 1  # the server may close an idle connection
-                cause = await self._ask(start_ns)
+                cause = await self._send(start_ns)
         except asyncio.CancelledError:  # the deadline has passed
-            self._tally.failed("timeout", start_ns, time.monotonic_ns())
+            self._tally.end_request("timeout", start_ns, time.monotonic_ns())
             raise
         if cause is not None:
-            self._tally.failed(cause, start_ns, time.monotonic_ns())
+            self._tally.end_request(cause, start_ns, time.monotonic_ns())
 
-    async def _ask(self, start_ns: int) -> str | None:
-        """Send a request. Returns None if its answer is complete and counted, else the cause."""
-        words = self._share.words
+    async def _send(self, start_ns: int) -> str | None:
+        """Send a request. Returns None if its complete answer was counted, else the cause."""
+        options = self._shared.options
         try:
             async with self._session.request(
-                words.method, random.choice(self._urls), data=words.body, allow_redirects=False
+                options.method, random.choice(self._urls), data=options.body, allow_redirects=False
             ) as response:
                 first_byte_ns = time.monotonic_ns()
                 body = await response.read()
                 end_ns = time.monotonic_ns()
         except Exception as error:  # the library's parsers may raise anything
             if (cause := cause_of(error)) == "exception":
-                self._tally.exception(error)
+                self._tally.note_exception(error)
             return cause
-        failure = self._share.judge(response.status, body)
-        self._tally.done(start_ns, first_byte_ns, end_ns, failure, len(body))
+        failure = self._shared.failure_cause(response.status, body)
+        self._tally.add_answer(
+            start_ns=start_ns,
+            first_byte_ns=first_byte_ns,
+            end_ns=end_ns,
+            cause=failure,
+            body_bytes=len(body),
+        )
         return None
 
 

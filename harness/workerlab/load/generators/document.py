@@ -30,25 +30,25 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from workerlab.load.generators.words import Words
+from workerlab.load.generators.options import LoadOptions
 from workerlab.numbers.histogram import Histogram
 
 FORMAT = 3
-BODY_BYTES = 8_192  # kept of an unexpected answer: exceeds the style sheet of most error pages
-WRONG = ("non_2xx", "status", "body")  # causes of failure of a complete answer
-HISTOGRAMS = ("response", "connect", "first_byte", "lag")
-COUNTS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
+MAX_KEPT_BODY_BYTES = 8_192  # of an unexpected answer; error pages begin with a style sheet
+WRONG_ANSWER_CAUSES = ("non_2xx", "status", "body")  # causes for which a complete answer fails
+HISTOGRAM_FIELDS = ("response", "connect", "first_byte", "lag")
+COUNT_FIELDS = ("sent", "complete", "connections", "reconnects", "body_bytes", "in_flight_ns")
 LOAD_FIELDS = (
     *("concurrency", "processes", "requests", "duration_s", "rate_rps", "arrivals", "seed"),
     "keepalive",
 )
 # Columns of the rows file, one row per request. start: since the origin; other times: since start,
 # empty if not reached; status: of a complete response; id: the request's number; reused: NEW, KEPT
-# (connect is then 0) or AGAIN; route: index in the mix.
+# (connect is then 0) or RESENT; route: index in the mix.
 COLUMNS = "start_ns,connect_ns,first_byte_ns,end_ns,status,cause,id,reused"
-MIXED = f"{COLUMNS},route"
-NEW, KEPT, AGAIN = 0, 1, 2  # AGAIN: on a new connection, after a kept one was closed
-CAUSES = {
+MIX_COLUMNS = f"{COLUMNS},route"
+NEW, KEPT, RESENT = 0, 1, 2  # RESENT: on a new connection, after a kept one was closed
+CAUSE_BY_ERRNO = {
     errno.ECONNREFUSED: "refused",
     **dict.fromkeys((errno.ECONNRESET, errno.EPIPE), "reset"),
     errno.ETIMEDOUT: "connect_timeout",
@@ -59,12 +59,12 @@ CAUSES = {
 
 def cause_of_errno(number: int | None) -> str:
     """The cause of failure for a failed system call."""
-    return CAUSES.get(number or 0, "connect")
+    return CAUSE_BY_ERRNO.get(number or 0, "connect")
 
 
 @dataclass
 class RouteTally:
-    """The results of one route of a mix. `took`: response times (ns) not yet in `response`."""
+    """The results of one route of a mix."""
 
     sent: int = 0
     complete: int = 0
@@ -72,26 +72,26 @@ class RouteTally:
     statuses: Counter[int] = field(default_factory=Counter)
     body: bytes | None = None  # the beginning of the first answer with an unexpected status
     response: Histogram = field(default_factory=Histogram)
-    took: list[int] = field(default_factory=list)
+    uncounted_ns: list[int] = field(default_factory=list)  # response times not yet in `response`
 
-    def done(self, took_ns: int, cause: str | None, status: int | None, body: bytes) -> None:
+    def add_answer(self, took_ns: int, cause: str | None, status: int | None, body: bytes) -> None:
         """Count an answer that was read to the end."""
         self.complete += 1
         if cause is None:
-            self.took.append(took_ns)
+            self.uncounted_ns.append(took_ns)
             return
         self.errors[cause] += 1
         self.statuses[status or 0] += 1
         self.body = body if self.body is None else self.body
 
-    def recognised(self, took_ns: int) -> None:
+    def add_recognised(self, took_ns: int) -> None:
         """Count an answer that was recognised as a success."""
         self.complete += 1
-        self.took.append(took_ns)
+        self.uncounted_ns.append(took_ns)
 
-    def count(self) -> None:
-        self.response.record_all(self.took)
-        self.took.clear()
+    def count_response_times(self) -> None:
+        self.response.record_all(self.uncounted_ns)
+        self.uncounted_ns.clear()
 
     def add(self, other: RouteTally) -> None:
         self.sent += other.sent
@@ -102,7 +102,7 @@ class RouteTally:
         self.body = other.body if self.body is None else self.body
 
     def to_json(self) -> dict[str, object]:
-        self.count()
+        self.count_response_times()
         return {
             "sent": self.sent,
             "complete": self.complete,
@@ -115,7 +115,7 @@ class RouteTally:
 
 @dataclass
 class Tally:
-    """The results of a generator so far; for several processes the sum."""
+    """The results of a generator so far, of all its processes."""
 
     sent: int = 0
     unsent: int = 0
@@ -137,53 +137,53 @@ class Tally:
     notes: list[str] = field(default_factory=list)
     routes: dict[str, RouteTally] = field(default_factory=dict)  # of a mix, by label
 
-    def begin(self, now_ns: int) -> None:
+    def begin_request(self, now_ns: int) -> None:
         """Count a request that is sent now."""
         self.sent += 1
         if self.origin_ns is None:
             self.origin_ns = now_ns
 
-    def connected(self, took_ns: int) -> None:
+    def add_connection(self, took_ns: int) -> None:
         self.connections += 1
         self.connect.record(took_ns)
 
-    def done(
+    def add_answer(
         self, start_ns: int, first_byte_ns: int, end_ns: int, cause: str | None, body_bytes: int
     ) -> None:
-        """Count an answer that was read to the end. Times are absolute. `cause`: one of WRONG if
-        the answer is a failure."""
+        """Count an answer that was read to the end. Times are absolute. `cause`: one of
+        WRONG_ANSWER_CAUSES, or None for a success."""
         self.complete += 1
         self.body_bytes += body_bytes
         self.response.record(end_ns - start_ns)
         self.first_byte.record(first_byte_ns - start_ns)
-        self.failed(cause, start_ns, end_ns)
+        self.end_request(cause, start_ns, end_ns)
 
-    def failed(self, cause: str | None, start_ns: int, end_ns: int) -> None:
-        """Record the end of a request. `done` calls this too, with no cause for a success."""
+    def end_request(self, cause: str | None, start_ns: int, end_ns: int) -> None:
+        """Record the end of a request, also for `add_answer`. `cause`: None for a success."""
         self.in_flight_ns += end_ns - start_ns
         self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
         if cause is not None:
             self.errors[cause] += 1
 
-    def exception(self, error: BaseException) -> None:
+    def note_exception(self, error: BaseException) -> None:
         """Note a library's exception that has no named cause; only the first is kept."""
         self.notes = self.notes or [f"an exception: {error!r}"[:300]]
 
     def add(self, other: Tally) -> None:
         """Add the tally of a concurrent process. If its first body differs from this one's, all
-        answers that equal it count as "body" failures."""
+        successes of the other process count as "body" failures."""
         if self.body_sha256 is None:
             self.body_sha256 = other.body_sha256
         elif other.body_sha256 not in (None, self.body_sha256):
-            wrong = sum(other.errors[cause] for cause in WRONG)
-            self.errors["body"] += other.complete - wrong
-        for name in (*COUNTS, "unsent"):
+            failed = sum(other.errors[cause] for cause in WRONG_ANSWER_CAUSES)
+            self.errors["body"] += other.complete - failed
+        for name in (*COUNT_FIELDS, "unsent"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in HISTOGRAMS:
+        for name in HISTOGRAM_FIELDS:
             getattr(self, name).add(getattr(other, name))
         self.errors.update(other.errors)
         for label, route in other.routes.items():
-            route.count()
+            route.count_response_times()
             self.routes.setdefault(label, RouteTally()).add(route)
         self.notes += [note for note in other.notes if note not in self.notes]
         self.deadline_struck = self.deadline_struck or other.deadline_struck
@@ -193,18 +193,18 @@ class Tally:
             setattr(self, name, choose(ends_ns, default=None))
 
 
-def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
+def document(name: str, options: LoadOptions, tally: Tally) -> dict[str, object]:
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     origin_ns = time.monotonic_ns() if tally.origin_ns is None else tally.origin_ns
     last_ns = origin_ns if tally.last_ns is None else tally.last_ns
     routes = {label: route.to_json() for label, route in tally.routes.items()}
-    planned = tally.sent + tally.unsent if words.requests is None else words.requests
+    planned = tally.sent + tally.unsent if options.requests is None else options.requests
     return {
         "generator": name,
         "format": FORMAT,
-        "asked": {name: getattr(words, name) for name in LOAD_FIELDS}
-        | {"rows": words.rows is not None},
-        **{count: getattr(tally, count) for count in COUNTS},
+        "asked": {name: getattr(options, name) for name in LOAD_FIELDS}
+        | {"rows": options.rows is not None},
+        **{count: getattr(tally, count) for count in COUNT_FIELDS},
         "unsent": planned - tally.sent,
         "failed": tally.errors.total(),
         "errors": dict(sorted(tally.errors.items())),
@@ -213,7 +213,7 @@ def document(name: str, words: Words, tally: Tally) -> dict[str, object]:
         "duration_ns": last_ns - origin_ns,
         "cpu_ns": int(sum(usage.ru_utime + usage.ru_stime for usage in usages) * 1e9),
         "deadline_struck": tally.deadline_struck,
-        **{histogram: getattr(tally, histogram).to_json() for histogram in HISTOGRAMS},
+        **{histogram: getattr(tally, histogram).to_json() for histogram in HISTOGRAM_FIELDS},
         "lone_ns": tally.lone_ns,
         "notes": tally.notes,
         **({"routes": routes} if routes else {}),

@@ -1,11 +1,11 @@
 """The engine of `fast`: one thread, one poll loop, no objects created per request.
 
 A request costs its system calls (poll, recv, send) and as little Python as possible. A response
-that arrives whole is compared with verified ones (answers); any other is parsed (http1), and a
-success becomes a verified one. Rows are written in batches of some hundred responses, and response
-times counted in larger ones, while the next requests are in flight.
+that arrives whole is compared with verified ones (answers.py). Any other is parsed (http1.py), and
+a success becomes a verified one. Rows are written in batches of a few hundred responses, and
+response times are counted in larger batches, while the next requests are in flight.
 
-A slot is a client, with one connection and one request at a time. In the closed loop it sends its
+A slot is a client, with one connection and one request at a time. In the closed model it sends its
 next request as soon as one is answered. In the open model requests have due times and go to any
 free slot; if no slot is free, a request waits, and is timed from its due time. Requests not sent by
 the end are `unsent`.
@@ -30,25 +30,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from workerlab.load.generators.answers import AnswerBody, Answers, ParsedAnswer
-from workerlab.load.generators.document import AGAIN, KEPT, NEW, Tally, cause_of_errno
+from workerlab.load.generators.answers import AnswerBody, ParsedAnswer, Recogniser
+from workerlab.load.generators.document import KEPT, NEW, RESENT, Tally, cause_of_errno
 from workerlab.load.generators.http1 import MalformedResponse, Response
-from workerlab.load.generators.request import Destination, RouteKind, of_mix, only, turns
-from workerlab.load.generators.words import Words
+from workerlab.load.generators.options import LoadOptions
+from workerlab.load.generators.request import (
+    Destination,
+    RequestKind,
+    kinds_of_mix,
+    mix_order,
+    single_kind,
+)
 from workerlab.numbers.histogram import Histogram
 
 READ, WRITE = select.POLLIN, select.POLLOUT  # epoll has the same numbers for them
-RECV_BYTES = 65_536  # bytes of a recv; above 128 KiB malloc maps and unmaps them for each call
-MAX_BUFFERED_CELLS = 2_000  # cells of rows; writing them takes 0.1 ms
-MAX_UNCOUNTED = 20_000  # response times buffered before they are counted
-MAX_LINGERING = 1_000  # connections that wait to be closed; beyond that, the oldest is closed
+RECV_BYTES = 65_536  # per recv(); above 128 KiB, malloc maps and unmaps memory for each call
+MAX_BUFFERED_VALUES = 2_000  # values of rows; writing them takes 0.1 ms
+MAX_UNCOUNTED_TIMES = 20_000  # response times buffered before they are counted
+MAX_LINGERING_CONNECTIONS = 1_000  # beyond that, the oldest is closed
 SMALL_SEND_BYTES = 4_096  # bytes that an idle connection always accepts in one send
-LOOK_NS = 250_000_000  # between checks of the deadline
-PAUSE_NS = 10_000_000  # before a slot whose request failed sends another, in a timed run
-FOREVER = 1 << 62
+DEADLINE_CHECK_NS = 250_000_000  # between checks of the deadline
+FAILURE_PAUSE_NS = 10_000_000  # of a slot after a failed request, in a timed run
+NEVER_NS = UNLIMITED = 1 << 62
 NS = 1_000_000_000
-LINE = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"  # a row of document.COLUMNS: a success on a kept connection
-MIXED_LINE = f"{LINE.rstrip()},%d\n"
+# A row of document.COLUMNS: a success on a kept connection
+ROW_FORMAT = f"%d,0,%d,%d,%d,,%d,{KEPT}\n"
+MIX_ROW_FORMAT = f"{ROW_FORMAT.rstrip()},%d\n"
 IP_BIND_ADDRESS_NO_PORT = 24  # linux/in.h: choose the port at connect()
 IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 
@@ -56,47 +63,47 @@ IP_LOCAL_PORT_RANGE = 51  # linux/in.h, 6.3
 @dataclass(frozen=True)
 class LoadShare:
     """The part of a load that one process sends: requests `first`, `first + step`, ... With a rate,
-    they are due at `moments` after the origin. `take` claims the numbers of further requests for
-    this process; it returns an empty range once all are claimed."""
+    they are due at `due_offsets_ns` after the origin. `claim` returns further request numbers for
+    this process, an empty range once all are claimed."""
 
-    words: Words
+    options: LoadOptions
     destinations: tuple[Destination, ...]
     concurrency: int
     requests: int | None
     origin_ns: int  # of the whole run, CLOCK_MONOTONIC
-    rows: str | None  # the file to write a line per request to
+    rows: str | None  # file to write a row per request to
     first: int = 1
     step: int = 1
     offset: int = 0  # index of the process, for the ramp
-    moments: Sequence[int] = ()  # nanoseconds, ascending
-    mix: tuple[tuple[Destination, ...], ...] = ()  # `destinations` for each of words.mix
+    due_offsets_ns: Sequence[int] = ()  # ascending
+    mix: tuple[tuple[Destination, ...], ...] = ()  # `destinations` for each of options.mix
     reference: tuple[int, int] | None = None  # (bytes, checksum) that every body must have
-    take: Callable[[], range] | None = None
+    claim: Callable[[], range] | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
     """A client. Times are absolute nanoseconds."""
 
-    kind: RouteKind  # of its request
-    to: Destination
-    answers: Answers  # of its kind
+    kind: RequestKind  # of its request
+    destination: Destination
+    recogniser: Recogniser  # of its kind
     source: str | None
     sock: socket.socket | None = None
     fd: int = -1
     recv: Callable[[int], bytes] = field(init=False)
     send: Callable[[bytes | memoryview], int] = field(init=False)
     start_ns: int = 0  # of its request; with a rate, when it was due
-    tried_ns: int = 0  # when it was sent, or connect() was called
+    attempt_ns: int = 0  # when it was last sent, or connect() was called
     connect_ns: int | None = None  # when its connection was established
-    first_ns: int = 0  # first byte of its answer; 0: not yet
+    first_byte_ns: int = 0  # first byte of its answer; 0: not yet
     number: int = 0
-    place: int = 0  # index of its destination
+    url_index: int = 0  # of its destination
     reused: int = NEW
     response: Response | AnswerBody | None = None  # being read
     busy: bool = False  # a request is in flight
-    plain: bool = False  # busy on a kept connection, request completely sent
-    waiting: bool = False  # for the connection, or to send more
+    fast_path: bool = False  # busy on a kept connection, with its request completely sent
+    wants_write: bool = False  # connecting, or has more to send
     unsent: bytes | memoryview = b""  # of the request
 
 
@@ -109,16 +116,16 @@ class Poller:
         self.register, self.modify = self._poll.register, self._poll.modify
         self.unregister = self._poll.unregister
 
-    def wait(self, for_s: float, *, fine: bool) -> list[tuple[int, int]]:
-        """(fd, events) of ready sockets, after at most `for_s`. `fine`: microsecond precision."""
+    def wait(self, timeout_s: float, *, precise: bool) -> list[tuple[int, int]]:
+        """(fd, events) of ready sockets, after at most `timeout_s`. `precise`: to microseconds."""
         if self._epoll is None:
-            return self._poll.poll(for_s * 1000)
-        if fine:  # unlike epoll, select() does not round up to milliseconds
-            select.select([self._epoll.fileno()], [], [], for_s)
-            for_s = 0
-        return self._epoll.poll(for_s)
+            return self._poll.poll(timeout_s * 1000)
+        if precise:  # unlike epoll, select() does not round up to milliseconds
+            select.select([self._epoll.fileno()], [], [], timeout_s)
+            timeout_s = 0
+        return self._epoll.poll(timeout_s)
 
-    def forget(self, fd: int) -> None:
+    def unregister_closed(self, fd: int) -> None:
         """Only poll() needs this: epoll drops closed files by itself."""
         if self._epoll is None:
             with contextlib.suppress(KeyError):
@@ -130,192 +137,193 @@ class Poller:
 
 
 class Engine:
-    """Sends a share of a load. `tally`: its results; `rows`: file to write a row per request to."""
+    """Sends a share of a load. `tally`: the results; `rows`: the file for a row per request."""
 
     def __init__(self, share: LoadShare, rows: TextIO | None = None) -> None:
         self.tally = Tally(origin_ns=share.origin_ns)
-        self._share, self._words, self._rows = share, share.words, rows
-        self._rate = share.words.rate_rps
-        self._poll = Poller()
-        self._open: dict[int, Slot] = {}
-        self._quota = self._left = FOREVER if share.requests is None else share.requests
-        self._number, self._step, self._origin_ns = share.first, share.step, share.origin_ns
-        self._take, self._drawn = share.take, share.first
-        words = share.words
-        self._kind = only(words, share.destinations)
-        self._kind.answers.reference = share.reference
-        self._mix = of_mix(words, share.mix, self.tally)
-        self._turns = turns(words, share.first, share.step)
-        # Whether connections are kept and requests fit into one send
-        self._plain = words.keepalive and all(
-            len(to.request) <= SMALL_SEND_BYTES for to in share.destinations
+        self._share, self._options, self._rows = share, share.options, rows
+        self._rate_rps = share.options.rate_rps
+        self._poller = Poller()
+        self._open_slots: dict[int, Slot] = {}
+        self._claimed = self._remaining = UNLIMITED if share.requests is None else share.requests
+        self._next_number, self._step, self._origin_ns = share.first, share.step, share.origin_ns
+        self._claim, self._order_number = share.claim, share.first
+        options = share.options
+        self._kind = single_kind(options, share.destinations)
+        self._kind.recogniser.reference = share.reference
+        self._mix_kinds = kinds_of_mix(options, share.mix, self.tally)
+        self._mix_order = mix_order(options, share.first, share.step)
+        # Whether slots can use the fast path: kept connections, and requests that fit into one send
+        self._fast_path = options.keepalive and all(
+            len(destination.request) <= SMALL_SEND_BYTES for destination in share.destinations
         )
-        self._took: list[int] = []  # response times of answers received whole, not yet counted
-        self._pieces: list[tuple[int, int]] = []  # (first byte, response) times of other answers
-        self._lags: list[int] = []  # not yet counted
-        self._cells: list[int] = []  # values for LINE, row after row, not yet written
-        self._later: list[tuple[int, int, Slot]] = []  # heap of (start, tie-breaker, slot)
-        self._ties = itertools.count()
+        # Times not yet counted: of answers received whole; (first byte, response) of others; lags
+        self._recognised_ns: list[int] = []
+        self._parsed_ns: list[tuple[int, int]] = []
+        self._lags_ns: list[int] = []
+        self._row_values: list[int] = []  # values for ROW_FORMAT, row after row, not yet written
+        self._scheduled: list[tuple[int, int, Slot]] = []  # heap of (start, tie-breaker, slot)
+        self._tie_breakers = itertools.count()
         self._idle: list[Slot] = []
         self._lingering: deque[tuple[int, socket.socket]] = deque()  # (closing time, socket)
-        self._due: deque[int] = deque()  # due times of requests that wait for a free slot
-        self._arrived = 0
-        self._under_way = 0
-        self._alone = False
-        duration_s = words.duration_s
-        self._ends_ns = FOREVER if duration_s is None else share.origin_ns + int(duration_s * NS)
-        self._struck_ns = share.origin_ns + int(words.deadline_s * NS)
+        self._due_ns: deque[int] = deque()  # due times of requests that wait for a free slot
+        self._next_arrival = 0
+        self._in_flight = 0
+        self._is_alone = False
+        duration_s = options.duration_s
+        self._end_ns = NEVER_NS if duration_s is None else share.origin_ns + int(duration_s * NS)
+        self._deadline_ns = share.origin_ns + int(options.deadline_s * NS)
 
     @property
     def reference(self) -> tuple[int, int] | None:
         """(bytes, checksum) of the first body, if the others are compared with it."""
-        return self._kind.answers.reference
+        return self._kind.recogniser.reference
 
     def run(self, *, lone: bool = False) -> None:
         """Run until the last request has ended, or until the deadline. `lone`: send the first
         request alone, before the others."""
-        share, places = self._share, self._share.destinations
-        sources = self._words.sources or (None,)
+        share, destinations = self._share, self._share.destinations
+        sources = self._options.sources or (None,)
         slots = [
             Slot(
                 kind=self._kind,
-                to=places[i % len(places)],
-                answers=self._kind.answers,
+                destination=destinations[i % len(destinations)],
+                recogniser=self._kind.recogniser,
                 source=sources[i % len(sources)],
-                place=i % len(places),
+                url_index=i % len(destinations),
             )
             for i in range(share.concurrency)
         ]
         try:
-            if lone and not self._alone_first(slots[0]):
+            if lone and not self._send_first_alone(slots[0]):
                 return
-            if self._rate:
+            if self._rate_rps:
                 self._idle = slots[::-1]
             else:
-                interval_ns = self._words.ramp_s * NS / self._words.concurrency
+                interval_ns = self._options.ramp_s * NS / self._options.concurrency
                 for index, slot in enumerate(slots):
                     delay_ns = int(interval_ns * (index * share.step + share.offset))
-                    self._begin_at(share.origin_ns + delay_ns, slot)
+                    self._start_at(share.origin_ns + delay_ns, slot)
             self._loop()
         finally:
-            self._count()
-            self.tally.sent = self._quota - self._left
+            self._count_times()
+            self.tally.sent = self._claimed - self._remaining
             self.tally.in_flight_ns -= self.tally.lag.sum  # waiting is not in flight
-            for slot in list(self._open.values()):
+            for slot in list(self._open_slots.values()):
                 self._close(slot)
-            self._close_late(FOREVER)
-            self._poll.close()
-            self._write()
+            self._close_lingering(NEVER_NS)
+            self._poller.close()
+            self._write_rows()
 
-    def _alone_first(self, slot: Slot) -> bool:
-        """Send one request, on a connection that may be reused; False: the deadline has passed."""
-        remaining, self._left, self._alone = self._left - 1, 1, True
-        self._begin_at(0, slot)
+    def _send_first_alone(self, slot: Slot) -> bool:
+        """Send one request. Returns False if the deadline passed. Its connection may be reused."""
+        remaining, self._remaining, self._is_alone = self._remaining - 1, 1, True
+        self._start_at(0, slot)
         in_time = self._loop()
-        self._left, self._alone = remaining, False
-        self._count()
+        self._remaining, self._is_alone = remaining, False
+        self._count_times()
         if self.tally.complete and not self.tally.errors:
             self.tally.lone_ns = self.tally.response.most
-        self._later.clear()
+        self._scheduled.clear()
         return in_time
 
     def _loop(self) -> bool:
-        """Run until nothing is left to do; False: the deadline has passed."""
-        look_ns = 0
+        """Run until nothing is left to do. Returns False if the deadline passed."""
+        next_check_ns = 0
         while True:
             now = time.monotonic_ns()
-            if now >= look_ns:
-                if now >= self._struck_ns:
-                    self._strike(now)
+            if now >= next_check_ns:
+                if now >= self._deadline_ns:
+                    self._stop_at_deadline(now)
                     return False
-                look_ns = now + LOOK_NS
-                self._close_late(now)
-            if now >= self._ends_ns:
+                next_check_ns = now + DEADLINE_CHECK_NS
+                self._close_lingering(now)
+            if now >= self._end_ns:
                 self._stop_sending(now)
-            wake_ns = min(look_ns, self._begin_due(now), self._ends_ns)
-            if not self._left and not self._under_way:
+            wake_ns = min(next_check_ns, self._start_due(now), self._end_ns)
+            if not self._remaining and not self._in_flight:
                 return True
             timeout_s = max(0, wake_ns - time.monotonic_ns()) / NS
-            self._serve(self._poll.wait(timeout_s, fine=self._rate is not None))
+            self._handle_events(self._poller.wait(timeout_s, precise=self._rate_rps is not None))
 
-    def _begin_at(self, when_ns: int, slot: Slot) -> None:
-        heapq.heappush(self._later, (when_ns, next(self._ties), slot))
+    def _start_at(self, when_ns: int, slot: Slot) -> None:
+        heapq.heappush(self._scheduled, (when_ns, next(self._tie_breakers), slot))
 
-    def _begin_due(self, now: int) -> int:
+    def _start_due(self, now: int) -> int:
         """Send the requests that are due. Returns when the next one is due, if known."""
-        if not self._more():
-            return FOREVER
-        if self._rate:
-            return self._arrive(now)
-        later = self._later
-        while later and later[0][0] <= now and self._more():
-            self._begin(heapq.heappop(later)[2], time.monotonic_ns())
-        return later[0][0] if later else FOREVER
+        if not self._has_more():
+            return NEVER_NS
+        if self._rate_rps:
+            return self._start_arrivals(now)
+        scheduled = self._scheduled
+        while scheduled and scheduled[0][0] <= now and self._has_more():
+            self._start(heapq.heappop(scheduled)[2], time.monotonic_ns())
+        return scheduled[0][0] if scheduled else NEVER_NS
 
-    def _more(self) -> bool:
+    def _has_more(self) -> bool:
         """Whether there is another request to send. Requests are not divided in advance: a process
         that is served more slowly would still be sending when the others are done."""
-        if self._left or self._take is None:
-            return self._left > 0
-        numbers = self._take()
+        if self._remaining or self._claim is None:
+            return self._remaining > 0
+        numbers = self._claim()
         if not numbers:
-            self._take = None
+            self._claim = None
             return False
-        self._left = len(numbers)
-        self._quota += self._left
-        self._number = numbers.start
+        self._remaining = len(numbers)
+        self._claimed += self._remaining
+        self._next_number = numbers.start
         return True
 
-    def _arrive(self, now: int) -> int:
-        moments, origin_ns, due_ns = self._share.moments, self._share.origin_ns, FOREVER
-        while self._arrived < len(moments):
-            due_ns = origin_ns + moments[self._arrived]
+    def _start_arrivals(self, now: int) -> int:
+        offsets_ns, origin_ns, due_ns = self._share.due_offsets_ns, self._share.origin_ns, NEVER_NS
+        while self._next_arrival < len(offsets_ns):
+            due_ns = origin_ns + offsets_ns[self._next_arrival]
             if due_ns > now:
                 break
-            self._arrived += 1
-            self._due.append(due_ns)
-        while self._due and self._idle:
-            self._begin(self._idle.pop(), self._due.popleft())
+            self._next_arrival += 1
+            self._due_ns.append(due_ns)
+        while self._due_ns and self._idle:
+            self._start(self._idle.pop(), self._due_ns.popleft())
         return due_ns
 
-    def _next(self, slot: Slot, now: int) -> None:
+    def _continue(self, slot: Slot, now: int) -> None:
         """Continue with a slot whose request has ended."""
-        if self._alone:
+        if self._is_alone:
             return
-        if not self._more():
+        if not self._has_more():
             self._close(slot)
-        elif not self._rate:
-            self._begin(slot, now)
-        elif self._due:
-            self._begin(slot, self._due.popleft())
+        elif not self._rate_rps:
+            self._start(slot, now)
+        elif self._due_ns:
+            self._start(slot, self._due_ns.popleft())
         else:
             self._idle.append(slot)
 
     def _stop_sending(self, now: int) -> None:
         """Stop at the end of the duration. Requests that are due but not sent become `unsent`."""
-        if self._rate:
-            self._arrive(now)
-        self._quota, self._left, self._ends_ns = self._quota - self._left, 0, FOREVER
-        self._take = None
-        self.tally.unsent += len(self._due)
-        self._due.clear()
+        if self._rate_rps:
+            self._start_arrivals(now)
+        self._claimed, self._remaining, self._end_ns = self._claimed - self._remaining, 0, NEVER_NS
+        self._claim = None
+        self.tally.unsent += len(self._due_ns)
+        self._due_ns.clear()
         for slot in self._idle:
             self._close(slot)
 
-    def _begin(self, slot: Slot, start_ns: int) -> None:
-        """Send a request that is, or was, due at `start_ns`."""
-        self._left -= 1
-        slot.number, self._number = self._number, self._number + self._share.step
-        slot.start_ns = slot.tried_ns = start_ns
-        slot.busy, slot.first_ns = True, 0
-        self._under_way += 1
-        if self._mix:
-            self._draw(slot)
-        if self._rate:
-            slot.tried_ns = time.monotonic_ns()
-            self._lags.append(slot.tried_ns - start_ns)
-            if len(self._lags) >= MAX_UNCOUNTED:
-                self._count()
+    def _start(self, slot: Slot, start_ns: int) -> None:
+        """Send a request that was due at `start_ns`."""
+        self._remaining -= 1
+        slot.number, self._next_number = self._next_number, self._next_number + self._share.step
+        slot.start_ns = slot.attempt_ns = start_ns
+        slot.busy, slot.first_byte_ns = True, 0
+        self._in_flight += 1
+        if self._mix_kinds:
+            self._choose_kind(slot)
+        if self._rate_rps:
+            slot.attempt_ns = time.monotonic_ns()
+            self._lags_ns.append(slot.attempt_ns - start_ns)
+            if len(self._lags_ns) >= MAX_UNCOUNTED_TIMES:
+                self._count_times()
         if slot.sock is not None:
             slot.reused, slot.connect_ns = KEPT, start_ns
             self._send(slot)
@@ -323,42 +331,42 @@ class Engine:
             slot.reused = NEW
             self._connect(slot)
 
-    def _draw(self, slot: Slot) -> None:
+    def _choose_kind(self, slot: Slot) -> None:
         """Choose the kind of this slot's request from the mix."""
-        for _ in range(self._drawn, slot.number, self._step):  # other processes send these
-            next(self._turns)
-        kind = slot.kind = self._mix[next(self._turns)]
-        self._drawn = slot.number + self._step
-        slot.to, slot.answers = kind.to[slot.place], kind.answers
+        for _ in range(self._order_number, slot.number, self._step):  # other processes send these
+            next(self._mix_order)
+        kind = slot.kind = self._mix_kinds[next(self._mix_order)]
+        self._order_number = slot.number + self._step
+        slot.destination, slot.recogniser = kind.destinations[slot.url_index], kind.recogniser
         if kind.tally is not None:
             kind.tally.sent += 1
 
     def _connect(self, slot: Slot) -> None:
-        if (places := len(self._share.destinations)) > 1:
-            slot.place = random.randrange(places)
-            slot.to = slot.kind.to[slot.place]
+        if (urls := len(self._share.destinations)) > 1:
+            slot.url_index = random.randrange(urls)
+            slot.destination = slot.kind.destinations[slot.url_index]
         slot.connect_ns = None
         try:
-            sock = slot.sock = socket.socket(slot.to.family, socket.SOCK_STREAM)
+            sock = slot.sock = socket.socket(slot.destination.family, socket.SOCK_STREAM)
             slot.fd, slot.recv, slot.send = sock.fileno(), sock.recv, sock.send
-            self._open[slot.fd] = slot
-            self._prepare(sock, slot.source)
-            code = sock.connect_ex(slot.to.address)
+            self._open_slots[slot.fd] = slot
+            self._configure(sock, slot.source)
+            code = sock.connect_ex(slot.destination.address)
         except OSError as error:
             code = error.errno or -1
         if code not in (0, errno.EINPROGRESS):
-            self._failed(slot, cause_of_errno(code), time.monotonic_ns())
+            self._fail(slot, cause_of_errno(code), time.monotonic_ns())
             return
-        slot.unsent, slot.waiting = self._request(slot), True
-        self._poll.register(slot.fd, WRITE)
-        self._push(slot)
+        slot.unsent, slot.wants_write = self._request_bytes(slot), True
+        self._poller.register(slot.fd, WRITE)
+        self._send_unsent(slot)
 
-    def _prepare(self, sock: socket.socket, source: str | None) -> None:
+    def _configure(self, sock: socket.socket, source: str | None) -> None:
         sock.setblocking(False)
-        if self._words.keepalive:
+        if self._options.keepalive:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._words.ports:
-            low, high = self._words.ports
+        if self._options.ports:
+            low, high = self._options.ports
             port_range = struct.pack("=I", high << 16 | low)  # exceeds a signed int
             sock.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, port_range)
         if source is not None:
@@ -366,7 +374,7 @@ class Engine:
                 sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
             sock.bind((source, 0))
 
-    def _push(self, slot: Slot) -> None:
+    def _send_unsent(self, slot: Slot) -> None:
         """Send the unsent part of a request, on a connection that may not be established yet."""
         now = time.monotonic_ns()
         try:
@@ -375,116 +383,117 @@ class Engine:
             return
         except OSError as error:
             if slot.connect_ns is None:
-                self._failed(slot, cause_of_errno(error.errno), now)
+                self._fail(slot, cause_of_errno(error.errno), now)
             else:
-                self._lost(slot, "reset", now)
+                self._handle_lost(slot, "reset", now)
             return
         if slot.connect_ns is None:
             slot.connect_ns = now
-            self.tally.connected(now - slot.tried_ns)
+            self.tally.add_connection(now - slot.attempt_ns)
         if sent == len(slot.unsent):
-            slot.unsent, slot.waiting = b"", False
-            self._poll.modify(slot.fd, READ)
+            slot.unsent, slot.wants_write = b"", False
+            self._poller.modify(slot.fd, READ)
         else:
             slot.unsent = memoryview(slot.unsent)[sent:]
-            self._poll.modify(slot.fd, READ | WRITE)
+            self._poller.modify(slot.fd, READ | WRITE)
 
-    def _request(self, slot: Slot) -> bytes:
-        return slot.to.request if self._rows is None else slot.to.named(slot.number)
+    def _request_bytes(self, slot: Slot) -> bytes:
+        destination = slot.destination
+        return destination.request if self._rows is None else destination.numbered(slot.number)
 
     def _send(self, slot: Slot) -> None:
         """Send a request on a kept connection."""
-        request = self._request(slot)
+        request = self._request_bytes(slot)
         try:
             sent = slot.send(request)
         except BlockingIOError:
             sent = 0
         except OSError:
-            self._lost(slot, "reset", time.monotonic_ns())
+            self._handle_lost(slot, "reset", time.monotonic_ns())
             return
         if sent < len(request):
-            slot.unsent, slot.waiting = memoryview(request)[sent:], True
-            self._poll.modify(slot.fd, READ | WRITE)
-        slot.plain = self._plain and not slot.waiting
+            slot.unsent, slot.wants_write = memoryview(request)[sent:], True
+            self._poller.modify(slot.fd, READ | WRITE)
+        slot.fast_path = self._fast_path and not slot.wants_write
 
-    def _serve(self, events: list[tuple[int, int]]) -> None:
-        """The hot loop, limited to what most answers need. A `plain` slot waits for an answer on a
-        kept connection and has nothing to send."""
-        slots, took, clock = self._open, self._took, time.monotonic_ns
-        direct, rows = not (self._rate or self._mix), self._rows is not None
-        last_ns = bodies = 0
+    def _handle_events(self, events: list[tuple[int, int]]) -> None:
+        """The hot loop, limited to what most answers need. A slot on the fast path waits for an
+        answer on a kept connection and has nothing to send."""
+        slots, recognised_ns, clock = self._open_slots, self._recognised_ns, time.monotonic_ns
+        uniform, rows = not (self._rate_rps or self._mix_kinds), self._rows is not None
+        last_ns = body_bytes = 0
         for fd, _ in events:
             slot = slots.get(fd)
             if slot is None:  # closed by an earlier event
                 continue
-            if not slot.plain:
-                self._look(slot)
+            if not slot.fast_path:
+                self._handle_slot(slot)
                 continue
             try:
                 data = slot.recv(RECV_BYTES)
             except BlockingIOError:
                 continue
             except OSError:
-                self._lost(slot, "reset", clock())
+                self._handle_lost(slot, "reset", clock())
                 continue
-            now, answers = clock(), slot.answers
-            same = data == answers.last_data
-            answer = answers.last_answer if same else answers.recognised(data)
-            if answer is None or not answer.keeps or not self._left:
-                self._read(slot, data, now)
+            now, recogniser = clock(), slot.recogniser
+            same = data == recogniser.last_data
+            answer = recogniser.last_answer if same else recogniser.recognise(data)
+            if answer is None or not answer.keeps_connection or not self._remaining:
+                self._handle_data(slot, data, now)
                 continue
-            took.append(now - slot.start_ns)
+            recognised_ns.append(now - slot.start_ns)
             last_ns = now
-            bodies += answer.body_bytes
-            if direct:
-                self._left -= 1
-                request = self._numbered(slot, answer, now) if rows else slot.to.request
+            body_bytes += answer.body_bytes
+            if uniform:
+                self._remaining -= 1
+                request = self._record_row(slot, answer, now) if rows else slot.destination.request
                 slot.start_ns = now
                 try:
                     slot.send(request)
                 except OSError:
-                    self._lost(slot, "reset", clock())
+                    self._handle_lost(slot, "reset", clock())
             else:
-                self._follow(slot, answer, now)
+                self._finish_recognised(slot, answer, now)
         if last_ns:
-            self._served(last_ns, bodies)
+            self._add_bodies(last_ns, body_bytes)
 
-    def _numbered(self, slot: Slot, answer: ParsedAnswer, now: int) -> bytes:
-        """Record a recognised answer. Returns the bytes of the next request, sent `now`."""
-        start_ns, number = slot.start_ns, self._number
+    def _record_row(self, slot: Slot, answer: ParsedAnswer, now: int) -> bytes:
+        """Record a recognised answer. Returns the bytes of the next request, which starts `now`."""
+        start_ns, number = slot.start_ns, self._next_number
         took_ns = now - start_ns
         offset_ns = start_ns - self._origin_ns
-        self._cells += (offset_ns, took_ns, took_ns, answer.status, slot.number)
-        slot.number, slot.connect_ns, self._number = number, now, number + self._step
-        before, after = slot.to.parts
+        self._row_values += (offset_ns, took_ns, took_ns, answer.status, slot.number)
+        slot.number, slot.connect_ns, self._next_number = number, now, number + self._step
+        before, after = slot.destination.parts
         return b"%b%d%b" % (before, number, after)
 
-    def _follow(self, slot: Slot, answer: ParsedAnswer, now: int) -> None:
+    def _finish_recognised(self, slot: Slot, answer: ParsedAnswer, now: int) -> None:
         """Handle a recognised answer of a load with a rate or a mix."""
         took_ns, route = now - slot.start_ns, slot.kind.tally
         if route is not None:
-            route.recognised(took_ns)
+            route.add_recognised(took_ns)
         if self._rows is not None:
             start_ns = slot.start_ns - self._share.origin_ns
-            place = () if route is None else (slot.kind.place,)
-            self._cells += (start_ns, took_ns, took_ns, answer.status, slot.number, *place)
-        slot.plain = slot.busy = False
-        self._under_way -= 1
-        self._next(slot, now)
+            index = () if route is None else (slot.kind.index,)
+            self._row_values += (start_ns, took_ns, took_ns, answer.status, slot.number, *index)
+        slot.fast_path = slot.busy = False
+        self._in_flight -= 1
+        self._continue(slot, now)
 
-    def _served(self, now: int, body_bytes: int) -> None:
-        """Count the bodies of answers, the last of which arrived `now`; flush full buffers."""
+    def _add_bodies(self, now: int, body_bytes: int) -> None:
+        """Count bytes of answers, the last of which arrived `now`. Flushes full buffers."""
         self.tally.body_bytes += body_bytes
         self.tally.last_ns = max(now, self.tally.last_ns or 0)
-        if len(self._took) + len(self._pieces) >= MAX_UNCOUNTED:
-            self._count()
-        if len(self._cells) >= MAX_BUFFERED_CELLS:
-            self._write()
+        if len(self._recognised_ns) + len(self._parsed_ns) >= MAX_UNCOUNTED_TIMES:
+            self._count_times()
+        if len(self._row_values) >= MAX_BUFFERED_VALUES:
+            self._write_rows()
 
-    def _look(self, slot: Slot) -> None:
-        """Handle events of a slot that is not plain."""
-        if slot.waiting:
-            self._push(slot)
+    def _handle_slot(self, slot: Slot) -> None:
+        """Handle events of a slot that is not on the fast path."""
+        if slot.wants_write:
+            self._send_unsent(slot)
             if not slot.busy or slot.connect_ns is None:  # failed, or still connecting
                 return
         try:
@@ -492,75 +501,87 @@ class Engine:
         except BlockingIOError:
             return
         except OSError:
-            self._lost(slot, "reset", time.monotonic_ns())
+            self._handle_lost(slot, "reset", time.monotonic_ns())
         else:
-            self._read(slot, data, time.monotonic_ns())
+            self._handle_data(slot, data, time.monotonic_ns())
 
-    def _read(self, slot: Slot, data: bytes, now: int) -> None:
+    def _handle_data(self, slot: Slot, data: bytes, now: int) -> None:
         """Handle bytes that the hot loop does not, or the end of the stream."""
         if not slot.busy:  # the server closed an idle connection, or sent unrequested bytes
             self._close(slot)
             return
         response, begins = slot.response, slot.response is None
-        slot.plain = False
-        if begins and (answer := slot.answers.recognised(data)) is not None:
-            slot.first_ns = now
-            self._took.append(now - slot.start_ns)
+        slot.fast_path = False
+        if begins and (answer := slot.recogniser.recognise(data)) is not None:
+            slot.first_byte_ns = now
+            self._recognised_ns.append(now - slot.start_ns)
             if slot.kind.tally is not None:
-                slot.kind.tally.recognised(now - slot.start_ns)
-            self._served(now, answer.body_bytes)
-            self._over(slot, now, answer.status, keeps=answer.keeps and not slot.waiting)
+                slot.kind.tally.add_recognised(now - slot.start_ns)
+            self._add_bodies(now, answer.body_bytes)
+            keeps_connection = answer.keeps_connection and not slot.wants_write
+            self._finish(slot, now, answer.status, keeps_connection=keeps_connection)
             return
         if not data:
             if cause := "closed" if response is None else response.end():
-                self._lost(slot, cause, now)
+                self._handle_lost(slot, cause, now)
             else:
-                self._answered(slot, now)
+                self._add_response(slot, now)
             return
         try:
             if response is None:
-                slot.first_ns = now
-                response = slot.response = slot.answers.begun(data)
+                slot.first_byte_ns = now
+                response = slot.response = slot.recogniser.start_reader(data)
             else:
                 response.feed(data)
         except MalformedResponse:
-            self._failed(slot, "protocol", now)
+            self._fail(slot, "protocol", now)
             return
-        if response.complete and self._answered(slot, now) and begins:
-            slot.answers.remember(data, response)
+        if response.complete and self._add_response(slot, now) and begins:
+            slot.recogniser.remember(data, response)
 
-    def _answered(self, slot: Slot, now: int) -> bool:
+    def _add_response(self, slot: Slot, now: int) -> bool:
         """Count a complete response. Returns whether it is a success."""
         response = slot.response
         assert response is not None
-        cause = slot.kind.words.judge(response.status)
-        if cause is None and self._words.same_body:
-            body, answers = (response.body_bytes, response.checksum), slot.answers
-            if answers.reference is None:
-                answers.reference = body
+        cause = slot.kind.options.failure_cause(response.status)
+        if cause is None and self._options.same_body:
+            body, recogniser = (response.body_bytes, response.checksum), slot.recogniser
+            if recogniser.reference is None:
+                recogniser.reference = body
                 digest = response.digest
                 self.tally.body_sha256 = digest.hexdigest() if digest is not None else None
-            cause = None if body == answers.reference else "body"
-        self._pieces.append((slot.first_ns - slot.start_ns, now - slot.start_ns))
-        self._served(now, response.body_bytes)
+            cause = None if body == recogniser.reference else "body"
+        self._parsed_ns.append((slot.first_byte_ns - slot.start_ns, now - slot.start_ns))
+        self._add_bodies(now, response.body_bytes)
         if cause is not None:
             self.tally.errors[cause] += 1
         if (route := slot.kind.tally) is not None:
-            route.done(now - slot.start_ns, cause, response.status, response.begin)
-        keeps = response.keeps and not slot.waiting
-        self._over(slot, now, response.status, cause, keeps=keeps)
+            route.add_answer(
+                took_ns=now - slot.start_ns,
+                cause=cause,
+                status=response.status,
+                body=response.body_start,
+            )
+        keeps_connection = response.keeps_connection and not slot.wants_write
+        self._finish(slot, now, response.status, cause, keeps_connection=keeps_connection)
         return cause is None
 
-    def _over(
-        self, slot: Slot, now: int, status: int | None, cause: str | None = None, *, keeps: bool
+    def _finish(
+        self,
+        slot: Slot,
+        now: int,
+        status: int | None,
+        cause: str | None = None,
+        *,
+        keeps_connection: bool,
     ) -> None:
         """Finish a request whose answer is counted."""
-        self._ended(slot, now, status, cause)
-        if not (keeps and self._words.keepalive):
-            self._part(slot, now)
-        self._next(slot, now)
+        self._end_request(slot, end_ns=now, status=status, cause=cause)
+        if not (keeps_connection and self._options.keepalive):
+            self._release(slot, now)
+        self._continue(slot, now)
 
-    def _lost(self, slot: Slot, cause: str, now: int) -> None:
+    def _handle_lost(self, slot: Slot, cause: str, now: int) -> None:
         """Handle a closed connection. The server may close a kept connection just as a request is
         sent: that is not a failure, and the request is sent again."""
         if not slot.busy:
@@ -568,91 +589,95 @@ class Engine:
         elif slot.reused == KEPT and slot.response is None:
             self._close(slot)
             self.tally.reconnects += 1
-            slot.reused, slot.tried_ns = AGAIN, now
+            slot.reused, slot.attempt_ns = RESENT, now
             self._connect(slot)
         else:
-            self._failed(slot, cause, now)
+            self._fail(slot, cause, now)
 
-    def _failed(self, slot: Slot, cause: str, now: int) -> None:
+    def _fail(self, slot: Slot, cause: str, now: int) -> None:
         """Count a failed request. The slot continues in the next iteration of the loop: otherwise
-        other slots would starve if every connect() failed. In a timed run it waits PAUSE_NS."""
-        self.tally.failed(cause, slot.start_ns, now)
+        other slots would starve if every connect() failed. In a timed run it pauses."""
+        self.tally.end_request(cause, slot.start_ns, now)
         if slot.kind.tally is not None:
             slot.kind.tally.errors[cause] += 1
-        self._ended(slot, None, None, cause)
+        self._end_request(slot, end_ns=None, status=None, cause=cause)
         self._close(slot)
-        if self._rate:
+        if self._rate_rps:
             self._idle.append(slot)
         else:
-            self._begin_at(now + (PAUSE_NS if self._share.requests is None else 0), slot)
+            self._start_at(now + (FAILURE_PAUSE_NS if self._share.requests is None else 0), slot)
 
-    def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
+    def _end_request(
+        self, slot: Slot, *, end_ns: int | None, status: int | None, cause: str | None
+    ) -> None:
         """Write the row of a request that has ended."""
         if self._rows is not None:
-            start_ns, moments = slot.start_ns, (slot.connect_ns, slot.first_ns or None, end_ns)
-            times = ("" if moment is None else moment - start_ns for moment in moments)
+            start_ns = slot.start_ns
+            moments_ns = (slot.connect_ns, slot.first_byte_ns or None, end_ns)
+            times = ("" if at_ns is None else at_ns - start_ns for at_ns in moments_ns)
             outcome = (status or "", cause or "", slot.number, slot.reused)
-            route = (slot.kind.place,) if self._mix else ()
-            cells = (start_ns - self._share.origin_ns, *times, *outcome, *route)
-            self._rows.write(",".join(map(str, cells)) + "\n")
+            route = (slot.kind.index,) if self._mix_kinds else ()
+            values = (start_ns - self._share.origin_ns, *times, *outcome, *route)
+            self._rows.write(",".join(map(str, values)) + "\n")
         slot.busy, slot.response = False, None
-        self._under_way -= 1
+        self._in_flight -= 1
 
-    def _part(self, slot: Slot, now: int) -> None:
+    def _release(self, slot: Slot, now: int) -> None:
         """Close the connection after an answer. If clients linger, it is closed later, and the
         slot continues on a new one."""
-        if not self._words.linger_s or slot.sock is None:
+        if not self._options.linger_s or slot.sock is None:
             self._close(slot)
             return
-        self._open.pop(slot.fd, None)
-        self._poll.unregister(slot.fd)
-        self._lingering.append((now + int(self._words.linger_s * NS), slot.sock))
-        slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
-        if len(self._lingering) > MAX_LINGERING:
+        self._open_slots.pop(slot.fd, None)
+        self._poller.unregister(slot.fd)
+        self._lingering.append((now + int(self._options.linger_s * NS), slot.sock))
+        slot.sock, slot.wants_write, slot.unsent, slot.fast_path = None, False, b"", False
+        if len(self._lingering) > MAX_LINGERING_CONNECTIONS:
             self._lingering.popleft()[1].close()
 
-    def _close_late(self, now: int) -> None:
+    def _close_lingering(self, now: int) -> None:
         """Close connections that have lingered long enough."""
         while self._lingering and self._lingering[0][0] <= now:
             self._lingering.popleft()[1].close()
 
     def _close(self, slot: Slot) -> None:
         if slot.sock is not None:
-            self._open.pop(slot.fd, None)
-            self._poll.forget(slot.fd)
+            self._open_slots.pop(slot.fd, None)
+            self._poller.unregister_closed(slot.fd)
             slot.sock.close()
-            slot.sock, slot.waiting, slot.unsent, slot.plain = None, False, b"", False
+            slot.sock, slot.wants_write, slot.unsent, slot.fast_path = None, False, b"", False
 
-    def _write(self) -> None:
+    def _write_rows(self) -> None:
         """Write the rows of recognised answers, all on kept connections."""
-        cells, self._cells = tuple(self._cells), []
+        values, self._row_values = tuple(self._row_values), []
         if self._rows is not None:
-            line = MIXED_LINE if self._mix else LINE
-            self._rows.write(line * (len(cells) // line.count("%")) % cells)
+            row_format = MIX_ROW_FORMAT if self._mix_kinds else ROW_FORMAT
+            rows = len(values) // row_format.count("%")
+            self._rows.write(row_format * rows % values)
 
-    def _count(self) -> None:
-        """Count the buffered response times, and how late requests were sent."""
-        self.tally.lag.record_all(self._lags)
-        self._lags.clear()
-        if self._took or self._pieces:
+    def _count_times(self) -> None:
+        """Count the buffered response times and lags."""
+        self.tally.lag.record_all(self._lags_ns)
+        self._lags_ns.clear()
+        if self._recognised_ns or self._parsed_ns:
             batch, tally = Histogram(), self.tally
-            batch.record_all(self._took)
+            batch.record_all(self._recognised_ns)
             tally.first_byte.add(batch)
-            tally.first_byte.record_all([first_ns for first_ns, _ in self._pieces])
-            batch.record_all([took_ns for _, took_ns in self._pieces])
+            tally.first_byte.record_all([first_byte_ns for first_byte_ns, _ in self._parsed_ns])
+            batch.record_all([took_ns for _, took_ns in self._parsed_ns])
             tally.response.add(batch)
             tally.complete += batch.count
             tally.in_flight_ns += batch.sum
-            self._took.clear()
-            self._pieces.clear()
+            self._recognised_ns.clear()
+            self._parsed_ns.clear()
         for route in self.tally.routes.values():
-            route.count()
+            route.count_response_times()
 
-    def _strike(self, now: int) -> None:
+    def _stop_at_deadline(self, now: int) -> None:
         """Stop at the deadline. Requests in flight fail; requests that wait become `unsent`."""
         self.tally.deadline_struck = True
-        self.tally.unsent += len(self._due)
-        for slot in list(self._open.values()):
+        self.tally.unsent += len(self._due_ns)
+        for slot in list(self._open_slots.values()):
             if slot.busy:
                 cause = "connect_timeout" if slot.connect_ns is None else "timeout"
-                self._failed(slot, cause, now)
+                self._fail(slot, cause, now)

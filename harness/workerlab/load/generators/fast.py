@@ -20,92 +20,93 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from workerlab.load.generators.document import COLUMNS, MIXED, Tally
+from workerlab.load.generators.document import COLUMNS, MIX_COLUMNS, Tally
 from workerlab.load.generators.engine import Engine, LoadShare
+from workerlab.load.generators.options import LoadOptions
 from workerlab.load.generators.request import destination
-from workerlab.load.generators.words import Words
 
 if TYPE_CHECKING:
-    from workerlab.load.generators.share import Share as Common
+    from workerlab.load.generators.share import SharedState
 
-BUFFER_BYTES = 1 << 18  # of rows
-# Requests that a process claims at a time: enough to make claiming cheap, but only a fraction of
-# those left, in case the process is served slowly
-MAX_TAKEN, TAKEN_DIVISOR = 64, 16
+ROWS_BUFFER_BYTES = 1 << 18
+# A process claims enough requests at a time to make claiming cheap, but only a fraction of those
+# left, in case it is served slowly
+MAX_CLAIMED_REQUESTS, CLAIM_DIVISOR = 64, 16
 
 
-def _whole(words: Words) -> LoadShare:
+def _whole_load(options: LoadOptions) -> LoadShare:
     """The whole load as one share."""
     return LoadShare(
-        words=words,
-        destinations=tuple(destination(words, url) for url in words.urls),
-        concurrency=words.concurrency,
-        requests=words.requests,
-        rows=words.rows,
-        moments=words.moments(),
+        options=options,
+        destinations=tuple(destination(options, url) for url in options.urls),
+        concurrency=options.concurrency,
+        requests=options.requests,
+        rows=options.rows,
+        due_offsets_ns=options.due_times_ns(),
         mix=tuple(
-            tuple(destination(kind.words, url) for url in kind.words.urls) for kind in words.mix
+            tuple(destination(entry.options, url) for url in entry.options.urls)
+            for entry in options.mix
         ),
         origin_ns=time.monotonic_ns(),
     )
 
 
-def run(words: Words) -> Tally:
-    """Run the whole load. ValueError for requests that cannot be sent; OSError for an unknown host
-    or a file that cannot be written."""
-    whole = _whole(words)
-    lone = words.requests is not None and not (words.ramp_s or words.together)
-    if words.processes == 1:
+def run(options: LoadOptions) -> Tally:
+    """Run the whole load. Raises ValueError for requests that cannot be sent, and OSError for an
+    unknown host or a file that cannot be written."""
+    whole = _whole_load(options)
+    lone = options.requests is not None and not (options.ramp_s or options.together)
+    if options.processes == 1:
         return _send(whole, lone=lone, now=True).tally
     from workerlab.load.generators.share import fork
 
-    alone = Tally()
+    tally = Tally()
 
-    def first(common: Common) -> bool:
+    def send_first(shared: SharedState) -> bool:
         """Start the load, and send the first request alone. All processes are already forked, so
         the load does not include the time to fork them."""
-        nonlocal alone
-        common.origin.value = time.monotonic_ns()
-        share = replace(whole, concurrency=1, requests=int(lone), moments=())
-        engine = _send(replace(share, origin_ns=common.origin.value), lone=lone)
-        common.refer(engine.reference)
-        alone = engine.tally
-        return left != 0 and not alone.deadline_struck
+        nonlocal tally
+        shared.origin.value = time.monotonic_ns()
+        share = replace(whole, concurrency=1, requests=int(lone), due_offsets_ns=())
+        engine = _send(replace(share, origin_ns=shared.origin.value), lone=lone)
+        shared.set_reference(engine.reference)
+        tally = engine.tally
+        return left != 0 and not tally.deadline_struck
 
-    def send(common: Common, units: Sequence[int]) -> Tally:
-        share = replace(parts[units[0]], reference=common.reference, origin_ns=common.origin.value)
-        if left is not None and not whole.moments:
-            take = partial(numbers, common, rest, len(parts))
-            share = replace(share, requests=0, step=1, first=rest.first, take=take)
+    def send_rest(shared: SharedState, units: Sequence[int]) -> Tally:
+        share = replace(parts[units[0]], reference=shared.reference, origin_ns=shared.origin.value)
+        if left is not None and not whole.due_offsets_ns:
+            claim = partial(claim_numbers, shared, rest, len(parts))
+            share = replace(share, requests=0, step=1, first=rest.first, claim=claim)
         return _send(share).tally
 
-    left = None if words.requests is None else words.requests - lone
+    left = None if options.requests is None else options.requests - lone
     rest = whole if left is None else replace(whole, requests=left, first=1 + lone)
-    parts = shares(rest)
-    others = fork(replace(words, processes=len(parts)), send, first)
-    if left == 0 or alone.deadline_struck:
-        return alone
-    alone.add(others)
-    if words.rows is not None:
-        _join(words.rows, [part.rows for part in parts if part.rows is not None])
-    return alone
+    parts = divide(rest)
+    others = fork(replace(options, processes=len(parts)), send_rest, before_start=send_first)
+    if left == 0 or tally.deadline_struck:
+        return tally
+    tally.add(others)
+    if options.rows is not None:
+        _append_files(options.rows, [part.rows for part in parts if part.rows is not None])
+    return tally
 
 
-def numbers(common: Common, whole: LoadShare, processes: int) -> range:
-    """Claim the next requests of `whole` for one process: the fewer are left, the fewer it gets, so
-    that all processes end together (guided self-scheduling, Polychronopoulos & Kuck 1987). Empty
-    once none are left."""
-    with common.lock:
-        taken = common.taken.value
-        left = (whole.requests or 0) - taken
-        size = min(left, max(1, left // (TAKEN_DIVISOR * processes)), MAX_TAKEN)
-        common.taken.value = taken + size
-    return range(whole.first + taken, whole.first + taken + size)
+def claim_numbers(shared: SharedState, whole: LoadShare, processes: int) -> range:
+    """Claim the next requests of `whole` for one process: fewer when fewer are left, so that all
+    processes end together (guided self-scheduling, Polychronopoulos & Kuck 1987). Returns
+    an empty range once none are left."""
+    with shared.lock:
+        claimed = shared.claimed.value
+        left = (whole.requests or 0) - claimed
+        size = min(left, max(1, left // (CLAIM_DIVISOR * processes)), MAX_CLAIMED_REQUESTS)
+        shared.claimed.value = claimed + size
+    return range(whole.first + claimed, whole.first + claimed + size)
 
 
-def shares(whole: LoadShare) -> list[LoadShare]:
-    """Divide `whole` among as many of its processes as have requests to send."""
-    count = min(whole.words.processes, whole.requests or whole.words.processes)
+def divide(whole: LoadShare) -> list[LoadShare]:
+    """Divide `whole` among as many of its processes as it has requests for."""
+    count = min(whole.options.processes, whole.requests or whole.options.processes)
 
     def part(total: int, i: int) -> int:
         return total // count + (i < total % count)
@@ -119,20 +120,20 @@ def shares(whole: LoadShare) -> list[LoadShare]:
             first=whole.first + i,
             step=count,
             offset=i,
-            moments=whole.moments[i::count],
+            due_offsets_ns=whole.due_offsets_ns[i::count],
         )
         for i in range(count)
     ]
 
 
 def _send(share: LoadShare, *, lone: bool = False, now: bool = False) -> Engine:
-    """Send a whole share. `now`: set its origin to now, after opening the file of rows."""
+    """Send a share of the load. `now`: set its origin to now, after opening the rows file."""
     with contextlib.ExitStack() as stack:
         rows = None
         if share.rows is not None:
-            rows = stack.enter_context(open(share.rows, "w", BUFFER_BYTES, "ascii"))
-            columns = MIXED if share.words.mix else COLUMNS
-            rows.write(columns + "\n" if share.rows == share.words.rows else "")
+            rows = stack.enter_context(open(share.rows, "w", ROWS_BUFFER_BYTES, "ascii"))
+            columns = MIX_COLUMNS if share.options.mix else COLUMNS
+            rows.write(columns + "\n" if share.rows == share.options.rows else "")
         if now:
             share = replace(share, origin_ns=time.monotonic_ns())
         engine = Engine(share, rows)
@@ -140,7 +141,7 @@ def _send(share: LoadShare, *, lone: bool = False, now: bool = False) -> Engine:
     return engine
 
 
-def _join(path: str, parts: Sequence[str]) -> None:
+def _append_files(path: str, parts: Sequence[str]) -> None:
     with open(path, "ab") as whole:
         for name in parts:
             with open(name, "rb") as part:

@@ -7,7 +7,7 @@ Each line on COMMANDS is a JSON object that sets the load from then on; end-of-f
 
     url        target of new requests
     keepalive  whether connections are reused
-    clients    closed loop: the number of clients, each of which sends a request when its last one
+    clients    closed model: the number of clients, each of which sends a request when its last one
                has ended; surplus clients leave at that point
     rate       instead of clients: requests per second, Poisson arrivals; `seed`: of the arrivals
     patience   seconds after which a client abandons an unanswered request (GAVE_UP) and closes its
@@ -35,155 +35,179 @@ from collections.abc import Mapping
 from typing import Any
 
 from workerlab.load.generators.document import KEPT
-from workerlab.load.generators.engine import FOREVER, NS, READ, Engine, LoadShare, Slot
-from workerlab.load.generators.request import destination, only
-from workerlab.load.generators.words import Words
+from workerlab.load.generators.engine import NEVER_NS, NS, READ, Engine, LoadShare, Slot
+from workerlab.load.generators.options import LoadOptions
+from workerlab.load.generators.request import destination, single_kind
 
-MAX_IN_FLIGHT = 1000  # with a rate
-MAX_WAITING = 2000  # due requests queued while MAX_IN_FLIGHT are in flight; others fail as UNSENT
+MAX_IN_FLIGHT = 1000  # requests, with a rate
+MAX_QUEUED = 2000  # requests due while MAX_IN_FLIGHT are in flight; further ones fail as UNSENT
 UNSENT, GAVE_UP = "unsent", "gave_up"
-NEVER_S = 1e9
-MAX_UNREAD_BYTES = 1 << 20  # of buffered events; when it is full, new events are dropped
+NO_DEADLINE_S = 1e9
+MAX_BUFFERED_BYTES = 1 << 20  # of unread events; beyond that, new ones are dropped
 
 
 class LiveEngine(Engine):
-    """`commands`, `events`: file descriptors of non-blocking pipes."""
+    """An engine that reads commands and writes events. `commands`, `events`: file descriptors of
+    non-blocking pipes."""
 
     def __init__(self, url: str, commands: int, events: int) -> None:
-        words = Words((url,), concurrency=1, deadline_s=NEVER_S)
-        to = (destination(words, url),)
-        super().__init__(LoadShare(words, to, 0, None, time.monotonic_ns(), None))
-        self._plain = False  # the engine's hot loop reports no events
+        options = LoadOptions((url,), concurrency=1, deadline_s=NO_DEADLINE_S)
+        self._destination = destination(options, url)
+        share = LoadShare(
+            options=options,
+            destinations=(self._destination,),
+            concurrency=0,
+            requests=None,
+            origin_ns=time.monotonic_ns(),
+            rows=None,
+        )
+        super().__init__(share)
+        self._fast_path = False  # the engine's hot loop reports no events
         self._commands, self._events = commands, events
         self._partial_line, self._outgoing, self._reported_open = b"", bytearray(), 0
-        self._to = to[0]
-        self._alive = self._wanted = 0  # clients, current and wanted
+        self._clients = self._target_clients = 0
         self._random = random.Random()
-        self._next_ns = FOREVER  # with a rate: when the next request is due
+        self._next_due_ns = NEVER_NS  # of the next request, with a rate
         self._patience_ns: int | None = None
-        self._unanswered: deque[tuple[int, int, Slot]] = deque()  # (start, number), by start
-        self._poll.register(commands, READ)
+        self._unanswered: deque[tuple[int, int, Slot]] = deque()  # (start, number, slot), by start
+        self._poller.register(commands, READ)
 
     # --- commands --------------------------------------------------------------------------------
 
-    def _serve(self, events: list[tuple[int, int]]) -> None:
+    def _handle_events(self, events: list[tuple[int, int]]) -> None:
         if any(fd == self._commands for fd, _ in events):
-            self._listen()
-        super()._serve(events)
+            self._read_commands()
+        super()._handle_events(events)
 
-    def _listen(self) -> None:
+    def _read_commands(self) -> None:
         with contextlib.suppress(BlockingIOError):
             data = os.read(self._commands, 1 << 16)
             if not data:
                 raise EOFError
             *lines, self._partial_line = (self._partial_line + data).split(b"\n")
             if lines:
-                self.obey(json.loads(lines[-1]))
+                self.apply(json.loads(lines[-1]))
 
-    def obey(self, command: Mapping[str, Any]) -> None:
+    def apply(self, command: Mapping[str, Any]) -> None:
+        """Change the load as a command says."""
         url, now = command["url"], time.monotonic_ns()
-        self._words = Words((url,), 1, keepalive=command["keepalive"], deadline_s=NEVER_S)
-        self._to = destination(self._words, url)
-        self._kind = only(self._words, (self._to,))
-        self._rate, self._wanted = command.get("rate"), command.get("clients") or 0
+        self._options = LoadOptions(
+            urls=(url,),
+            concurrency=1,
+            keepalive=command["keepalive"],
+            deadline_s=NO_DEADLINE_S,
+        )
+        self._destination = destination(self._options, url)
+        self._kind = single_kind(self._options, (self._destination,))
+        self._rate_rps, self._target_clients = command.get("rate"), command.get("clients") or 0
         patience_s = command.get("patience")
         self._patience_ns = int(patience_s * NS) if patience_s else None
-        busy = [(slot.start_ns, slot.number, slot) for slot in self._open.values() if slot.busy]
-        self._unanswered = deque(sorted(busy) if patience_s else ())
-        if self._rate:
+        busy = [slot for slot in self._open_slots.values() if slot.busy]
+        unanswered = sorted((slot.start_ns, slot.number, slot) for slot in busy)
+        self._unanswered = deque(unanswered if patience_s else ())
+        if self._rate_rps:
             self._random = random.Random(command.get("seed"))
-            self._next_ns = now + self._gap_ns()
-            self._idle += [slot for _, _, slot in self._later]
-            self._later.clear()
+            self._next_due_ns = now + self._gap_ns()
+            self._idle += [slot for _, _, slot in self._scheduled]
+            self._scheduled.clear()
             return
-        self._due.clear()
+        self._due_ns.clear()
         idle, self._idle = self._idle, []
         for slot in idle:
-            self._begin_at(now, slot)
-        while self._alive < self._wanted:
-            self._begin_at(now, self._client())
+            self._start_at(now, slot)
+        while self._clients < self._target_clients:
+            self._start_at(now, self._new_client())
 
     def _gap_ns(self) -> int:
-        return int(self._random.expovariate(self._rate or 1.0) * NS)
+        """The random time until the next arrival."""
+        return int(self._random.expovariate(self._rate_rps or 1.0) * NS)
 
-    def _client(self) -> Slot:
-        self._alive += 1
-        return Slot(self._kind, self._to, self._kind.answers, None)
+    def _new_client(self) -> Slot:
+        self._clients += 1
+        return Slot(
+            kind=self._kind,
+            destination=self._destination,
+            recogniser=self._kind.recogniser,
+            source=None,
+        )
 
     # --- requests --------------------------------------------------------------------------------
 
-    def _begin_due(self, now: int) -> int:
-        next_ns = self._give_up(now)
-        due_ns = super()._begin_due(now)
+    def _start_due(self, now: int) -> int:
+        next_give_up_ns = self._give_up(now)
+        due_ns = super()._start_due(now)
         self._flush()
-        return min(due_ns, next_ns)
+        return min(due_ns, next_give_up_ns)
 
     def _give_up(self, now: int) -> int:
-        """Fail requests that exceed the patience. Returns when the next one will exceed it."""
+        """Fail requests that exceed the patience. Returns when the next one will do so."""
         while self._patience_ns is not None and self._unanswered:
             start_ns, number, slot = self._unanswered[0]
-            if (until_ns := start_ns + self._patience_ns) > now:
-                return until_ns
+            if (give_up_ns := start_ns + self._patience_ns) > now:
+                return give_up_ns
             self._unanswered.popleft()
             if slot.busy and slot.number == number:
-                self._failed(slot, GAVE_UP, now)
-        return FOREVER
+                self._fail(slot, GAVE_UP, now)
+        return NEVER_NS
 
-    def _arrive(self, now: int) -> int:
-        while self._next_ns <= now:
-            if len(self._due) < MAX_WAITING:
-                self._due.append(self._next_ns)
+    def _start_arrivals(self, now: int) -> int:
+        while self._next_due_ns <= now:
+            if len(self._due_ns) < MAX_QUEUED:
+                self._due_ns.append(self._next_due_ns)
             else:
-                self._tell("b", self._number, self._next_ns)
-                self._tell("f", self._number, self._next_ns, UNSENT)
-                self._number += 1
-            self._next_ns += self._gap_ns()
-        while self._due and (self._idle or self._alive < MAX_IN_FLIGHT):
-            slot = self._idle.pop() if self._idle else self._client()
-            self._begin(slot, self._due.popleft())
-        return self._next_ns
+                self._emit("b", self._next_number, self._next_due_ns)
+                self._emit("f", self._next_number, self._next_due_ns, UNSENT)
+                self._next_number += 1
+            self._next_due_ns += self._gap_ns()
+        while self._due_ns and (self._idle or self._clients < MAX_IN_FLIGHT):
+            slot = self._idle.pop() if self._idle else self._new_client()
+            self._start(slot, self._due_ns.popleft())
+        return self._next_due_ns
 
-    def _begin(self, slot: Slot, start_ns: int) -> None:
-        if not self._rate and self._alive > self._wanted:
-            self._alive -= 1
+    def _start(self, slot: Slot, start_ns: int) -> None:
+        if not self._rate_rps and self._clients > self._target_clients:
+            self._clients -= 1
             self._close(slot)
             return
-        slot.kind, slot.to, slot.answers = self._kind, self._to, self._kind.answers
-        self._tell("b", self._number, start_ns)
-        super()._begin(slot, start_ns)
+        slot.kind, slot.destination = self._kind, self._destination
+        slot.recogniser = self._kind.recogniser
+        self._emit("b", self._next_number, start_ns)
+        super()._start(slot, start_ns)
         if slot.busy and self._patience_ns is not None:
             self._unanswered.append((start_ns, slot.number, slot))
         if slot.busy and slot.reused == KEPT:
-            self._tell("k", slot.number, start_ns)
+            self._emit("k", slot.number, start_ns)
 
-    def _request(self, slot: Slot) -> bytes:
-        return slot.to.named(slot.number)
+    def _request_bytes(self, slot: Slot) -> bytes:
+        return slot.destination.numbered(slot.number)
 
-    def _push(self, slot: Slot) -> None:
+    def _send_unsent(self, slot: Slot) -> None:
         before = slot.connect_ns
-        super()._push(slot)
+        super()._send_unsent(slot)
         if before is None and slot.connect_ns is not None:
-            self._tell("c", slot.number, slot.connect_ns)
+            self._emit("c", slot.number, slot.connect_ns)
 
-    def _ended(self, slot: Slot, end_ns: int | None, status: int | None, cause: str | None) -> None:
+    def _end_request(
+        self, slot: Slot, *, end_ns: int | None, status: int | None, cause: str | None
+    ) -> None:
         at_ns = end_ns or time.monotonic_ns()
         if cause:
-            self._tell("f", slot.number, at_ns, cause)
+            self._emit("f", slot.number, at_ns, cause)
         else:
-            self._tell("e", slot.number, at_ns)
-        super()._ended(slot, end_ns, status, cause)
+            self._emit("e", slot.number, at_ns)
+        super()._end_request(slot, end_ns=end_ns, status=status, cause=cause)
 
     # --- events ----------------------------------------------------------------------------------
 
-    def _tell(self, kind: str, number: int, at_ns: int, cause: str = "") -> None:
-        if len(self._outgoing) < MAX_UNREAD_BYTES:
+    def _emit(self, kind: str, number: int, at_ns: int, cause: str = "") -> None:
+        if len(self._outgoing) < MAX_BUFFERED_BYTES:
             self._outgoing += f"{kind} {number} {at_ns} {cause}\n".encode("ascii")
 
     def _flush(self) -> None:
         """Write as many events as the pipe accepts; the others stay buffered."""
-        if len(self._open) != self._reported_open:
-            self._reported_open = len(self._open)
-            self._tell("o", self._reported_open, time.monotonic_ns())
+        if len(self._open_slots) != self._reported_open:
+            self._reported_open = len(self._open_slots)
+            self._emit("o", self._reported_open, time.monotonic_ns())
         with contextlib.suppress(BlockingIOError):
             while self._outgoing:
                 del self._outgoing[: os.write(self._events, self._outgoing)]
@@ -196,15 +220,15 @@ def main(argv: list[str]) -> int:
         time.sleep(0.001)
     commands = os.open(commands_path, os.O_RDONLY)  # waits for the other end
     events = os.open(events_path, os.O_WRONLY)
-    with os.fdopen(os.dup(commands), "rb", buffering=0) as first:
-        line = first.readline()
+    with os.fdopen(os.dup(commands), "rb", buffering=0) as pipe_end:
+        line = pipe_end.readline()
     if not line:
         return 0
     command = json.loads(line)
     for pipe in (commands, events):
         os.set_blocking(pipe, False)
     engine = LiveEngine(command["url"], commands, events)
-    engine.obey(command)
+    engine.apply(command)
     with contextlib.suppress(EOFError, BrokenPipeError):
         engine.run()
     return 0

@@ -1,5 +1,5 @@
 """The lab's locustfile. Locust sends it to workers, also on other hosts, so it must not import the
-lab. The option --workerlab says what to send, as a JSON object:
+lab. The option --workerlab is a JSON object that says what to send:
 
     urls, method, headers, body_file, keepalive, expect_status, same_body
     duration_s   from the first user on
@@ -65,15 +65,15 @@ from locust.runners import MasterRunner, WorkerRunner
 # Locust drops a worker after 3 s without a heartbeat; on a busy machine it may not run for as long
 runners.HEARTBEAT_LIVENESS = 15
 
-BITS = 7  # a bucket is 1/128 wide, as in the lab's own histograms
+HISTOGRAM_BITS = 7  # a bucket is 1/128 of its value wide, as in the lab's own histograms
 OWN_HEADERS = {"connection", "content-length", "transfer-encoding", "expect", "keep-alive"}
 FRAMING = {"content-length", "transfer-encoding"}
 GO, STOP, PART = "workerlab-go", "workerlab-stop", "workerlab-part"
 POLL_S = 0.1
-LEAD_S = 0.3  # from the last user's start to the schedule's, for a message to reach the workers
+START_LEAD_S = 0.3  # before the schedule starts, for a message to reach the workers
 NS = 1_000_000_000
-SLACK_S = 5.0  # for a message to a worker and back
-ERRNO_CAUSES = {
+MESSAGE_SLACK_S = 5.0  # for a message to a worker and back
+CAUSE_BY_ERRNO = {
     errno.ECONNREFUSED: "refused",
     errno.ECONNRESET: "reset",
     errno.EPIPE: "reset",
@@ -81,8 +81,8 @@ ERRNO_CAUSES = {
     errno.EADDRNOTAVAIL: "no_address",
     errno.EMFILE: "no_files",
 }
-# By substrings of the repr of errors of requests, urllib3, http.client and geventhttpclient
-NAMED_CAUSES = {
+# By substring of the repr of an error of requests, urllib3, http.client or geventhttpclient
+CAUSE_BY_TEXT = {
     "ConnectTimeout": "connect_timeout",
     **dict.fromkeys(("RemoteDisconnected", "HTTPConnectionClosed"), "closed"),
     "got length b''": "truncated",
@@ -118,64 +118,64 @@ ACCOUNT: dict[str, Any] = {
 MAX_ANSWERS = 100_000  # in answers_ns
 SOCKET_CALLS = {"connect": "connect", "sendall": "send", "recv": "receive", "recv_into": "receive"}
 PARTS: dict[str, object] = {}  # accounts of all processes, in the one that writes the result
-STATE: dict[str, Any] = {"over": False, "whole": False, "environment": None, "body": None}
+STATE: dict[str, Any] = {"stopping": False, "whole": False, "environment": None, "checksum": None}
 REQUESTED: dict[str, Any] = {}
-KINDS: list[dict[str, Any]] = []  # of requests: a single one, or those of the mix
-BODY_BYTES = 8_192  # kept of an unexpected answer
-MOMENTS: list[int] = []  # ns from the schedule's start to each request; later, of this process only
-DUE: deque[int] = deque()  # due times of requests that wait for a user
+KINDS: list[dict[str, Any]] = []  # of requests: only one, or those of the mix
+MAX_KEPT_BODY_BYTES = 8_192  # of an unexpected answer
+DUE_OFFSETS_NS: list[int] = []  # from the start of the schedule; later, of this process only
+QUEUED_DUE_NS: deque[int] = deque()  # due times of requests that wait for a user
 FREE_USERS: list[AsyncResult] = []  # users that wait for a request
 
 
-class Numeric(Resolver):
+class AddressResolver(Resolver):
     """A resolver that does not look up IP addresses."""
 
-    def getaddrinfo(self, host: Any, *words: Any, **named: Any) -> Any:
+    def getaddrinfo(self, host: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             ipaddress.ip_address(host)
         except ValueError:
-            return super().getaddrinfo(host, *words, **named)
-        return native_getaddrinfo(host, *words, **named)
+            return super().getaddrinfo(host, *args, **kwargs)
+        return native_getaddrinfo(host, *args, **kwargs)
 
 
-gevent.get_hub().resolver = Numeric()
+gevent.get_hub().resolver = AddressResolver()
 
 
-def _timed(name: str) -> None:
+def _patch_socket_method(name: str) -> None:
     """Patch a socket method to add up its time on all sockets, and the bytes it receives."""
-    call, part, spent_ns = getattr(Socket, name), SOCKET_CALLS[name], ACCOUNT["socket_ns"]
+    method, call, spent_ns = getattr(Socket, name), SOCKET_CALLS[name], ACCOUNT["socket_ns"]
 
-    def timed(self: Any, *words: Any) -> Any:
+    def timed(self: Any, *args: Any) -> Any:
         start_ns = time.monotonic_ns()
         try:
-            result = call(self, *words)
+            result = method(self, *args)
         finally:
-            spent_ns[part] += time.monotonic_ns() - start_ns
-        if part == "receive":
+            spent_ns[call] += time.monotonic_ns() - start_ns
+        if call == "receive":
             ACCOUNT["received_bytes"] += result if isinstance(result, int) else len(result)
         return result
 
     setattr(Socket, name, timed)
 
 
-for call_name in SOCKET_CALLS:
-    _timed(call_name)
+for method_name in SOCKET_CALLS:
+    _patch_socket_method(method_name)
 
 
 def schedule(kind: str, rate_rps: float, duration_s: float, seed: int) -> list[int]:
     """As in the lab's numbers/schedule.py, which other hosts lack."""
-    uniform, due_ns, moments_ns = random.Random(seed).random, 0.0, list[int]()
+    uniform, due_ns, due_times_ns = random.Random(seed).random, 0.0, list[int]()
     while True:
         random_ns = due_ns - math.log(1 - uniform()) / rate_rps * NS
-        due_ns = len(moments_ns) / rate_rps * NS if kind == "even" else random_ns
+        due_ns = len(due_times_ns) / rate_rps * NS if kind == "even" else random_ns
         if due_ns >= int(duration_s * NS):
-            return moments_ns
-        moments_ns.append(int(due_ns))
+            return due_times_ns
+        due_times_ns.append(int(due_ns))
 
 
 def _record(histogram: dict[str, Any], took_ns: int) -> None:
-    shift = max(0, took_ns.bit_length() - BITS - 1)
-    histogram["buckets"][(shift << BITS) + (took_ns >> shift)] += 1
+    shift = max(0, took_ns.bit_length() - HISTOGRAM_BITS - 1)
+    histogram["buckets"][(shift << HISTOGRAM_BITS) + (took_ns >> shift)] += 1
     first = not histogram["count"]
     histogram["count"] += 1
     histogram["sum"] += took_ns
@@ -183,7 +183,7 @@ def _record(histogram: dict[str, Any], took_ns: int) -> None:
     histogram["most"] = took_ns if first else max(histogram["most"], took_ns)
 
 
-def _answered(took_ns: int, size: int) -> None:
+def _record_answer(took_ns: int, size: int) -> None:
     ACCOUNT["complete"] += 1
     ACCOUNT["body_bytes"] += size
     _record(RESPONSE, took_ns)
@@ -199,7 +199,7 @@ def sequence(weights: list[float], seed: int) -> Iterator[int]:
         yield bisect(bounds, draw() * bounds[-1], hi=len(bounds) - 1)
 
 
-def _over(start_ns: int, cause: str | None, route: dict[str, Any] | None) -> None:
+def _end_request(start_ns: int, cause: str | None, route: dict[str, Any] | None) -> None:
     ACCOUNT["last_ns"] = time.monotonic_ns()
     ACCOUNT["in_flight_ns"] += ACCOUNT["last_ns"] - start_ns
     if cause is not None:
@@ -212,17 +212,17 @@ def cause_of(error: BaseException | None) -> str:
     """The cause of an error of either client."""
     texts = repr(error)
     while error is not None:
-        if isinstance(error, OSError) and error.errno in ERRNO_CAUSES:
-            return ERRNO_CAUSES[error.errno]
+        if isinstance(error, OSError) and error.errno in CAUSE_BY_ERRNO:
+            return CAUSE_BY_ERRNO[error.errno]
         inner = (*error.args, getattr(error, "reason", None), error.__cause__, error.__context__)
         error = next((value for value in inner if isinstance(value, BaseException)), None)
         texts += repr(error)
-    return next((cause for word, cause in NAMED_CAUSES.items() if word in texts), "exception")
+    return next((cause for text, cause in CAUSE_BY_TEXT.items() if text in texts), "exception")
 
 
-def judge(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
-    """The cause of failure, None for a success. Counts the answer if it is complete. `lag_ns`: how
-    long after its due time the request was sent."""
+def count_answer(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
+    """Count an answer if it is complete. Returns the cause of failure, None for a success.
+    `lag_ns`: how long after its due time the request was sent."""
     error = response.request_meta["exception"] or getattr(response, "error", None)
     if not response.status_code or (error is not None and getattr(error, "code", None) is None):
         return cause_of(error)
@@ -232,20 +232,20 @@ def judge(response: Any, lag_ns: int, kind: dict[str, Any]) -> str | None:
     if not (plausible or FRAMING & {name.lower() for name in response.headers}):
         return "truncated"
     took_ns = max(0, int(response.request_meta["response_time"] * 1e6))
-    _answered(lag_ns + took_ns, len(body))
-    cause = _wrong(response.status_code, body, kind["expect"])
+    _record_answer(lag_ns + took_ns, len(body))
+    cause = _failure_cause(response.status_code, body, kind["expect"])
     if (route := kind["route"]) is not None:
         route["complete"] += 1
         if cause is None:
             _record(route["response"], lag_ns + took_ns)
         else:
             route["statuses"][str(response.status_code)] += 1
-            route["body"] = route["body"] or body[:BODY_BYTES].decode(errors="replace")
+            route["body"] = route["body"] or body[:MAX_KEPT_BODY_BYTES].decode(errors="replace")
     return cause
 
 
-def _wrong(status: int, body: bytes, expect: list[int] | None) -> str | None:
-    """The cause of failure of a complete answer, None for a success. `expect`: of a mix."""
+def _failure_cause(status: int, body: bytes, expect: list[int] | None) -> str | None:
+    """Why a complete answer is a failure; None for a success. `expect`: of a mix."""
     if expect is not None:
         return None if (status in expect if expect else 200 <= status < 400) else "status"
     expected = REQUESTED["expect_status"]
@@ -255,52 +255,52 @@ def _wrong(status: int, body: bytes, expect: list[int] | None) -> str | None:
         return "status"
     if REQUESTED["same_body"]:
         checksum = zlib.crc32(body)
-        if STATE["body"] is None:  # the first one
-            STATE["body"], ACCOUNT["body_sha256"] = checksum, hashlib.sha256(body).hexdigest()
-        return None if checksum == STATE["body"] else "body"
+        if STATE["checksum"] is None:  # the first one
+            STATE["checksum"], ACCOUNT["body_sha256"] = checksum, hashlib.sha256(body).hexdigest()
+        return None if checksum == STATE["checksum"] else "body"
     return None
 
 
-def _due_ns() -> int | None:
+def _wait_for_due_ns() -> int | None:
     """Wait for the next request. Returns its due time, or None if there are no more."""
-    if DUE:
-        return DUE.popleft()
-    FREE_USERS.append(turn := AsyncResult())
-    due_ns: int | None = turn.get()
+    if QUEUED_DUE_NS:
+        return QUEUED_DUE_NS.popleft()
+    FREE_USERS.append(next_due := AsyncResult())
+    due_ns: int | None = next_due.get()
     return due_ns
 
 
 def send_request(user: Any) -> None:
     """The task of all users."""
-    due_ns = _due_ns() if REQUESTED["rate_rps"] and not STATE["over"] else None
-    if STATE["over"]:  # otherwise Locust would stop the user in the middle of its next request
+    due_ns = _wait_for_due_ns() if REQUESTED["rate_rps"] and not STATE["stopping"] else None
+    if STATE["stopping"]:  # otherwise Locust would stop the user in the middle of its next request
         raise StopUser
     start_ns, lag_ns = time.monotonic_ns(), 0
     if due_ns is not None:
         lag_ns = max(0, start_ns - due_ns)
         _record(LAG, lag_ns)
     ACCOUNT["sent"] += 1
-    kind = KINDS[next(STATE["turns"])]
+    kind = KINDS[next(STATE["mix_order"])]
     if (route := kind["route"]) is not None:
         route["sent"] += 1
     ACCOUNT["first_ns"] = ACCOUNT["first_ns"] or start_ns
     try:
         with user.client.request(
-            kind["method"], random.choice(kind["urls"]), **kind["words"]
+            kind["method"], random.choice(kind["urls"]), **kind["arguments"]
         ) as response:
-            cause = judge(response, lag_ns, kind)
+            cause = count_answer(response, lag_ns, kind)
             response.failure(cause) if cause else response.success()
-            closing = response.headers and response.headers.get("Connection", "").lower() == "close"
-            if not (REQUESTED["keepalive"] or closing):  # the server will not close it
-                user.forget()
-    except gevent.GreenletExit:  # exceeded the grace period
-        _over(start_ns, "timeout", route)
+            connection = response.headers.get("Connection", "") if response.headers else ""
+            if not (REQUESTED["keepalive"] or connection.lower() == "close"):  # it stays open
+                user.close_connections()
+    except gevent.GreenletExit:  # the grace period has passed
+        _end_request(start_ns, "timeout", route)
         raise
     except Exception as error:  # the libraries' parsers may raise anything
         cause = cause_of(error)
         if cause == "exception":
             ACCOUNT["note"] = ACCOUNT["note"] or f"an exception: {error!r}"[:300]
-    _over(start_ns, cause, route)
+    _end_request(start_ns, cause, route)
 
 
 class Http(HttpUser):
@@ -312,7 +312,7 @@ class Http(HttpUser):
     def on_start(self) -> None:
         self.client.trust_env = False  # no proxy, no .netrc
 
-    def forget(self) -> None:
+    def close_connections(self) -> None:
         self.client.close()
 
 
@@ -322,7 +322,7 @@ class Fast(FastHttpUser):
     host = Http.host
     tasks = Http.tasks
 
-    def forget(self) -> None:
+    def close_connections(self) -> None:
         self.client.client.close()
 
 
@@ -336,7 +336,7 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
     STATE["environment"] = environment
     if isinstance(runner, WorkerRunner):
         runner.register_message(STOP, _stop_worker, concurrent=True)
-        runner.register_message(GO, _go_worker, concurrent=True)
+        runner.register_message(GO, _start_schedule_on_worker, concurrent=True)
         return
     options = json.loads(environment.parsed_options.workerlab)
     if options["mix"] is not None:
@@ -348,75 +348,80 @@ def _prepare(environment: Any, runner: Any, **_: object) -> None:
                 kind["body"] = base64.b64encode(file.read()).decode()
     environment.parsed_options.workerlab = json.dumps(options)
     if isinstance(runner, MasterRunner):
-        runner.register_message(PART, _note_part)
+        runner.register_message(PART, _receive_part)
 
 
 @events.test_start.add_listener
 def _begin(environment: Any, **_: object) -> None:
     """Read what to send; a worker has just received that from its master."""
-    STATE["begun_s"] = time.monotonic()
+    STATE["start_s"] = time.monotonic()
     REQUESTED.update(json.loads(environment.parsed_options.workerlab))
     kinds = REQUESTED.get("kinds", ())
     KINDS[:] = [_kind(kind, kind["path"]) for kind in kinds] or [_kind(REQUESTED, None)]
-    _take_turns(max(0, getattr(environment.runner, "worker_index", 0)), REQUESTED["shares"])
+    _select_requests(max(0, getattr(environment.runner, "worker_index", 0)), REQUESTED["shares"])
     Fast.network_timeout = Fast.connection_timeout = REQUESTED["timeout_s"]
     if REQUESTED["rate_rps"] and not isinstance(environment.runner, MasterRunner):
         kind, rate_rps, seed = REQUESTED["arrivals"], REQUESTED["rate_rps"], REQUESTED["schedule"]
-        MOMENTS.extend(schedule(kind, rate_rps, REQUESTED["duration_s"], seed))
+        DUE_OFFSETS_NS.extend(schedule(kind, rate_rps, REQUESTED["duration_s"], seed))
 
 
-def _take_turns(number: int, of: int) -> None:
+def _select_requests(number: int, processes: int) -> None:
     """Select this process's requests of a mix."""
     weights = [kind["weight"] for kind in REQUESTED.get("kinds", ())]
-    drawn = sequence(weights, REQUESTED["schedule"])
-    STATE["turns"] = islice(drawn, number, None, of) if weights else repeat(0)
+    order = sequence(weights, REQUESTED["schedule"])
+    STATE["mix_order"] = islice(order, number, None, processes) if weights else repeat(0)
 
 
 def _kind(request: dict[str, Any], path: str | None) -> dict[str, Any]:
-    """All that a request needs. `path`: set for a mix, whose routes have accounts."""
+    """What users need to send a request. `path`: only of a mix, whose routes have accounts."""
     urls, route = REQUESTED["urls"], None
     if path is not None:
         urls = ["/".join(url.split("/", 3)[:3]) + path for url in urls]
         counts = {"sent": 0, "complete": 0, "errors": Counter(), "statuses": Counter(), "body": ""}
         route = {**counts, "response": {**EMPTY_HISTOGRAM, "buckets": Counter()}}
         route = ACCOUNT["routes"].setdefault(request["label"], route)
-    return {"method": request["method"], "urls": urls, "words": _words(request), "route": route,
-            "expect": request.get("expect")}  # fmt: skip
+    return {
+        "method": request["method"],
+        "urls": urls,
+        "arguments": _arguments(request),
+        "route": route,
+        "expect": request.get("expect"),
+    }
 
 
-def _words(request: dict[str, Any]) -> dict[str, Any]:
+def _arguments(request: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments for Locust's clients."""
     headers = {"User-Agent": "workerlab", "Accept": "*/*", "Accept-Encoding": "identity"}
     if (body := request.get("body")) is not None:
         body = base64.b64decode(body)
         headers["Content-Type"] = "application/octet-stream"
-    given = {name: value for name, value in request["headers"] if name.lower() not in OWN_HEADERS}
-    names = {name.lower() for name in given}
-    headers = {name: value for name, value in headers.items() if name.lower() not in names} | given
+    custom = {name: value for name, value in request["headers"] if name.lower() not in OWN_HEADERS}
+    names = {name.lower() for name in custom}
+    headers = {name: value for name, value in headers.items() if name.lower() not in names} | custom
     if not REQUESTED["keepalive"]:
         headers["Connection"] = "close"
-    words = {"headers": headers, "data": body, "allow_redirects": False}
-    return words | {"catch_response": True, "name": "load"}
+    arguments = {"headers": headers, "data": body, "allow_redirects": False}
+    return arguments | {"catch_response": True, "name": "load"}
 
 
 @events.spawning_complete.add_listener
-def _time(**_: object) -> None:
-    """Time the run, once all users have started. During a ramp they already send."""
+def _start_timer(**_: object) -> None:
+    """Start the timer of the run once all users have started. During a ramp they already send."""
     runner = STATE["environment"].runner
     if not isinstance(runner, WorkerRunner):
-        ramped_s = time.monotonic() - STATE["begun_s"] if REQUESTED["ramp_s"] else 0.0
-        lead_s = LEAD_S if REQUESTED["rate_rps"] else 0.0
-        _go(runner, time.monotonic_ns() + int(lead_s * NS))
+        ramp_s = time.monotonic() - STATE["start_s"] if REQUESTED["ramp_s"] else 0.0
+        lead_s = START_LEAD_S if REQUESTED["rate_rps"] else 0.0
+        _start_schedule(runner, time.monotonic_ns() + int(lead_s * NS))
         gevent.get_hub().loop.update_now()  # otherwise the timer counts from its last update
-        gevent.spawn_later(max(0.0, lead_s + REQUESTED["duration_s"] - ramped_s), _end, runner)
+        gevent.spawn_later(max(0.0, lead_s + REQUESTED["duration_s"] - ramp_s), _end, runner)
 
 
-def _go(runner: Any, origin_ns: int) -> None:
+def _start_schedule(runner: Any, origin_ns: int) -> None:
     """With a rate: start the schedule at `origin_ns`."""
     if not REQUESTED["rate_rps"]:
         return
     if not isinstance(runner, MasterRunner):
-        gevent.spawn(_deal, origin_ns)
+        gevent.spawn(_dispatch_due, origin_ns)
         return
     workers = [client.id for client in runner.clients.all]
     for number, worker in enumerate(workers):
@@ -425,35 +430,35 @@ def _go(runner: Any, origin_ns: int) -> None:
         runner.send_message(GO, share | when, client_id=worker)
 
 
-def _go_worker(environment: Any, msg: Any, **_: object) -> None:
-    number, of = msg.data["number"], msg.data["of"]
-    MOMENTS[:] = MOMENTS[number::of]
-    _take_turns(number, of)
-    _deal(msg.data.get("origin_ns", time.monotonic_ns()))
+def _start_schedule_on_worker(environment: Any, msg: Any, **_: object) -> None:
+    number, processes = msg.data["number"], msg.data["of"]
+    DUE_OFFSETS_NS[:] = DUE_OFFSETS_NS[number::processes]
+    _select_requests(number, processes)
+    _dispatch_due(msg.data.get("origin_ns", time.monotonic_ns()))
 
 
-def _deal(origin_ns: int) -> None:
+def _dispatch_due(origin_ns: int) -> None:
     """Give each due request to the user that became free last, or queue it for the next one."""
     ACCOUNT["first_ns"] = origin_ns
-    for moment_ns in MOMENTS:
-        due_ns = origin_ns + moment_ns
-        while (now := time.monotonic_ns()) < due_ns and not STATE["over"]:
+    for offset_ns in DUE_OFFSETS_NS:
+        due_ns = origin_ns + offset_ns
+        while (now := time.monotonic_ns()) < due_ns and not STATE["stopping"]:
             gevent.get_hub().loop.update_now()
             gevent.sleep((due_ns - now) / NS)
-        if STATE["over"]:
+        if STATE["stopping"]:
             return
         if FREE_USERS:
             FREE_USERS.pop().set(due_ns)
         else:
-            DUE.append(due_ns)
+            QUEUED_DUE_NS.append(due_ns)
 
 
 def _end(runner: Any) -> None:
     """Stop the users, and wait for the accounts of the other processes."""
     if isinstance(runner, MasterRunner):
         runner.send_message(STOP)
-        until = time.monotonic() + REQUESTED["grace_s"] + SLACK_S
-        while time.monotonic() < until and _missing(runner):
+        give_up_s = time.monotonic() + REQUESTED["grace_s"] + MESSAGE_SLACK_S
+        while time.monotonic() < give_up_s and _has_missing_parts(runner):
             gevent.sleep(POLL_S)
     else:
         PARTS["local"] = _stop(runner)
@@ -462,27 +467,27 @@ def _end(runner: Any) -> None:
 
 
 def _stop(runner: Any) -> dict[str, object]:
-    STATE["over"] = True
-    for turn in FREE_USERS:
-        turn.set(None)
+    STATE["stopping"] = True
+    for next_due in FREE_USERS:
+        next_due.set(None)
     runner.stop()
     if REQUESTED["rate_rps"]:
-        ACCOUNT["unsent"] = len(MOMENTS) - ACCOUNT["sent"]
+        ACCOUNT["unsent"] = len(DUE_OFFSETS_NS) - ACCOUNT["sent"]
     ACCOUNT["cpu_ns"] = time.process_time_ns()
     return ACCOUNT
 
 
-def _missing(runner: Any) -> bool:
-    """Whether a living worker has not sent its account."""
-    gone = {client.id for client in runner.clients.missing}
-    return any(client.id not in gone | PARTS.keys() for client in runner.clients.all)
+def _has_missing_parts(runner: Any) -> bool:
+    """Whether a worker that is still running has not sent its account."""
+    lost = {client.id for client in runner.clients.missing}
+    return any(client.id not in lost | PARTS.keys() for client in runner.clients.all)
 
 
 def _stop_worker(environment: Any, msg: Any, **_: object) -> None:
     environment.runner.send_message(PART, _stop(environment.runner))
 
 
-def _note_part(environment: Any, msg: Any, **_: object) -> None:
+def _receive_part(environment: Any, msg: Any, **_: object) -> None:
     PARTS[msg.node_id] = msg.data
 
 

@@ -1,5 +1,6 @@
-"""What the units of a load share: how many requests are left, when to stop, and the first body.
-Units are tasks or threads of one process, or of several forked processes.
+"""State that the units of a load share: the requests left, when to stop, and the first body.
+A unit is a task or thread that sends one request at a time. Units may be in several forked
+processes.
 
 Requests are not divided in advance: a connection that is served slowly would still be sending its
 share when all others are done.
@@ -23,110 +24,112 @@ from types import SimpleNamespace
 from typing import Any
 
 from workerlab.load.generators.document import Tally
-from workerlab.load.generators.words import Words
+from workerlab.load.generators.options import LoadOptions
 
-FORK = multiprocessing.get_context("fork")  # the packages are imported once, for all processes
+FORK = multiprocessing.get_context("fork")  # so that packages are imported only once
 BODY_SET = 1 << 63  # a bit that distinguishes an empty body from none
-SLACK_S = 2.0  # for a process at its deadline to report
+REPORT_SLACK_S = 2.0  # for a process to report after its deadline
 
 
 @dataclass
-class Share:
-    """`taken`, `body` and `origin` are numbers shared by all units, changed under `lock`, or before
-    any unit begins."""
+class SharedState:
+    """`claimed`, `body` and `origin` are shared numbers that change only under `lock` or before any
+    unit begins. `body` encodes the size and checksum of the first body, 0 if there is none."""
 
-    words: Words
+    options: LoadOptions
     lock: AbstractContextManager[Any] = field(default_factory=threading.Lock)
-    taken: Any = field(default_factory=lambda: SimpleNamespace(value=0))
+    claimed: Any = field(default_factory=lambda: SimpleNamespace(value=0))
     body: Any = field(default_factory=lambda: SimpleNamespace(value=0))
     origin: Any = field(default_factory=lambda: SimpleNamespace(value=0))  # of the load
-    until_ns: int | None = None
-    _first: int | None = None  # a copy of `body`, once it is set
+    end_ns: int | None = None
+    _first_body: int | None = None  # a copy of `body`, once it is set
 
     def __post_init__(self) -> None:
-        self._deadline_ns = time.monotonic_ns() + int(self.words.deadline_s * 1e9)
+        self._deadline_ns = time.monotonic_ns() + int(self.options.deadline_s * 1e9)
 
     def begin(self) -> None:
-        """The load begins now, in this process."""
-        if self.words.duration_s is not None:
-            self.until_ns = time.monotonic_ns() + int(self.words.duration_s * 1e9)
+        """Begin the load in this process."""
+        if self.options.duration_s is not None:
+            self.end_ns = time.monotonic_ns() + int(self.options.duration_s * 1e9)
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Seconds until the deadline; 0 once it has passed."""
         return max(0.0, (self._deadline_ns - time.monotonic_ns()) / 1e9)
 
     def wait_s(self, unit: int) -> float:
-        """Seconds from the beginning until a unit sends its first request: the ramp."""
-        return self.words.ramp_s * unit / self.words.concurrency
+        """Seconds from the beginning until a unit sends its first request, because of the ramp."""
+        return self.options.ramp_s * unit / self.options.concurrency
 
-    def take(self) -> bool:
-        """Whether to send another request; if so, the caller must send it."""
-        if self.until_ns is not None:
-            return time.monotonic_ns() < self.until_ns
+    def claim(self) -> bool:
+        """Claim a request, which the caller must send. Returns False once there are no more."""
+        if self.end_ns is not None:
+            return time.monotonic_ns() < self.end_ns
         with self.lock:
-            if self.taken.value >= (self.words.requests or 0):
+            if self.claimed.value >= (self.options.requests or 0):
                 return False
-            self.taken.value += 1
+            self.claimed.value += 1
         return True
 
     @property
     def reference(self) -> tuple[int, int] | None:
-        """(bytes, checksum) as set by `refer`; None if not set."""
+        """(bytes, checksum) of the body that all must equal; None if not set."""
         body = self.body.value
         return ((body >> 32) % (1 << 31), body % (1 << 32)) if body else None
 
-    def refer(self, reference: tuple[int, int] | None) -> None:
-        """Set the reference that all bodies must equal, in all processes."""
+    def set_reference(self, reference: tuple[int, int] | None) -> None:
+        """Set the body that all must equal, in all processes."""
         if reference is not None:
             self.body.value = BODY_SET | (reference[0] % (1 << 31)) << 32 | reference[1]
 
-    def judge(self, status: int | None, body: bytes) -> str | None:
-        """The cause of failure of a complete answer, None for a success."""
-        cause = self.words.judge(status)
-        if cause is None and self.words.same_body:
-            digest = BODY_SET | (len(body) % (1 << 31)) << 32 | zlib.crc32(body)
-            if self._first is None:
+    def failure_cause(self, status: int | None, body: bytes) -> str | None:
+        """Why a complete answer is a failure; None for a success."""
+        cause = self.options.failure_cause(status)
+        if cause is None and self.options.same_body:
+            fingerprint = BODY_SET | (len(body) % (1 << 31)) << 32 | zlib.crc32(body)
+            if self._first_body is None:
                 with self.lock:
-                    self.body.value = self.body.value or digest
-                self._first = self.body.value
-            return None if digest == self._first else "body"
+                    self.body.value = self.body.value or fingerprint
+                self._first_body = self.body.value
+            return None if fingerprint == self._first_body else "body"
         return cause
 
 
-Work = Callable[[Share, Sequence[int]], Tally]
+Work = Callable[[SharedState, Sequence[int]], Tally]
 Pipe = tuple[int, int]
 
 
-def of_processes(words: Words) -> Share:
-    return Share(words, FORK.Lock(), *(RawValue("Q", 0) for _ in range(3)))
+def shared_by_processes(options: LoadOptions) -> SharedState:
+    return SharedState(options, FORK.Lock(), *(RawValue("Q", 0) for _ in range(3)))
 
 
-def always(_share: Share) -> bool:
+def always(_shared: SharedState) -> bool:
     """Begin the load at once."""
     return True
 
 
-def fork(words: Words, work: Work, before: Callable[[Share], bool] = always) -> Tally:
-    """Run `work(share, units)` in each process, with the unit numbers divided among them. `before`
-    is called in the parent once all processes are forked; they begin if it returns True. Raises
+def fork(
+    options: LoadOptions, work: Work, before_start: Callable[[SharedState], bool] = always
+) -> Tally:
+    """Run `work(shared, units)` in each process, with the unit numbers divided among them. Once all
+    processes are forked, the parent calls `before_start`; they begin if it returns True. Raises
     OSError if a process dies or misses the deadline."""
-    share, units = of_processes(words), range(words.concurrency)
+    shared, units = shared_by_processes(options), range(options.concurrency)
     pipes = os.pipe(), os.pipe()
     children, results = [], []
     try:
-        for number in range(words.processes):
+        for number in range(options.processes):
             result, sender = FORK.Pipe(duplex=False)
-            own_units = units[number :: words.processes]
-            args = (share, work, own_units, sender, pipes)
+            own_units = units[number :: options.processes]
+            args = (shared, work, own_units, sender, pipes)
             child = FORK.Process(target=_child, args=args, daemon=True)
             child.start()
             sender.close()
             children.append(child)
             results.append(result)
         tally = Tally()
-        if before(share):
-            os.write(pipes[0][1], bytes(words.processes))
-            tally = _collect(share, results)
+        if before_start(shared):
+            os.write(pipes[0][1], bytes(options.processes))
+            tally = _collect(shared, results)
         return tally
     finally:
         for child in children:
@@ -137,29 +140,34 @@ def fork(words: Words, work: Work, before: Callable[[Share], bool] = always) -> 
 
 
 def _child(
-    share: Share, work: Work, units: Sequence[int], sender: Connection, pipes: tuple[Pipe, Pipe]
+    shared: SharedState,
+    work: Work,
+    units: Sequence[int],
+    sender: Connection,
+    pipes: tuple[Pipe, Pipe],
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it; its exit ends us
-    (starter, parents_end), (lifeline, other_end) = pipes
-    os.close(parents_end)
-    os.close(other_end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends this process
+    (start_reader, start_writer), (lifeline_reader, lifeline_writer) = pipes
+    os.close(start_writer)
+    os.close(lifeline_writer)
 
-    def follow() -> None:
-        os.read(lifeline, 1)
+    def exit_with_parent() -> None:
+        os.read(lifeline_reader, 1)
         os._exit(1)
 
-    os.read(starter, 1)
-    threading.Thread(target=follow, daemon=True).start()
-    sender.send(work(share, units))
+    os.read(start_reader, 1)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    sender.send(work(shared, units))
 
 
-def _collect(share: Share, results: list[Connection]) -> Tally:
+def _collect(shared: SharedState, results: list[Connection]) -> Tally:
     tally, waiting = Tally(), list(results)
     while waiting:
         # Wait again after a timeout: all processes may have been suspended until then
-        ready = wait(waiting, share.left_s() + SLACK_S) or wait(waiting, SLACK_S)
+        timeout_s = shared.remaining_s() + REPORT_SLACK_S
+        ready = wait(waiting, timeout_s) or wait(waiting, REPORT_SLACK_S)
         if not ready:
-            raise OSError(f"{len(waiting)} of {len(results)} processes did not keep the deadline")
+            raise OSError(f"{len(waiting)} of {len(results)} processes missed the deadline")
         for result in ready:
             assert isinstance(result, Connection)
             try:

@@ -1,4 +1,4 @@
-"""Each form of each mistake as a load tool. `attempt` in `__main__.py` documents the `details` of
+"""Each form of each mistake as a load tool. `run_form` in `__main__.py` documents the `details` of
 the Measurement."""
 
 import json
@@ -10,7 +10,7 @@ from workerlab.load.tool import Tool
 from workerlab.model import Command, Load, Measurement, Output, ParseError, Summary
 
 PROGRAMS = str(Path(__file__).parent)
-DETAILS = ("mistake", "form", "code", "returned", "complaints", "time_wait")
+DETAIL_FIELDS = ("mistake", "form", "code", "returned", "complaints", "time_wait")
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Mistake(Tool):
 
     def command(self, load: Load, url: str, workdir: str) -> Command:
         argv = (sys.executable, PROGRAMS, self.mistake, url, "--only", self.form)
-        return Command((*argv, "--requests", str(load.requests), "--json"))
+        return Command(argv=(*argv, "--requests", str(load.requests), "--json"))
 
     def parse(self, output: Output) -> Measurement:
-        """ParseError if the document is missing, cut short, or of another form."""
-        self.ended_well(output)
+        """Raises ParseError if the document is missing, incomplete, or of another form."""
+        self.check_exit_code(output)
         try:
             document = json.loads(output.stdout)
-            details = {name: document[name] for name in DETAILS}
+            details = {name: document[name] for name in DETAIL_FIELDS}
             details["peak_bytes"] = document.get("peak_bytes")  # older runs lack it
             answers, seconds = int(document["answers"]), float(document["seconds"])
             connections = int(document["connections"])
@@ -53,7 +53,7 @@ FORMS = {"missing_await": ("mistake", "abandoned", "cure"),
          "session_per_request": ("mistake", "cure"),
          "everything_at_once": ("tasks", "bodies")}  # fmt: skip
 MISTAKES = {
-    f"{name}-{form}": Mistake(f"{name}-{form}", name, form)
+    f"{name}-{form}": Mistake(f"{name}-{form}", mistake=name, form=form)
     for name, forms in FORMS.items()
     for form in forms
 }
