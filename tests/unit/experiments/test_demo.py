@@ -26,7 +26,7 @@ from workerlab.experiments.demo import terminal
 from workerlab.experiments.demo.command import Presenter
 from workerlab.experiments.demo.terminal import MAX_WIDTH, requests_chart, table
 from workerlab.experiments.lesson.steps import read_lesson
-from workerlab.experiments.lesson.texts import Figures, StepResult, law_text
+from workerlab.experiments.lesson.texts import Figures, StepOutcome, law_text
 from workerlab.experiments.reading import trial_data
 from workerlab.model import Fault, Plan, Record, UsageError
 from workerlab.plan import grid, load_for, predicted_s, trials
@@ -204,15 +204,15 @@ def test_all_guesses_are_in_one_table_at_the_end(
 def test_the_table_fits_and_has_no_column_for_guesses_if_there_are_none() -> None:
     long_title = replace(LESSON.steps[0], title="a" * 60)
     results = [
-        StepResult(long_title, 0, Figures(12.5, 0.8461)),
-        StepResult(LESSON.steps[1], skipped=True),
+        StepOutcome(long_title, 0, Figures(12.5, 0.8461)),
+        StepOutcome(LESSON.steps[1], skipped=True),
     ]
     lines = table(results)
     assert all(len(line) <= MAX_WIDTH for line in lines)
     assert "..." in lines[2]
     assert lines[2].endswith("12.5/s, 846 ms")
     assert lines[3].endswith("skipped")
-    without_guesses = table([StepResult(LESSON.steps[1], figures=Figures(3.98, 2.0))])
+    without_guesses = table([StepOutcome(LESSON.steps[1], figures=Figures(3.98, 2.0))])
     assert without_guesses[0].split() == ["step", "right", "law", "measured"]
     assert not any("guess" in line for line in without_guesses)
 

@@ -26,7 +26,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.analysis.handshakes import half_open
 from workerlab.analysis.samples import NS
 from workerlab.experiments.lesson.steps import LessonStep
-from workerlab.experiments.lesson.texts import StepResult, score
+from workerlab.experiments.lesson.texts import StepOutcome, score
 from workerlab.model import ConnectionSample, Plan, QueueSample, Trial
 from workerlab.observe.observer import Observer
 from workerlab.observe.spans import Live
@@ -313,7 +313,7 @@ def requests_chart(facts: Facts) -> list[str]:
 # --- at the end -----------------------------------------------------------------------------------
 
 
-def table(results: Sequence[StepResult]) -> list[str]:
+def table(results: Sequence[StepOutcome]) -> list[str]:
     """All steps, with the guesses if there are any; as a paragraph each if the terminal is too
     narrow for a table."""
     guessed = any(result.guess is not None for result in results)

@@ -13,7 +13,7 @@ from workerlab.experiments.lesson.steps import Lesson, LessonStep
 from workerlab.experiments.lesson.texts import (
     Figures,
     LiveFigures,
-    StepResult,
+    StepOutcome,
     answer,
     law_summary,
     law_text,
@@ -39,7 +39,7 @@ class Course:
         self.step_index = 0
         self.phase: Phase = "ask"
         self.outcome: tuple[str, ...] = ()
-        self.results: dict[int, StepResult] = {}
+        self.results: dict[int, StepOutcome] = {}
         self.choice: int | None = None
         self._recorded_steps: dict[int, dict[str, object]] = {}
         self._live_figures: LiveFigures | None = None
@@ -91,7 +91,7 @@ class Course:
 
     def finish(self, figures: Figures | None, *outcome: str, skipped: bool = False) -> None:
         """Show the result of the step. `skipped`: it cannot be run here."""
-        self.results[self.step_index] = StepResult(
+        self.results[self.step_index] = StepOutcome(
             step=self.step, guess=self.choice, figures=figures, skipped=skipped
         )
         self.outcome, self.phase = outcome, "told"

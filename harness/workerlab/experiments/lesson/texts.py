@@ -299,7 +299,7 @@ def answered_parts(figures: LiveFigures) -> list[str]:
 # --- at the end -----------------------------------------------------------------------------------
 
 
-class StepResult(Struct, frozen=True):
+class StepOutcome(Struct, frozen=True):
     """`guess`: index of a choice, None for none; `skipped`: the step cannot run here."""
 
     step: LessonStep
@@ -321,7 +321,7 @@ class StepResult(Struct, frozen=True):
         return step.title, guess, choices[step.right], law_summary(step), self.measured_summary
 
 
-def score(results: Iterable[StepResult]) -> str:
+def score(results: Iterable[StepOutcome]) -> str:
     """How many guesses were right, of the steps that could run; "" without guesses."""
     correct = [
         result.guess == result.step.right

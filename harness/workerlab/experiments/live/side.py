@@ -79,7 +79,7 @@ def _mean_parts(answers: Sequence[ClientAnswer]) -> Breakdown | None:
     )
 
 
-class CoresUsed:
+class CoreUsage:
     """Cores used by the server, its load, this process, and the whole machine."""
 
     def __init__(self, server: int | None, load: int | None) -> None:
@@ -104,7 +104,7 @@ class LiveServer:
 
     def __init__(self, server: Running, tool: Guarded, commands: int, events: int) -> None:
         self._server, self._commands, self._events = server, commands, events
-        self._cores_used = CoresUsed(server.process.pid, tool.pid)
+        self._cores_used = CoreUsage(server.process.pid, tool.pid)
         settings = server.launch.server
         accepts_first = class_named(settings.worker_class).accepts_first
         self.places = Places(accepts_first=accepts_first, slots=configured_slots(settings))
@@ -160,7 +160,7 @@ class LiveServer:
         )
 
     def sample(self) -> dict[str, object]:
-        """Current figures, and `busy`: as in `CoresUsed`, None if unknown."""
+        """Current figures, and `busy`: as in `CoreUsage`, None if unknown."""
         busy = None
         with contextlib.suppress(psutil.Error):
             busy = self._cores_used.since_last()

@@ -29,7 +29,7 @@ from workerlab.experiments.lesson.law import allen_cunneen
 from workerlab.experiments.lesson.steps import LOAD_TOOL, LessonStep, read_lesson
 from workerlab.experiments.lesson.texts import (
     Figures,
-    StepResult,
+    StepOutcome,
     answer,
     law_text,
     queue_overflowed,
@@ -300,20 +300,19 @@ def test_cpu_use_of_other_programs_is_reported() -> None:
 
 def test_a_row_of_the_table_and_the_score() -> None:
     step = STEPS[1]
-    result = StepResult(step, guess=0, figures=Figures(3.98, 2.01))
+    result = StepOutcome(step, guess=0, figures=Figures(3.98, 2.01))
     assert result.row(step.letters) == (step.title, "a", "b", "4/s, 2.00 s", "3.98/s, 2.01 s")
-    assert StepResult(step, skipped=True).row(step.letters)[1:] == (
+    assert StepOutcome(step, skipped=True).row(step.letters)[1:] == (
         None,
         "b",
         "4/s, 2.00 s",
         "skipped",
     )
-    assert StepResult(step).row(step.letters)[-1] == "-"  # nothing could be measured
-    assert score([result, StepResult(step, 1), StepResult(step)]) == "1 of 2 guesses was right."
-    assert (
-        score([StepResult(step, 1), StepResult(step, 0, skipped=True)]) == "1 of 1 guess was right."
-    )
-    assert score([StepResult(step)]) == ""
+    assert StepOutcome(step).row(step.letters)[-1] == "-"  # nothing could be measured
+    assert score([result, StepOutcome(step, 1), StepOutcome(step)]) == "1 of 2 guesses was right."
+    skipped = StepOutcome(step, 0, skipped=True)
+    assert score([StepOutcome(step, 1), skipped]) == "1 of 1 guess was right."
+    assert score([StepOutcome(step)]) == ""
 
 
 def test_picture_of_a_saturated_server() -> None:
