@@ -127,7 +127,7 @@ class Progress:
     def _soonest(self, trial: Trial) -> float | None:
         predicted_s, longer_s = self._predict(trial), min(self._longer_s, default=0.0)
         if longer_s > 0:  # the next of k is the shortest of all with a probability of 1/(k + 1)
-            longer_s *= 1 - 2 / (len(self._longer_s) + 1)
+            longer_s *= 1 - 1 / (len(self._longer_s) + 1)
         return max(predicted_s / 2, predicted_s + longer_s) if predicted_s else predicted_s
 
     def _latest(self, trial: Trial) -> float | None:
