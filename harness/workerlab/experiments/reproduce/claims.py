@@ -23,6 +23,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from workerlab import codec
 from workerlab.experiments.generators.usage import at_low_rate, usage_of
@@ -212,18 +213,21 @@ def _launches(run: Run) -> Iterator[tuple[dict[str, Any], object | None]]:
             yield {"step": step.name}, None if step.missing else step
     else:
         ladder = from_details(run.plan) if run.plan.kind == "ladder" else ()
-        caches = {
+        services = {
             step.name: {
-                "storage": step.storage, "cache": step.cache, "local_cache": step.local_cache
+                "storage": step.storage,
+                "cache": step.cache,
+                "local_cache": step.local_cache,
+                "stand_in": step.service(step.storage) if step.storage in step.stand_ins else "",
             }
             for step in ladder
-        }  # fmt: skip
+        }
         report = report_of(run)
         for group in report.classes:
             yield {**_settings(group.series), "users": "all"}, group
         for result in report.cells:
             settings = _settings(result.trial.cell)
-            settings |= caches.get(result.trial.cell.server.name, {})
+            settings |= services.get(result.trial.cell.server.name, {})
             yield settings, None if result.verdict == "invalid" else result
 
 
@@ -293,6 +297,11 @@ class MeasuredParts(Struct, frozen=True):
         name, _, path = figure.partition(".")
         return self.cells[name].values(path) if name in self.cells else []
 
+    def stand_in(self, figures: Iterable[str]) -> str:
+        """The server that took the place of the write-up's in a cell of these figures; "": none."""
+        cells = (self.cells[figure.partition(".")[0]] for figure in figures)
+        return next(filter(None, (cell.settings.get("stand_in") for cell in cells)), "")
+
     def quotients(self, figure: str, over: str) -> list[float]:
         """`figure` / `over`, one for each launch. If `over` is a figure of another cell, with other
         launches, its mean is used. Divisions by 0 are left out."""
@@ -355,6 +364,8 @@ def answer_to(test: ClaimTest, measured: MeasuredParts) -> TestAnswer:
     figures = test.ratio or tuple(filter(None, (test.value, test.over)))
     if why := measured.why_missing(figures):
         return TestAnswer("open", why)
+    if stand_in := measured.stand_in(figures):
+        test = replace(test, says=f"with a {stand_in}, {test.says}")
     if test.ratio is not None:
         return _ratio(test, *map(measured.values, test.ratio))
     values = measured.values(figures[0])

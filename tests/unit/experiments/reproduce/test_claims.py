@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from workerlab.experiments.reproduce.claims import (
     Claim,
@@ -16,10 +17,14 @@ from workerlab.experiments.reproduce.claims import (
     ClaimNotShown,
     ClaimTest,
     Correction,
+    Heading,
     MeasuredCell,
     MeasuredParts,
+    OriginalRow,
+    OriginalTable,
     judge,
 )
+from workerlab.experiments.reproduce.document import table_of
 
 INF = float("inf")
 
@@ -69,6 +74,17 @@ def test_a_ratio_is_judged_by_its_interval(after: list[float], expected: type, w
     assert type(judged) is expected
     assert words in str(judged)
     assert judged.question == "7. It doubles."
+
+
+def test_a_figure_measured_with_a_stand_in_names_it() -> None:
+    parts = measured(after=[7.9, 8.0, 8.1], before=[4.0, 4.0, 4.0])
+    stand_in = MeasuredCell({"stand_in": "X-compatible server"}, parts.cells["after"].results)
+    parts = replace(parts, cells={**parts.cells, "after": stand_in})
+    judged = str(judge(claim(DOUBLES), parts))
+    assert judged.startswith("Held: with a X-compatible server, after over before: 2.00")
+    rows = tuple(OriginalRow(name, name, (4.0,)) for name in ("after", "before"))
+    table = table_of(OriginalTable("Rates", (Heading("rps", "req/s", "rps"),), rows), parts)
+    assert [row[0] for row in table.rows] == ["after, on a X-compatible server", "before"]
 
 
 def test_a_range_without_an_end_is_said_in_words() -> None:
