@@ -381,6 +381,11 @@ def test_picture_header_status_and_chart_of_a_recording_agree(live: Lab, screens
         assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
         page.screenshot(path=str(screenshots / f"take-home-{size['viewport']['width']}.png"))
         page.evaluate("Lab.recorded.go(9)")
+    page.set_viewport_size(PHONE["viewport"])
+    (hidden_px,) = page.evaluate(
+        "[...document.querySelectorAll('.lab-scroll')].map((e) => e.scrollWidth - e.clientWidth)"
+    )
+    assert hidden_px <= 0  # all columns, up to what was measured
 
 
 def test_a_worker_with_one_slot_shows_its_latest_request(live: Lab) -> None:
