@@ -27,6 +27,7 @@ from workerlab.experiments import trial
 from workerlab.experiments.execution import task_for
 from workerlab.experiments.reading import report_of
 from workerlab.model import Command, Load
+from workerlab.notes import Unfinished
 from workerlab.plan import trials as trials_of
 from workerlab.run_store import load as load_run
 from workerlab.server.process import GUARD_SLACK_S
@@ -57,10 +58,14 @@ def in_mid_cell(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
     return process
 
 
-def left(lab: Lab) -> None:
-    """What a fault leaves: a first cell that stands, a second that does not."""
-    cells = report_of(load_run(lab.run)).cells
-    assert [cell.verdict == "invalid" for cell in cells] == [False, True]
+def left(lab: Lab, *, interrupted: bool = False) -> None:
+    """A fault leaves a valid first cell, and a second one that is invalid, or unfinished if the
+    harness was `interrupted`."""
+    report = report_of(load_run(lab.run))
+    invalid = [cell.verdict == "invalid" for cell in report.cells]
+    assert invalid == ([False] if interrupted else [False, True])
+    notes = [note for note in report.notes if isinstance(note, Unfinished)]
+    assert [note.unfinished for note in notes] == ([1] if interrupted else [])
 
 
 def resumed(lab: Lab) -> None:
@@ -88,7 +93,7 @@ def test_first_signal_stops_the_cell_and_prints_what_is_finished(
     assert process.returncode == code, err
     assert "--resume" in err
     assert worker_class in out
-    left(lab)
+    left(lab, interrupted=True)
     if worker_class == "sync" and number == signal.SIGINT:
         resumed(lab)
 
@@ -118,7 +123,7 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
         send_all(guards, signal.SIGCONT)
     process.communicate(timeout=LONG_S)
     until(lambda: not processes(str(lab.place)), "everything gone")
-    left(lab)
+    left(lab, interrupted=True)
 
 
 @pytest.mark.classes("sync", "gevent", "uvicorn")
@@ -127,7 +132,7 @@ def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
     process.kill()
     process.communicate(timeout=LONG_S)
     until(lambda: not processes(str(lab.place)), "everything gone")
-    left(lab)
+    left(lab, interrupted=True)
     if worker_class == "sync":
         resumed(lab)
 
